@@ -40,6 +40,7 @@ sessions.KEEP = math.inf
 
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis.register_profile("short", hypothesis.get_profile("tests"), max_examples=20)
 hypothesis.load_profile("tests")
 
 
@@ -166,6 +167,8 @@ def pytest_configure(config):
     clock.configure(config)
     if config.option.quick:
         config.pluginmanager.register(selection.NoProcesses())
+    if config.option.short:
+        hypothesis.load_profile("short")
     if config.option.share:
         config.pluginmanager.register(selection.Sharing(config.option.share))
 

@@ -5,6 +5,7 @@ Each part stands in a page between two marks; running this writes it anew, and
 """
 
 import ast
+import inspect
 import itertools
 import os
 import re
@@ -16,19 +17,29 @@ from . import imports
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
+def table(head, rows):
+    """Return a table of Markdown; each row is a list of cells."""
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in rows])
+
+
+def _ordered(states):
+    from atp.states import State
+
+    return [state for state in State if state in states]
+
+
 def transitions():
     """The table of legal transitions."""
     from atp.states import TRANSITIONS
 
-    rows = ["| event | from | to | who may | Task row | counts |", "|---|---|---|---|---|---|"]
+    rows = []
     for row in TRANSITIONS:
-        sources = ", ".join(s for s in _ordered(row.sources)) or "(new)"
+        sources = ", ".join(_ordered(row.sources)) or "(new)"
         actors = "; or ".join(sorted(actor.value for actor in row.actors))
         counts = ", ".join([f"{c} + 1" for c in row.counts] + [f"{c} = 0" for c in row.resets])
-        rows.append(
-            f"| {row.event} | {sources} | {row.target} | {actors} | {row.row.value} | {counts} |"
-        )
-    return "\n".join(rows)
+        rows.append((row.event, sources, row.target, actors, row.row.value, counts))
+    return table("| event | from | to | who may | Task row | counts |", rows)
 
 
 def diagram():
@@ -48,37 +59,36 @@ def reasons():
     """Why an Instance is FAILED."""
     from atp.states import Reason
 
-    rows = ["| reason | meaning |", "|---|---|"]
-    return "\n".join(rows + [f"| {reason.value} | {reason.label} |" for reason in Reason])
+    return table("| reason | meaning |", [(each.value, each.label) for each in Reason])
 
 
 def kinds():
     """The kinds of LogRecords that are no transitions."""
     from atp.rows.log import Kind
 
-    rows = ["| kind | meaning |", "|---|---|"]
-    return "\n".join(rows + [f"| {kind.value} | {kind.label} |" for kind in Kind])
+    return table("| kind | meaning |", [(each.value, each.label) for each in Kind])
+
+
+def troubles():
+    """What a scan may find."""
+    from atp.store.findings import Trouble
+
+    rows = [(f"`{each.value}`", each.label) for each in Trouble]
+    return table("| found | an Instance or a daemon that is |", rows)
 
 
 def settings():
     """Every key of ``settings.ATP``, from the docstrings in ``atp/conf/defaults.py``."""
-    import ast
-    import inspect
+    from atp.conf.defaults import Defaults
 
-    from atp.conf import defaults
-
-    [body] = [
-        node.body
-        for node in ast.parse(inspect.getsource(defaults)).body
-        if isinstance(node, ast.ClassDef) and node.name == "Defaults"
-    ]
-    rows = ["| key | kind | default | meaning |", "|---|---|---|---|"]
-    for node, text in itertools.pairwise(body):
+    [own] = ast.parse(inspect.getsource(Defaults)).body
+    rows = []
+    for node, text in itertools.pairwise(own.body):
         if isinstance(node, ast.AnnAssign):
             kind = ast.unparse(node.annotation).replace("|", "or")
             default = ast.unparse(node.value)
-            rows.append(f"| `{node.target.id}` | {kind} | `{default}` | {text.value.value} |")
-    return "\n".join(rows)
+            rows.append((f"`{node.target.id}`", kind, f"`{default}`", text.value.value))
+    return table("| key | kind | default | meaning |", rows)
 
 
 def options():
@@ -89,18 +99,17 @@ def options():
 
     parser = Command().create_parser("manage.py", "atpd")
     own = {a.dest for a in BaseCommand().create_parser("manage.py", "x")._actions}
-    rows = ["| option | meaning |", "|---|---|"]
+    rows = []
     for action in parser._actions:
         if action.dest not in own:
-            names = ", ".join(action.option_strings)
             value = f" {action.metavar}" if action.metavar else ""
             if action.choices:
                 value = " " + " or ".join(action.choices)
             elif action.dest == "processes":
                 value = " N"
             text = " ".join((action.help or "").split("(default: one per")[0].split())
-            rows.append(f"| `{names}{value}` | {text.strip()} |")
-    return "\n".join(rows)
+            rows.append((f"`{', '.join(action.option_strings)}{value}`", text.strip()))
+    return table("| option | meaning |", rows)
 
 
 def facts():
@@ -109,10 +118,11 @@ def facts():
 
     from atp.daemon.journal import FACTS
 
-    rows = ["| fact | level | words |", "|---|---|---|"]
+    rows = []
     for name, (level, words) in sorted(FACTS.items()):
-        rows.append(f"| `{name}` | {getLevelName(level)} | {_plain(words)} |")
-    return "\n".join(rows)
+        without_formats = re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
+        rows.append((f"`{name}`", getLevelName(level), without_formats))
+    return table("| fact | level | words |", rows)
 
 
 def operations():
@@ -122,15 +132,15 @@ def operations():
     from atp.api.urls import urlpatterns
 
     told = SchemaGenerator(patterns=urlpatterns).get_schema(public=True)["paths"]
-    rows = ["| | | permission |", "|---|---|---|"]
+    rows = []
     for route in urlpatterns:
         path = re.sub(r"<str:(\w+)>", r"{\1}", str(route.pattern))
         view, actions = route.callback.cls, getattr(route.callback, "actions", {"get": "get"})
         for method, operation in told.get(f"/{path}", {}).items():
             needs = getattr(view, actions[method]).needs
             needed = ", ".join(f"`{name}`" for name in needs) or "none"
-            rows.append(f"| `{method.upper()} {path}` | {operation['summary']} | {needed} |")
-    return "\n".join(rows)
+            rows.append((f"`{method.upper()} {path}`", operation["summary"], needed))
+    return table("| | | permission |", rows)
 
 
 def problems():
@@ -141,36 +151,8 @@ def problems():
     kinds = [kind[1:] for kind in (*MEANINGS, *own.MEANINGS)]
     named = (own.PARAMETER, own.BODY, own.PRECONDITION, own.FAULT)
     kinds += [(problem.status, problem.name, problem.title) for problem in named]
-    rows = ["| status | type | title |", "|---|---|---|"]
-    for status, name, title in sorted(set(kinds)):
-        rows.append(f"| {status} | `{own.URN}{name}` | {title} |")
-    return "\n".join(rows)
-
-
-def troubles():
-    """What a scan may find."""
-    from atp.store.findings import Trouble
-
-    rows = ["| found | an Instance or a daemon that is |", "|---|---|"]
-    return "\n".join(rows + [f"| `{each.value}` | {each.label} |" for each in Trouble])
-
-
-def promises():
-    """The modules whose tests name each promise in their docstrings."""
-    import ast
-
-    found = {f"G{number}": set() for number in range(1, 19)}
-    for path in sorted(DOCS.parent.glob("tests/**/test_*.py")):
-        module = ast.parse(path.read_text())
-        for node in ast.walk(module):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-                said = re.findall(r"\bG(?:1[0-8]|[1-9])\b", ast.get_docstring(node) or "")
-                for name in said:
-                    found[name].add(path.relative_to(DOCS.parent / "tests").as_posix())
-    rows = ["| promise | named by tests in `tests/` |", "|---|---|"]
-    for name, modules in found.items():
-        rows.append(f"| {name} | {', '.join(f'`{module}`' for module in sorted(modules))} |")
-    return "\n".join(rows)
+    rows = [(status, f"`{own.URN}{name}`", title) for status, name, title in sorted(set(kinds))]
+    return table("| status | type | title |", rows)
 
 
 def rooms():
@@ -178,16 +160,22 @@ def rooms():
     found = {}
     for name, source, is_package in imports.sources():
         if is_package:
-            found[name] = [_first_line(source)]
+            found[name] = (_first_line(source), [])
         else:
             package, _, module = name.rpartition(".")
-            found[package].append(module)
-    lines = ["| room | what is in it | modules |", "|---|---|---|"]
-    for name, (summary, *modules) in sorted(found.items()):
-        if name.startswith("atp.") and not name.startswith(("atp.management", "atp.templatetags")):
-            room = name.removeprefix("atp.").replace(".", "/")
-            lines.append(f"| `{room}/` | {summary} | {', '.join(modules)} |")
-    return "\n".join(lines)
+            found[package][1].append(module)
+    rows = [
+        (f"`{name.removeprefix('atp.').replace('.', '/')}/`", summary, ", ".join(modules))
+        for name, (summary, modules) in sorted(found.items())
+        if name.startswith("atp.") and not name.startswith(("atp.management", "atp.templatetags"))
+    ]
+    return table("| room | what is in it | modules |", rows)
+
+
+def _first_line(source):
+    text = ast.get_docstring(ast.parse(source)) or ""
+    line = re.sub(r":(?:mod|class|func|meth):`([^`]*)`", r"`\1`", text.partition("\n")[0])
+    return line.replace("``", "`").replace("|", "\\|")
 
 
 def levels():
@@ -203,16 +191,16 @@ def verbs():
     """The table of verbs, with what each surface calls them."""
     from atp.verbs.table import VERBS
 
-    lines = ["| verb | of | parameters | shell | API | permission |", "|---|---|---|---|---|---|"]
+    nouns = {"error": "error group", "matching": "all that matches"}
+    rows = []
     for kind, entries in VERBS.items():
         for verb in entries.values():
             parameters = ", ".join(f"`{parameter.name}`" for parameter in verb.parameters)
-            lines.append(
-                f"| **{verb.label}**: {verb.explanation} | {_subject(kind, verb)} | {parameters} "
-                f"| `atp {subcommand(kind, verb)}` | `{address(kind, verb)}` "
-                f"| {' and '.join(f'`{name}`' for name in verb.needs)} |"
-            )
-    return "\n".join(lines)
+            of = ", ".join(sorted(verb.levels)) if kind == "scope" else nouns.get(kind, kind)
+            called = f"`atp {subcommand(kind, verb)}`", f"`{address(kind, verb)}`"
+            needs = " and ".join(f"`{name}`" for name in verb.needs)
+            rows.append((f"**{verb.label}**: {verb.explanation}", of, parameters, *called, needs))
+    return table("| verb | of | parameters | shell | API | permission |", rows)
 
 
 def permissions():
@@ -220,7 +208,7 @@ def permissions():
     from atp.verbs.table import VERBS
     from atp.verbs.table.verb import CONTROL, DELETE, ENQUEUE, OPERATE
 
-    lines = ["| permission | allows |", "|---|---|"]
+    rows = []
     for permission in (ENQUEUE, OPERATE, CONTROL, DELETE):
         told = ["enqueue Instances"] if permission == ENQUEUE else []
         for kind, entries in VERBS.items():
@@ -235,13 +223,8 @@ def permissions():
                 noun = nouns.get(of, of)
                 plural = noun if of == "matching" else f"{noun}s"
                 told.append(f"{plural}: {', '.join(names)}")
-        lines.append(f"| `{permission}` | {'; '.join(told)} |")
-    return "\n".join(lines)
-
-
-def _subject(kind, verb):
-    of = {"error": "error group", "matching": "all that matches"}
-    return ", ".join(sorted(verb.levels)) if kind == "scope" else of.get(kind, kind)
+        rows.append((f"`{permission}`", "; ".join(told)))
+    return table("| permission | allows |", rows)
 
 
 def subcommand(kind, verb):
@@ -268,24 +251,12 @@ def address(kind, verb):
     return f"POST {verb.of}s" if verb.of else f"POST types/{{identifier}}/{verb.name}"
 
 
-def _first_line(source):
-    text = ast.get_docstring(ast.parse(source)) or ""
-    line = re.sub(r":(?:mod|class|func|meth):`([^`]*)`", r"`\1`", text.partition("\n")[0])
-    return line.replace("``", "`").replace("|", "\\|")
-
-
-def _plain(words):
-    """Format fields without their formats."""
-    return re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
-
-
 PARTS = {
     "architecture.md": [levels, rooms],
     "states.md": [transitions, diagram, reasons, kinds],
     "settings.md": [settings],
     "atpd.md": [options, facts],
     "api.md": [operations, problems],
-    "guarantees.md": [promises],
     "check.md": [troubles],
     "control.md": [verbs, permissions],
 }
@@ -297,12 +268,6 @@ def render(text):
         mark = rf"(<!-- {part.__name__} -->\n).*?(<!-- end -->)"
         text = re.sub(mark, lambda m, part=part: f"{m[1]}{part()}\n{m[2]}", text, flags=re.DOTALL)
     return text
-
-
-def _ordered(states):
-    from atp.states import State
-
-    return [state for state in State if state in states]
 
 
 def main():

@@ -32,7 +32,6 @@ class Import:
     importer: str
     imported: str
     line: int
-    lazy: bool  # inside a function
 
     def __str__(self):
         return f"{self.importer}:{self.line} imports {self.imported}"
@@ -64,15 +63,7 @@ class _Visitor(ast.NodeVisitor):
         self._name = name
         self._package = name if is_package else name.rpartition(".")[0]
         self._known = known
-        self._depth = 0
         self.found = []
-
-    def visit_FunctionDef(self, node):
-        self._depth += 1
-        self.generic_visit(node)
-        self._depth -= 1
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as ast calls it)
 
     def visit_If(self, node):
         # What only a type checker imports is imported by nobody.
@@ -95,7 +86,7 @@ class _Visitor(ast.NodeVisitor):
 
     def _add(self, imported, node):
         if imported == PACKAGE or imported.startswith(f"{PACKAGE}."):
-            self.found.append(Import(self._name, imported, node.lineno, self._depth > 0))
+            self.found.append(Import(self._name, imported, node.lineno))
 
 
 WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create"}

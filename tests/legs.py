@@ -18,9 +18,8 @@ BROWSER_TESTS = "tests/browser"
 POOLER_TESTS = "tests/daemon/test_pgbouncer.py"
 # The tests of what must not depend on any sentence.
 WORDLESS_TESTS = (
-    *(STORE_TESTS, DAEMON_TESTS, "tests/test_changing.py", "tests/test_commanding.py"),
-    *("tests/test_controls.py", "tests/test_enqueue.py", "tests/test_queue.py"),
-    *("tests/test_registry.py", "tests/test_removing.py", "tests/test_steering.py"),
+    *(STORE_TESTS, DAEMON_TESTS, "tests/test_controls.py", "tests/test_enqueue.py"),
+    *("tests/test_queue.py", "tests/test_registry.py", "tests/test_steering.py"),
 )
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
@@ -82,10 +81,23 @@ def planned(args, *, only=None, everything=False, quick=False, at_once=False):
     ``only``: the kinds of database; ``everything``: the deeper of the two depths; ``quick``: no
     test that starts a process; ``at_once``: the legs are run beside one another.
     """
-    legs = of_databases(args, only, everything=everything, quick=quick)
-    is_whole = not paths(args) and not is_named()
+    # The environment may name a PostgreSQL.
+    is_named = os.environ.get("DATABASE_URL", "").startswith("postgres")
+    if quick:
+        # On SQLite, which starts no server, unless another is asked for.
+        args, only = ["--quick", *args], only or ["sqlite"]
+    chosen = paths(args)
+    legs = [Leg("sqlite", "SQLite", tuple(args)), Leg("postgres", "PostgreSQL", tuple(args))]
+    of_store = [path for path in chosen if path.startswith(STORE_TESTS)]
+    is_wanted = everything or "postgres16" in (only or ())
+    if is_wanted and not is_named and not quick and (of_store or not chosen):
+        rest = [arg for arg in args if arg not in chosen]
+        of_contract = (*rest, *(of_store or [STORE_TESTS]))
+        legs.append(Leg("postgres16", "PostgreSQL 16, store contract", of_contract))
+    legs = [leg for leg in legs if not only or leg.kind in only]
+    is_whole = not chosen and not is_named
     if not everything:
-        legs = shared_out(legs, is_whole=is_whole)
+        legs = _shared_out(legs, is_whole=is_whole)
     if at_once and is_whole:
         if not quick:
             legs = [part for leg in legs for part in _parts(leg)]
@@ -93,47 +105,16 @@ def planned(args, *, only=None, everything=False, quick=False, at_once=False):
     return legs
 
 
-def of_databases(args, only=None, *, everything=False, quick=False):
-    """Return a leg a database.
-
-    What is ``quick`` is run on SQLite, which starts no server, unless another is asked for.
-    """
-    if quick:
-        args, only = ["--quick", *args], only or ["sqlite"]
-    chosen = paths(args)
-    of_store = [path for path in chosen if path.startswith(STORE_TESTS)]
-    rest = [arg for arg in args if arg not in chosen]
-    legs = [
-        Leg("sqlite", "SQLite", tuple(args)),
-        Leg("postgres", "PostgreSQL", tuple(args)),
-    ]
-    is_wanted = everything or "postgres16" in (only or ())
-    if is_wanted and not is_named() and not quick and (of_store or not chosen):
-        of_contract = (*rest, *(of_store or [STORE_TESTS]))
-        legs.append(Leg("postgres16", "PostgreSQL 16, store contract", of_contract))
-    return [leg for leg in legs if not only or leg.kind in only]
-
-
-def is_named():
-    """Whether the environment names a PostgreSQL."""
-    return os.environ.get("DATABASE_URL", "").startswith("postgres")
-
-
-def shared_out(legs, *, is_whole=True):
+def _shared_out(legs, *, is_whole):
     """Have each database leave to the other what need not be shown twice.
 
     A run of the whole leaves out what is ``long``, too; who names a test wants it.
     """
     short = ("--short",) if is_whole else ()
-    if {"sqlite", "postgres"} <= {leg.kind for leg in legs}:
-        others = {"sqlite": "postgres", "postgres": "sqlite"}
-    else:
-        others = {}
-    return [replace(leg, args=(*beside(others.get(leg.kind)), *short, *leg.args)) for leg in legs]
-
-
-def beside(kind):
-    return (f"--beside={kind}",) if kind else ()
+    beside = {"sqlite": ("--beside=postgres",), "postgres": ("--beside=sqlite",)}
+    if not beside.keys() <= {leg.kind for leg in legs}:
+        beside = {}
+    return [replace(leg, args=(*beside.get(leg.kind, ()), *short, *leg.args)) for leg in legs]
 
 
 def _parts(leg):

@@ -96,7 +96,8 @@ def report(titled):
                 print(f"{title}: {word} {result.id}: {why[:WHY]}")
     for title, outcome in titled:
         print(f"{title}: {outcome}, {outcome.seconds:.0f} s")
-    passed, failed, skipped = (sum(each) for each in zip(*_counts(titled), strict=True))
+    counts = [outcome.counts() for _, outcome in titled]
+    passed, failed, skipped = (sum(each) for each in zip(*counts, strict=True))
     unsteady = sum(len(outcome.unsteady) for _, outcome in titled)
     if unsteady > MOST_UNSTEADY:
         print(f"{unsteady} are unsteady: more than {MOST_UNSTEADY} fail the run")
@@ -107,19 +108,12 @@ def report(titled):
     return 1 if failed or not passed else 0
 
 
-def _counts(titled):
-    return [outcome.counts() for _, outcome in titled]
-
-
 def _print_slowest(titled):
     results = [(result, title) for title, outcome in titled for result in outcome.results]
-    slow = sorted((pair for pair in results if pair[0].seconds > SLOW), key=_seconds, reverse=True)
+    slow = [pair for pair in results if pair[0].seconds > SLOW]
     if slow:
+        slow.sort(key=lambda pair: pair[0].seconds, reverse=True)
         print("The slowest tests, with their fixtures; in parentheses the seconds of processor:")
         for result, title in slow[:SLOWEST]:
             print(f"{result.seconds:6.1f} s ({result.processor:5.1f})  {title}: {result.id}")
         print()
-
-
-def _seconds(pair):
-    return pair[0].seconds

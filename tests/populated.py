@@ -121,19 +121,13 @@ class Populated:
 def submitted(name, nodes, edges=(), **facts):
     """Write a graph; ``nodes`` are declared Types by name, ``edges`` as of a PlannedEdge."""
     facts = {"created_by": MARKUP} | facts
-    plan = GraphPlan(
-        uuid=uuid7(),
-        name=name,
-        nodes=[_planned(node, task_type) for node, task_type in nodes.items()],
-        edges=[PlannedEdge(*edge) for edge in edges],
-        **facts,
-    )
+    planned = [
+        PlannedNode(node, type.registration(), Submission(payload_of(type, (), {}, None)))
+        for node, type in nodes.items()
+    ]
+    edges = [PlannedEdge(*edge) for edge in edges]
+    plan = GraphPlan(uuid=uuid7(), name=name, nodes=planned, edges=edges, **facts)
     return get_store().graphs.submit(plan.checked())
-
-
-def _planned(name, task_type):
-    payload = payload_of(task_type, (), {}, None)
-    return PlannedNode(name, task_type.registration(), Submission(payload))
 
 
 @contextmanager
@@ -215,19 +209,16 @@ def _finished(made):
         files=(file,),
     )
     assert made.world.store.note([note], daemon=made.host.uuid) == []
-    _stepping(made.world.store.steps, instance.pk)
-    data = f'{{"said":"{MARKUP}"}}'.encode()
-    answer = ResponseData(content_type="application/json", data=data, size=len(data))
-    move(Event.FINISH, response=answer)
-    return queue.get(instance.uuid)
-
-
-def _stepping(steps, key):
-    """Begin three steps under the first attempt; one is done, one is a sleep."""
+    # Three steps under the first attempt: one is done, one is a sleep, one has only begun.
+    steps, key = made.world.store.steps, instance.pk
     steps.begin(key, 1, MARKUP)
     steps.keep(key, 1, MARKUP, codec.encode({"said": MARKUP}))
     steps.begin(key, 1, "sleep", delay=timedelta(hours=1))
     steps.begin(key, 1, "unknown")
+    data = f'{{"said":"{MARKUP}"}}'.encode()
+    answer = ResponseData(content_type="application/json", data=data, size=len(data))
+    move(Event.FINISH, response=answer)
+    return queue.get(instance.uuid)
 
 
 def _working(made):

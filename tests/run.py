@@ -15,6 +15,7 @@ import argparse
 import compileall
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -30,6 +31,9 @@ from . import clock, environment, legs, outcomes, packages, patience, results, s
 from .browser import chromium
 from .legs import Leg
 from .outcomes import Outcome
+
+# The last commit on which --all has passed, the day, and how many tests passed.
+NOTED = ".ci/all-passed"
 
 
 def main(argv=None):
@@ -69,14 +73,38 @@ def main(argv=None):
     seen = _second_look(_together(planned, found), args)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"\n{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} of processor")
-    return outcomes.report(seen)
+    status = outcomes.report(seen)
+    if status == 0 and options.all and not (args or options.only):
+        _note_all(seen)
+    return status
+
+
+def _note_all(seen):
+    """Write which commit has passed ``--all``; the developer commits that file."""
+    if _git("status", "--porcelain"):
+        print(f"{NOTED} is left as it is: there are changes that are not committed.")
+        return
+    passed = sum(outcome.counts()[0] for _, outcome in seen)
+    day = datetime.now(UTC).date()
+    (environment.ROOT / NOTED).write_text(f"{_git('rev-parse', 'HEAD')} {day} {passed}\n")
+    print(f"{NOTED} says so: commit it.")
+
+
+def _git(*words):
+    command = ["git", *words]
+    found = subprocess.run(
+        command, cwd=environment.ROOT, capture_output=True, text=True, check=True
+    )
+    return found.stdout.strip()
 
 
 def _keep_bytecode():
     """Compile once what each of the many processes of this run would compile."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in ("atp", "tests"):
-        compileall.compile_dir(environment.ROOT / name, quiet=2)
+        # Tests are compiled by pytest, with its own assertions (see tests.selection.Sharing).
+        of_pytest = re.compile(r"/test_\w+\.py$")
+        compileall.compile_dir(environment.ROOT / name, quiet=2, rx=of_pytest, workers=0)
 
 
 def _parser():

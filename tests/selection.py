@@ -15,7 +15,11 @@
     Several processes have this option with the same folder. Each test is run by one of them.
 """
 
+import contextlib
+import functools
 import hashlib
+import importlib
+import random
 import sys
 from pathlib import Path
 
@@ -26,8 +30,7 @@ from . import environment
 # What people and programs use. It asks the store, the verbs and the reports, which are tested
 # elsewhere, and needs no server of a database: so it is run on SQLite.
 SURFACES = (
-    *("tests/admin", "tests/api", "tests/browser", "tests/commands", "tests/demo"),
-    *("tests/packaging", "tests/shell", "tests/views", "tests/web"),
+    *("tests/api", "tests/browser", "tests/demo", "tests/packaging", "tests/views", "tests/web"),
     *("tests/test_admin", "tests/test_commands", "tests/test_verbs"),
 )
 # Modules that take long: on the other database only what is marked for it.
@@ -36,20 +39,15 @@ WITHOUT_SMOKE = (
     *("tests/api/test_typescript_client", "tests/browser", "tests/chaos", "tests/deploys"),
     *("tests/packaging", "tests/test_benchmarks"),
 )
-# Where the database matters: the contract of the store; locks, hand-over, busy writers, exactly
-# once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.
-DAEMON = "tests/daemon"
+# Where the database matters: the contract of the store; connections, leases, hand-over, outages,
+# exactly once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.
+# Locks of rows are PostgreSQL's alone.
+OF_DAEMON = ("connections", "deaths", "freezes", "kills", "outages", "transactional", "waking")
 ON_BOTH = (
     "tests/store/",
-    *(
-        f"{DAEMON}/test_{name}"
-        for name in (
-            *("claiming", "connections", "deaths", "freezes", "handing", "kills", "locks"),
-            *("outages", "processes", "purging", "startup", "transactional", "waking"),
-        )
-    ),
+    *(f"tests/daemon/test_{name}" for name in OF_DAEMON),
     *("tests/test_emptying", "tests/test_migrations", "tests/test_models", "tests/test_paging"),
-    *("tests/test_querysets", "tests/test_unique"),
+    "tests/test_querysets",
 )
 EACH = "each_database"
 # A test with one of these fixtures touches the database.
@@ -76,7 +74,7 @@ def select(config, items):
     if config.option.beside:
         smoke = _smoke(items)
         for item in items:
-            if item not in smoke and _is_left(item):
+            if item not in smoke and home(item) not in (None, environment.kind()):
                 left[item] = f"left to the run on {config.option.beside}"
     if config.option.short:
         for item in items:
@@ -102,10 +100,6 @@ def home(item):
     return "sqlite" if _is_below(item, SURFACES) else "postgres"
 
 
-def _is_left(item):
-    return home(item) not in (None, environment.kind())
-
-
 def _starts_processes(item):
     """Whether it is known before; the others are skipped when they start one."""
     return bool(
@@ -115,24 +109,24 @@ def _starts_processes(item):
     )
 
 
-def touches_database(item):
-    """Whether the test may touch the database: pytest-django refuses it to all others."""
-    return bool(item.get_closest_marker("django_db") or OF_DATABASE & set(item.fixturenames))
-
-
 def depends_on_database(item):
     """Whether the test may have another outcome on another database. In doubt it may."""
     names = vars(item.module)
-    return (
-        touches_database(item)
-        or any(item.get_closest_marker(name) for name in (EACH, "skipif"))
-        or bool(OF_KIND & set(names))
+    return bool(
+        OF_DATABASE & set(item.fixturenames)
+        or any(item.get_closest_marker(name) for name in ("django_db", EACH, "skipif"))
+        or OF_KIND & set(names)
         or names.get("environment") is environment
     )
 
 
 def _is_below(item, paths):
-    return str(item.path.relative_to(environment.ROOT)).startswith(paths)
+    return _relative(item.path).startswith(paths)
+
+
+@functools.cache
+def _relative(path):
+    return str(path.relative_to(environment.ROOT))
 
 
 def _smoke(items):
@@ -143,13 +137,10 @@ def _smoke(items):
     candidates = [item for item in items if home(item) and depends_on_database(item)]
     marked = {item for item in candidates if item.get_closest_marker(EACH)}
     with_smoke = [item for item in candidates if not _is_below(item, WITHOUT_SMOKE)]
-    first = {item.path: item for item in sorted(with_smoke, key=_place, reverse=True)}
+    with_smoke.sort(key=lambda item: (item.location[1], item.nodeid), reverse=True)
+    first = {item.path: item for item in with_smoke}
     with_a_mark = {item.path for item in marked}
     return marked | {item for path, item in first.items() if path not in with_a_mark}
-
-
-def _place(item):
-    return item.location[1], item.nodeid
 
 
 class NoProcesses:
@@ -190,7 +181,23 @@ class Sharing:
     def __init__(self, folder):
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._own = {}
+        self._is_own = functools.cache(self._is_first)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session):
+        """Import the modules in an order of its own: what one process compiles, the others read.
+
+        All begin at once, and in the order of pytest each would compile everything.
+        """
+        ignored = [Path(each).resolve() for each in session.config.option.ignore or ()]
+        folders = [Path(each).resolve() for each in session.config.args]
+        modules = [path for folder in folders for path in folder.rglob("test_*.py")]
+        random.SystemRandom().shuffle(modules)
+        for path in modules:
+            if not any(path.is_relative_to(each) for each in ignored):
+                # What cannot be imported is told when it is collected.
+                with contextlib.suppress(Exception, pytest.skip.Exception):
+                    importlib.import_module(".".join(_relative(path.with_suffix("")).split("/")))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session):
@@ -212,10 +219,7 @@ class Sharing:
         return True
 
     def _takes(self, item):
-        unit = self._unit(item)
-        if unit not in self._own:
-            self._own[unit] = self._is_first(unit)
-        return self._own[unit]
+        return self._is_own(self._unit(item))
 
     def _is_first(self, unit):
         name = hashlib.sha256(unit.encode(errors="surrogatepass")).hexdigest()

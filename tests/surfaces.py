@@ -11,6 +11,7 @@ from django.contrib.messages import get_messages
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from atp.models import Type
 from atp.shell.arguments import option
 from atp.verbs.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE, TAILER
 from atp.verbs.table.inputs import Inputs
@@ -60,6 +61,11 @@ def _arguments(kind, verb, subject):
     return [str(subject.uuid), *more]
 
 
+def _forget_messages(client):
+    """What is told of one use is not told of the next, too."""
+    client.cookies.pop("messages", None)
+
+
 class Pages:
     name = "page"
 
@@ -67,6 +73,7 @@ class Pages:
         self._client = client
 
     def use(self, kind, verb, subject, given):
+        _forget_messages(self._client)
         path = self.address(kind, verb, subject)
         answer = self._client.post(path, given)
         if answer.status_code == 200 and 'name="sure"' in answer.content.decode():
@@ -147,8 +154,7 @@ class Admin:
         return not verb.has_page or (kind, verb.name) == (INSTANCE, "delete")
 
     def use(self, kind, verb, subject, given):
-        from atp.models import Type
-
+        _forget_messages(self._client)
         row = Type.objects.get(identifier=subject[0]) if kind == SCOPE else subject
         name = "delete_selected" if verb.name == "delete" else verb.id
         answer = self._client.post(

@@ -1,15 +1,13 @@
 """System checks say what is wrong with a project's settings."""
 
-import copy
 import os
-from pathlib import Path
 
 import pytest
 from django.core.checks import INFO, WARNING, run_checks
 from django.db import connections
 
-from atp import checks, conf, task_type
-from atp.checks.queue import _check_pool, _check_sqlite, check_server
+from atp import checks, task_type
+from atp.checks.queue import check_server
 from atp.verbs.registry import registry
 
 from .helpers import as_nobody
@@ -29,32 +27,22 @@ def test_these_settings_are_good(db):
     assert ids() == []
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_bad_settings(settings):
+    """A lease that breaks G3; what is wrong with others is shown in tests/test_conf.py (G13)."""
+    for given, words in (
         ({"RETENSION": 5}, "Did you mean 'RETENTION'?"),
-        ({"retention": 5}, "Did you mean 'RETENTION'?"),
-        ({"MAX_RESTARTS": "three"}, "must be int"),
-        ({"LEASE": True}, "must be float"),
-        ({"LEASE": -1.0}, "0 or more"),
         ({"LEASE": 20.0, "KILL_AFTER": 19.5, "RENEW_EVERY": 1.0}, "before the lease ends"),
-        ({"KILL_AFTER": 9.0}, "kill all workers"),
         ({"LOG_LEVEL": "WARNNING"}, "Did you mean 'WARNING'?"),
         ({"STORAGE": "defualt"}, "Did you mean 'default'?"),
         ({"STORE": "no.such.Store"}, "No module named"),
         ({"SCRATCH_DIR": "/no/such/folder"}, "not a directory"),
         ({"BACKOFF": 100, "BACKOFF_MAX": 10}, "longer than"),
-        (["LEASE"], "must be a dictionary"),
         (None, "must be a dictionary, not NoneType"),
-        ({"MAX_MEMORY": 10}, "say '10MiB' if that is what is meant"),
-    ],
-)
-def test_bad_settings(settings, given, words):
-    """An unknown or mistyped key, and a lease that breaks G3 (G13)."""
-    settings.ATP = given
-    [message] = checks.check_settings(None)
-    assert message.id == "atp.E001"
-    assert words in message.msg
+    ):
+        settings.ATP = given
+        [message] = checks.check_settings(None)
+        assert message.id == "atp.E001"
+        assert words in message.msg
 
 
 def test_a_type_that_only_views_import(monkeypatch):
@@ -73,66 +61,68 @@ def _handler(context):
     pass
 
 
-def test_unknown_database(settings):
+def told_of_queue(monkeypatch, vendor, **options):
+    """Return what is said of the queue's connection if it is of this kind, with these OPTIONS."""
+    connection = connections["default"]
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "vendor", vendor)
+        patch.setitem(connection.settings_dict, "OPTIONS", options)
+        return [message.id for message in checks.check_queue_database(None)]
+
+
+def test_options_of_the_queues_connection(monkeypatch):
+    """What SQLite lacks to be a queue; a pool has a connection for each thread of a daemon."""
+    good = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL;",
+    }
+    for change, found in (
+        ({"transaction_mode": None}, ["atp.W001"]),
+        ({"transaction_mode": "DEFERRED"}, ["atp.W001"]),
+        ({"init_command": "PRAGMA synchronous=FULL"}, ["atp.W002"]),
+        ({"timeout": 5}, ["atp.W003"]),
+        ({"init_command": "pragma journal_mode = WAL"}, []),
+    ):
+        assert told_of_queue(monkeypatch, "sqlite", **good | change) == found
+    for pool, found in (
+        (True, []),
+        (False, []),
+        ({"max_size": 3}, []),
+        ({"min_size": 2}, ["atp.W016"]),
+        ({"min_size": 0, "max_size": 1}, ["atp.W016"]),
+    ):
+        assert told_of_queue(monkeypatch, "postgresql", pool=pool) == found
+
+
+def test_the_queues_database_and_its_router(settings):
+    settings.ATP = {"DATABASE": "default"}
+    settings.DATABASE_ROUTERS = ["tests.test_checks.Elsewhere"]
+    assert [message.id for message in checks.check_queue_database(None)] == ["atp.W004"]
+    settings.DATABASE_ROUTERS = ["atp.router.QueueRouter", "tests.test_checks.Elsewhere"]
+    assert checks.check_queue_database(None) == []
     settings.ATP = {"DATABASE": "defualt"}
     [message] = checks.check_queue_database(None)
     assert message.id == "atp.E002"
     assert "Did you mean 'default'?" in message.msg
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ({"transaction_mode": None}, ["atp.W001"]),
-        ({"transaction_mode": "DEFERRED"}, ["atp.W001"]),
-        ({"init_command": "PRAGMA synchronous=FULL"}, ["atp.W002"]),
-        ({"timeout": 5}, ["atp.W003"]),
-        ({"init_command": "pragma journal_mode = WAL"}, []),
-    ],
-)
-def test_sqlite_options(change, found):
-    """What SQLite lacks to be a queue is said."""
-    connection = copy.copy(connections["default"])
-    options = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL;",
-    }
-    connection.settings_dict = {"OPTIONS": options | change}
-    assert [message.id for message in _check_sqlite(connection)] == found
-
-
-def test_router(settings):
-    settings.ATP = {"DATABASE": "default"}
-    settings.DATABASE_ROUTERS = ["tests.test_checks.Elsewhere"]
-    assert [message.id for message in checks.check_queue_database(None)] == ["atp.W004"]
-    settings.DATABASE_ROUTERS = ["atp.router.QueueRouter", "tests.test_checks.Elsewhere"]
-    assert checks.check_queue_database(None) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "queue", "found"),
-    [
+def test_transactional_types_are_where_the_queue_is(settings, monkeypatch):
+    """G7: two databases have no commit in common."""
+    for given, queue, found in (
         (True, "default", []),
         ("default", "default", []),
         (False, "other", []),
         ("other", "other", []),
         (True, "other", ["atp.E003"]),
         ("other", "default", ["atp.E003"]),
-    ],
-)
-def test_transactional_types_are_where_the_queue_is(settings, monkeypatch, given, queue, found):
-    """G7: two databases have no commit in common."""
-    settings.ATP = {"DATABASE": queue}
-    monkeypatch.setattr(registry, "_types", {})
-
-    @task_type("tests.transactional", transactional=given)
-    def handler(context):
-        pass
-
-    messages = checks.check_transactional(None)
-    assert [message.id for message in messages] == found
-    assert all("'tests.transactional'" in message.msg for message in messages)
+    ):
+        settings.ATP = {"DATABASE": queue}
+        monkeypatch.setattr(registry, "_types", {})
+        task_type("tests.transactional", transactional=given)(_handler)
+        messages = checks.check_transactional(None)
+        assert [message.id for message in messages] == found
+        assert all("'tests.transactional'" in message.msg for message in messages)
 
 
 class Elsewhere:
@@ -140,33 +130,13 @@ class Elsewhere:
         return "elsewhere"
 
 
-@pytest.mark.parametrize(("root", "found"), [("", ["atp.W005"]), ("/somewhere", [])])
-def test_files_need_a_place(settings, root, found):
-    settings.MEDIA_ROOT = root
-    assert [message.id for message in checks.check_storage(None)] == found
-
-
-@pytest.mark.parametrize(
-    ("url", "is_there"),
-    [
-        ("login", True),
-        ("/login/", True),
-        ("/login/?from=atp", True),
-        ("https://accounts.example/", True),
-        ("//accounts.example/", True),
-        ("/accounts/login/", False),
-        ("no-such-name", False),
-    ],
-)
-def test_a_login_that_is_nowhere(settings, url, is_there):
-    settings.LOGIN_URL = url
-    found = checks.check_login(None)
-    assert [warning.id for warning in found] == ([] if is_there else ["atp.W006"])
-
-
-def test_a_project_without_the_pages_needs_no_login(settings):
+def test_a_login_that_is_nowhere(settings):
+    here = ("login", "/login/?from=atp", "https://accounts.example/", "//accounts.example/")
+    for url in (*here, "/accounts/login/", "no-such-name"):
+        settings.LOGIN_URL = url
+        found = checks.check_login(None)
+        assert [warning.id for warning in found] == ([] if url in here else ["atp.W006"])
     settings.ROOT_URLCONF = "tests.without_pages"
-    settings.LOGIN_URL = "/nowhere/"
     assert checks.check_login(None) == []
 
 
@@ -187,34 +157,25 @@ def test_a_type_that_keeps_everything_for_ever_is_named(settings):
     assert checks.check_retention(None) == []
 
 
-def test_a_project_without_urls(settings):
-    """One that only runs tasks may have none (G13)."""
-    del settings.ROOT_URLCONF
-    assert checks.check_login(None) == []
-    assert checks.check_users(None) == []
-
-
 def test_pages_without_users(settings):
     assert checks.check_users(None) == []
     settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "Authentication" not in name]
     assert [message.id for message in checks.check_users(None)] == ["atp.W012"]
+    # A project that only runs tasks may have no pages (G13).
+    del settings.ROOT_URLCONF
+    assert checks.check_login(None) == checks.check_users(None) == []
 
 
-def test_no_settings_are_read_without_a_word(settings):
-    """The URLs of the API read them before any check has run (G13)."""
-    settings.ATP = None
-    assert conf.settings.DATABASE == "default"
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_scratch_dir_may_be_a_path(settings, tmp_path, kind):
-    settings.ATP = {"SCRATCH_DIR": kind(tmp_path)}
-    assert checks.check_settings(None) == checks.check_scratch(None) == []
-
-
-def test_folders_that_cannot_be_written(settings, common):
+def test_folders_that_are_not_given_or_cannot_be_written(settings, common, tmp_path):
     refused = common / "refused"
     refused.mkdir(mode=0o500)
+    for folder in (tmp_path, str(tmp_path)):
+        settings.ATP = {"SCRATCH_DIR": folder}
+        assert checks.check_settings(None) == checks.check_scratch(None) == []
+        settings.MEDIA_ROOT = str(folder)
+        assert checks.check_storage(None) == []
+    settings.MEDIA_ROOT = ""
+    assert [message.id for message in checks.check_storage(None)] == ["atp.W005"]
     settings.ATP = {"SCRATCH_DIR": refused}
     settings.MEDIA_ROOT = refused / "media"
 
@@ -226,23 +187,6 @@ def test_folders_that_cannot_be_written(settings, common):
     told = (as_nobody(found) if os.geteuid() == 0 else found()).splitlines()
     assert [line.split()[0] for line in told] == ["atp.W010", "atp.W011"]
     assert all(f"folder {refused} cannot be written" in line for line in told)
-
-
-@pytest.mark.parametrize(
-    ("pool", "found"),
-    [
-        (True, []),
-        (False, []),
-        ({"max_size": 3}, []),
-        ({"min_size": 2}, ["atp.W016"]),
-        ({"min_size": 0, "max_size": 1}, ["atp.W016"]),
-    ],
-)
-def test_a_pool_has_a_connection_for_each_thread_of_a_daemon(monkeypatch, pool, found):
-    connection = copy.copy(connections["default"])
-    connection.settings_dict = {"OPTIONS": {"pool": pool}}
-    monkeypatch.setattr(connection, "vendor", "postgresql")
-    assert [each.id for each in _check_pool(connection)] == found
 
 
 @pytest.mark.skipif(connections["default"].vendor != "postgresql", reason="that of PostgreSQL")

@@ -27,10 +27,9 @@ def shell(hint):
 def test_public_files_get_a_storage_of_their_own(settings, tmp_path, given):
     """Those that are stored already move with it."""
     settings.MEDIA_ROOT = tmp_path / "me dia"
+    settings.ATP = {}
     if given is None:
-        del settings.ATP
-    else:
-        settings.ATP = given
+        del settings.ATP  # Django tells nobody of that, so it comes second
     storages["default"].save("atp/uuid/a.html", ContentFile("<script>"))
     [warning] = checks.check_public_files(None)
     assert warning.id == "atp.W030"
@@ -53,7 +52,11 @@ def test_public_files_get_a_storage_of_their_own(settings, tmp_path, given):
     assert not (settings.MEDIA_ROOT / "atp").exists()
 
 
-def test_a_link_into_the_public_folder_is_seen(settings, tmp_path):
+def test_only_a_storage_in_the_public_folder_is_told_of(settings, tmp_path):
+    """Also one that leads there by a link; one that is elsewhere is no matter of the check."""
+    memory = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
+    settings.STORAGES = {**settings.STORAGES, "default": memory}
+    assert checks.check_public_files(None) == []
     settings.MEDIA_ROOT = tmp_path / "media"
     (tmp_path / "media" / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "media" / "inner")
@@ -64,16 +67,13 @@ def test_a_link_into_the_public_folder_is_seen(settings, tmp_path):
     assert [each.id for each in checks.check_public_files(None)] == ["atp.W030"]
 
 
-def test_a_storage_elsewhere_is_no_matter_of_the_check(settings):
-    memory = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
-    settings.STORAGES = {**settings.STORAGES, "default": memory}
-    assert checks.check_public_files(None) == []
-
-
 def test_pickle_is_reported_until_it_is_left_out(settings):
     settings.ATP = {"ALLOW_PICKLE": True}
     [warning] = checks.check_pickle(None)
     assert (warning.id, "Leave ALLOW_PICKLE out" in warning.hint) == ("atp.W031", True)
+    # It runs with --deploy alone.
+    assert not [each for each in run_checks() if each.id == "atp.W031"]
+    assert "atp.W031" in [each.id for each in run_checks(include_deployment_checks=True)]
     settings.ATP = {}
     assert checks.check_pickle(None) == []
 
@@ -118,9 +118,3 @@ def test_a_scratch_folder_in_which_everybody_replaces_files(settings, tmp_path):
     assert warning.id == "atp.W035"
     shell(warning.hint)
     assert checks.check_scratch_owner(None) == []
-
-
-def test_they_run_with_deploy_alone(settings):
-    settings.ATP = {"ALLOW_PICKLE": True}
-    assert not [each for each in run_checks() if each.id == "atp.W031"]
-    assert "atp.W031" in [each.id for each in run_checks(include_deployment_checks=True)]

@@ -21,27 +21,19 @@ def graph(world):
     return populate(world).graph()
 
 
-def test_graphs_are_listed(graph):
+def test_graphs_are_listed_and_selected(graph):
     submitted("other", {"only": echo})
     other, first = run("graphs").splitlines()[1:]
     assert other.split()[1:4] == ["other", "waiting", "1"]
     assert f"{GRAPH}  running      6  2 finished, 1 failed, 1 running, 2 accepted" in first
-
-
-def test_graphs_are_selected(graph):
-    submitted("other", {"only": echo})
-    assert len(document("graphs")["graphs"]) == 2
     assert len(document("graphs", "--limit", "1")["graphs"]) == 1
     assert len(document("graphs", "--live")["graphs"]) == 2
     [found] = document("graphs", "--name", GRAPH)["graphs"]
     assert found["uuid"] == str(graph.uuid)
+    assert run("graphs", "--name", "none").strip() == "There are no such graphs."
 
 
-def test_there_is_none(world):
-    assert run("graphs").strip() == "There are no such graphs."
-
-
-def test_a_graph_is_a_list(graph):
+def test_a_graph_is_a_list_or_a_flowchart(graph):
     lines = run("graph", "show", str(graph.uuid)).splitlines()
     assert f"name     {GRAPH}" in lines
     [start] = [number for number, line in enumerate(lines) if line.startswith("node ")]
@@ -55,44 +47,34 @@ def test_a_graph_is_a_list(graph):
     ]
     depths = [len(line) - len(line.lstrip()) for line in lines[start + 1 :]]
     assert depths == [0, 2, 2, 2, 4, 6]
-
-
-def test_the_beginning_of_a_uuid_is_enough(graph):
-    assert run("graph", "show", str(graph.uuid)[:23]) == run("graph", "show", str(graph.uuid))
-
-
-def test_there_is_no_such_graph(graph):
-    with pytest.raises(CommandError, match="There is no graph"):
-        run("graph", "show", "00000000")
-
-
-def test_a_beginning_of_several(graph):
-    other = submitted("other", {"only": echo})
-    common = "".join(a for a, b in zip(str(graph.uuid), str(other.uuid), strict=True) if a == b)
-    with pytest.raises(CommandError, match="more than one"):
-        run("graph", "show", common[:8])
-
-
-def test_mermaid(graph):
     assert run("graph", "show", str(graph.uuid), "--mermaid").startswith("flowchart LR\n")
     with pytest.raises(CommandError, match="without --json"):
         run("graph", "show", str(graph.uuid), "--mermaid", "--json")
+    merge = Instance.objects.get(node__graph=graph, node__name="merge")
+    shown = run("show", str(merge.uuid))
+    assert "waits for    It waits for part-2." in shown
+    assert "9999" not in shown
+
+
+def test_a_graph_by_the_beginning_of_its_uuid(graph):
+    assert run("graph", "show", str(graph.uuid)[:23]) == run("graph", "show", str(graph.uuid))
+    other = submitted("other", {"only": echo})
+    common = "".join(a for a, b in zip(str(graph.uuid), str(other.uuid), strict=True) if a == b)
+    for given, told in ((common[:8], "more than one"), ("00000000", "There is no graph")):
+        with pytest.raises(CommandError, match=told):
+            run("graph", "show", given)
 
 
 def test_a_graph_is_redriven_and_cancelled(graph):
     """G6: each node is logged with who did it."""
     assert run("graph", "redrive", str(graph.uuid)) == "Nodes back in the queue: 1.\n"
+    with pytest.raises(CommandError, match="none of it is FAILED"):
+        run("graph", "redrive", str(graph.uuid))
     told = document("graph", "cancel", str(graph.uuid)[:23])
     assert told == {"outcome": "Nodes cancelled: 4. A daemon ends the nodes that it holds."}
     nodes = Instance.objects.filter(node__graph=graph)
     assert nodes.filter(reason=Reason.CANCELLED).count() == 3
     assert {nodes.get(node__name=n).log.last().who for n in ("part-1", "part-2")} == {actor()}
-
-
-def test_what_a_graph_does_not_allow(graph):
-    run("graph", "redrive", str(graph.uuid))
-    with pytest.raises(CommandError, match="none of it is FAILED"):
-        run("graph", "redrive", str(graph.uuid))
 
 
 def test_what_is_too_large_is_counted(graph, monkeypatch):
@@ -109,10 +91,3 @@ def test_names_cannot_move_the_cursor(world):
     queue.register_all()
     row = submitted(f"a{ESCAPE}", {f"b{ESCAPE}": echo})
     assert "\x1b" not in run("graph", "show", str(row.uuid)) + run("graphs")
-
-
-def test_a_node_says_what_it_waits_for(graph):
-    merge = Instance.objects.get(node__graph=graph, node__name="merge")
-    shown = run("show", str(merge.uuid))
-    assert "waits for    It waits for part-2." in shown
-    assert "9999" not in shown

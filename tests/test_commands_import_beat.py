@@ -10,7 +10,7 @@ from atp import queue
 from atp.models import Schedule
 from atp.shell.importing import beat
 
-from .populated import ESCAPE, HOSTILE
+from .populated import HOSTILE
 from .test_commands_atp import DOCS, document, keys, run
 
 # The columns of django-celery-beat 2.9 that are read, and some that are not.
@@ -59,79 +59,74 @@ def tables(world):
 
 def test_a_cron_expression_in_its_zone():
     task("Nightly: mail", crontab_id=1, kwargs='{"a": 1}')
-    told = document("import-beat", "--write")
-    assert told["written"]
+    # Days that match both fields, where cron has such days.
+    days = {
+        2: ("1-31", "mon", "30 2 * * MON"),
+        3: ("13", "0-6", "30 2 13 * *"),
+        4: ("*/2", "mon", "30 2 */2 * MON"),
+        5: ("13", "*/2", "30 2 13 * */2"),
+    }
+    for id, (day_of_month, day_of_week, _) in days.items():
+        fields = {"id": id, "day_of_month": day_of_month, "day_of_week": day_of_week}
+        insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | fields))
+        task(f"mail{id}", crontab_id=id)
+    assert document("import-beat", "--write")["written"]
     row = queue.get_schedule("nightly-mail")
     assert (row.cron, row.timezone, row.data) == ("30 2 * * mon,fri", "Europe/Vienna", '{"a":1}')
     assert row.type.identifier == "tests.echo"
     assert row.who.endswith("via shell")
-
-
-@pytest.mark.parametrize(
-    ("day_of_month", "day_of_week", "cron"),
-    [
-        ("1-31", "mon", "30 2 * * MON"),
-        ("13", "0-6", "30 2 13 * *"),
-        ("*/2", "mon", "30 2 */2 * MON"),
-        ("13", "*/2", "30 2 13 * */2"),
-    ],
-)
-def test_days_that_match_both_fields_where_cron_has_such_days(day_of_month, day_of_week, cron):
-    days = {"day_of_month": day_of_month, "day_of_week": day_of_week}
-    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | days | {"id": 2}))
-    task("mail", crontab_id=2)
-    run("import-beat", "--write")
-    assert queue.get_schedule("mail").cron == cron
+    for id, (*_, cron) in days.items():
+        assert queue.get_schedule(f"mail{id}").cron == cron
 
 
 def test_an_interval():
-    task("often", interval_id=1)
-    run("import-beat", "--write")
-    assert queue.get_schedule("often").every == timedelta(minutes=10)
+    """Also of one that is disabled, and of one that expires later."""
+    task("later", interval_id=1, expires=datetime(2999, 1, 1))
+    task("off", interval_id=1, enabled=False)
+    task("often", interval_id=1, expire_seconds=60)
+    rows = document("import-beat", "--write")["rows"]
+    assert {row["outcome"] for row in rows} == {"taken"}
+    assert rows[-1]["remarks"] == []
+    often = queue.get_schedule("often")
+    assert (often.every, often.start_before) == (timedelta(minutes=10), timedelta(seconds=60))
+    assert queue.get_schedule("off").paused_reason == beat.DISABLED
 
 
 def test_a_type_of_another_name():
     task("often", interval_id=1, task="proj.tasks.echo")
-    assert "proj.tasks.echo" in document("import-beat")["rows"][0]["remarks"][0]
-    run("import-beat", "--write", "--type", "proj.tasks.echo=tests.echo")
-    assert queue.get_schedule("often").type.identifier == "tests.echo"
-
-
-def test_a_type_for_a_task_that_no_row_has():
-    task("often", interval_id=1, task="proj.tasks.echo")
-    with pytest.raises(
-        CommandError, match=r"no row has this task\. Did you mean 'proj.tasks.echo'"
-    ):
+    found = document("import-beat")
+    assert "proj.tasks.echo" in found["rows"][0]["remarks"][0]
+    with pytest.raises(CommandError, match=r"no row has this task\. Did you mean 'proj.tasks.e"):
         run("import-beat", "--write", "--type", "proj.tasks.ecko=tests.echo")
     assert not Schedule.objects.filter(identifier="often").exists()
-
-
-def test_one_that_expires_later_is_taken():
-    task("often", interval_id=1, expires=datetime(2999, 1, 1))
-    assert document("import-beat")["rows"][0]["outcome"] == "taken"
-
-
-def test_what_is_disabled_is_paused():
-    task("off", interval_id=1, enabled=False)
-    run("import-beat", "--write")
-    assert queue.get_schedule("off").paused_reason == beat.DISABLED
+    run("import-beat", "--write", "--type", "proj.tasks.echo=tests.echo")
+    assert queue.get_schedule("often").type.identifier == "tests.echo"
+    section = DOCS[DOCS.index("### `import-beat`") : DOCS.index("### `graphs`")]
+    assert [key for key in keys(found) if f"`{key}`" not in section] == []
 
 
 def test_without_write_nothing_is_written_and_the_same_is_told():
     task("often", interval_id=1)
     task("off", interval_id=1, enabled=False)
-    task("strange", interval_id=1, task="nobody.knows")
+    task(HOSTILE, interval_id=1, task=HOSTILE)
     dry = document("import-beat")
     assert not Schedule.objects.filter(is_set=True).exists()
-    assert [row["outcome"] for row in dry["rows"]] == ["taken", "taken", "not taken"]
-    assert "2 taken, 1 not. Nothing was written" in run("import-beat")
+    assert sorted(row["outcome"] for row in dry["rows"]) == ["not taken", "taken", "taken"]
+    shown = run("import-beat")
+    assert "2 taken, 1 not. Nothing was written" in shown
+    assert not [c for c in shown if not c.isprintable() and c != "\n"]
     assert document("import-beat", "--write")["rows"] == dry["rows"]
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"solar_id": 1}, "it has no timing"),
+def test_what_has_no_equivalent_is_named_and_stops_no_other_row():
+    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 2, "day_of_month": "13"}))
+    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 3, "timezone": "Mars/Base"}))
+    insert(beat.TIMINGS["interval_id"], id=2, every=10, period="moons")
+    insert(beat.TIMINGS["interval_id"], id=3, every=2**31 - 1, period="days")
+    insert(beat.TIMINGS["solar_id"], id=1, event="sunset")
+    cases = [
+        ({"solar_id": 1}, "solar: ATP has no such schedule"),
+        ({"solar_id": 7}, "it has no timing"),
         ({"one_off": True, "interval_id": 1}, "one_off"),
         ({"args": "[5]", "interval_id": 1}, "move them to kwargs"),
         ({"kwargs": "[5]", "interval_id": 1}, "is no object"),
@@ -139,69 +134,32 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
         ({"start_time": datetime(2031, 1, 1), "interval_id": 1}, "start_time=2031"),
         ({"expires": datetime(2020, 1, 1), "interval_id": 1}, "expires=2020-01-01 00:00:00 has p"),
         ({"crontab_id": 1, "interval_id": 1}, "more than one"),
-        ({"interval_id": 7}, "it has no timing"),
         ({"crontab_id": 2}, "cron would run it on either"),
         ({"crontab_id": 3}, "Mars/Base"),
         ({"interval_id": 2}, "period='moons' is unknown"),
         ({"interval_id": 3}, "days=2147483647"),
         ({"kwargs": "[" * 100_000, "interval_id": 1}, "nested too deeply"),
         ({"kwargs": '{"n": 1e400}', "interval_id": 1}, "1e400 is too large"),
-    ],
-)
-def test_what_has_no_equivalent_is_named_and_stops_no_other_row(values, words):
-    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 2, "day_of_month": "13"}))
-    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 3, "timezone": "Mars/Base"}))
-    insert(beat.TIMINGS["interval_id"], id=2, every=10, period="moons")
-    insert(beat.TIMINGS["interval_id"], id=3, every=2**31 - 1, period="days")
-    task("a bad one", **values)
+    ]
+    for number, (values, _) in enumerate(cases, 10):
+        task(f"bad one {number}", **values)
     task("often", interval_id=1)
-    bad, good = document("import-beat", "--write")["rows"]
-    assert (bad["outcome"], good["outcome"]) == ("not taken", "taken")
-    assert words in bad["remarks"][0]
+    *bad, good = sorted(document("import-beat", "--write")["rows"], key=lambda row: row["name"])
+    assert good["outcome"] == "taken"
+    for row, (_, words) in zip(bad, cases, strict=True):
+        assert (row["outcome"], words in row["remarks"][0]) == ("not taken", True), row
     assert [row.identifier for row in Schedule.objects.filter(is_set=True)] == ["often"]
 
 
-def test_a_solar_schedule_is_named():
-    insert(beat.TIMINGS["solar_id"], id=1, event="sunset")
-    task("dusk", solar_id=1)
-    assert document("import-beat")["rows"][0]["remarks"] == ["solar: ATP has no such schedule"]
-
-
-def test_what_is_left_out_of_a_row_is_named():
+def test_what_is_left_out_of_a_row_is_named_and_a_schedule_that_is_there_is_left_alone():
     task("often", interval_id=1, queue="mails", expire_seconds=60, headers='{"x": 1}')
-    [row] = document("import-beat", "--write")["rows"]
+    task("there", interval_id=1)
+    queue.create_schedule("there", "tests.echo", cron="@daily")
+    row, there = document("import-beat", "--write")["rows"]
     assert row["outcome"] == "taken"
-    assert [remark.split()[0] for remark in row["remarks"]] == [
-        *("queue=mails", "headers"),
-    ]
-
-
-def test_expire_seconds_is_the_time_to_start():
-    task("often", interval_id=1, expire_seconds=60)
-    [row] = document("import-beat", "--write")["rows"]
-    assert (row["outcome"], row["remarks"]) == ("taken", [])
-    assert queue.get_schedule("often").start_before == timedelta(seconds=60)
-
-
-def test_a_schedule_that_is_there_is_left_alone():
-    task("often", interval_id=1)
-    queue.create_schedule("often", "tests.echo", cron="@daily")
-    [row] = document("import-beat", "--write")["rows"]
-    assert row["remarks"] == ["there is a schedule often already"]
-    assert queue.get_schedule("often").every is None
-
-
-def test_all_keys_are_documented():
-    task("often", interval_id=1)
-    section = DOCS[DOCS.index("### `import-beat`") : DOCS.index("### `graphs`")]
-    assert [key for key in keys(document("import-beat")) if f"`{key}`" not in section] == []
-
-
-def test_text_shows_nothing_that_moves_a_cursor():
-    task(HOSTILE, interval_id=1, task=HOSTILE)
-    shown = run("import-beat")
-    assert ESCAPE not in shown
-    assert not [c for c in shown if not c.isprintable() and c != "\n"]
+    assert [remark.split()[0] for remark in row["remarks"]] == ["queue=mails", "headers"]
+    assert there["remarks"] == ["there is a schedule there already"]
+    assert queue.get_schedule("there").every is None
 
 
 def test_wrong_arguments_are_named():

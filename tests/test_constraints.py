@@ -65,27 +65,20 @@ def refuses(model, **values):
         model.objects.create(**values)
 
 
-def test_a_table_is_made_with_it(model):
+def test_it_is_made_removed_and_added_again(model):
     refuses(model, number=6, word="a")
     refuses(model, number=5, word="b")
     model.objects.create(number=5, word="50%")
-
-
-def test_it_is_removed_and_added_again(model):
     remove(model)
     assert not domains()
-    model.objects.create(number=6, word="a")
+    made = model.objects.create(number=9, word="a")
+    with pytest.raises(IntegrityError, match=NAME):
+        add(model, check(7))  # what is there must fit
+    assert not domains()
+    made.delete()
     add(model, check(7))
     refuses(model, number=8, word="a")
     model.objects.create(number=7, word="a")
-
-
-def test_what_is_there_must_fit(model):
-    remove(model)
-    model.objects.create(number=9, word="a")
-    with pytest.raises(IntegrityError, match=NAME):
-        add(model, check(7))
-    assert not domains()
 
 
 def test_columns_come_change_and_go_beside_it(model):

@@ -6,28 +6,24 @@ import os
 import tempfile
 
 import pytest
-from django.core.files.base import File
 from django.core.files.storage import default_storage
 
 from atp.authoring.output import Output
-from atp.authoring.storage import size_of, storage_path
+from atp.authoring.storage import storage_path
 from atp.exceptions import TooLarge
 
 from .helpers import NOBODY
 
 
-class TestScratch:
-    def test_it_is_a_directory_of_the_attempts_own(self, context, tmp_path):
-        assert context.scratch is context.scratch
-        (context.scratch / "a").write_text("x")
-        assert context.scratch.parent == tmp_path
-        assert context.scratch.stat().st_mode & 0o777 == 0o700
-        context.remove_scratch()
-        assert list(tmp_path.iterdir()) == []
-
-    def test_none_is_made_where_none_is_used(self, context, tmp_path):
-        context.remove_scratch()
-        assert list(tmp_path.iterdir()) == []
+def test_scratch_is_a_directory_of_the_attempts_own(context, tmp_path):
+    context.remove_scratch()
+    assert list(tmp_path.iterdir()) == []
+    assert context.scratch is context.scratch
+    (context.scratch / "a").write_text("x")
+    assert context.scratch.parent == tmp_path
+    assert context.scratch.stat().st_mode & 0o777 == 0o700
+    context.remove_scratch()
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestScratchThatWasTidiedUp:
@@ -45,14 +41,18 @@ class TestScratchThatWasTidiedUp:
         context._scratch_root = top / "atp-scratch-abc" / "worker-0"
         return context
 
-    def test_it_is_made_anew(self, own, top):
-        top.rmdir()
-        scratch = own.scratch
-        assert scratch.parent == top / "atp-scratch-abc" / "worker-0"
-        assert {each.stat().st_mode & 0o777 for each in (scratch, *scratch.parents[:2])} == {0o700}
-
-    @pytest.mark.parametrize("level", ["atp-scratch-abc", "atp-scratch-abc/worker-0"])
-    @pytest.mark.parametrize("how", ["link", "of all", "of the group", "of another", "file"])
+    @pytest.mark.parametrize(
+        ("level", "how"),
+        [
+            ("atp-scratch-abc", "link"),
+            ("atp-scratch-abc", "of all"),
+            ("atp-scratch-abc", "of another"),
+            ("atp-scratch-abc/worker-0", "link"),
+            ("atp-scratch-abc/worker-0", "of the group"),
+            ("atp-scratch-abc/worker-0", "of another"),
+            ("atp-scratch-abc/worker-0", "file"),
+        ],
+    )
     def test_what_a_stranger_has_made_is_not_used(self, own, said, top, tmp_path, level, how):
         folder = top / level
         folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -94,57 +94,41 @@ class TestScratchThatWasTidiedUp:
 class TestPublish:
     """Result files go into Django's storage, and are described."""
 
-    @pytest.mark.parametrize("kind", ["path", "text path", "bytes", "file", "stream"])
-    def test_every_kind_of_file(self, context, said, media, tmp_path, kind):
+    def test_every_kind_of_file(self, context, said, media, tmp_path):
         path = tmp_path / "a.png"
         path.write_bytes(b"\x89PNG")
         with path.open("rb") as opened:
-            given, name = {
-                "path": (path, None),
-                "text path": (str(path), None),
-                "bytes": (b"\x89PNG", "a.png"),
-                "file": (opened, None),
-                "stream": (io.BytesIO(b"\x89PNG"), "a.png"),
-            }[kind]
-            description = context.publish(given, name)
-        assert description == {
-            "name": "a.png",
-            "path": storage_path(context.uuid, 3, "a.png"),
-            "content_type": "image/png",
-            "size": 4,
-            "attempt": 3,
-        }
-        assert said == [("file", description)]
-        with default_storage.open(description["path"]) as stored:
-            assert stored.read() == b"\x89PNG"
+            for given, name in (
+                *((path, None), (str(path), None), (b"\x89PNG", "a.png"), (opened, None)),
+                (io.BytesIO(b"\x89PNG"), "a.png"),
+            ):
+                told = context.publish(given, name)
+                assert told == {
+                    "name": "a.png",
+                    "path": told["path"],
+                    "content_type": "image/png",
+                    "size": 4,
+                    "attempt": 3,
+                }
+                assert said[-1] == ("file", told)
+                with default_storage.open(told["path"]) as stored:
+                    assert stored.read() == b"\x89PNG"
+        assert said[0][1]["path"] == storage_path(context.uuid, 3, "a.png")
+        # None is written over another.
+        assert len({each["path"] for _, each in said}) == 5
 
-    @pytest.mark.parametrize("kind", ["not flushed", "compressed", "a pipe"])
-    def test_the_size_is_that_of_what_is_stored(self, context, media, tmp_path, kind):
-        if kind == "not flushed":
-            opened = tempfile.TemporaryFile()
-            opened.write(b"x" * 100)
-        elif kind == "compressed":
-            (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 10_000))
-            opened = gzip.open(tmp_path / "a.gz")
-        else:
-            end, begin = os.pipe()
-            os.write(begin, b"abc")
-            os.close(begin)
-            opened = os.fdopen(end, "rb")
-        with opened:
-            told = context.publish(opened, "a.bin")
-        with default_storage.open(told["path"]) as stored:
-            assert told["size"] == len(stored.read()) > 0
-
-    def test_it_is_stored_from_its_beginning(self):
-        """By storages too that read where the file stands."""
-        opened = File(io.BytesIO(b"abc"))
-        assert (size_of(opened), opened.read()) == (3, b"abc")
-
-    def test_an_attempt_does_not_overwrite_another(self, context, media):
-        first, second = context.publish(b"1", "a"), context.publish(b"2", "a")
-        assert first["path"] != second["path"]
-        assert first["name"] == second["name"] == "a"
+    def test_the_size_is_that_of_what_is_stored(self, context, media, tmp_path):
+        unflushed = tempfile.TemporaryFile()
+        unflushed.write(b"x" * 100)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 10_000))
+        end, begin = os.pipe()
+        os.write(begin, b"abc")
+        os.close(begin)
+        for opened in (unflushed, gzip.open(tmp_path / "a.gz"), os.fdopen(end, "rb")):
+            with opened:
+                told = context.publish(opened, "a.bin")
+            with default_storage.open(told["path"]) as stored:
+                assert told["size"] == len(stored.read()) > 0
 
     def test_not_without_end(self, context, said, media, settings):
         """G5."""
@@ -155,55 +139,29 @@ class TestPublish:
             context.publish(b"x", "a")
         assert len(said) == 2
 
-    @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", "ä b?.png"])
-    def test_a_name_does_not_lead_out_of_the_instances_folder(self, context, media, name):
+    def test_a_name_is_needed_and_does_not_lead_out_of_the_instances_folder(self, context, media):
         """G14."""
-        path = context.publish(b"x", name)["path"]
-        assert path.startswith(f"atp/{context.uuid}/3-")
-        assert ".." not in path.split("/")
-        assert path.count("/") == 2
-
-    @pytest.mark.parametrize("name", [None, ""])
-    def test_what_has_no_name_needs_one(self, context, media, name):
-        with pytest.raises(ValueError, match="name"):
-            context.publish(b"x", name)
-        with pytest.raises(ValueError, match="name"):
-            context.publish(io.BytesIO(b"x"), name)
-
-    def test_a_content_type(self, context, media):
-        assert context.publish(b"x", "a")["content_type"] == "application/octet-stream"
-        assert context.publish(b"x", "a", content_type="x/y")["content_type"] == "x/y"
+        for content, name in ((b"x", None), (b"x", ""), (io.BytesIO(b"x"), None)):
+            with pytest.raises(ValueError, match="name"):
+                context.publish(content, name)
+        for name in ("../../etc/passwd", "/etc/passwd", "a/../../b", "ä b?.png"):
+            path = context.publish(b"x", name)["path"]
+            assert path.startswith(f"atp/{context.uuid}/3-")
+            assert ".." not in path.split("/")
+            assert path.count("/") == 2
 
 
-class TestOutput:
-    @pytest.mark.parametrize(
-        ("content", "content_type"),
-        [("text", ""), (b"x", "image/png"), ("<p>", "text/html; charset=utf-8")],
-    )
-    def test_text_and_bytes(self, content, content_type):
-        assert Output(content, content_type).content == content
-
-    @pytest.mark.parametrize("content", [None, 5, {"a": 1}])
-    def test_nothing_else(self, content):
+def test_what_is_an_output(context, media):
+    """G14: a content type is sent to browsers as it is. And it has to fit its column."""
+    for content in ("text", b"x"):
+        assert Output(content, "text/html; charset=utf-8").content == content
+    for content in (None, 5, {"a": 1}):
         with pytest.raises(TypeError, match="text or bytes"):
             Output(content)
-
-    @pytest.mark.parametrize(
-        "content_type",
-        [
-            "png",
-            "image/",
-            "/png",
-            "a b/c",
-            "ä/b",
-            "text/html\nx",
-            "text/html; a=b\r\nSet-Cookie: c=d",
-            "text/html; a=b\rc",
-            "text/html; " + "x" * 200,
-        ],
-    )
-    def test_what_is_no_content_type(self, context, media, content_type):
-        """G14: it is sent to browsers as it is. And it has to fit its column."""
+    for content_type in (
+        *("png", "image/", "/png", "a b/c", "ä/b", "text/html\nx", "text/html; a=b\rc"),
+        *("text/html; a=b\r\nSet-Cookie: c=d", "text/html; " + "x" * 200),
+    ):
         with pytest.raises(ValueError, match="is not a content type"):
             Output("x", content_type)
         with pytest.raises(ValueError, match="is not a content type"):

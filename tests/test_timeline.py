@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.reports.timeline`."""
+"""What has become of an Instance, as spans and attempts in time."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -8,6 +8,7 @@ import pytest
 from atp import queue
 from atp.reports import documents, timeline
 from atp.states import Event, Reason, State
+from atp.templatetags.atp import drawn
 from tests.app.tasks import echo
 
 from .populated import Populated, world_in
@@ -17,14 +18,6 @@ from .populated import Populated, world_in
 def made(db, tmp_path):
     with world_in(tmp_path) as world:
         yield Populated(world, world.host("tests.echo"))
-
-
-def test_what_waits_has_a_span_and_no_attempt(made):
-    line = timeline.timeline(echo.enqueue())
-    [span] = line.spans
-    assert (span.state, span.end) == (State.ACCEPTED, None)
-    assert line.attempts == ()
-    assert line.is_whole
 
 
 def test_what_was_cancelled_while_it_waited_for_another_attempt_took_no_time(made):
@@ -39,12 +32,13 @@ def test_what_was_cancelled_while_it_waited_for_another_attempt_took_no_time(mad
     assert timeline.took(documents.instance(instance), now) is None
 
 
-def test_an_attempt_from_its_claim_to_its_end(made):
+def test_an_attempt_from_its_claim_to_its_end(made, monkeypatch):
+    waiting = timeline.timeline(echo.enqueue())
+    assert [(span.state, span.end) for span in waiting.spans] == [(State.ACCEPTED, None)]
+    assert (waiting.attempts, waiting.is_whole) == ((), True)
     instance, move = made.claimed()
-    move(Event.START)
-    move(Event.PAUSE)
-    move(Event.RESUME)
-    move(Event.FINISH)
+    for event in (Event.START, Event.PAUSE, Event.RESUME, Event.FINISH):
+        move(event)
     instance.refresh_from_db()
     line = timeline.timeline(instance)
     [attempt] = line.attempts
@@ -55,13 +49,11 @@ def test_an_attempt_from_its_claim_to_its_end(made):
     states = [span.state for span in line.spans]
     assert states == ["ACCEPTED", "SCHEDULED", "RUNNING", "PAUSED", "RUNNING"]
     assert all(before.end == after.begin for before, after in pairwise(line.spans))
-
-
-def test_what_runs_has_not_ended(made):
-    instance, move = made.claimed()
-    move(Event.START)
-    [attempt] = timeline.timeline(instance).attempts
-    assert (attempt.ended, attempt.event, attempt.ran) == (None, None, None)
+    # A long history is cut at its beginning; then its claim is not there.
+    monkeypatch.setattr(timeline, "MOST", 3)
+    line = timeline.timeline(instance)
+    assert (line.is_whole, line.attempts) == (False, ())
+    assert [span.state for span in line.spans] == ["PAUSED", "RUNNING"]
 
 
 def test_a_redrive_is_between_two_attempts(made):
@@ -74,29 +66,7 @@ def test_a_redrive_is_between_two_attempts(made):
     assert "ValueError" in first.message
 
 
-def test_one_that_never_started(made):
-    instance, move = made.claimed()
-    move(Event.RELEASE)
-    [attempt] = timeline.timeline(instance).attempts
-    assert (attempt.started, attempt.event, attempt.state) == (None, "release", "ACCEPTED")
-    assert attempt.ran is None
-
-
-def test_a_long_history_is_cut_at_its_beginning(made, monkeypatch):
-    monkeypatch.setattr(timeline, "MOST", 3)
-    instance, move = made.claimed()
-    for event in (Event.START, Event.PAUSE, Event.RESUME):
-        move(event)
-    line = timeline.timeline(instance)
-    assert not line.is_whole
-    assert [span.state for span in line.spans] == ["RUNNING", "PAUSED", "RUNNING"]
-    # Its claim is not among them.
-    assert line.attempts == ()
-
-
 def test_it_is_drawn_to_scale(made):
-    from atp.templatetags.atp import drawn
-
     instance, move = made.claimed()
     move(Event.START)
     line = timeline.timeline(instance)
@@ -107,9 +77,3 @@ def test_it_is_drawn_to_scale(made):
     assert bars[-1]["x"] + bars[-1]["width"] <= drawing["width"]
     assert bars[-1]["width"] > 900
     assert drawing["whole"] == timedelta(seconds=100)
-
-
-def test_nothing_is_drawn_of_nothing():
-    from atp.templatetags.atp import drawn
-
-    assert drawn(timeline.Timeline(spans=(), attempts=(), is_whole=True), None) == {"bars": []}

@@ -1,19 +1,36 @@
-"""Tests of :mod:`atp.words.wording`: times and errors in words."""
+"""What ATP says in words: times, errors, gates, limits and the messages of the log."""
 
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
-import pytest
 from django.utils import timezone
 
 from atp.authoring import context
 from atp.authoring.log_text import describe
-from atp.daemon.worker import execution
 from atp.middleware import onion
+from atp.models import Gate, Limit, Type
 from atp.rows import querysets
-from atp.words import wording
+from atp.states import Event
+from atp.words import attempt_messages, log_messages, sentences, wording
+from atp.words.hints import did_you_mean
+from atp.words.uuids import uuid7
 
-NOW = datetime(2026, 10, 25, tzinfo=UTC)
+NOW = datetime(2030, 1, 31, 18, tzinfo=UTC)
+ECHO = Type(identifier="tests.echo")
+NO_LIMITS = {
+    "max_running": None,
+    "max_running_per_collection": None,
+    "rate": "",
+    "burst": 1,
+    "weight": 1.0,
+    "max_waiting": None,
+    "max_wait": None,
+}
+TAKEN = "its Task was taken away"
+TWICE = "its effects may have happened twice"
+KEEP = "(keep_processes=True on its Type would prevent this)"
 
 
 def raised(error):
@@ -25,20 +42,30 @@ def raised(error):
 
 def test_a_time_that_comes_twice_says_which_it_is():
     with timezone.override(ZoneInfo("Europe/Vienna")):
-        assert wording.moment(datetime(2026, 10, 25, 0, 30, tzinfo=UTC)).endswith("02:30:00 CEST")
-        assert wording.moment(datetime(2026, 10, 25, 1, 30, tzinfo=UTC)).endswith("02:30:00 CET")
-        assert wording.moment(datetime(2026, 10, 25, 2, 30, tzinfo=UTC)).endswith("03:30:00")
+        for hour, told in ((0, "02:30:00 CEST"), (1, "02:30:00 CET"), (2, "03:30:00")):
+            moment = datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
+            assert wording.moment(moment).endswith(told)
+
+
+def test_times_before_and_after_now():
+    """Something that has happened is never in the future."""
+    for seconds, ago, due in (
+        (-5, "5 s ago", "due for 5 s"),
+        (-0.038, "38 ms ago", "due for 38 ms"),
+        (0.068, "just now", "in 68 ms"),
+        (5, "just now", "in 5 s"),
+    ):
+        moment = NOW + timedelta(seconds=seconds)
+        assert wording.due(moment, NOW) == due
+        assert wording.ago(moment, NOW) == ago
 
 
 def test_the_headline_of_a_traceback_is_its_exception():
-    assert (
-        wording.headline(raised(ValueError("bins must be\npositive"))) == "ValueError: bins must be"
-    )
-
-
-def test_the_headline_of_a_group_is_the_whole():
+    told = raised(ValueError("bins must be\npositive"))
+    assert wording.headline(told) == "ValueError: bins must be"
     group = ExceptionGroup("many", [ValueError("one"), KeyError("two")])
     assert wording.headline(raised(group)) == "ExceptionGroup: many (2 sub-exceptions)"
+    assert wording.headline("daemon vm:1 was lost\nmore") == "daemon vm:1 was lost"
 
 
 def test_a_traceback_that_was_told_before_is_known_by_its_claim():
@@ -47,75 +74,159 @@ def test_a_traceback_that_was_told_before_is_known_by_its_claim():
     other = trace.replace("KeyError: 7", "KeyError: 77")
     told = [(trace, 1), (trace, 2), (other, 3), (f"{trace} (retries used up: 2 of 2)", 4)]
     assert wording.repetitions(told) == [None, 1, None, 1]
-
-
-def test_a_sentence_is_told_each_time():
     assert wording.repetitions([("busy", 1), ("busy", 2)]) == [None, None]
 
 
-def test_the_headline_of_a_sentence_is_its_first_line():
-    assert wording.headline("daemon vm:1 was lost\nmore") == "daemon vm:1 was lost"
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
+def test_frames_of_atp_are_left_out():
+    """From each exception of a chain, and from a group."""
+    header = "Traceback (most recent call last):\n"
+    project = '  File "/project/tasks.py", line 3, in f\n    g()\n'
+    for file in (
         "/site-packages/atp/daemon/execution.py",  # as logs of earlier versions have it
         "/site-packages/atp/queue.py",
-        execution.__file__,
-        context.__file__,
-        querysets.__file__,
-        onion.__file__,
         "/site-packages/atp/backend/declaring.py",
-    ],
-)
-def test_frames_of_atp_are_left_out(file):
-    told = (
-        "Traceback (most recent call last):\n"
-        f'  File "{file}", line 9, in run\n    call()\n'
-        '  File "/project/tasks.py", line 3, in f\n    g()\n'
-        "KeyError: 7"
-    )
-    assert wording.without_own_frames(told) == (
-        "Traceback (most recent call last):\n"
-        '  File "/project/tasks.py", line 3, in f\n    g()\n'
-        "KeyError: 7"
-    )
-
-
-def test_frames_of_atp_are_left_out_of_a_group_of_exceptions():
-    own = f'  File "{execution.__file__}", line 9, in run\n    call()\n    ~~~~^^\n'
-    project = '  File "/project/tasks.py", line 3, in f\n    g()\n'
-    told = "".join(
-        f"{line}\n" if line.startswith("  +") else f"  | {line}\n"
-        for line in (
-            "  + Exception Group Traceback (most recent call last):",
-            *f"{own}{project}".splitlines(),
-            "ExceptionGroup: two (1 sub-exception)",
-            "  +-+---------------- 1 ----------------",
+        *(module.__file__ for module in (context, querysets, onion)),
+    ):
+        own = f'  File "{file}", line 9, in run\n    call()\n'
+        told = f"{header}{own}{project}KeyError: 7"
+        assert wording.without_own_frames(told) == f"{header}{project}KeyError: 7"
+        chain = (
+            f"{header}{own}KeyError: 7\n\nDuring …:\n\n{header}{own}ValueError: two\n    lines\n"
         )
+        assert wording.without_own_frames(chain) == chain.replace(own, "")
+        group = "".join(f"  | {line}\n" for line in f"{own}    ~~^^\n{project}".splitlines())
+        group = f"  + Exception Group Traceback:\n{group}  | ExceptionGroup: two\n"
+        found = wording.without_own_frames(group)
+        assert file not in found
+        assert "".join(f"  | {line}\n" for line in project.splitlines()) in found
+        assert "ExceptionGroup: two" in found
+
+
+def test_a_misspelt_name_gets_a_hint():
+    for name in ("prioriti", "PRIORITY"):
+        assert did_you_mean(name, ["priority", "collection"]) == " Did you mean 'priority'?"
+    for names in (["priority"], []):
+        assert did_you_mean("xyz", names) == ""
+
+
+def test_a_uuid_has_the_time_and_cannot_be_guessed(monkeypatch):
+    before = time.time_ns() // 1_000_000
+    made = uuid7().int >> 80
+    assert before <= made <= time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    many = {uuid7() for _ in range(1000)}
+    assert len(many) == 1000
+    assert {(each.version, each.variant) for each in many} == {(7, "specified in RFC 4122")}
+    clock = iter(range(10**18, 10**18 + 50 * 10**6, 10**6))
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock))
+    ordered = [uuid7() for _ in range(50)]
+    assert ordered == sorted(ordered)
+
+
+def gate(mode="hold", type=None, collection=None, **columns):
+    return Gate(mode=mode, type=type, collection=collection, since=NOW, **columns)
+
+
+def test_what_shuts_a_place_besides_its_own_gate():
+    shut = gate("drop", who="ann", until=NOW, reason="spam")
+    assert sentences.state_of(shut, sentences.in_utc) == (
+        "dropped by ann, since 2030-01-31 18:00:00 UTC, until 2030-01-31 18:00:00 UTC: spam"
     )
-    found = wording.without_own_frames(
-        f"{told}    | Traceback (most recent call last):\n    | {own}"
+    assert sentences.state_of(None) == "open"
+    for mode, place, shut, expected in (
+        ("open", ("tests.echo", "a"), gate(), "Nothing moves there yet: everything is held"),
+        ("open", ("tests.echo", "a"), gate(type=ECHO), "Nothing moves there yet: tests.echo is"),
+        ("open", ("tests.echo", None), gate("drop"), "everything is dropped"),
+        ("hold", ("tests.echo", "a"), gate("drop", type=ECHO), "still fail: tests.echo"),
+    ):
+        assert expected in sentences.of_gate(mode, *place, gate(), [shut])
+    for mode, place, shut in (
+        ("open", ("tests.echo", "a"), gate(type=ECHO, collection="b")),
+        ("open", ("tests.add", "a"), gate(type=ECHO)),
+        ("open", ("tests.echo", None), gate(type=ECHO, collection="a")),
+        ("open", (None, None), gate(type=ECHO)),
+        ("hold", ("tests.echo", "a"), gate()),
+        ("drop", ("tests.echo", "a"), gate()),
+    ):
+        sentence = sentences.of_gate(mode, *place, None if mode != "open" else gate(), [shut])
+        assert "yet" not in sentence
+        assert "still fail" not in sentence
+
+
+def test_limits_in_words():
+    limit = Limit(max_running=3, rate="5/s", burst=2, weight=2)
+    assert sentences.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
+    assert sentences.of_limits(Limit()) == sentences.of_limits(None) == "nothing is limited"
+
+
+def test_messages_about_the_queue():
+    later = NOW + timedelta(hours=1)
+    shut = SimpleNamespace(
+        mode="drop", who="ann", since=NOW, until=later, reason="spam", subject="queue"
     )
-    assert execution.__file__ not in found.rpartition("Traceback")[0]
-    assert "".join(f"  | {line}\n" for line in project.splitlines()) in found
-    assert "ExceptionGroup: two" in found
+    of_rate = NO_LIMITS | {"rate": "5/s", "weight": 2.0}
+    for message, expected in (
+        (
+            log_messages.changed(
+                [("priority", 3, -5), ("due", NOW, later), ("collection", "a", "")], NOW
+            ),
+            "priority 3 → -5; due now → 2030-01-31 19:00:00 UTC; collection a → none",
+        ),
+        (
+            log_messages.gate("hold", until=later, was=shut),
+            "gate: hold, until 2030-01-31 19:00:00 UTC (was: dropped by ann, "
+            "since 2030-01-31 18:00:00 UTC, until 2030-01-31 19:00:00 UTC: spam)",
+        ),
+        (log_messages.limits_set(of_rate), "limits: rate: 5/s, burst: 1; weight: 2"),
+        (
+            log_messages.limits_left(NO_LIMITS | {"max_running": 4}, is_known=True),
+            "limits left to the code: max_running: 4",
+        ),
+        (
+            log_messages.limits_left(NO_LIMITS, is_known=False),
+            "limits left to the code, unchanged until the next registration: none",
+        ),
+    ):
+        assert message == expected
 
 
-def test_no_exception_of_a_chain_is_left_out_with_the_frames_of_atp():
-    own = f'  File "{execution.__file__}", line 9, in run\n    call()\n'
-    header, between = "Traceback (most recent call last):\n", "\nDuring handling …:\n\n"
-    told = f"{header}{own}KeyError: 7\n{between}{header}{own}ValueError: two lines\n    of text\n"
-    found = wording.without_own_frames(told)
-    assert found == told.replace(own, "")
-
-
-def test_ago_never_names_the_future():
-    assert wording.ago(NOW - timedelta(seconds=5), NOW) == "5 s ago"
-    assert wording.ago(NOW + timedelta(milliseconds=68), NOW) == "just now"
-
-
-def test_due_says_whether_the_moment_has_passed():
-    assert wording.due(NOW + timedelta(seconds=5), NOW) == "in 5 s"
-    assert wording.due(NOW - timedelta(milliseconds=38), NOW) == "due for 38 ms"
+def test_messages_about_an_attempt():
+    late, left_behind = attempt_messages.late, attempt_messages.left_behind
+    for message, expected in (
+        (
+            attempt_messages.given_up(4, 3, 4, "it died"),
+            "given up after 4 attempts were lost while running (restarts allowed: 3); "
+            "the last attempt: it died",
+        ),
+        (
+            attempt_messages.given_up(0, 1, 12, ""),
+            "given up after 12 attempts were lost before they were seen running; "
+            "the last attempt: reason unknown",
+        ),
+        (
+            attempt_messages.too_much_memory(3 << 20, 1, 2 << 20),
+            "it and its child process took 3.0 MiB of memory, its Type allows 2.0 MiB (max_memory)",
+        ),
+        (left_behind(["sleep"], 1), f"1 process that it left behind was ended: sleep {KEEP}"),
+        (
+            left_behind(list("abcdef"), 6, ended=False),
+            "6 processes that it left behind could not be ended: a, b, c, d, e, …",
+        ),
+        (
+            late(1, Event.FINISH, 41, transactional=False),
+            f"attempt 1 finished 41 s after {TAKEN}; {TWICE}",
+        ),
+        (
+            late(1, Event.FAIL, -3, transactional=False),
+            f"attempt 1 failed and could not record this before {TAKEN}; {TWICE}",
+        ),
+        (
+            late(2, Event.RETRY, None, transactional=True),
+            f"attempt 2 asked to be tried again after {TAKEN}; all that it wrote was rolled back",
+        ),
+        (
+            late(1, None, None, transactional=False),
+            f"attempt 1 reported progress, messages or files after {TAKEN}; {TWICE}",
+        ),
+    ):
+        assert message == expected

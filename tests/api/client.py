@@ -1,6 +1,9 @@
 """Calling the API as a client does, with what holds for every answer looked at each time."""
 
 import json
+import re
+import subprocess
+import sys
 from functools import cache
 
 from django.test import Client
@@ -69,16 +72,14 @@ def check_problem(answer):
     problem = answer.json()
     assert problem["status"] == answer.status_code
     assert problem["type"].startswith("urn:atp:problem:")
-    assert problem["title"]
-    assert problem["detail"]
-    for error in problem.get("errors", []):
-        assert error["field"]
-        assert error["detail"]
+    texts = [problem["title"], problem["detail"]]
+    texts += [error[name] for error in problem.get("errors", []) for name in ("field", "detail")]
+    assert all(texts)
 
 
 def check_by_schema(answer, method):
     """What the OpenAPI document declares of a path is what comes."""
-    operation = _operation(answer.request["PATH_INFO"], method)
+    operation = _operation(answer, method)
     if operation is None:
         assert answer.status_code in (401, 403, 404, 405), answer.content
         return
@@ -94,18 +95,9 @@ def check_by_schema(answer, method):
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(answer.json())
 
 
-def _operation(path, method):
-    parts = path.split("/")
-    found = None
-    for pattern, item in openapi()["paths"].items():
-        wanted = pattern.split("/")
-        fits = len(wanted) == len(parts) and all(
-            each == part or each.startswith("{") for each, part in zip(wanted, parts, strict=True)
-        )
-        # A path without a variable is meant rather than one with.
-        if fits and (found is None or "{" not in pattern):
-            found = item.get(method.lower())
-    return found
+def _operation(answer, method):
+    route = re.sub(r"<str:(\w+)>", r"{\1}", answer.resolver_match.route)
+    return openapi()["paths"].get(f"/{route}", {}).get(method.lower())
 
 
 def problem(answer):
@@ -117,3 +109,17 @@ def problem(answer):
 def fields(answer):
     """The fields that a problem names."""
     return [error["field"] for error in answer.json().get("errors", [])]
+
+
+def run_script(script, *arguments, env):
+    """Return what a Python script prints, which is JSON; it has to succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

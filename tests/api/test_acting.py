@@ -1,78 +1,53 @@
-"""``POST instances/{uuid}/redrive``, ``/release`` and ``/cancel``."""
+"""What an operator does with an Instance: ``POST instances/{uuid}/redrive``, ``PATCH``, …"""
 
-import pytest
+from datetime import timedelta
+
+from django.db import transaction
 
 from atp import queue
-from atp.models import LogRecord
-from atp.states import CLAIMED, Event, State
-from atp.verbs.table import INSTANCE, VERBS, allowed
+from atp.models import LogRecord, Task
+from atp.states import CLAIMED, State
+from atp.verbs.table import GRAPH, INSTANCE, VERBS, allowed
+from atp.words.orders import Order
 
-from ..app.tasks_transactional import row
-from .client import problem
+from .client import Api, fields, problem
 
 WHO = "user operator via API"
-
-
 POSTED = [name for name, verb in VERBS[INSTANCE].items() if verb.method == "POST"]
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("name", POSTED)
-def test_an_action_is_possible_where_the_instance_says_so(full, api, state, name):
+def test_an_action_is_possible_where_the_instance_says_so(full, api):
     """G6: by the one table of transitions."""
-    instance = full[state]
-    path = f"instances/{instance.uuid}"
-    possible = [
-        verb.name for verb in allowed(instance, queue.task(instance)) if verb.method == "POST"
-    ]
-    before = full.world.snapshot()
-    answer = api.post(f"{path}/{name}")
-    if name in possible:
-        assert answer.status_code == 200
-        assert answer.json() == api.get(path).json()
-        assert full[state].log.last().who == WHO
-    else:
-        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
-        assert f"it is {state}" in answer.json()["detail"]
-        assert full.world.snapshot() == before
+    calls = {name: ("POST", f"/{name}", b"") for name in POSTED}
+    calls["change"] = ("PATCH", "", b'{"priority": 3}')
+    for state in State:
+        instance = full[state]
+        path, before = f"instances/{instance.uuid}", full.world.snapshot()
+        possible = [verb.name for verb in allowed(instance, queue.task(instance))]
+        for name, (method, below, body) in calls.items():
+            with transaction.atomic():
+                answer = api.call(method, path + below, body)
+                if name in possible:
+                    assert answer.status_code == 200, (state, name)
+                    assert answer.json() == api.get(path).json(), (state, name)
+                    assert full[state].log.last().who == WHO, (state, name)
+                else:
+                    assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+                    assert f"it is {state}" in answer.json()["detail"], (state, name)
+                    assert full.world.snapshot() == before, (state, name)
+                transaction.set_rollback(True)
 
 
-def test_redrive(full, api):
-    found = api.post(f"instances/{full[State.FAILED].uuid}/redrive").json()
-    assert (found["state"], found["reason"], found["actions"]) == ("ACCEPTED", "", ["cancel"])
-
-
-def test_release_asks_the_holder(full, api):
-    found = api.post(f"instances/{full[State.RUNNING].uuid}/release").json()
-    assert found["state"] == "RUNNING"
-    assert full[State.RUNNING].task.request == "release"
-    assert full[State.RUNNING].log.last().message == "release requested"
-
-
-def test_pause_and_resume_ask_the_holder(full, api):
-    """And of two who ask for the same the second is told."""
-    for name, state in (("pause", State.RUNNING), ("resume", State.PAUSED)):
-        address = f"instances/{full[state].uuid}/{name}"
-        found = api.post(address).json()
-        assert (found["state"], name in found["actions"]) == (state, False)
-        assert full[state].task.request == name
-        answer = api.post(address)
-        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
-        assert f"has been asked to be {name}d already" in answer.json()["detail"]
-
-
-def test_cancel_of_what_waits(full, api):
-    found = api.post(f"instances/{full[State.ACCEPTED].uuid}/cancel").json()
-    assert (found["state"], found["reason"]) == ("FAILED", "CANCELLED")
-    assert found["actions"] == ["redrive"]
-
-
-def test_cancel_of_what_runs(full, api):
-    """Its holder is asked, once; after that nothing else can be asked of it."""
+def test_what_a_holder_has_been_asked_is_no_action_any_more(full, api):
     address = f"instances/{full[State.RUNNING].uuid}"
-    found = api.post(f"{address}/cancel").json()
-    assert (found["state"], found["actions"]) == ("RUNNING", [])
-    assert full[State.RUNNING].task.request == "cancel"
+    for name, actions in (
+        ("pause", {"resume", "release", "cancel"}),
+        # A wish to pause can be taken back.
+        ("resume", {"pause", "release", "cancel"}),
+        ("cancel", set()),
+    ):
+        found = api.post(f"{address}/{name}").json()
+        assert (found["state"], set(found["actions"])) == ("RUNNING", actions), name
     before = full.world.snapshot()
     for name in ("cancel", "release"):
         answer = api.post(f"{address}/{name}")
@@ -81,87 +56,112 @@ def test_cancel_of_what_runs(full, api):
     assert full.world.snapshot() == before
 
 
-@pytest.mark.parametrize("state", State)
-def test_delete(full, api, state):
+def test_delete(full, api):
     """G12: cancelled first; what a daemon holds is not removed before its end."""
-    instance = full[state]
-    address = f"instances/{instance.uuid}"
-    answer = api.call("DELETE", address)
-    if state in CLAIMED:
-        assert answer.status_code == 202
-        assert answer.json() == api.get(address).json()
-        assert instance.task.request == "cancel"
-        assert api.call("DELETE", address).status_code == 202
-    else:
-        assert answer.status_code == 200
-        assert answer.json()["uuid"] == str(instance.uuid)
-        assert api.get(address).status_code == 404
-        subject = f"type:{instance.type.identifier}"
-        assert LogRecord.objects.about(subject).last().who == WHO
+    for state in State:
+        instance = full[state]
+        address = f"instances/{instance.uuid}"
+        answer = api.call("DELETE", address)
+        if state in CLAIMED:
+            assert answer.status_code == 202
+            assert answer.json() == api.get(address).json()
+            assert instance.task.request == "cancel"
+            assert api.call("DELETE", address).status_code == 202
+        else:
+            assert answer.status_code == 200
+            assert answer.json()["uuid"] == str(instance.uuid)
+            assert api.get(address).status_code == 404
+            subject = f"type:{instance.type.identifier}"
+            assert LogRecord.objects.about(subject).last().who == WHO
 
 
-def test_an_empty_object_is_no_body(full, api):
-    assert api.post(f"instances/{full[State.FAILED].uuid}/redrive", {}).status_code == 200
+def test_a_body_is_refused(full, api):
+    """G13: whoever gives one expects something of it; an empty object is none."""
+    before, redrive = full.world.snapshot(), f"instances/{full[State.FAILED].uuid}/redrive"
+    for path in (redrive, f"daemons/{full.host.uuid}/quiet"):
+        for body in ({"force": True}, [1], [], "text", 0):
+            answer = api.post(path, body)
+            assert (answer.status_code, problem(answer)) == (400, "bad-request"), (path, body)
+    assert full.world.snapshot() == before
+    assert api.post(redrive, {}).status_code == 200
 
 
-@pytest.mark.parametrize("body", [{"force": True}, [1], [], "text", 0])
-def test_a_body_is_refused(full, api, body):
-    """G13: whoever gives one expects something of it."""
-    before = full.world.snapshot()
-    answer = api.post(f"instances/{full[State.FAILED].uuid}/redrive", body)
+def test_what_there_is_not(full, api):
+    """G13."""
+    for uuid in ("x", "%00", "00000000-0000-7000-8000-000000000000"):
+        calls = [("POST", f"instances/{uuid}/{name}", "instance") for name in POSTED]
+        calls += [(method, f"instances/{uuid}", "instance") for method in ("DELETE", "PATCH")]
+        calls += [("POST", f"daemons/{uuid}/{order}", "daemon") for order in Order]
+        calls += [("POST", f"graphs/{uuid}/{name}", "graph") for name in VERBS[GRAPH]]
+        for method, path, kind in calls:
+            answer = api.call(method, path, b'{"priority": 1}' if method == "PATCH" else b"")
+            assert (answer.status_code, problem(answer)) == (404, f"unknown-{kind}"), path
+
+
+# Changing
+
+
+def test_a_change_leaves_what_is_left_out(full, api):
+    waiting = full[State.ACCEPTED]
+    path = f"instances/{waiting.uuid}"
+    found = api.send("PATCH", path, {"priority": 7.0, "due_at": 0}).json()
+    assert (found["priority"], waiting.log.last().who) == (7, WHO)
+    assert Task.objects.get(pk=waiting.pk).due_at <= full.world.store.now()
+    assert api.send("PATCH", path, {"postpone": 5400.5}).status_code == 200
+    due = Task.objects.get(pk=waiting.pk).due_at
+    late = full.world.store.now() + timedelta(seconds=5400.5)
+    assert abs(due - late) < timedelta(minutes=1)
+    assert api.send("PATCH", path, {"collection": "maps"}).json()["collection"] == "maps"
+    assert api.send("PATCH", path, {"collection": ""}).json()["collection"] == ""
+    found = queue.get(waiting.uuid)
+    assert (found.priority, found.task.due_at) == (7, due)
+
+
+BAD = [
+    ({"prioritty": 3}, "invalid-body", ["prioritty"], "Did you mean 'priority'"),
+    ({"priority": None}, "invalid-body", ["priority"], ""),
+    ({"collection": "a\nb", "due_at": "soon"}, "invalid-body", ["due_at", "collection"], ""),
+    ({"due_at": 1e300}, "invalid-body", ["due_at"], ""),
+    ({"due_at": "9999-12-31T23:59:59Z"}, "invalid-option", [], "due_at=9999-12-31T23:59:59+00:00"),
+    ({"due_at": 1, "postpone": 1}, "invalid-option", [], "Give either due_at or postpone"),
+    ({}, "invalid-option", [], "give priority, due_at, postpone or collection."),
+    ([{"priority": 1}], "invalid-body", [], ""),
+]
+
+
+def test_a_bad_change(full, api):
+    """G13: told by field, in the words of the body, with nothing written."""
+    before, path = full.world.snapshot(), f"instances/{full[State.ACCEPTED].uuid}"
+    for body, kind, named, told in BAD:
+        answer = api.send("PATCH", path, body)
+        assert (answer.status_code, problem(answer)) == (422, kind), body
+        assert set(fields(answer)) >= set(named), body
+        assert told in answer.json()["detail"], body
+    answer = api.call("PATCH", path)
     assert (answer.status_code, problem(answer)) == (400, "bad-request")
     assert full.world.snapshot() == before
 
 
-@pytest.mark.parametrize("name", POSTED)
-@pytest.mark.parametrize("uuid", ["x", "00000000-0000-7000-8000-000000000000"])
-def test_an_instance_that_there_is_not(full, api, name, uuid):
-    answer = api.post(f"instances/{uuid}/{name}")
-    assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
+def test_no_if_match_fits_what_has_no_etag(full, api):
+    """G13: a condition is not passed over."""
+    address, before = f"instances/{full[State.ACCEPTED].uuid}", full.world.snapshot()
+    for method, path in (("PATCH", address), ("DELETE", address), ("POST", f"{address}/cancel")):
+        answer = api.call(method, path, b"{}", **{"if-match": '"bogus"'})
+        assert (answer.status_code, problem(answer)) == (412, "precondition-failed")
+    assert full.world.snapshot() == before
+    body, kind = b'{"priority": 3}', "application/merge-patch+json"
+    assert api.call("PATCH", address, body, kind, **{"if-match": "*"}).json()["priority"] == 3
 
 
-def test_somebody_was_faster(full, api, monkeypatch):
-    """The table is asked again where the event is written."""
-    instance = full[State.FAILED]
-    verb = "atp.verbs.table.instances.InstanceVerb"
-    monkeypatch.setattr(f"{verb}.is_allowed", lambda self, instance: True)
-    assert api.post(f"instances/{instance.uuid}/redrive").status_code == 200
-    answer = api.post(f"instances/{instance.uuid}/redrive")
-    assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
-
-
-def test_a_transactional_one_is_not_paused(full, api):
-    """G13: it is not among its actions, and refused with the reason."""
-    instance = row.enqueue(number=1)
-    host = full.world.host(row.identifier)
-    [case] = host.claim()
-    host.move(case, Event.START)
-    assert api.get(f"instances/{instance.uuid}").json()["actions"] == ["release", "cancel"]
-    answer = api.post(f"instances/{instance.uuid}/pause")
-    assert (answer.status_code, problem(answer)) == (409, "not-pausable")
-    assert "is transactional" in answer.json()["detail"]
-    assert queue.task(instance).request == ""
-
-
-def test_a_wish_to_pause_can_be_taken_back(full, api):
-    path = f"instances/{full[State.RUNNING].uuid}"
-    assert "resume" not in api.get(path).json()["actions"]
-    assert "resume" in api.post(f"{path}/pause").json()["actions"]
-    found = api.post(f"{path}/resume").json()
-    assert (found["state"], "pause" in found["actions"]) == ("RUNNING", True)
-
-
-def test_a_refusal_says_the_reason(full, api):
-    path = f"instances/{full[State.ACCEPTED].uuid}"
-    api.post(f"{path}/cancel")
-    assert api.post(f"{path}/cancel").json()["detail"].endswith("it is FAILED (CANCELLED).")
-
-
-def test_why_it_waits(full, api):
-    path = f"instances/{full[State.ACCEPTED].uuid}"
-    queue.hold("tests.add", reason="r", by="ann")
-    found = api.get(path).json()["waits_for"]
-    assert found[0] == "tests.add is held by ann (r)."
-    assert found[1].startswith("It is not due before ")
-    assert api.get(f"instances/{full[State.RUNNING].uuid}").json()["waits_for"] == []
-    assert "waits_for" not in api.get("instances").json()["results"][0]
+def test_deleting_what_lives_takes_the_permission_to_operate(full, user_with):
+    """G14: who may delete may not end what runs by it."""
+    api = Api(user_with("view_instance", "delete_instance"))
+    for state in State:
+        instance, before = full[state], full.world.snapshot()
+        answer = api.call("DELETE", f"instances/{instance.uuid}")
+        if instance.is_terminal:
+            assert answer.status_code == 200
+        else:
+            assert answer.status_code == 403
+            assert "atp.operate" in answer.json()["detail"]
+            assert full.world.snapshot() == before

@@ -1,21 +1,20 @@
 """The API of a queue in a database of its own."""
 
-import json
-import subprocess
-import sys
-
 from atp.models import Instance
 
 from .. import environment
-from ..helpers import child_environment, manage
+from ..helpers import child_environment
+from .client import run_script
 
 SCRIPT = """
 import json
 import django
 django.setup()
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 
+call_command("migrate", database="queue", verbosity=0)
 client = Client()
 client.force_login(User.objects.get(username="operator"))
 body = json.dumps([{"type": "tests.add", "inputs": [1]}, {"type": "tests.echo"}])
@@ -35,18 +34,9 @@ def test_all_of_it_in_another_database(user_with, transactional_db):
     user = user_with()
     user.is_superuser = True
     user.save()
-    apart = child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart")
-
-    def run(*command):
-        done = subprocess.run(
-            command, env=apart, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     try:
-        run(*manage("migrate", "--database", "queue", "-v", "0"))
-        answers = json.loads(run(sys.executable, "-c", SCRIPT))
+        own = child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart")
+        answers = run_script(SCRIPT, env=own)
     finally:
         for file in environment.folder().glob("queue.sqlite3*"):
             if file.is_file():

@@ -13,7 +13,6 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.servers.basehttp import WSGIRequestHandler
 
 from atp import Graph
 from atp.store import get_store
@@ -145,9 +144,8 @@ class Session:
 
 
 @pytest.fixture
-def session(live_server, tmp_path, media, atpd, monkeypatch):
+def session(live_server, tmp_path, media, atpd):
     """A terminal beside the demo: a server, a daemon, a login and some history."""
-    monkeypatch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)
     User.objects.create_superuser("demo", password=PASSWORD)
     (tmp_path / ".demo").mkdir()
     (tmp_path / ".demo" / "password").write_text(PASSWORD)
@@ -172,11 +170,6 @@ def session(live_server, tmp_path, media, atpd, monkeypatch):
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_the_examples_print_what_the_page_says(session):
+    assert len(examples()) > 20
     for command, said in examples():
         session.check(command, said)
-
-
-def test_the_examples_are_found():
-    commands = [command for command, _ in examples()]
-    assert len(commands) > 20
-    assert any(command.count("\n") for command in commands)

@@ -7,40 +7,22 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.servers.basehttp import WSGIRequestHandler
-
-from tests.helpers import DEADLINE
 
 from .client import openapi
-from .test_generated_client import PASSWORD, SEEN
+from .test_generated_client import PASSWORD, SEEN, run
 
 PROGRAM = Path(__file__).with_name("typescript")
 # The codes by which npm says that it reached no registry.
 UNREACHABLE = ("EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "ENOTFOUND", "ETIMEDOUT")
 
 
-def run(folder, *command):
-    """Return what a program prints, with its errors; it has to succeed."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+@pytest.fixture
+def folder(tmp_path):
     """A folder with the program, its packages, and the document."""
     if shutil.which("npm") is None:
         pytest.skip("There is no npm, and so no TypeScript.")
-    folder = tmp_path_factory.mktemp("typescript")
-    shutil.copytree(PROGRAM, folder, dirs_exist_ok=True)
+    folder = tmp_path / "typescript"
+    shutil.copytree(PROGRAM, folder)
     installed = subprocess.run(
         ("npm", "ci", "--no-audit", "--no-fund"), cwd=folder, capture_output=True, text=True
     )
@@ -51,15 +33,15 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_it_enqueues_follows_and_reads(folder, live_server, atpd, media, monkeypatch):
+def test_it_enqueues_follows_and_reads(folder, live_server, atpd, media):
     """One and many, to the end; bytes, changes, deleting, a problem; and a list page by page."""
-    monkeypatch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)
     User.objects.create_superuser("program", password=PASSWORD)
-    run(folder, "npx", "openapi-typescript", "openapi.json", "--output", "atp.d.ts")
+    run("npx", "openapi-typescript", "openapi.json", "--output", "atp.d.ts", cwd=folder)
     # The compiler accepts the program in its strict mode: no type has to be forced.
-    run(folder, "npx", "tsc")
+    run("npx", "tsc", cwd=folder)
     atpd("--type", "tests.*", "--type", "daemon.*").ready()
-    printed = run(folder, "node", "client.js", live_server.url, "program", PASSWORD)
+    printed = run("node", "client.js", live_server.url, "program", PASSWORD, cwd=folder)
     assert json.loads(printed) == {**SEEN, "problem": 404}

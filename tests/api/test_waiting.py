@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import threading
 import time
@@ -12,8 +11,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import Permission, User
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
+from django.contrib.auth.models import User
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 from django.test import Client
 
 from atp import queue
@@ -46,35 +45,19 @@ def turns(monkeypatch):
     monkeypatch.setattr("atp.api.instances.turns", Turns())
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind((web.HOST, 0))
-        return found.getsockname()[1]
-
-
 class Server:
     """A web server of this test's database, and a reader who has logged in."""
 
-    def __init__(self, kind, port, process):
-        self.kind, self.port, self.process = kind, port, process
-        user = User.objects.create_user("reader", password="of the tests only")
-        user.user_permissions.add(
-            Permission.objects.get(content_type__app_label="atp", codename="view_instance")
-        )
+    def __init__(self, port, process, user):
+        self.port, self.process = port, process
         client = Client()
         client.force_login(user)
         name = settings.SESSION_COOKIE_NAME
         self.login = {"Cookie": f"{name}={client.cookies[name].value}"}
 
-    def get(self, path, **headers):
-        return web.get(self.port, path, **headers)
-
-    def wait_for(self, instance, seconds):
-        return self.get(f"/atp/api/instances/{instance.uuid}?wait={seconds}", **self.login)
-
-    def connected(self, instance, seconds):
+    def wait_for(self, instance, seconds, ask=web.get):
         path = f"/atp/api/instances/{instance.uuid}?wait={seconds}"
-        return web.connected(self.port, path, **self.login)
+        return ask(self.port, path, **self.login)
 
     def threads(self):
         """How many threads all its processes have."""
@@ -83,54 +66,43 @@ class Server:
 
 
 @pytest.fixture
-def serve(tmp_path, world):
+def serve(tmp_path, world, user_with):
     """Start servers: ``serve("gunicorn")``; with settings of ATP."""
     with ExitStack() as stack:
 
         def start(kind, **given):
-            port = free_port()
+            with socket.socket() as found:
+                found.bind((web.HOST, 0))
+                port = found.getsockname()[1]
             command = getattr(web, kind)("tests", port)
             own = child_environment(ATP_TEST_SETTINGS=json.dumps(given))
             serving = web.serving(command, port, tmp_path / f"{kind}.log", own)
-            return Server(kind, port, stack.enter_context(serving))
+            return Server(port, stack.enter_context(serving), user_with("view_instance"))
 
         yield start
 
 
 def connected():
     """How many connections others have to the database of this test."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND backend_type = 'client backend'"
-        )
-        return cursor.fetchone()[0]
-
-
-class Counted(threading.Thread):
-    """Counts connections until the end, and keeps the most that there were."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.most, self.over = 0, threading.Event()
-
-    def run(self):
-        try:
-            while not self.over.wait(0.02):
-                # Without its own, which is told by another thread.
-                self.most = max(self.most, connected())
-        finally:
-            connection.close()
-
-    def __enter__(self):
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'"
+            )
+            return cursor.fetchone()[0]
+    finally:
         connection.close()
-        self.start()
-        return self
 
-    def __exit__(self, *exc):
-        self.over.set()
-        self.join(IN_TIME)
+
+async def most_connections(over):
+    """Count connections until the end, and return the most that there were."""
+    most = 0
+    while not over.is_set():
+        most = max(most, await asyncio.to_thread(connected))
+        await asyncio.sleep(0.02)
+    return most
 
 
 def cancel(instances):
@@ -179,6 +151,7 @@ def test_many_clients(serve, kind):
         over = asyncio.Event()
         paths = ("/atp/api/health", web.LIVE)
         probes = [asyncio.create_task(web.probing(server.port, path, over)) for path in paths]
+        counting = asyncio.create_task(most_connections(over))
         clients = [asyncio.create_task(server.wait_for(each, WAIT)) for each in instances]
 
         async def are_taken():
@@ -194,11 +167,11 @@ def test_many_clients(serve, kind):
         await asyncio.to_thread(cancel, instances)
         answers = await asyncio.gather(*clients)
         over.set()
-        return answers, await asyncio.gather(*probes)
+        return answers, await asyncio.gather(*probes), await counting
 
-    with Counted() as counted:
-        answers, (healths, lives) = asyncio.run(run())
-    assert counted.most <= MOST_CONNECTIONS
+    connection.close()
+    answers, (healths, lives), most_connected = asyncio.run(run())
+    assert most_connected <= MOST_CONNECTIONS
     assert {probe.status for probe in lives} == {200}
     assert max(probe.seconds for probe in (*healths, *lives)) < PROMPT
     pairs = zip(answers, instances, strict=True)
@@ -213,36 +186,10 @@ def test_many_clients(serve, kind):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not IS_POSTGRESQL, reason="SQLite has no locks that stop readers")
-def test_a_thread_is_left_for_others_whatever_the_database_does(serve):
-    """Those who ask whether they may wait do not take them all, while none is answered."""
-    server = serve("gunicorn")
-    instance = echo.enqueue()
-
-    async def run():
-        clients = [asyncio.create_task(server.wait_for(instance, 1)) for _ in range(40)]
-        async with asyncio.timeout(IN_TIME):
-            while not any(client.done() for client in clients):
-                await asyncio.sleep(0.05)
-            return [await server.get(web.LIVE) for _ in range(10)], clients
-
-    async def answered(clients):
-        return await asyncio.gather(*clients)
-
-    with asyncio.Runner() as runner:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("LOCK TABLE auth_user, django_session IN ACCESS EXCLUSIVE MODE")
-            lives, clients = runner.run(run())
-        answers = runner.run(answered(clients))
-    assert {live.status for live in lives} == {200}
-    assert all(is_busy(answer) or answer.status == 200 for answer in answers)
-    assert any(is_busy(answer) for answer in answers)
-
-
-@pytest.mark.timeout(300)
 def test_no_thread_waits_under_asgi(serve):
+    """Nor does who has hung up: its place is free long before its time is over."""
     server = serve("uvicorn", MAX_ASYNC_WAITERS=50)
-    instance = echo.enqueue()
+    instance, other = echo.enqueue(), echo.enqueue()
 
     async def waits():
         """Ask again if the last room was taken by the test, which looks whether there is any."""
@@ -251,70 +198,62 @@ def test_no_thread_waits_under_asgi(serve):
         return answer
 
     async def run():
-        clients = [asyncio.create_task(waits()) for _ in range(50)]
-
         async def are_taken():
-            return may_not_wait(await server.wait_for(instance, 0.01))
+            return may_not_wait(await server.wait_for(other, 0.01))
 
         async def are_few():
             return server.threads() < 25
 
+        clients = [asyncio.create_task(waits()) for _ in range(50)]
         await until(are_taken)
         await until(are_few)
         await asyncio.to_thread(cancel, [instance])
-        return await asyncio.gather(*clients)
+        answers = await asyncio.gather(*clients)
+        return answers, await hang_up(server, other, 60)
 
-    answers = asyncio.run(run())
+    answers, took = asyncio.run(run())
     assert {state(answer) for answer in answers} == {"FAILED"}
+    assert took < 40
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["gunicorn", "uvicorn"])
-def test_who_has_hung_up_does_not_wait(serve, kind):
-    """Its place is free long before its time is over: WSGI cannot tell, but gunicorn can."""
-    bound = {"MAX_WAITERS": 1, "MAX_ASYNC_WAITERS": 1}
-    server = serve(kind, **bound)
-    instance = echo.enqueue()
+async def hang_up(server, instance, count):
+    """Take all room, hang up, and return how long it took until there was some again."""
 
-    async def run():
-        async def are_taken():
-            return may_not_wait(await server.wait_for(instance, 0.01))
+    async def are_taken():
+        return may_not_wait(await server.wait_for(instance, 0.01))
 
-        # One for each process of gunicorn.
-        gone = [await server.connected(instance, 60) for _ in range(6)]
-        await until(are_taken)
-        for _, writer in gone:
-            writer.close()
-        began = time.monotonic()
-        await until(lambda: is_free(server, instance))
-        return time.monotonic() - began
+    async def is_free():
+        answer = await server.wait_for(instance, 0.01)
+        return not may_not_wait(answer) and not is_busy(answer)
 
-    assert asyncio.run(run()) < 40
-
-
-async def is_free(server, instance):
-    answer = await server.wait_for(instance, 0.01)
-    return not may_not_wait(answer) and not is_busy(answer)
+    gone = [await server.wait_for(instance, 60, web.connected) for _ in range(count)]
+    await until(are_taken)
+    for _, writer in gone:
+        writer.close()
+    began = time.monotonic()
+    await until(is_free)
+    return time.monotonic() - began
 
 
 @pytest.mark.timeout(300)
 def test_a_server_that_was_forked_when_loaded(serve, monkeypatch):
-    """gunicorn --preload: each process has a listener of its own."""
+    """gunicorn --preload: each process has a listener of its own, and learns who has hung up."""
     real = web.gunicorn
     monkeypatch.setattr(web, "gunicorn", lambda *given: [*real(*given), "--preload"])
-    server = serve("gunicorn")
-    instance = echo.enqueue()
+    server = serve("gunicorn", MAX_WAITERS=1)
+    instance, other = echo.enqueue(), echo.enqueue()
 
     async def run():
         clients = [asyncio.create_task(server.wait_for(instance, 60)) for _ in range(3)]
         await until(lambda: is_waited_for(clients))
         await asyncio.to_thread(cancel, [instance])
-        return await asyncio.gather(*clients)
+        answers = await asyncio.gather(*clients)
+        return answers, await hang_up(server, other, 6)
 
-    answers = asyncio.run(run())
-    assert {state(answer) for answer in answers if "retry-after" not in answer.headers} == {
-        "FAILED"
-    }
+    answers, took = asyncio.run(run())
+    told = {state(answer) for answer in answers if "retry-after" not in answer.headers}
+    assert told == {"FAILED"}
+    assert took < 40
 
 
 async def is_waited_for(clients):
@@ -341,26 +280,21 @@ def test_no_connection_is_held_meanwhile(world, api):
     assert (answer.json()["state"], held) == ("FAILED", [None])
 
 
-@pytest.mark.parametrize("bound", ["MAX_WAITERS", "MAX_WAITERS_PER_USER"])
-def test_who_may_not_wait_is_answered_at_once(world, api, settings, bound):
-    settings.ATP = {**settings.ATP, bound: 0}
-    answer = api.get(f"instances/{echo.enqueue().uuid}?wait=60")
-    assert (answer.status_code, answer.json()["state"]) == (200, "ACCEPTED")
-    assert answer.headers["Retry-After"] == "5"
-    shorter = api.get(f"instances/{answer.json()['uuid']}?wait=1.5")
-    assert shorter.headers["Retry-After"] == "2"
-
-
-def test_a_process_that_serves_one_at_a_time(world, api, user_with):
-    """While one waited there, nobody else would be served."""
+def test_who_may_not_wait_is_answered_at_once(world, api, settings, monkeypatch):
+    """Nor may anybody where a process serves one at a time: nobody else would be served."""
+    instance, given = echo.enqueue(), settings.ATP
+    for bound in ("MAX_WAITERS", "MAX_WAITERS_PER_USER"):
+        settings.ATP = {**given, bound: 0}
+        monkeypatch.setattr("atp.api.instances.turns", Turns())
+        answer = api.get(f"instances/{instance.uuid}?wait=60")
+        assert (answer.status_code, answer.json()["state"]) == (200, "ACCEPTED")
+        assert answer.headers["Retry-After"] == "5"
+        assert api.get(f"instances/{instance.uuid}?wait=1.5").headers["Retry-After"] == "2"
+    settings.ATP = given
     api.client.defaults["wsgi.multithread"] = False
-    answer = api.get(f"instances/{echo.enqueue().uuid}?wait=60")
-    assert answer.headers["Retry-After"] == "5"
-
-
-def test_what_has_ended_is_told_there_at_once(world, api):
-    """As it is in the tests of a project, whose client is such a process."""
-    instance = echo.enqueue()
+    monkeypatch.setattr("atp.api.instances.turns", Turns())
+    assert api.get(f"instances/{instance.uuid}?wait=60").headers["Retry-After"] == "5"
+    # What has ended is told at once.
     queue.cancel(instance)
     answer = api.get(f"instances/{instance.uuid}?wait=60")
     assert (answer.json()["state"], "Retry-After" in answer.headers) == ("FAILED", False)
@@ -380,83 +314,68 @@ def test_who_comes_when_the_threads_are_taken(world, api, django_assert_num_quer
     assert api.get(f"instances/{instance.uuid}?wait=0").status_code == 200
 
 
-class TestTurns:
-    def test_a_crowd_comes_back_one_after_another(self):
-        turns = Turns()
-        told = [turns.take() for _ in range(100)]
-        assert told == sorted(told)
-        assert told[0] == SOONEST
-        assert max(Counter(told).values()) <= 2 * RATE
-        assert told[-1] >= 60 / RATE
-
-    def test_nobody_is_told_to_come_later_than_it_would_wait(self):
-        turns = Turns()
-        told = [turns.take(20) for _ in range(1000)]
-        assert max(told) == 20
-        assert turns.take() <= LONGEST_WAIT
+def test_a_crowd_comes_back_one_after_another():
+    """But nobody is told to come later than it would wait."""
+    turns = Turns()
+    told = [turns.take() for _ in range(100)]
+    assert told == sorted(told)
+    assert told[0] == SOONEST
+    assert max(Counter(told).values()) <= 2 * RATE
+    assert told[-1] >= 60 / RATE
+    assert max(turns.take(20) for _ in range(1000)) == 20
+    assert turns.take() <= LONGEST_WAIT
 
 
-def test_places_are_bounded_by_user_and_freed(settings):
+def test_places_are_bounded_by_user_and_freed(settings, monkeypatch):
+    """By who is told, when their time is over, and when nobody is heard of again."""
     settings.ATP = {"MAX_WAITERS": 3, "MAX_WAITERS_PER_USER": 2}
     places = slots.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
     ann, bob = User(pk=1), User(pk=2)
-    first, _, third = (places.take(ann) for _ in range(3))
+    first, second, third = (places.take(ann) for _ in range(3))
     assert first is not None
     assert third is None
     assert places.take(bob) is not None
     assert places.take(bob) is None
     places.free(first)
     assert places.take(bob) is not None
-
-
-def test_a_place_is_freed_when_its_time_is_over(settings):
-    settings.ATP = {"MAX_WAITERS": 1}
-    places = slots.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
-    place = places.take(User(pk=1))
-    places.keep(place, 0.001)
-    wait_for(lambda: places.take(User(pk=2)))
-
-
-def test_a_place_of_whom_nobody_hears_again(settings, monkeypatch):
-    """A client may hang up before it waits."""
+    places.keep(second, 0.001)
+    wait_for(lambda: places.take(ann))
+    # A client may hang up before it waits.
     monkeypatch.setattr(slots, "BEGINS_WITHIN", 0.001)
     settings.ATP = {"MAX_WAITERS": 1}
     places = slots.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
-    assert places.take(User(pk=1)) is not None
-    wait_for(lambda: places.take(User(pk=2)))
+    assert places.take(ann) is not None
+    wait_for(lambda: places.take(bob))
+
+
+def watching():
+    return {thread for thread in threading.enumerate() if thread.name == "atp-ends"}
 
 
 class TestEnds:
     @pytest.fixture
     def ends(self):
-        ends = Ends()
-        yield ends
-        wait_for(lambda: not is_running(ends), IN_TIME)
+        wait_for(lambda: not watching(), IN_TIME)
+        yield Ends()
+        wait_for(lambda: not watching(), IN_TIME)
 
     def test_one_thread_for_all_which_ends_with_them(self, world, ends):
         instances = [echo.enqueue() for _ in range(3)]
         ended = [threading.Event() for _ in instances]
         tokens = [ends.watch(i.pk, e.set) for i, e in zip(instances, ended, strict=True)]
-        threads = {t for t in threading.enumerate() if t.name == "atp-ends"}
-        assert len(threads) == 1
+        assert len(watching()) == 1
         queue.cancel(instances[0])
         assert ended[0].wait(IN_TIME)
         assert not ended[1].is_set()
         queue.delete(instances[1], cancel=True)
         assert ended[1].wait(IN_TIME)
         ends.forget(tokens[2])
-        wait_for(lambda: not any(thread.is_alive() for thread in threads), IN_TIME)
-        again = ends.watch(instances[2].pk, ended[2].set)
+        wait_for(lambda: not watching(), IN_TIME)
+        # What has ended before is told, too.
         queue.cancel(instances[2])
+        again = ends.watch(instances[2].pk, ended[2].set)
         assert ended[2].wait(IN_TIME)
         ends.forget(again)
-
-    def test_what_had_ended_before(self, world, ends):
-        instance = echo.enqueue()
-        queue.cancel(instance)
-        ended = threading.Event()
-        ends.watch(instance.pk, ended.set)
-        assert ended.wait(IN_TIME)
 
     def test_it_outlives_a_database_that_is_away(self, world, ends, monkeypatch):
         instance, ended, failed = echo.enqueue(), threading.Event(), threading.Event()
@@ -474,18 +393,3 @@ class TestEnds:
         queue.cancel(instance)
         assert ended.wait(IN_TIME)
         ends.forget(token)
-
-    @pytest.mark.processes
-    def test_a_process_that_is_forked_begins_anew(self, world, ends):
-        instance = echo.enqueue()
-        token = ends.watch(instance.pk, print)
-        pid = os.fork()
-        if not pid:
-            os._exit(0 if ends._thread is None and not ends._waiting else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        ends.forget(token)
-
-
-def is_running(ends):
-    thread = ends._thread
-    return thread is not None and thread.is_alive()

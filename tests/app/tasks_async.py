@@ -14,7 +14,6 @@ from .tasks_daemon import record
 
 @task_type("async.gather", timeout=120)
 async def gather(context, *, count):
-    """Await several things beside each other."""
     waits = [asyncio.sleep(0.01 * number, number) for number in range(count)]
     numbers = await asyncio.gather(*waits)
     context.progress(1.0)
@@ -43,7 +42,6 @@ async def together(context, *, name, fails=False):
 
 @task_type("async.raises", max_retries=1, backoff=0.01)
 async def raises(context, *, how):
-    """End in some other way than by returning."""
     await asyncio.sleep(0)
     if how == "retry":
         raise Retry("turned away", after=0.01)
@@ -57,7 +55,6 @@ async def raises(context, *, how):
 
 @task_type("async.sleep", timeout=120)
 async def sleep(context, *, path):
-    """Await something that does not come."""
     try:
         record(path, event="start", attempt=context.attempt)
         await asyncio.sleep(100)
@@ -67,7 +64,6 @@ async def sleep(context, *, path):
 
 @task_type("async.stubborn", timeout=120, cancel_grace=0.5)
 async def stubborn(context, *, path):
-    """Go on when cancelled."""
     record(path, event="start", attempt=context.attempt)
     while True:
         try:
@@ -78,7 +74,6 @@ async def stubborn(context, *, path):
 
 @task_type("async.looks", timeout=120)
 async def looks(context, *, path):
-    """Look whether it has to end."""
     record(path, event="start", attempt=context.attempt)
     with_nothing_to_await = threading.Event()
     while True:
@@ -88,7 +83,6 @@ async def looks(context, *, path):
 
 @task_type("async.steps", max_retries=1, backoff=0.01)
 async def steps(context, *, path):
-    """Have a step in the main thread, and fail once."""
     result = await sync_to_async(context.step)("charge", _charge, path)
     if context.attempt == 1:
         raise LookupError("after the step")

@@ -2,8 +2,6 @@
 
 import hashlib
 import logging
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,14 +9,11 @@ from django.contrib.auth.models import Group
 
 from atp import Defer, Interrupted, task_type
 
-from .tasks_daemon import record
-
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
+from .tasks_daemon import FAMILY, record, start_sleepers
 
 
 @task_type("cancel.sleep", timeout=120)
 def sleep(context, *, path):
-    """Sleep, and never look."""
     try:
         record(path, event="start", attempt=context.attempt)
         time.sleep(60)
@@ -28,7 +23,6 @@ def sleep(context, *, path):
 
 @task_type("cancel.compute", timeout=120)
 def compute(context, *, path):
-    """Compute in Python, and never look."""
     number, end = 1, time.monotonic() + 60
     try:
         record(path, event="start", attempt=context.attempt)
@@ -48,12 +42,7 @@ def c_code(context, *, path):
 
 @task_type("cancel.children", timeout=120)
 def children(context, *, path):
-    """Start a child, one in another process group, one in another session; wait for them."""
-    started = [
-        subprocess.Popen(SLEEPER),
-        subprocess.Popen(SLEEPER, process_group=0),
-        subprocess.Popen(SLEEPER, start_new_session=True),
-    ]
+    started = start_sleepers(*FAMILY)
     record(path, event="start", children=[c.pid for c in started], attempt=context.attempt)
     for child in started:
         child.wait()
@@ -61,7 +50,6 @@ def children(context, *, path):
 
 @task_type("cancel.stubborn", timeout=120, cancel_grace=0.5)
 def stubborn(context, *, path):
-    """Take no notice of whatever is raised."""
     end = time.monotonic() + 60
     record(path, event="start", attempt=context.attempt)
     while time.monotonic() < end:
@@ -73,8 +61,7 @@ def stubborn(context, *, path):
 
 @task_type("cancel.stubborn_parent", timeout=120, cancel_grace=0.5)
 def stubborn_parent(context, *, path):
-    """Take no notice, with two children."""
-    started = [subprocess.Popen(SLEEPER), subprocess.Popen(SLEEPER, start_new_session=True)]
+    started = start_sleepers({}, {"start_new_session": True})
     record(path, event="start", children=[c.pid for c in started], attempt=context.attempt)
     while True:
         try:
@@ -105,11 +92,10 @@ def finishes(context, *, path):
 
 
 @task_type("cancel.writes", timeout=120, transactional=True)
-def writes(context, *, path, how="sleep"):
-    """Leave a row that must not stay, and then do what another does."""
+def writes(context, *, path):
     Group.objects.create(name=f"row of {context.uuid}")
     context.log("written")
-    {"sleep": sleep, "stubborn": stubborn}[how](context, path=path)
+    sleep(context, path=path)
 
 
 @task_type("cancel.defer", timeout=120)
@@ -122,7 +108,6 @@ def defer(context, *, path, times=2, after=0.05):
 
 @task_type("cancel.defer_in_a_transaction", timeout=120, transactional=True)
 def defer_in_a_transaction(context):
-    """Leave a row, and ask to be deferred once."""
     Group.objects.create(name=f"{context.attempt} of {context.uuid}")
     if context.attempt == 1:
         raise Defer(after=0.05)

@@ -19,7 +19,6 @@ from functools import WRAPPER_ASSIGNMENTS, update_wrapper
 from django.contrib.auth.models import Group
 
 from atp import Fatal, Interrupted, Retry, task_type
-from atp.daemon.system.processes import uptime
 
 TICK = 0.02
 # What is longer than MAX_RESPONSE_INLINE is stored as a file.
@@ -36,6 +35,11 @@ while time.monotonic() < end:
     os.write(file, (json.dumps(line) + chr(10)).encode())
     time.sleep(0.02)
 """
+
+
+def uptime():
+    """Return seconds on a clock that never steps and that all processes of the host share."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Account:
@@ -111,13 +115,11 @@ def short(context, account, large=False):
 
 @chaos_type("chaos.sleep")
 def sleep(context, account, seconds, stubborn=False):
-    """Take a while."""
     account.work(seconds, stubborn=stubborn)
 
 
 @chaos_type("chaos.compute", max_restarts=0)
 def compute(context, account, seconds):
-    """Keep a processor busy."""
     end = uptime() + seconds
     while uptime() < end:
         account.write("tick")
@@ -128,7 +130,6 @@ def compute(context, account, seconds):
 
 @chaos_type("chaos.retry", max_retries=3)
 def retry(context, account, failures, seconds):
-    """Be turned away at first."""
     account.work(seconds)
     if context.attempt <= failures:
         raise Retry("turned away", after=0.1)
@@ -136,21 +137,18 @@ def retry(context, account, failures, seconds):
 
 @chaos_type("chaos.fail", max_retries=1)
 def fail(context, account, seconds):
-    """Raise, always."""
     account.work(seconds)
     raise ValueError("went wrong")
 
 
 @chaos_type("chaos.fatal", max_retries=3)
 def fatal(context, account, seconds):
-    """Say that it is no use."""
     account.work(seconds)
     raise Fatal("no such scene")
 
 
 @chaos_type("chaos.talk")
 def talk(context, account, seconds):
-    """Log, say how far it is, and publish a file."""
     for step in range(1, 6):
         context.log(f"step {step}")
         context.progress(step, 5)
@@ -163,7 +161,6 @@ def talk(context, account, seconds):
 
 @chaos_type("chaos.family", max_restarts=1)
 def family(context, account, seconds):
-    """Have a child at work, too."""
     _with_child(account, seconds)
 
 
@@ -185,13 +182,11 @@ def _with_child(account, seconds):
 
 @chaos_type("chaos.alone")
 def alone(context, account, seconds):
-    """Be the only one at it."""
     account.work(seconds)
 
 
 @chaos_type("chaos.row", transactional=True, max_retries=20)
 def row(context, account, seconds):
-    """Leave a row of this attempt, in one transaction with its end."""
     account.work(seconds / 2)
     Group.objects.create(name=f"{context.uuid}/{context.attempt}")
     account.work(seconds / 2)
@@ -199,14 +194,12 @@ def row(context, account, seconds):
 
 @chaos_type("chaos.crash_once")
 def crash_once(context, account, how):
-    """End the worker at the first attempt."""
     if context.attempt == 1:
         _crash(account, how)
 
 
 @chaos_type("chaos.crash", max_restarts=1)
 def crash(context, account, how):
-    """End the worker, always."""
     _crash(account, how)
 
 
@@ -220,7 +213,6 @@ def _crash(account, how):
 
 @chaos_type("chaos.overrun", timeout=1.0, max_restarts=0)
 def overrun(context, account):
-    """Take longer than the time-out allows."""
     account.work(30, stubborn=True)
 
 

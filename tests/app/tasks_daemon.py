@@ -36,7 +36,6 @@ def record(path, **facts):
 
 
 def wait_for_file(context, path, deadline=60.0):
-    """Wait until the file exists."""
     end = time.monotonic() + deadline
     while not Path(path).exists():
         context.check()
@@ -45,17 +44,25 @@ def wait_for_file(context, path, deadline=60.0):
         time.sleep(0.01)
 
 
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+
+def start_sleepers(*options):
+    """Start programs that sleep, with these options of Popen; return them."""
+    return [subprocess.Popen(SLEEPER, **each) for each in options]
+
+
+# One that is a child, one of another process group, one of another session.
+FAMILY = {}, {"process_group": 0}, {"start_new_session": True}
+
+
 @task_type("daemon.note")
-def note(context, *, path, number=0, crash=False):
-    """Leave a line and end; with ``crash`` the first attempt ends its worker."""
+def note(context, *, path, number=0):
     record(path, event="ran", number=number, attempt=context.attempt)
-    if crash and context.attempt == 1:
-        os._exit(7)
 
 
 @task_type("daemon.slot")
 def slot(context, *, slot, path):
-    """Leave a line with the slot of a schedule."""
     record(path, event="ran", slot=None if slot is None else slot.isoformat())
 
 
@@ -96,7 +103,6 @@ def unkept(context, *, fails=False):
 
 @task_type("daemon.once", timeout=120, max_restarts=0)
 def once(context, *, path, until):
-    """Wait, and fail if the attempt is lost."""
     wait(context, path=path, until=until)
 
 
@@ -108,14 +114,12 @@ def unkept_together(context, *, fails=False):
 
 @task_type("SequenceSum", timeout=60, retention=600, max_restarts=3)
 def sequence_sum(context, *terms):
-    """RFC 14's own demonstration."""
     context.log(f"adding {len(terms)} terms")
     return sum(terms)
 
 
 @task_type("daemon.wait", timeout=120)
 def wait(context, *, path, until, number=0):
-    """Leave a line, wait for a file, leave another."""
     record(path, event="start", number=number, attempt=context.attempt)
     wait_for_file(context, until)
     record(path, event="end", number=number, attempt=context.attempt)
@@ -124,7 +128,6 @@ def wait(context, *, path, until, number=0):
 
 @task_type("daemon.stubborn", timeout=120)
 def stubborn(context, *, path, until):
-    """Wait for a file without ever looking whether it should stop."""
     record(path, event="start", attempt=context.attempt)
     end = time.monotonic() + 60
     while not Path(until).exists() and time.monotonic() < end:
@@ -135,12 +138,7 @@ def stubborn(context, *, path, until):
 @task_type("daemon.family", timeout=120)
 def family(context, *, path, until):
     """Start a child, one in another process group, and one in another session; then wait."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(300)"]
-    children = [
-        subprocess.Popen(sleeper),
-        subprocess.Popen(sleeper, process_group=0),
-        subprocess.Popen(sleeper, start_new_session=True),
-    ]
+    children = start_sleepers(*FAMILY)
     record(path, event="start", children=[c.pid for c in children], attempt=context.attempt)
     wait_for_file(context, until)
     for child in children:
@@ -149,20 +147,18 @@ def family(context, *, path, until):
 
 
 @task_type("daemon.spin", timeout=1.0, max_restarts=0)
-def spin(context, *, path, detached=False):
-    """Start a child, then spin in C code that never lets go of the GIL."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(300)"]
-    child = subprocess.Popen(sleeper, start_new_session=detached)
-    record(path, event="start", children=[child.pid], attempt=context.attempt)
+def spin(context, *, path):
+    """Start a child here and one in another session; spin in C code that keeps the GIL."""
+    children = [child.pid for child in start_sleepers({}, {"start_new_session": True})]
+    record(path, event="start", children=children, attempt=context.attempt)
     # Unlike ctypes.CDLL, PyDLL holds the GIL for the length of the call.
     ctypes.PyDLL(None).sleep(300)
 
 
 @task_type("daemon.crash", max_restarts=2)
-def crash(context, *, path, signal_number=int(signal.SIGKILL)):
-    """Die."""
+def crash(context, *, path):
     record(path, event="start", attempt=context.attempt)
-    os.kill(os.getpid(), signal_number)
+    os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 
 
@@ -179,7 +175,6 @@ def crash_once(context, *, path):
 
 @task_type("daemon.retry", max_retries=3, backoff=0.05, backoff_max=0.1)
 def retry(context, *, path, failures=2, how="retry"):
-    """Be turned away at first."""
     record(path, event="start", attempt=context.attempt)
     if context.attempt > failures:
         return "at last"
@@ -190,13 +185,11 @@ def retry(context, *, path, failures=2, how="retry"):
 
 @task_type("daemon.fatal", max_retries=3)
 def fatal(context):
-    """Say that it is no use."""
     raise Fatal("no such scene")
 
 
 @task_type("daemon.error")
 def error(context, *, words="went wrong"):
-    """Raise."""
     raise ValueError(words)
 
 
@@ -208,13 +201,11 @@ def hasty_error(context):
 
 @task_type("daemon.exit")
 def leave(context):
-    """Try to end the worker the polite way."""
     sys.exit(3)
 
 
 @task_type("daemon.answer")
 def answer(context, *, kind, size=10):
-    """Return a response of the kind asked for."""
     return {
         "json": lambda: {"number": size},
         "text": lambda: Output("schöne Grüße", "text/plain; charset=utf-8"),
@@ -240,7 +231,6 @@ def talk(context, *, lines=1):
 
 @task_type("daemon.progress")
 def progress(context, *, until):
-    """Say how far it is, and wait."""
     context.progress(1, 2, "half")
     wait_for_file(context, until)
 
@@ -255,7 +245,6 @@ def steps(context, *, folder, of=4):
 
 @task_type("daemon.interrupted")
 def interrupted(context, *, path, until):
-    """Wait to be asked to stop, and clean up."""
     record(path, event="start", attempt=context.attempt)
     try:
         wait_for_file(context, until)
@@ -267,21 +256,7 @@ def interrupted(context, *, path, until):
 
 @task_type("daemon.pid")
 def pid(context):
-    """Return who ran it."""
     return os.getpid()
-
-
-@task_type("daemon.query")
-def query(context):
-    """Use the database; returns the pid of the server's process where there is one."""
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        if connection.vendor != "postgresql":
-            cursor.execute("SELECT 1")
-            return cursor.fetchone()[0]
-        cursor.execute("SELECT pg_backend_pid()")
-        return cursor.fetchone()[0]
 
 
 @task_type("daemon.retry_after", max_retries=3)
@@ -292,7 +267,6 @@ def retry_after(context, *, kind):
 
 @task_type("daemon.again", max_retries=1000)
 def again(context, *, times):
-    """Ask to be tried again at once, so many times."""
     if context.attempt <= times:
         raise Retry("again", after=0)
 
@@ -305,7 +279,6 @@ def garbled(context):
 
 @task_type("daemon.odd_level")
 def odd_level(context, *, level):
-    """Log at a level that the column does not take."""
     context.log("odd", level=level)
 
 
@@ -330,7 +303,6 @@ def wander(context):
 
 @task_type("daemon.surroundings")
 def surroundings(context):
-    """Return the working directory, the umask, and whether SIGTERM would kill."""
     umask = os.umask(0)
     os.umask(umask)
     return [os.getcwd(), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL]
@@ -350,14 +322,12 @@ def sets_context(context):
 
 @task_type("daemon.context")
 def shown_context(context):
-    """Return the language, the time zone, a third and the tenant."""
     zone = timezone.get_current_timezone_name()
     return [translation.get_language(), zone, str(Decimal(1) / 3), _tenant.get()]
 
 
 @task_type("daemon.leaves_open")
 def leaves_open(context, *, how, then="return"):
-    """Write, and leave the transaction open."""
     if how == "autocommit":
         transaction.set_autocommit(False)
     else:
@@ -365,12 +335,6 @@ def leaves_open(context, *, how, then="return"):
     Type.objects.filter(identifier="daemon.leaves_open").update(handler="changed")
     if then == "defer":
         raise Defer("later", after=60)
-
-
-@task_type("daemon.many")
-def many(context):
-    """Raise more than one."""
-    raise ExceptionGroup("many", [ValueError("one"), TypeError("two")])
 
 
 @task_type("daemon.ticking", timeout=120)
@@ -388,7 +352,6 @@ def ticking(context, *, path, until, number=0):
 
 @task_type("daemon.nap", timeout=60)
 def nap(context, *, path, number=0, seconds=0.1):
-    """Sleep a little, and leave a line."""
     time.sleep(seconds)
     record(path, event="end", number=number, attempt=context.attempt)
 
@@ -412,11 +375,7 @@ def alone(context, *, path, seconds=0.02):
 def kin(context, *, path, until, number=0):
     """Start programs and a copy of this process that leave lines as long as they live; wait."""
     facts = {"number": number, "attempt": context.attempt}
-    loop = "import sys, time; sys.path.insert(0, '.')\nwhile True: time.sleep(60)"
-    children = [
-        subprocess.Popen([sys.executable, "-c", loop], start_new_session=detached).pid
-        for detached in (False, True)
-    ]
+    children = [child.pid for child in start_sleepers({}, {"start_new_session": True})]
     copy = os.fork()
     if not copy:
         while not Path(until).exists():

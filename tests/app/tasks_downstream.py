@@ -34,5 +34,4 @@ def other(context):
 
 @task_type("downstream.none", max_retries=1, backoff=0)
 def none(context, *, fails=False):
-    """Say so without a downstream."""
     raise Unavailable("503") if fails else Throttled("429")

@@ -25,7 +25,6 @@ def _read(number):
 
 
 def fail(cause, number):
-    """Fail for one of the causes; what it says has the number in it."""
     if cause == 0:
         raise NoElevation(f"tile {number} has no elevation")
     if cause == 1:
@@ -52,6 +51,5 @@ def cause(context, *, number, mended="", path=""):
 
 
 def _mended(path):
-    """Return the causes that are no more."""
     there = bool(path) and Path(path).exists()
     return [int(word) for word in Path(path).read_text().split()] if there else []

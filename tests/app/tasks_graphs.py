@@ -10,7 +10,6 @@ from .tasks_daemon import record, wait_for_file
 
 @task_type("graphs.fetch")
 def fetch(context, *, url, broken=False):
-    """Answer with the tiles of a scene."""
     if broken:
         raise Fatal("there is no such scene")
     return {"scene": url, "tiles": [f"{url}/{n}" for n in range(3)]}
@@ -18,13 +17,11 @@ def fetch(context, *, url, broken=False):
 
 @task_type("graphs.shade")
 def shade(context, *, path, factor=1):
-    """Answer with the name of a shaded tile."""
     return f"shaded {path} by {factor}"
 
 
 @task_type("graphs.merge")
 def merge(context, parts=()):
-    """Answer with the list of what it was given."""
     return [*parts]
 
 
@@ -61,7 +58,6 @@ def report(context, *, of):
 
 @task_type("graphs.noop")
 def noop(context, *, number=0, path=None):
-    """Leave a line, if it is told where."""
     if path is not None:
         record(path, number=number)
     return number
@@ -81,7 +77,6 @@ def split(context, *, path, parts, until=None):
 
 @task_type("graphs.split_at_once", transactional=True)
 def split_at_once(context, *, path, parts, broken=False):
-    """Add its parts with its end."""
     with context.graph() as g:
         g.map(noop, _rows(path, range(parts)), before="merge")
     if broken:
@@ -90,14 +85,12 @@ def split_at_once(context, *, path, parts, broken=False):
 
 @task_type("graphs.grow_wrongly")
 def grow_wrongly(context, *, before):
-    """Add a node before another."""
     with context.graph() as g:
         g.add(noop, before=before)
 
 
 @task_type("graphs.grow_in_transaction")
 def grow_in_transaction(context):
-    """Add a node while a transaction is open."""
     with transaction.atomic(), context.graph() as g:
         g.add(noop)
 

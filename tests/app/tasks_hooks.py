@@ -21,7 +21,6 @@ def hook(context, *, uuid, type, state, reason):
     on_failed=hook,
 )
 def hooked(context, *, how="finish", seconds=0):
-    """End in this way."""
     time.sleep(seconds)
     if how == "retry":
         raise Retry("once more")

@@ -12,8 +12,6 @@ from .tasks_daemon import record
 
 
 def raising(error=RuntimeError):
-    """Return a method, or a getter, that raises."""
-
     def refuse(self, *args, **kwargs):
         raise error("not like this")
 
@@ -21,43 +19,23 @@ def raising(error=RuntimeError):
 
 
 def made(base, **body):
-    """Return an exception of a class of its own."""
     return type("Odd", (base,), body)("x")
+
+
+def changed(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+def without_super(base, **body):
+    """Return an exception whose constructor does not call that of its base."""
+    return made(base, __init__=lambda self, *args: None, **body)
 
 
 def refusing(base, name):
     """Return an exception of which one attribute cannot be read."""
-    nothing = {"__init__": lambda self, *args: None}
-    return made(base, **nothing, **{name: property(raising())})
-
-
-def without_super(base):
-    return made(base, __init__=lambda self, *args: None)
-
-
-def asking(base, **attributes):
-    """Return an exception whose constructor sets what it likes."""
-    odd = made(base, __init__=lambda self, *args: None)
-    vars(odd).update(attributes)
-    return odd
-
-
-def noted(*notes):
-    error = ValueError("x")
-    error.__notes__ = list(notes)
-    return error
-
-
-def with_notes(notes):
-    error = ValueError("x")
-    error.__notes__ = notes
-    return error
-
-
-def caused(by):
-    error = ValueError("x")
-    error.__cause__ = error.__context__ = by
-    return error
+    return without_super(base, **{name: property(raising())})
 
 
 def in_a_ring():
@@ -112,11 +90,6 @@ class Frozen(Fatal):
     job: int
 
 
-@dataclass(frozen=True)
-class FrozenRetry(Retry):
-    job: int
-
-
 class Recursing(Exception):
     def __str__(self):
         return str(self)
@@ -127,24 +100,6 @@ class Recursing(Exception):
 class RecursingFatal(Fatal):
     def __str__(self):
         return str(self)
-
-
-def odd_module(value):
-    error = made(ValueError)
-    type(error).__module__ = value
-    return error
-
-
-def renamed(name):
-    error = made(ValueError)
-    type(error).__qualname__ = name
-    return error
-
-
-def of_syntax():
-    error = SyntaxError("x")
-    error.filename, error.lineno, error.text, error.offset = 5, "soon", b"\xff", object()
-    return error
 
 
 def of_a_name():
@@ -161,56 +116,42 @@ def of_a_name():
 ODD = {
     "str raises": (lambda: made(ValueError, __str__=raising()), "error"),
     "str exits": (lambda: made(ValueError, __str__=raising(SystemExit)), "error"),
-    "str interrupts": (lambda: made(ValueError, __str__=raising(KeyboardInterrupt)), "error"),
-    "str stops": (lambda: made(ValueError, __str__=raising(StopIteration)), "error"),
     "str returns None": (lambda: made(ValueError, __str__=lambda self: None), "error"),
-    "str returns bytes": (lambda: made(ValueError, __str__=lambda self: b"x"), "error"),
     "str returns odd text": (lambda: made(ValueError, __str__=lambda self: Text("x")), "error"),
     "str recurses": (lambda: Recursing("x"), "error"),
     "str is huge": (lambda: ValueError("x" * 20_000_000), "error"),
     "an odd argument": (lambda: ValueError(made(ValueError, __repr__=raising())), "error"),
-    "repr raises": (lambda: made(ValueError, __repr__=raising(), __str__=raising()), "error"),
     "surrogates": (lambda: ValueError("\ud800\udfff"), "error"),
     "NULs": (lambda: ValueError("a\0b\0"), "error"),
     "no words": (ValueError, "error"),
     "everything raises": (lambda: made(ValueError, __getattribute__=raising()), "error"),
-    "everything exits": (lambda: made(ValueError, __getattribute__=raising(SystemExit)), "error"),
     "notes raise": (lambda: refusing(ValueError, "__notes__"), "error"),
-    "notes are no text": (lambda: noted(5, None, b"x", object()), "error"),
-    "notes are odd": (lambda: noted(Text("x"), made(ValueError, __str__=raising())), "error"),
-    "notes are a number": (lambda: with_notes(5), "error"),
-    "notes are a class": (lambda: with_notes(Lying), "error"),
+    "notes are no text": (lambda: changed(ValueError("x"), __notes__=[5, None, b"x"]), "error"),
+    "notes are a number": (lambda: changed(ValueError("x"), __notes__=5), "error"),
     "cause raises": (lambda: refusing(ValueError, "__cause__"), "error"),
-    "context raises": (lambda: refusing(ValueError, "__context__"), "error"),
     "traceback raises": (lambda: refusing(ValueError, "__traceback__"), "error"),
-    "suppressing raises": (lambda: refusing(ValueError, "__suppress_context__"), "error"),
-    "an odd cause": (lambda: caused(made(ValueError, __str__=raising())), "error"),
-    "a lying cause": (lambda: caused(Lying("x")), "error"),
+    "a lying cause": (lambda: changed(ValueError("x"), __cause__=Lying("x")), "error"),
     "causes in a ring": (in_a_ring, "error"),
     "causes in a chain": (in_a_chain, "error"),
     "class raises": (lambda: refusing(ValueError, "__class__"), "error"),
     "class lies": (lambda: made(ValueError, __class__=property(lambda self: Fatal)), "error"),
     "dict raises": (lambda: refusing(ValueError, "__dict__"), "error"),
     "hash and eq raise": (lambda: made(ValueError, __eq__=raising(), __hash__=raising()), "error"),
-    "bool raises": (lambda: made(ValueError, __bool__=raising(), __len__=raising()), "error"),
     "a lying metaclass": (lambda: Lying("x"), "error"),
-    "the module is a number": (lambda: odd_module(5), "error"),
-    "the module is odd": (lambda: odd_module(Text("x\0\ud800")), "error"),
-    "an odd name": (lambda: renamed(Text("O\0\ud800")), "error"),
-    "a long name": (lambda: renamed("O" * 100_000), "error"),
-    "a syntax error": (of_syntax, "error"),
+    "the module is a number": (lambda: made(ValueError, __module__=5), "error"),
+    "the module is odd": (lambda: made(ValueError, __module__=Text("x\0\ud800")), "error"),
+    "a long name": (lambda: made(ValueError, __qualname__="O" * 100_000), "error"),
+    "a syntax error": (
+        lambda: changed(SyntaxError("x"), filename=5, lineno="soon", text=b"\xff", offset=object()),
+        "error",
+    ),
     "an attribute error": (of_a_name, "error"),
-    "an import error": (lambda: ImportError(name=Text("x"), path=5), "error"),
     "a decoding error": (lambda: UnicodeDecodeError("x", b"y", -5, 10**9, "z"), "error"),
     "an OSError": (lambda: OSError(10**6, made(ValueError, __str__=raising())), "error"),
     "a SystemExit": (lambda: SystemExit(made(ValueError, __str__=raising())), "error"),
-    "a GeneratorExit": (lambda: GeneratorExit("x"), "error"),
-    "a StopIteration": (lambda: StopIteration(5), "error"),
-    "a BaseException": (lambda: made(BaseException, __str__=raising()), "error"),
     "a cancellation": (lambda: asyncio.CancelledError("x"), "error"),
     "a KeyboardInterrupt": (KeyboardInterrupt, "error"),
     "a group": (lambda: ExceptionGroup("x", [ValueError(1), Lying("x")]), "error"),
-    "an odd group": (lambda: BaseExceptionGroup(Text("x"), [KeyboardInterrupt()]), "error"),
     "a deep group": (lambda: deep_group(ValueError("x")), "error"),
     "a group of many": (
         lambda: ExceptionGroup("x", [ValueError(n) for n in range(5000)]),
@@ -221,26 +162,26 @@ ODD = {
     "fatal, str recurses": (lambda: RecursingFatal("x"), "fatal"),
     "fatal, no super": (lambda: without_super(Fatal), "fatal"),
     "fatal, fingerprint raises": (lambda: refusing(Fatal, "fingerprint"), "fatal"),
-    "fatal, fingerprint is odd": (lambda: asking(Fatal, fingerprint=Text("x")), "fatal"),
     "fatal, everything raises": (lambda: made(Fatal, __getattribute__=raising()), "fatal"),
     "fatal, frozen": (lambda: Frozen(5), "fatal"),
     "fatal, lying": (lambda: LyingFatal("x"), "fatal"),
     "fatal, class lies": (lambda: made(Fatal, __class__=property(lambda self: Retry)), "fatal"),
-    "fatal, with an odd object": (lambda: Fatal(made(ValueError, __str__=raising())), "fatal"),
     "fatal, alone in groups": (lambda: deep_group(Fatal("x"), 3), "fatal"),
-    "fatal, twice": (lambda: ExceptionGroup("x", [Fatal("x"), Fatal("y")]), "fatal"),
     "retry, no super": (lambda: without_super(Retry), "retry"),
-    "retry, str raises": (lambda: made(Retry, __str__=raising()), "retry"),
     "retry, after raises": (lambda: refusing(Retry, "after"), "retry"),
-    "retry, after is text": (lambda: asking(Retry, after="soon"), "retry"),
-    "retry, after is no number": (lambda: asking(Retry, after=float("nan")), "retry"),
-    "retry, after is for ever": (lambda: asking(Retry, after=float("inf")), "retry"),
-    "retry, after is past": (lambda: asking(Retry, after=timedelta(-1)), "retry"),
-    "retry, frozen": (lambda: FrozenRetry(5), "retry"),
+    "retry, after is text": (lambda: changed(without_super(Retry), after="soon"), "retry"),
+    "retry, after is no number": (
+        lambda: changed(without_super(Retry), after=float("nan")),
+        "retry",
+    ),
+    "retry, after is for ever": (
+        lambda: changed(without_super(Retry), after=float("inf")),
+        "retry",
+    ),
     "retry, alone in a group": (lambda: ExceptionGroup("x", [Retry("x", after=7)]), "retry"),
     "defer, no super": (lambda: without_super(Defer), "defer"),
-    "defer, after is nothing": (lambda: asking(Defer, after=0), "defer"),
-    "defer, str raises": (lambda: asking(Defer, after=timedelta(seconds=3)), "defer"),
+    "defer, after is nothing": (lambda: changed(without_super(Defer), after=0), "defer"),
+    "defer, str raises": (lambda: changed(without_super(Defer), after=timedelta(0, 3)), "defer"),
     "throttled, no super": (lambda: without_super(Throttled), "defer"),
     "unavailable, no super": (lambda: without_super(Unavailable), "error"),
 }
@@ -253,15 +194,12 @@ def throw(name):
 
 @task_type("odd.raises", max_retries=1, backoff=0.01)
 def raises(context, *, path, name):
-    """Raise one of the table."""
     record(path, event=name, attempt=context.attempt)
     throw(name)
 
 
 @task_type("odd.in_a_task_group", max_retries=1)
 async def in_a_task_group(context):
-    """Raise from within an asyncio.TaskGroup."""
-
     async def refuse():
         raise Retry("later", after=7)
 

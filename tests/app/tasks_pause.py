@@ -25,7 +25,6 @@ def steps_of(count, until):
 
 @task_type("pause.steps", timeout=6)
 def steps(context, *, path, count=100, until=None, number=0):
-    """Go a number of steps, and say each time how far it is."""
     tick(path, context, number, "start")
     total = 0
     for step in steps_of(count, until):
@@ -40,7 +39,6 @@ def steps(context, *, path, count=100, until=None, number=0):
 
 @task_type("pause.endless", timeout=1.5, max_restarts=0)
 def endless(context, *, path, number=0):
-    """Go on until somebody ends it."""
     while True:
         tick(path, context, number)
         time.sleep(0.01)

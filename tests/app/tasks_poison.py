@@ -15,7 +15,7 @@ from pathlib import Path
 
 from atp import Fatal, Interrupted, task_type
 
-from .tasks_daemon import record
+from .tasks_daemon import SLEEPER, record, start_sleepers
 
 MIB = 1024 * 1024
 # A bound of their own, should the daemon's fail: these run on machines of people.
@@ -24,8 +24,6 @@ MOST_MEMORY, LONGEST = 3000 * MIB, 60.0
 # Who owns no other process.
 NOBODY = 54321
 
-# What a poison has left running when nothing did it harm.
-_SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 # Takes memory until somebody ends it.
 _EAT = f"""
 import time
@@ -119,7 +117,6 @@ def closes_everything(context, path):
 
 @poison("spins", timeout=1, max_restarts=0)
 def spins(context, path):
-    """Hold the GIL in C code."""
     ctypes.PyDLL(None).sleep(300)
 
 
@@ -174,7 +171,6 @@ def eats(context, path):
 
 @poison("lets_eat", timeout=30, max_restarts=1, max_memory="200MiB")
 def lets_eat(context, path):
-    """Have a grandchild in another session take the memory."""
     subprocess.run(
         [
             sys.executable,
@@ -189,16 +185,11 @@ def lets_eat(context, path):
 # Those that say too much
 
 
-@poison("prints", timeout=1, max_restarts=0)
-def prints(context, path):
-    while True:
-        print("x" * 1000)
-
-
 # Long enough for more than may be passed on, also on a loaded machine.
 @poison("floods", timeout=4, max_restarts=0)
 def floods(context, path):
-    prints.handler(context, path=path)
+    while True:
+        print("x" * 1000)
 
 
 @poison("lets_print", timeout=1, max_restarts=0)
@@ -234,19 +225,15 @@ def publishes(context, path):
 # Those that leave something behind
 
 
-def _leave(path, event, *options):
+def _leave(path, event):
     """Start three that stay: a child, one of another session, and one whose parent is gone."""
     quiet = "start_new_session=True, stdout=subprocess.DEVNULL"
-    double = f"import subprocess\nprint(subprocess.Popen({_SLEEP!r}, {quiet}).pid)"
+    double = f"import subprocess\nprint(subprocess.Popen({SLEEPER!r}, {quiet}).pid)"
     orphan = subprocess.run(
         [sys.executable, "-c", double], stdout=subprocess.PIPE, text=True, check=True
     )
-    pids = [
-        subprocess.Popen(_SLEEP).pid,
-        subprocess.Popen(_SLEEP, start_new_session=True).pid,
-        int(orphan.stdout),
-    ]
-    record(path, event=event, pids=pids)
+    children = start_sleepers({}, {"start_new_session": True})
+    record(path, event=event, pids=[*(child.pid for child in children), int(orphan.stdout)])
 
 
 @poison("leaves_children")
@@ -263,13 +250,11 @@ def returns(context, *, path):
 
 @task_type("poison.keeps", timeout=30, keep_processes=True)
 def keeps(context, *, path):
-    """Leave processes on purpose."""
     _leave(path, "kept")
 
 
 @poison("wrecks", max_restarts=0)
 def wrecks(context, path):
-    """Change all that a handler can change of its process."""
     os.chdir("/")
     os.umask(0o777)
     for name in list(os.environ):
@@ -301,10 +286,3 @@ def modest(context):
     taken = bytearray(b"x") * (20 * MIB)
     time.sleep(0.5)
     return os.getpid() if taken else None
-
-
-@task_type("poison.tells", timeout=60)
-def tells(context):
-    """Say as much as one attempt may."""
-    for _ in range(1000):
-        context.log("x" * 8000)

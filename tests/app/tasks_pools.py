@@ -99,7 +99,6 @@ def with_dask(how):
 
 @task_type("pools.use", timeout=120, max_restarts=0)
 def use(context, *, library, how=None):
-    """Have the library compute squares."""
     found = globals()[f"with_{library}"](how)
     if found != NUMBERS:
         raise ValueError(found)

@@ -56,7 +56,6 @@ def pay(context, *, amount):
 
 @task_type("saga.do")
 def do(context, *, path, name, broken=False):
-    """Do something, or fail."""
     record(path, did=name)
     if broken:
         raise Fatal("it cannot be done")
@@ -70,10 +69,3 @@ def undo(context, *, path, name, broken=False):
     assert context.undoes.output == name
     time.sleep(0.1)
     record(path, undid=name, attempt=context.attempt)
-
-
-@task_type("saga.undo_badly")
-def undo_badly(context, *, path, name, broken=False):
-    """Fail to undo."""
-    record(path, undid=name, attempt=context.attempt)
-    raise Fatal("it cannot be undone")

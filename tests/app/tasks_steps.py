@@ -19,13 +19,11 @@ def charge(path, amount, attempt):
 
 
 def book(context, number=0):
-    """Leave a row of this attempt."""
     return Group.objects.create(name=f"{number}/{context.attempt}").name
 
 
 @task_type("steps.charging", max_retries=3, backoff=0.01)
 def charging(context, *, path, raising=1):
-    """Charge, then raise in the first attempts."""
     paid = context.step("charge", charge, path, 5, attempt=context.attempt)
     if context.attempt <= raising:
         raise Retry("once more")
@@ -67,7 +65,6 @@ def booking(context, *, path, until):
 
 @task_type("steps.block", max_retries=2, backoff=0.01)
 def block(context, *, looks=True):
-    """Leave a row in the block of a step."""
     with context.step_in_transaction("book") as step:
         if not (looks and step.is_done):
             step.result = book(context)
@@ -78,7 +75,6 @@ def block(context, *, looks=True):
 
 @task_type("steps.sleeping", max_retries=2, backoff=0.01)
 def sleeping(context, *, path, seconds, fails=False):
-    """Charge, sleep, charge something else."""
     context.step("first", charge, path, 1, context.attempt)
     context.sleep(timedelta(seconds=seconds))
     context.step("second", charge, path, 2, context.attempt)
@@ -89,13 +85,11 @@ def sleeping(context, *, path, seconds, fails=False):
 
 @task_type("steps.looping")
 def looping(context, *, path, names):
-    """One step for each name, told apart by its key."""
     return [context.step("charge", charge, path, 1, context.attempt, key=name) for name in names]
 
 
 @task_type("steps.doubled")
 def doubled(context, *, path):
-    """The same name twice."""
     context.step("charge", charge, path, 1, context.attempt)
     context.step("charge", charge, path, 2, context.attempt)
 
@@ -115,33 +109,17 @@ def bad(context, *, path, size=0):
 
 @task_type("steps.inside")
 def inside(context, *, path):
-    """A step inside a transaction."""
     with transaction.atomic():
         context.step("charge", charge, path, 1, context.attempt)
 
 
 @task_type("steps.inside_transactional", transactional=True)
 def inside_transactional(context, *, path):
-    """A step of a transactional Type."""
     context.step("charge", charge, path, 1, context.attempt)
-
-
-@task_type("steps.dying", max_restarts=1)
-def dying(context, *, path):
-    """End the worker in a step, the first time."""
-
-    def once():
-        record(path, event="charged", attempt=context.attempt)
-        if context.attempt == 1:
-            os._exit(7)
-        return context.attempt
-
-    return context.step("charge", once)
 
 
 @task_type("steps.stopped", stoppable=True, timeout=600)
 def stopped(context, *, until):
-    """One step after another, until a file is there."""
     number = 0
     while not os.path.exists(until):
         context.step("tick", int, number, key=number)

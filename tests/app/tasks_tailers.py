@@ -39,13 +39,6 @@ def committing(context, *, path, until):
     note(path, event="committed", attempt=context.attempt)
 
 
-@task_type("tailers.nested")
-def nested(context):
-    """Begin a transaction in another."""
-    with context.transaction(), context.transaction():
-        pass
-
-
 # The sources of a run of the chaos suite, by its environment: a folder, and addresses.
 CHAOS = json.loads(os.environ.get("ATP_CHAOS_SOURCES", "{}"))
 # A record with such a number raises, or kills the worker.
@@ -58,7 +51,6 @@ def tailed(context, *, source, number):
 
 
 def number_of(record):
-    """Return the number that a record carries."""
     if isinstance(record, FileRecord):
         return int(record.path.name)
     return int(record.row.name if isinstance(record, RowRecord) else record.text())

@@ -10,7 +10,6 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import translation
 
 from atp import Defer, Fatal, Retry, task_type
-from atp.exceptions import Interrupted
 
 TENANT = contextvars.ContextVar("TENANT", default="none")
 
@@ -21,20 +20,17 @@ class Refused(Exception):
 
 @task_type("kit.group")
 def group(context, *, name: str):
-    """Write a row, outside any transaction of its own."""
     context.log(f"making {name}")
     return Group.objects.create(name=name).pk
 
 
 @task_type("kit.mail")
 def mail(context, *, to: str):
-    """Send a mail."""
     send_mail("subject", "body", "from@example.com", [to])
 
 
 @task_type("kit.refused", max_retries=2, backoff=3600)
 def refused(context, *, name: str = ""):
-    """Raise after a write."""
     if name:
         Group.objects.create(name=name)
     raise Refused("no")
@@ -42,7 +38,6 @@ def refused(context, *, name: str = ""):
 
 @task_type("kit.later", max_retries=1, backoff=3600)
 def later(context):
-    """Ask for another attempt once."""
     if context.attempt == 1:
         raise Retry("busy", after=3600)
     return context.attempt
@@ -50,13 +45,11 @@ def later(context):
 
 @task_type("kit.deferred")
 def deferred(context):
-    """Ask for another time, for ever."""
     raise Defer("not yet", after=3600)
 
 
 @task_type("kit.fatal")
 def fatal(context):
-    """Give up."""
     raise Fatal("never")
 
 
@@ -69,35 +62,30 @@ def chain(context, *, left: int):
 
 @task_type("kit.on_commit")
 def on_commit(context, *, name: str):
-    """Write a row after a commit, which enqueues too."""
     with transaction.atomic():
         transaction.on_commit(lambda: group.enqueue(name=name))
 
 
 @task_type("kit.durable")
 def durable(context, *, name: str):
-    """Use a durable block, as is allowed in a worker."""
     with transaction.atomic(durable=True):
         Group.objects.create(name=name)
 
 
 @task_type("kit.left_open")
 def left_open(context, *, name: str):
-    """Leave a transaction open."""
     transaction.atomic().__enter__()
     Group.objects.create(name=name)
 
 
 @task_type("kit.doubled")
 def doubled(context, *, name: str):
-    """Have the database refuse a row, and raise what it says."""
     Group.objects.create(name=name)
     Group.objects.create(name=name)
 
 
 @task_type("kit.caught")
 def caught(context, *, name: str):
-    """Have the database refuse a row, and go on."""
     try:
         Group.objects.create(name=name)
         Group.objects.create(name=name)
@@ -107,7 +95,6 @@ def caught(context, *, name: str):
 
 @task_type("kit.caught_well")
 def caught_well(context, *, name: str):
-    """The same in a block of its own."""
     try:
         with transaction.atomic():
             Group.objects.create(name=name)
@@ -118,7 +105,6 @@ def caught_well(context, *, name: str):
 
 @task_type("kit.transactional", transactional=True)
 def transactional(context, *, name: str, fails: bool = False):
-    """Write a row, which is committed with its end or not at all."""
     Group.objects.create(name=name)
     context.log("written")
     if fails:
@@ -128,7 +114,6 @@ def transactional(context, *, name: str, fails: bool = False):
 
 @task_type("kit.messy")
 def messy(context):
-    """Change the process."""
     TENANT.set("of the handler")
     translation.activate("de")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -144,7 +129,6 @@ def seen(context):
 
 @task_type("kit.steps")
 def steps(context, *, name: str):
-    """Charge, then write."""
     charged = context.step("charge", _charge, name)
     with context.step_in_transaction("write") as step:
         if not step.is_done:
@@ -162,7 +146,6 @@ def _charge(name):
 
 @task_type("kit.sleeper")
 def sleeper(context):
-    """Sleep for a day between two steps."""
     context.step("first", str)
     context.sleep(86400)
     return "awake"
@@ -170,7 +153,6 @@ def sleeper(context):
 
 @task_type("kit.cancels_itself")
 def cancels_itself(context):
-    """Be cancelled while it runs."""
     from atp import queue
 
     queue.cancel(context.uuid, by="a test")
@@ -179,7 +161,6 @@ def cancels_itself(context):
 
 @task_type("kit.file")
 def file(context):
-    """Use the scratch directory, and publish."""
     path = context.scratch / "file.txt"
     path.write_text("content")
     context.publish(path)
@@ -189,7 +170,6 @@ def file(context):
 
 @task_type("kit.unserializable")
 def unserializable(context):
-    """Return what JSON cannot carry."""
     return object()
 
 
@@ -201,7 +181,6 @@ def typed(context, *, values: tuple, when: object = None):
 
 @task_type("kit.state")
 def state(context):
-    """Tell the state that others see, and the planner's settings."""
     from atp import queue
 
     found = [queue.get(context.uuid).state]
@@ -214,17 +193,10 @@ def state(context):
 
 @task_type("kit.waits")
 def waits(context):
-    """Wait for a child, paused."""
     child = group.enqueue(name="child")
     with context.paused("for the child"):
         child.refresh_from_db()
         return child.state
-
-
-@task_type("kit.interrupted")
-def interrupted(context):
-    """Stop in the middle, by itself."""
-    raise Interrupted("enough")
 
 
 @task_type("kit.nothing", retention=0)

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
 
@@ -10,11 +11,10 @@ from atp import queue
 from atp.backend.frameworks import Task, TaskResultStatus, error, signals
 from atp.exceptions import DuplicateIdentifier, InvalidInputs, TooLarge
 from atp.models import Instance
-from atp.states import State
 
 from . import tasks
 
-pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -40,13 +40,12 @@ def test_an_instance_is_enqueued(told):
     assert (result.status, result.enqueued_at) == (TaskResultStatus.READY, instance.created)
     assert (result.args, result.kwargs) == (["ann"], {"subject": "hello"})
     assert told == [result]
-
-
-def test_the_default_queue_is_no_collection():
+    # The default queue is no collection.
     assert queue.get(tasks.add.enqueue(1).id).collection == ""
 
 
 def test_options_of_an_enqueue():
+    """G7: what is rolled back never was."""
     later = timezone.now() + timedelta(hours=1)
     result = tasks.add.using(
         run_after=later, priority=-5, identifier="a", start_before=later + timedelta(hours=1)
@@ -55,10 +54,6 @@ def test_options_of_an_enqueue():
     assert str(instance.uuid) == result.id
     assert (instance.priority, queue.task(instance).due_at) == (-5, later)
     assert instance.start_before == later + timedelta(hours=1)
-
-
-def test_a_rolled_back_enqueue_never_was():
-    """G7."""
     with transaction.atomic():
         result = tasks.add.enqueue(1)
         transaction.set_rollback(True)
@@ -66,62 +61,41 @@ def test_a_rolled_back_enqueue_never_was():
         tasks.add.get_result(result.id)
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "kind", "words"),
-    [
+def test_arguments_that_are_refused(told):
+    """G13: before anything is written."""
+    for args, kwargs, kind, words in (
         ((datetime(2030, 1, 1),), {}, TypeError, "Unsupported type"),
         ((), {"first": {1, 2}}, TypeError, "Unsupported type"),
         ((), {}, TypeError, "missing a required argument: 'first'"),
         ((1,), {"secnd": 2}, InvalidInputs, "Did you mean 'second'?"),
         (("x" * 2_000_000,), {}, TooLarge, "the limit is"),
-    ],
-)
-def test_arguments_that_are_refused(told, args, kwargs, kind, words):
-    """G13: before anything is written."""
-    with pytest.raises(kind, match=words):
-        tasks.add.enqueue(*args, **kwargs)
+    ):
+        with pytest.raises(kind, match=words):
+            tasks.add.enqueue(*args, **kwargs)
     assert not Instance.objects.exists()
     assert told == []
 
 
-def test_an_identifier_that_is_taken(told):
+def test_an_identifier_that_is_taken(told, world):
     task = tasks.add.using(identifier="a")
     first = task.enqueue(1)
     with pytest.raises(DuplicateIdentifier):
         task.enqueue(1)
-    again = task.using(existing="return").enqueue(1)
-    assert again.id == first.id
-    assert again == tasks.add.get_result(first.id)
+    existing = task.using(existing="return")
+    assert existing.enqueue(1) == first == tasks.add.get_result(first.id)
     assert len(told) == 1
-
-
-def test_an_identifier_of_what_has_ended(world):
-    """An enqueue that finds it returns its result."""
-    task = tasks.add.using(identifier="a", existing="return")
-    task.enqueue(1)
+    # Also where what it finds has ended.
     host = world.host("tests.backend.tasks.add")
     [case] = host.claim()
     host.move(case, "start", "finish")
-    assert task.enqueue(1).status == TaskResultStatus.SUCCESSFUL
-
-
-def test_arguments_keep_their_places():
-    """Those by position stay so, also where ATP would have named them."""
-    result = tasks.add.enqueue(1, second=2)
-    assert queue.inputs(queue.get(result.id)).value == {"*": [1], "second": 2}
-    assert tasks.add.get_result(result.id) == result
-
-
-async def _enqueue():
-    return await tasks.add.aenqueue(3)
+    assert existing.enqueue(1).status == TaskResultStatus.SUCCESSFUL
 
 
 @pytest.mark.django_db(transaction=True)
-def test_aenqueue():
-    from asgiref.sync import async_to_sync
-
-    result = async_to_sync(_enqueue)()
-    assert queue.get(result.id).state == State.ACCEPTED
+def test_arguments_by_position_stay_so_and_a_coroutine_may_enqueue():
+    result = async_to_sync(tasks.add.aenqueue)(1, second=2)
+    assert queue.inputs(queue.get(result.id)).value == {"*": [1], "second": 2}
+    assert tasks.add.get_result(result.id) == result
 
 
 def test_a_task_of_another_backend_can_be_lent():

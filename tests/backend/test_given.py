@@ -22,26 +22,18 @@ def specs(monkeypatch):
 
 
 def test_a_schedule_of_one(specs, atp):
+    """It takes the queue and the priority of using(), and no more."""
     schedule("letters", tasks.send, every=3600, inputs={"user": "ann", "subject": "hello"})
     queue.register_all()
     row = Schedule.objects.get(identifier="letters")
-    assert (row.type.identifier, row.collection, row.priority) == (
-        "tests.backend.tasks.send",
-        "letters",
-        7,
-    )
+    told = row.type.identifier, row.collection, row.priority
+    assert told == ("tests.backend.tasks.send", "letters", 7)
     atp.later(hours=1, schedules=["letters"])
     [run] = atp.drain()
     assert run.response == {"user": "ann", "subject": "hello"}
-
-
-def test_a_schedule_takes_the_queue_and_the_priority_of_using(specs):
     given = tasks.send.using(queue_name="cards", priority=3)
     spec = schedule("cards", given, every=60, inputs={"user": "ann"})
     assert (spec.collection, spec.priority) == ("cards", 3)
-
-
-def test_a_schedule_does_not_take_another_option(specs):
     later = tasks.send.using(run_after=timezone.now() + timedelta(hours=1))
     with pytest.raises(InvalidSchedule, match="is given with run_after"):
         schedule("later", later, every=60, inputs={"user": "ann"})
@@ -51,27 +43,19 @@ def test_a_graph_of_some(atp):
     with Graph("sums") as graph:
         first = graph.add(tasks.add, 1, second=2)
         graph.map(tasks.add, [(result(first), 10), (result(first), 20)], after=first)
-    runs = {run.instance.node.name: run.response for run in atp.drain()}
-    assert runs == {"add": 3, "add-2": 13, "add-3": 23}
-
-
-def test_its_result_has_the_outputs_that_it_was_given(atp):
-    with Graph("shown") as graph:
-        first = graph.add(tasks.add, 1, second=2)
         graph.add(tasks.shows, result(first), other=result(first), after=first)
-    [_, run] = atp.drain()
-    assert run.response == [3, [3], {"other": 3}]
-    found = tasks.shows.get_result(run.uuid)
+    runs = {run.instance.node.name: run for run in atp.drain()}
+    responses = {name: run.response for name, run in runs.items()}
+    assert responses == {"add": 3, "add-2": 13, "add-3": 23, "shows": [3, [3], {"other": 3}]}
+    # What was enqueued had no outputs yet.
+    found = tasks.shows.get_result(runs["shows"].uuid)
     assert (found.args, found.kwargs) == ([None], {"other": None})
 
 
-def test_a_chain_with_one(atp):
+def test_a_chain_with_one_and_one_that_undoes_a_node(atp):
     echo.then(tasks.send, user=result("echo")["name"]).enqueue(name="ann")
     [*_, last] = atp.drain()
     assert last.response["user"] == "ann"
-
-
-def test_one_that_undoes_a_node(atp):
     with Graph("undone") as graph:
         first = graph.add(echo, undo=(tasks.send, {"user": "ann"}))
         graph.add(tasks.fails, after=first)

@@ -9,14 +9,18 @@ from django.utils import timezone
 from atp import exceptions, queue
 from atp.backend import declared, errors
 from atp.backend.frameworks import TaskResultStatus, error
-from atp.models import LogRecord
+from atp.backend.results import STATUS
+from atp.models import LogRecord, Task
+from atp.rows.task import BLOCKED
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ResponseData
+from tests.app.tasks import echo
 
 from . import tasks
 
-pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+pytestmark = pytest.mark.django_db
 ADD = "tests.backend.tasks.add"
+SOON = timedelta(days=1)
 
 
 @pytest.fixture
@@ -29,50 +33,54 @@ def host(world):
     return world.host(ADD)
 
 
-def test_a_result_from_any_process_is_the_one_that_was_returned(enqueued):
-    assert tasks.add.get_result(enqueued.id) == enqueued
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"priority": 9},
-        {"queue_name": "letters"},
-        {"identifier": "a", "created_by": "ann"},
-        {"run_after": timezone.now() + timedelta(days=1)},
-        {"run_after": timezone.now() - timedelta(days=1)},
-    ],
-    ids=lambda changes: "-".join(changes),
-)
-def test_the_task_of_a_result_is_the_one_that_was_enqueued(changes):
-    result = tasks.add.using(**changes).enqueue(1)
-    assert tasks.add.get_result(result.id).task == tasks.add.using(**changes) == result.task
-
-
-@pytest.mark.parametrize(
-    ("events", "status"),
-    [
-        ([], TaskResultStatus.READY),
-        ([Event.START], TaskResultStatus.RUNNING),
-        ([Event.START, Event.PAUSE], TaskResultStatus.RUNNING),
-        ([Event.START, Event.PAUSE, Event.RESUME], TaskResultStatus.RUNNING),
-        ([Event.START, Event.RETRY], TaskResultStatus.READY),
-        ([Event.START, Event.FINISH], TaskResultStatus.SUCCESSFUL),
-        ([Event.START, Event.FAIL], TaskResultStatus.FAILED),
-    ],
-)
-def test_the_status(host, enqueued, events, status):
+def fail(host, **facts):
+    """Let what waits fail in its next attempt."""
     [case] = host.claim()
-    for event in events:
-        host.move(case, event, reason=Reason.ERROR if event == Event.FAIL else "")
-    enqueued.refresh()
-    assert enqueued.status == status
-    assert enqueued.is_finished is (status in ("SUCCESSFUL", "FAILED"))
+    host.move(case, Event.START)
+    host.move(case, Event.FAIL, **{"reason": Reason.ERROR, **facts})
 
 
-def test_every_state_has_a_status():
-    from atp.backend.results import STATUS
+def raised(result):
+    """Return the classes of the errors that it has now."""
+    result.refresh()
+    return [each.exception_class for each in result.errors]
 
+
+def test_the_task_of_a_result_is_the_one_that_was_enqueued(settings):
+    """From any process, and also where the settings forbid its queue by now."""
+    for changes in (
+        {},
+        {"priority": 9, "queue_name": "letters", "identifier": "a", "created_by": "ann"},
+        {"run_after": timezone.now() + SOON},
+        {"run_after": timezone.now() - SOON},
+    ):
+        result = tasks.add.using(**changes).enqueue(1)
+        found = tasks.add.get_result(result.id)
+        assert found == result
+        assert found.task == tasks.add.using(**changes) == result.task
+    result = tasks.add.using(queue_name="old").enqueue(1)
+    Task.objects.update(due_at=BLOCKED)  # as a node of a graph that waits for another
+    assert tasks.add.get_result(result.id).task.run_after is None
+    settings.TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend", "QUEUES": ["default"]}}
+    assert tasks.add.get_result(result.id).task.queue_name == "old"
+    settings.USE_TZ = False
+    assert timezone.is_naive(tasks.add.get_result(result.id).enqueued_at)
+
+
+def test_the_status(host, enqueued):
+    [case] = host.claim()
+    for event, status in (
+        (None, TaskResultStatus.READY),
+        (Event.START, TaskResultStatus.RUNNING),
+        (Event.PAUSE, TaskResultStatus.RUNNING),
+        (Event.RESUME, TaskResultStatus.RUNNING),
+        (Event.FINISH, TaskResultStatus.SUCCESSFUL),
+    ):
+        if event:
+            host.move(case, event)
+        enqueued.refresh()
+        assert enqueued.status == status
+        assert enqueued.is_finished is (status == "SUCCESSFUL")
     assert set(STATUS) == set(State)
 
 
@@ -80,6 +88,8 @@ def test_times_and_workers(host, enqueued):
     """The first and the last start, and who it was each time."""
     [case] = host.claim()
     host.move(case, Event.START, Event.RETRY, who="host:1 worker 0", delay=timedelta(0))
+    enqueued.refresh()
+    assert enqueued.status == TaskResultStatus.READY
     [case] = host.claim()
     host.move(case, Event.START, Event.FINISH, who="host:2 worker 5")
     enqueued.refresh()
@@ -100,99 +110,62 @@ def test_the_return_value(host, enqueued):
     host.move(case, Event.FINISH, response=answer)
     enqueued.refresh()
     assert enqueued.return_value == [1, 2]
-
-
-def test_no_return_value_of_what_failed(host, enqueued):
-    [case] = host.claim()
-    host.move(case, Event.START, Event.FAIL, reason=Reason.ERROR)
-    enqueued.refresh()
+    failed = tasks.add.enqueue(1)
+    fail(host)
+    failed.refresh()
     with pytest.raises(ValueError, match="failed"):
-        _ = enqueued.return_value
+        _ = failed.return_value
 
 
 def test_an_error_for_each_attempt_that_raised(host, enqueued):
     facts = {"message": "Traceback …\nValueError: no", "detail": "builtins.ValueError"}
-    for event in (Event.RETRY, Event.FAIL):
-        [case] = host.claim()
-        host.move(case, Event.START)
-        reason = Reason.ERROR if event == Event.FAIL else ""
-        host.move(case, event, reason=reason, delay=timedelta(0), **facts)
-    enqueued.refresh()
-    assert [each.exception_class for each in enqueued.errors] == [ValueError, ValueError]
+    [case] = host.claim()
+    host.move(case, Event.START)
+    host.move(case, Event.RETRY, delay=timedelta(0), **facts)
+    fail(host, **facts)
+    assert raised(enqueued) == [ValueError, ValueError]
     assert enqueued.errors[0].traceback == "Traceback …\nValueError: no\n"
-
-
-def test_a_class_whose_path_is_longer_than_the_column(host, enqueued):
+    assert enqueued.status == TaskResultStatus.FAILED
+    # The path of a class may be longer than its column in the log.
+    long = tasks.add.enqueue(1)
     path = f"{tasks.__name__}.AnExceptionWithALongNameThatIsLongerThanItsColumnInTheLogOfATP"
     text = f"Traceback …\n  {path}()\n{path}: too long\n  {path}"
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FAIL, reason=Reason.ERROR, message=text, detail=path[:64])
-    enqueued.refresh()
-    [found] = enqueued.errors
-    assert found.exception_class_path == path
-    assert issubclass(found.exception_class, Exception)
+    fail(host, message=text, detail=path[:64])
+    [found] = raised(long)
+    assert long.errors[0].exception_class_path == path
+    assert issubclass(found, Exception)
 
 
-@pytest.mark.parametrize("reason", sorted(errors.CLASSES))
-def test_an_error_for_another_reason(host, enqueued, reason):
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FAIL, reason=reason, message="for that")
-    enqueued.refresh()
-    [found] = enqueued.errors
-    assert issubclass(found.exception_class, exceptions.TaskFailed)
-    assert found.exception_class.__name__ == reason.capitalize()
-    assert found.traceback == "for that\n"
-
-
-def test_every_reason_has_a_class():
+def test_an_error_for_another_reason(host):
+    for reason in sorted(errors.CLASSES):
+        result = tasks.add.enqueue(1)
+        fail(host, reason=reason, message="for that")
+        [found] = raised(result)
+        assert issubclass(found, exceptions.TaskFailed)
+        assert found.__name__ == reason.capitalize()
+        assert result.errors[0].traceback == "for that\n"
     assert set(Reason) - set(errors.CLASSES) == {Reason.ERROR, Reason.FATAL}
-
-
-def test_cancelled(enqueued):
-    queue.cancel(enqueued.id, by="ann")
-    enqueued.refresh()
-    assert enqueued.status == TaskResultStatus.FAILED
-    assert [e.exception_class for e in enqueued.errors] == [exceptions.Cancelled]
-
-
-def test_a_failure_that_was_recorded_before_the_log_named_classes(host, enqueued):
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FAIL, reason=Reason.ERROR, message="ValueError: no")
-    enqueued.refresh()
-    assert [e.exception_class for e in enqueued.errors] == [Exception]
 
 
 def test_redriven_and_well(world, host, enqueued):
     """The errors stay, as the attempts do."""
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FAIL, reason=Reason.ERROR, message="no", detail="builtins.KeyError")
+    fail(host, message="no", detail="builtins.KeyError")
     queue.redrive(enqueued.id)
     enqueued.refresh()
     assert (enqueued.status, enqueued.finished_at) == (TaskResultStatus.READY, None)
     [case] = host.claim()
     host.move(case, Event.START, Event.FINISH)
-    enqueued.refresh()
+    assert raised(enqueued) == [KeyError]
     assert enqueued.status == TaskResultStatus.SUCCESSFUL
-    assert [e.exception_class for e in enqueued.errors] == [KeyError]
     assert enqueued.attempts == 2
 
 
-@pytest.mark.parametrize("id", ["123", "", 5, None, "x" * 100])
-def test_an_id_that_is_none(id):
-    with pytest.raises(error("TaskResultDoesNotExist")):
-        tasks.add.get_result(id)
-
-
-def test_an_id_of_nothing():
-    with pytest.raises(error("TaskResultDoesNotExist")):
-        tasks.add.get_result(str(uuid4()))
-
-
-def test_a_result_of_another_task(enqueued):
+def test_an_id_of_nothing(enqueued):
+    for id in ("123", "", 5, None, "x" * 100, str(uuid4())):
+        with pytest.raises(error("TaskResultDoesNotExist")):
+            tasks.add.get_result(id)
+    with pytest.raises(error("TaskResultDoesNotExist"), match="it is no task of"):
+        tasks.add.get_result(str(echo.enqueue().uuid))
     with pytest.raises(error("TaskResultMismatch")):
         tasks.fails.get_result(enqueued.id)
 
@@ -204,42 +177,15 @@ def test_a_type_that_this_process_does_not_declare(enqueued, monkeypatch):
         tasks.add.get_result(enqueued.id)
 
 
-def test_a_type_that_is_no_task():
-    from tests.app.tasks import echo
-
-    with pytest.raises(error("TaskResultDoesNotExist"), match="it is no task of"):
-        tasks.add.get_result(str(echo.enqueue().uuid))
-
-
-def test_naive_times_without_time_zones(settings, enqueued):
-    settings.USE_TZ = False
-    result = tasks.add.get_result(enqueued.id)
-    assert timezone.is_naive(result.enqueued_at)
-
-
-def test_what_a_settings_change_forbids_can_still_be_read(settings):
-    result = tasks.add.using(queue_name="old").enqueue(1)
-    settings.TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend", "QUEUES": ["default"]}}
-    assert tasks.add.get_result(result.id).task.queue_name == "old"
-
-
-def test_a_node_of_a_graph_that_waits_has_no_run_after(enqueued):
-    from atp.models import Task
-    from atp.rows.task import BLOCKED
-
-    Task.objects.update(due_at=BLOCKED)
-    assert tasks.add.get_result(enqueued.id).task.run_after is None
-
-
-def test_a_lost_attempt_is_no_error_unless_it_was_the_last(world, host, enqueued):
+def test_a_lost_attempt_is_no_error_unless_it_was_the_last(host, enqueued):
     for attempt in range(1, 6):
         [case] = host.claim()
         host.move(case, Event.START)
         lost = Move(event=Event.EXPIRE, instance=case.instance, attempt=attempt, message="died")
         assert host.record(lost) == []
-        enqueued.refresh()
+        found = raised(enqueued)
         if enqueued.is_finished:
             break
-        assert enqueued.errors == []
-    assert [e.exception_class for e in enqueued.errors] == [exceptions.Stale]
+        assert found == []
+    assert found == [exceptions.Stale]
     assert enqueued.attempts == 4

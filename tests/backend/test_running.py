@@ -1,86 +1,108 @@
 """Running a task's handler, in this process: context, return value, signals."""
 
+import json
 import logging
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError
 
 from atp import queue
 from atp.authoring.context import Context
+from atp.authoring.log_capture import LogCapture
 from atp.backend.context import ATPTaskContext
 from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.states import Event
 from atp.store.contract import Store
+from tests.app.tasks import echo
 
 from . import tasks
 
-pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+pytestmark = pytest.mark.django_db
 WORKER = "host:1 worker 2"
 
 
-class Told:
-    """What the signals said, in order; ``results`` are what they were sent with."""
-
-    def __init__(self):
-        self.names, self.results, self.raised = [], [], []
-
-    def started(self, sender, task_result, **kwargs):
-        self._note("started", task_result)
-
-    def finished(self, sender, task_result, **kwargs):
-        self._note("finished", task_result)
-        self.raised.append(sys.exc_info()[0])
-
-    def _note(self, name, result):
-        self.names.append(name)
-        self.results.append(result)
+@contextmanager
+def receiving(**receivers):
+    """Connect receivers to signals, by their names without ``task_``."""
+    pairs = [(s, each) for name, each in receivers.items() for s in signals(f"task_{name}")]
+    for signal, receive in pairs:
+        signal.connect(receive)
+    try:
+        yield
+    finally:
+        for signal, receive in pairs:
+            signal.disconnect(receive)
 
 
 @pytest.fixture
 def told():
-    told = Told()
-    connections = [("task_started", told.started), ("task_finished", told.finished)]
-    for name, receive in connections:
-        for signal in signals(name):
-            signal.connect(receive)
-    yield told
-    for name, receive in connections:
-        for signal in signals(name):
-            signal.disconnect(receive)
+    """What the signals said, the results that they were sent with, and what had been raised."""
+    told = SimpleNamespace(names=[], results=[], raised=[])
+
+    def started(sender, task_result, **kwargs):
+        told.names.append("started")
+        told.results.append(task_result)
+
+    def finished(sender, task_result, **kwargs):
+        told.names.append("finished")
+        told.results.append(task_result)
+        told.raised.append(sys.exc_info()[0])
+
+    with receiving(started=started, finished=finished):
+        yield told
 
 
 @pytest.fixture
 def run(world, tmp_path):
     """Claim what is enqueued and run it here; returns the outcome, and records nothing."""
     names = {f"{tasks.__name__}.{name}" for name in vars(tasks) if name.islower()}
-    host = world.host(*names)
+    host = world.host(*names, "tests.echo")
 
     def run():
-        [claimed] = host.claim()
-        context = Context(
-            claimed,
-            report=lambda *report: None,
-            interruption=lambda: None,
-            scratch_root=tmp_path,
-            worker=WORKER,
-        )
-        run.case = claimed
-        return execution.run(claimed, context)
+        [run.case] = host.claim()
+        return execute(run.case, tmp_path)
 
     run.host = host
     return run
 
 
-def test_what_a_task_returns(run):
-    tasks.add.enqueue(1, 2, 3)
-    assert run().response.data == b"6"
+def execute(case, scratch=None):
+    context = Context(
+        case,
+        report=lambda *report: None,
+        interruption=lambda: None,
+        scratch_root=scratch,
+        worker=WORKER,
+    )
+    return execution.run(case, context)
 
 
-def test_a_coroutine_knows_its_attempt(run):
+def test_what_a_task_returns_is_normalized_as_django_does(run):
+    """Keys that are no text become text: a task that has done its work does not fail for them."""
+    for task, args, response in (
+        (tasks.add, (1, 2, 3), b"6"),
+        (tasks.later, (4,), b"5"),
+        (tasks.pair, (), b'[1,"two"]'),
+        (tasks.by_number, (), b'{"1":"a","null":{"true":2.5},"text":[{"7":8}]}'),
+    ):
+        task.enqueue(*args)
+        assert run().response.data == response
+    tasks.nothing.enqueue(1, two=[{"three": None}])
+    assert run().kind is Kind.FINISHED
+    # A value that JSON cannot carry would be the same next time; the error is Django's.
+    tasks.strange.enqueue()
+    outcome = run()
+    assert (outcome.kind, outcome.raised) == (Kind.FATAL, "builtins.TypeError")
+    assert "Unsupported type" in outcome.message
+
+
+def test_a_coroutine_knows_its_attempt_and_runs_without_the_database(run, monkeypatch):
     """Attributes of its context cannot be awaited, and a coroutine may not ask the database."""
     tasks.which.enqueue()
     [case] = run.host.claim()
@@ -88,29 +110,13 @@ def test_a_coroutine_knows_its_attempt(run):
     run.host.move(case, Event.RETRY, delay=timedelta(0))
     assert run().response.data == b"[2,true]"
 
+    def away(*args):
+        raise OperationalError("the database is away")
 
-def test_a_coroutine(run):
-    tasks.later.enqueue(4)
-    assert run().response.data == b"5"
-
-
-def test_a_value_is_normalized_as_django_does(run):
-    tasks.pair.enqueue()
-    assert run().response.data == b'[1,"two"]'
-
-
-def test_a_value_that_json_cannot_carry_is_not_computed_again(run):
-    """It would be the same next time; the error is Django's."""
-    tasks.strange.enqueue()
-    outcome = run()
-    assert (outcome.kind, outcome.raised) == (Kind.FATAL, "builtins.TypeError")
-    assert "Unsupported type" in outcome.message
-
-
-def test_keys_that_are_no_text_become_text(run):
-    """As in JSON: a task that has done its work does not fail for them."""
-    tasks.by_number.enqueue()
-    assert run().response.data == b'{"1":"a","null":{"true":2.5},"text":[{"7":8}]}'
+    # Only the time of its enqueue is not known then.
+    monkeypatch.setattr("atp.backend.results.history", away)
+    tasks.async_with_context.using(priority=9).enqueue()
+    assert run().response.data == b"1"
 
 
 def test_it_gets_values_that_json_lacks(run, told):
@@ -125,65 +131,32 @@ def test_it_gets_values_that_json_lacks(run, told):
 def test_a_result_that_is_refreshed_in_its_task_loses_nothing(run):
     """The start of an attempt is recorded a moment later than the worker knows of it."""
     tasks.looks_again.enqueue()
-    assert queue_json(run()) == [1, "RUNNING", [WORKER]]
+    assert json.loads(run().response.data) == [1, "RUNNING", [WORKER]]
 
 
-def test_a_result_that_is_refreshed_at_its_end_is_not_running_again(run):
-    """The signal is sent before the end is recorded."""
+def test_receivers_read_the_result_and_harm_no_task(run):
+    """The end is told before it is recorded; a receiver may be a coroutine, and may fail."""
     seen = []
 
-    def receive(sender, task_result, **kwargs):
+    def finished(sender, task_result, **kwargs):
         task_result.refresh()
         seen.append((str(task_result.status), task_result.is_finished))
 
-    [first, *_] = signals("task_finished")
-    first.connect(receive)
-    try:
-        tasks.add.enqueue(1)
-        run()
-    finally:
-        first.disconnect(receive)
-    assert seen == [("SUCCESSFUL", True)]
-
-
-def test_a_coroutine_runs_without_the_database(run, monkeypatch):
-    """Only the time of its enqueue is not known then."""
-    tasks.async_with_context.enqueue()
-    [claimed] = run.host.claim()
-    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=None)
-
-    def away(*args):
-        raise OperationalError("the database is away")
-
-    monkeypatch.setattr("atp.backend.results.history", away)
-    assert execution.run(claimed, context).kind is Kind.FINISHED
-
-
-def test_a_receiver_that_is_a_coroutine_reads_the_result(run):
-    seen = []
-
-    async def receive(sender, task_result, **kwargs):
+    async def started(sender, task_result, **kwargs):
         seen.append(task_result.enqueued_at)
 
-    [first, *_] = signals("task_started")
-    first.connect(receive)
-    try:
+    def fails(sender, **kwargs):
+        raise RuntimeError("a receiver's own fault")
+
+    with receiving(finished=finished), receiving(started=started), receiving(started=fails):
         result = tasks.add.enqueue(1)
-        run()
-    finally:
-        first.disconnect(receive)
-    assert seen == [result.enqueued_at]
-
-
-def test_nothing(run):
-    tasks.nothing.enqueue(1, two=[{"three": None}])
-    assert run().kind is Kind.FINISHED
+        assert run().kind is Kind.FINISHED
+    assert set(seen) == {result.enqueued_at, ("SUCCESSFUL", True)}
 
 
 def test_a_context(run):
     result = tasks.who.enqueue(5)
-    outcome = run()
-    assert queue_json(outcome) == {
+    assert json.loads(run().response.data) == {
         "id": result.id,
         "attempt": 1,
         "args": [5],
@@ -192,21 +165,16 @@ def test_a_context(run):
         "enqueued": True,
         "type": "tests.backend.tasks.who",
     }
-
-
-def queue_json(outcome):
-    import json
-
-    return json.loads(outcome.response.data)
-
-
-def test_a_context_is_one_of_djangos():
     assert issubclass(ATPTaskContext, TaskContext)
 
 
-def test_signals_around_a_task(run, told):
+def test_signals_around_a_task(run, told, django_assert_num_queries):
+    """They cost no query: a worker whose tasks need no database has no connection."""
     result = tasks.add.enqueue(1)
-    run()
+    [case] = run.host.claim()
+    with django_assert_num_queries(0):
+        execute(case)
+        assert told.results[0].attempts == 1
     started, finished = told.results
     assert told.names == ["started", "finished"]
     assert started is finished
@@ -214,7 +182,16 @@ def test_signals_around_a_task(run, told):
     assert finished.status == TaskResultStatus.SUCCESSFUL
     assert finished.return_value == 1
     assert result.enqueued_at == finished.enqueued_at <= finished.finished_at
-    assert told.raised == [None]
+    tasks.fails.enqueue()
+    run()
+    failed = told.results[-1]
+    assert told.names == ["started", "finished"] * 2
+    assert (failed.status, failed.errors[0].exception_class) == ("FAILED", ValueError)
+    assert told.raised == [None, ValueError]
+    # A Type of ATP's own sends none.
+    echo.enqueue()
+    assert run().kind is Kind.FINISHED
+    assert len(told.names) == 4
 
 
 def test_the_times_of_an_attempt_are_of_the_clock_of_its_enqueue(run, told, monkeypatch):
@@ -230,25 +207,6 @@ def test_the_times_of_an_attempt_are_of_the_clock_of_its_enqueue(run, told, monk
     assert result.last_attempted_at == result.started_at
     result.look()
     assert result.finished_at - ended == ahead
-
-
-def test_the_signals_of_a_first_attempt_cost_no_query(run, told, django_assert_num_queries):
-    """So a worker whose tasks need no database has no connection."""
-    tasks.add.enqueue(1)
-    [claimed] = run.host.claim()
-    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=None)
-    with django_assert_num_queries(0):
-        execution.run(claimed, context)
-        assert told.results[0].attempts == 1
-
-
-def test_a_failure_is_told_with_its_exception(run, told):
-    tasks.fails.enqueue()
-    run()
-    assert told.names == ["started", "finished"]
-    [error] = told.results[-1].errors
-    assert told.results[-1].status == TaskResultStatus.FAILED
-    assert (error.exception_class, told.raised) == (ValueError, [ValueError])
 
 
 def test_what_is_tried_again_has_not_finished(run, told):
@@ -267,40 +225,8 @@ def test_what_is_tried_again_has_not_finished(run, told):
     assert result.started_at < result.last_attempted_at
 
 
-def test_fatal_is_told_at_once(run, told):
-    tasks.fatal.enqueue()
-    run()
-    assert told.names == ["started", "finished"]
-    assert told.results[-1].errors[0].traceback == "no use\n"
-
-
-def test_a_receiver_that_fails_harms_no_task(run):
-    def fail(sender, **kwargs):
-        raise RuntimeError("a receiver's own fault")
-
-    [first, *_] = signals("task_started")
-    first.connect(fail)
-    try:
-        tasks.add.enqueue(1)
-        assert run().kind is Kind.FINISHED
-    finally:
-        first.disconnect(fail)
-
-
-def test_a_type_of_atps_own_sends_none(world, told, tmp_path):
-    from tests.app.tasks import echo
-
-    echo.enqueue()
-    [claimed] = world.host("tests.echo").claim()
-    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=tmp_path)
-    execution.run(claimed, context)
-    assert told.names == []
-
-
 def test_what_django_logs_of_it_is_no_message_of_the_task(said, context):
     """It is in the log already, as its events."""
-    from atp.authoring.log_capture import LogCapture
-
     capture = LogCapture(context)
     for name in ("django.tasks", "django_tasks", "shop"):
         capture.emit(logging.makeLogRecord({"name": name, "levelno": 20, "msg": "told"}))

@@ -45,15 +45,11 @@ def is_wanted():
 def find():
     """Return the path of a browser. Raises NoBrowser."""
     given = os.environ.get("CHROMIUM")
-    if given:
-        found = shutil.which(given)
-        if found is None:
-            raise NoBrowser(f"CHROMIUM={given}: there is no such program.")
+    found = next(filter(None, map(shutil.which, [given] if given else NAMES)), None)
+    if found is not None:
         return Path(found)
-    for name in NAMES:
-        found = shutil.which(name)
-        if found:
-            return Path(found)
+    if given:
+        raise NoBrowser(f"CHROMIUM={given}: there is no such program.")
     raise NoBrowser(f"There is none of {', '.join(NAMES)} on the PATH. {ADVICE}")
 
 

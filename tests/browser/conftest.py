@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.test import Client
 from playwright.sync_api import expect
@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from atp import queue
 
 from ..helpers import DEADLINE, wait_for
-from ..populated import populate, world_in
+from ..populated import populate
 from . import chromium
 from .complaints import Complaints
 
@@ -82,12 +82,6 @@ def complaints():
 
 
 @pytest.fixture
-def forgive(complaints):
-    """Have the test not fail by complaints with one of these words: ``forgive("401")``."""
-    return complaints.forgive
-
-
-@pytest.fixture
 def visit(browser, site, complaints):
     """Open a page in a browser profile of its own: ``visit(user, java_script_enabled=False)``.
 
@@ -120,22 +114,6 @@ def page(visit, operator):
 def operator(transactional_db):
     """A user who may do everything."""
     return User.objects.create_superuser("operator", password=PASSWORD)
-
-
-@pytest.fixture
-def reader(transactional_db):
-    """A user who may look at everything and change nothing."""
-    user = User.objects.create_user("reader", password=PASSWORD)
-    looking = Permission.objects.filter(content_type__app_label="atp", codename__startswith="view_")
-    user.user_permissions.set(looking)
-    return user
-
-
-@pytest.fixture
-def world(transactional_db, tmp_path):
-    """The queue, with what daemons do done by hand; its promises hold in the end."""
-    with world_in(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """From the form of a Type to the picture that came of it."""
 
 import json
-import re
 
 import pytest
 from playwright.sync_api import expect
 
 from atp.models import Instance
-from atp.states import State
 
 from ..helpers import wait_for
 
@@ -37,18 +35,6 @@ def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     assert made.created_by == "user operator via page"
 
 
-def test_what_is_wrong_with_the_inputs_stands_beside_them(page):
-    page.goto("/atp/types/tests.add/enqueue/")
-    for given, complaint in (("{", "line 1"), ('{"third": 3}', "third")):
-        page.get_by_label("Inputs", exact=True).fill(given)
-        with page.expect_response(lambda answer: answer.request.method == "POST") as answered:
-            page.get_by_role("button", name="Enqueue").click()
-        assert answered.value.status == 422
-        expect(page.get_by_role("alert").filter(has_text=complaint)).to_be_visible()
-        expect(page.get_by_label("Inputs", exact=True)).to_have_value(given)
-    assert not Instance.objects.exists()
-
-
 def test_a_second_click_while_the_answer_is_under_way_does_nothing(page):
     page.goto("/atp/types/tests.add/enqueue/")
     page.get_by_label("Inputs", exact=True).fill('{"first": 1}')
@@ -72,11 +58,3 @@ def test_a_second_click_while_the_answer_is_under_way_does_nothing(page):
     expect(page.get_by_role("status")).to_have_text("Enqueued.")
     assert len(held) == 1
     assert Instance.objects.count() == 1
-
-
-def test_another_like_one_that_is_there_begins_with_its_inputs(page, full):
-    page.goto(f"/atp/instances/{full[State.ACCEPTED].uuid}/")
-    page.get_by_role("link", name="Enqueue again").click()
-    expect(page.get_by_label("Inputs", exact=True)).to_have_value(re.compile('"first": 1'))
-    page.get_by_role("button", name="Enqueue").click()
-    expect(page.get_by_role("status")).to_have_text("Enqueued.")

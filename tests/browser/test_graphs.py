@@ -1,14 +1,11 @@
-"""A graph in a browser: its picture is followed, and its verbs are pressed."""
+"""A graph in a browser: its picture is followed."""
 
-import re
 from itertools import pairwise
 
-import pytest
 from playwright.sync_api import expect
 
 from atp import Graph
-from atp.models import Instance
-from atp.states import Event, State
+from atp.states import Event
 
 from ..app.tasks import echo
 from ..populated import submitted
@@ -34,17 +31,16 @@ def test_a_graph_runs_in_its_picture(page, atpd):
     expect(page.locator(".head")).to_contain_text("finished")
     box(page, "tests.echo × 30").click()
     page.wait_for_url("**/nodes/?type=tests.echo")
+    # A box leads to its Instance by the keyboard, too.
+    page.goto(f"/atp/graphs/{graph.row.uuid}/")
+    page.locator("svg a").filter(has_text="first").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/instances/*/")
+    page.goto(f"/atp/graphs/{graph.row.uuid}/nodes/?type=tests.echo")
     page.get_by_role("link", name="echo-7", exact=True).click()
     page.wait_for_url("**/instances/*/")
     page.get_by_role("link", name="followed").click()
     page.wait_for_url(f"**/graphs/{graph.row.uuid}/")
-
-
-def test_a_box_leads_to_its_instance_by_the_keyboard(page, full):
-    page.goto(f"/atp/graphs/{full.graph().uuid}/")
-    page.locator("svg a").first.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/instances/*/")
 
 
 def test_a_picture_stays_where_it_was_moved_to(visit, operator, full):
@@ -59,28 +55,3 @@ def test_a_picture_stays_where_it_was_moved_to(visit, operator, full):
     let_it_look(page)
     expect(box(page, "step-0")).to_contain_text("finished")
     assert page.locator("#picture").evaluate("(part) => part.scrollLeft") == 600
-
-
-def test_the_picture_does_not_widen_the_page(visit, operator, full):
-    page = visit(operator, viewport=PHONE)
-    page.goto(f"/atp/graphs/{full.graph().uuid}/")
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-
-
-@pytest.mark.parametrize("width", [1200, 390], ids=["desk", "phone"])
-def test_a_graph_is_redriven_and_cancelled_on_its_page(visit, operator, full, width):
-    graph = full.graph()
-    page = visit(operator, viewport={"width": width, "height": 800})
-    page.goto(f"/atp/graphs/{graph.uuid}/")
-    page.get_by_role("button", name="Redrive").click()
-    expect(page.get_by_role("status")).to_have_text("Nodes back in the queue: 1.")
-    expect(page.get_by_role("button", name="Redrive")).to_have_count(0)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.get_by_role("button", name="Cancel").click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    live = Instance.objects.filter(node__graph=graph, state=State.ACCEPTED)
-    assert live.count() == 3
-    page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("status")).to_have_text(re.compile("Nodes cancelled: 4."))
-    expect(page.get_by_text("told to cancel")).to_be_visible()
-    assert not live.exists()

@@ -1,9 +1,10 @@
-"""What refreshes itself keeps out of the way, and does not pretend to be fresh."""
+"""Pages follow what happens; what refreshes itself keeps out of the way."""
 
 import pytest
 from playwright.sync_api import expect
 
 from ..app.tasks import echo
+from ..app.tasks_daemon import steps
 
 # Longer than any part waits until it looks again, in milliseconds.
 A_WHILE = 3_000
@@ -29,82 +30,83 @@ def let_it_look(page):
     page.clock.run_for(500)
 
 
-def test_text_that_is_selected_stays(overview):
-    overview.evaluate("getSelection().selectAllChildren(document.querySelector('.tiles'))")
-    echo.enqueue()
-    let_it_look(overview)
-    assert due(overview).text_content() == "0"
-    assert overview.evaluate("getSelection().toString()")
-    overview.evaluate("getSelection().removeAllRanges()")
-    overview.clock.fast_forward(A_WHILE)
-    expect(due(overview)).to_have_text("1")
+def test_the_progress_of_a_task_moves_while_one_looks(page, atpd, tmp_path):
+    """Without the page being loaded anew."""
+    atpd(processes=1)
+    instance = steps.enqueue(folder=str(tmp_path))
+    page.goto(f"/atp/instances/{instance.uuid}/")
+    page.evaluate("window.marked = true")
+    bar = page.get_by_role("progressbar")
+    for number, value in ((1, "0.250"), (2, "0.500"), (3, "0.750")):
+        (tmp_path / str(number)).touch()
+        expect(bar).to_have_attribute("value", value)
+        expect(page.get_by_text(f"step {number}")).to_be_visible()
+        expect(page.locator(".head")).to_contain_text("RUNNING")
+    (tmp_path / "4").touch()
+    expect(page.locator(".head")).to_contain_text("FINISHED")
+    assert page.evaluate("window.marked === true")
+    # What is over does not ask any more.
+    expect(page.locator("[hx-get]")).to_have_count(0)
 
 
-def test_a_click_gets_through(overview):
-    """The link that the button went down on is still there when it comes up."""
-    link = overview.get_by_role("link", name="running")
-    box = link.bounding_box()
-    overview.mouse.move(box["x"] + 5, box["y"] + 5)
-    overview.mouse.down()
-    echo.enqueue()
-    let_it_look(overview)
-    assert due(overview).text_content() == "0"
-    overview.mouse.up()
-    overview.wait_for_url("**/instances/?state=RUNNING")
+def test_what_is_selected_stays(overview):
+    """A part of the page, or all of it."""
+    part = "getSelection().selectAllChildren(document.querySelector('.tiles'))"
+    selecting = (lambda: overview.evaluate(part), lambda: overview.keyboard.press("Control+a"))
+    for number, select in enumerate(selecting):
+        select()
+        echo.enqueue()
+        let_it_look(overview)
+        assert due(overview).text_content() == str(number)
+        assert overview.evaluate("getSelection().toString()")
+        overview.evaluate("getSelection().removeAllRanges()")
+        overview.clock.fast_forward(A_WHILE)
+        expect(due(overview)).to_have_text(str(number + 1))
 
 
-def test_it_is_told_when_the_server_does_not_answer(visit, operator, forgive):
-    page = visit(operator)
-    forgive("Failed to load resource", "htmx:")
-    page.clock.install()
-    page.goto("/atp/")
-    told = page.get_by_role("alert")
-    expect(told).to_be_hidden()
-    page.route("**/atp/", lambda route: route.abort())
-    page.clock.fast_forward(A_WHILE)
-    expect(told).to_contain_text("does not answer")
-    page.unroute("**/atp/")
-    page.clock.fast_forward(A_WHILE)
-    expect(told).to_be_hidden()
+def test_keys_and_clicks_get_through(overview):
+    """Whoever goes through the page by keyboard gets past what refreshes itself.
 
-
-def test_a_login_that_has_expired_is_asked_for_again(page, forgive):
-    forgive("401", "htmx:")
-    page.clock.install()
-    page.goto("/atp/")
-    page.context.clear_cookies()
-    page.clock.fast_forward(A_WHILE)
-    expect(page.get_by_role("button", name="Log in")).to_be_visible()
-
-
-def test_the_focus_stays_where_it_was(overview):
-    """Whoever goes through the page by keyboard gets past what refreshes itself."""
+    What the button or the space bar went down on is still there when it comes up.
+    """
     link = overview.get_by_role("link", name="running")
     link.focus()
     echo.enqueue()
     let_it_look(overview)
     expect(due(overview)).to_have_text("1")
-    expect(overview.get_by_role("link", name="running")).to_be_focused()
-
-
-def test_all_that_is_selected_stays(overview):
-    overview.keyboard.press("Control+a")
-    echo.enqueue()
-    let_it_look(overview)
-    assert due(overview).text_content() == "0"
-    assert "Overview" in overview.evaluate("getSelection().toString()")
-
-
-def test_the_space_bar_gets_through(overview):
-    """The button that it went down on is still there when it comes up."""
-    overview.get_by_role("link", name="running").focus()
+    expect(link).to_be_focused()
     overview.keyboard.down(" ")
     echo.enqueue()
     let_it_look(overview)
-    assert due(overview).text_content() == "0"
+    assert due(overview).text_content() == "1"
     overview.keyboard.up(" ")
     overview.clock.fast_forward(A_WHILE)
-    expect(due(overview)).to_have_text("1")
+    expect(due(overview)).to_have_text("2")
+    link.scroll_into_view_if_needed()
+    box = link.bounding_box()
+    overview.mouse.move(box["x"] + 5, box["y"] + 5)
+    overview.mouse.down()
+    echo.enqueue()
+    let_it_look(overview)
+    assert due(overview).text_content() == "2"
+    overview.mouse.up()
+    overview.wait_for_url("**/instances/?state=RUNNING")
+
+
+def test_what_hinders_it_is_told(overview, complaints):
+    """That the server does not answer; a login that has expired is asked for again."""
+    complaints.forgive("Failed to load resource", "401", "htmx:")
+    told = overview.get_by_role("alert")
+    expect(told).to_be_hidden()
+    overview.route("**/atp/", lambda route: route.abort())
+    overview.clock.fast_forward(A_WHILE)
+    expect(told).to_contain_text("does not answer")
+    overview.unroute("**/atp/")
+    overview.clock.fast_forward(A_WHILE)
+    expect(told).to_be_hidden()
+    overview.context.clear_cookies()
+    overview.clock.fast_forward(A_WHILE)
+    expect(overview.get_by_role("button", name="Log in")).to_be_visible()
 
 
 def test_a_hidden_tab_does_not_ask(overview):

@@ -15,12 +15,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.receiver import receiver
+from tests.tailers import servers
 
 from . import schedule, server
-from .sources import sources_of
 
 # Short, so that leases run out often. Between the kill limit and the end of the lease
 # a supervisor may be stopped; no schedule stops one for longer than half of that.
@@ -46,21 +47,30 @@ def main(argv=None):
     options = _parser().parse_args(argv)
     seed, minutes, actions = _plan(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = Path(tempfile.mkdtemp(prefix="atp-chaos-", dir=options.folder))
+    folder = Path(tempfile.mkdtemp(prefix="atp-chaos-"))
     url, database = server.start(options.database, folder)
     is_kept = False
     with contextlib.ExitStack() as stack:
-        given = {"folder": folder, "seed": seed, "minutes": minutes, "server": database}
         try:
-            more = {}
+            outside, more = None, {}
             if options.hooks:
-                given["receiver"] = stack.enter_context(receiver(SECRET))
-                more = {"WEBHOOKS": targets(given["receiver"].url)}
+                outside = stack.enter_context(receiver(SECRET))
+                target = {"url": outside.url, "secret": SECRET, "allow_http": True}
+                # It is told of every end.
+                more = {"WEBHOOKS": {"receiver": target | {"on": ["chaos.hooked"]}}}
             if options.tailers:
-                given["sources"], known = stack.enter_context(sources_of(folder))
-                os.environ["ATP_CHAOS_SOURCES"] = json.dumps(known)
+                outside = stack.enter_context(_sources(folder))
             _set_up(options.database, url, folder, more)
-            is_kept = _run(options, given, actions)
+            is_kept = _scenario(options)(
+                folder=folder,
+                seed=seed,
+                server=database,
+                tell=_tell,
+                minutes=minutes,
+                actions=actions,
+                kills=options.steps or options.tailers or 0,
+                outside=outside,
+            ).run()
         finally:
             if database is not None:
                 database.stop()
@@ -72,14 +82,21 @@ def main(argv=None):
     return 0 if is_kept else 1
 
 
-def targets(url):
-    """Return the setting WEBHOOKS of a run: a target that is told of every end."""
-    target = {"url": url, "secret": SECRET, "allow_http": True, "on": ["chaos.hooked"]}
-    return {"receiver": target}
+@contextlib.contextmanager
+def _sources(folder):
+    """Start the servers of the sources of tailers, which are not killed, and let daemons know."""
+    drops = folder / "drops"
+    drops.mkdir()
+    with servers.valkey() as redis:
+        kafka = servers.Broker()
+        kafka.make("chaos")
+        known = {"folder": str(drops), "redis": redis.url, "kafka": kafka.servers}
+        os.environ["ATP_CHAOS_SOURCES"] = json.dumps(known)
+        yield {"folder": drops, "redis": redis, "kafka": kafka}
 
 
-def _run(options, given, actions):
-    """Do what the options say; returns whether every promise was kept."""
+def _scenario(options):
+    """Return what makes the Scenario that the options name."""
     from .graphs import Graphs
     from .hooks import Hooks
     from .run import Run
@@ -87,21 +104,16 @@ def _run(options, given, actions):
     from .steps import Steps
     from .tailers import Tailers
 
-    given["tell"] = _tell
-    if options.schedules:
-        return Slots(**given).run()
-    if options.steps:
-        del given["minutes"]
-        return Steps(**given, kills=options.steps).run()
-    if options.tailers:
-        del given["minutes"]
-        return Tailers(**given, kills=options.tailers).run()
-    if options.graphs:
-        return Graphs(**given, actions=actions).run()
-    if options.hooks:
-        return Hooks(**given, actions=actions).run()
-    is_drawn = not (options.schedule or options.short)
-    return Run(**given, actions=actions, is_drawn=is_drawn).run()
+    for scenario, is_wanted in (
+        (Slots, options.schedules),
+        (Steps, options.steps),
+        (Tailers, options.tailers),
+        (Graphs, options.graphs),
+        (Hooks, options.hooks),
+    ):
+        if is_wanted:
+            return scenario
+    return partial(Run, is_drawn=not options.short)
 
 
 def _tell(line):
@@ -116,21 +128,17 @@ def _parser():
     add("--minutes", type=float, default=10.0, help="for how long things are broken (%(default)g)")
     add("--seed", help="what the schedule and the tasks follow from; default: a random one")
     add("--database", choices=["postgres", "sqlite"], default="postgres")
-    add("--schedule", type=Path, help="replay a schedule that a run has written")
     add("--short", action="store_true", help="a fixed schedule of some seconds")
     add("--schedules", action="store_true", help="periodic jobs, by daemons whose clocks differ")
     add("--steps", type=int, metavar="KILLS", help="steps of handlers, under so many kills")
     add("--tailers", type=int, metavar="KILLS", help="sources of tailers, under so many kills")
     add("--graphs", action="store_true", help="graphs of 50 nodes, 100 each minute")
     add("--hooks", action="store_true", help="hooks, and webhooks whose receiver is away at times")
-    add("--folder", type=Path, help="where the files of the run are made")
     return parser
 
 
 def _plan(options):
     """Return seed, minutes and Actions."""
-    if options.schedule:
-        return schedule.load(options.schedule)
     seed = options.seed or str(random.SystemRandom().randrange(10**9))
     has_server = options.database != "sqlite"
     if options.short:

@@ -45,11 +45,10 @@ class Causes:
         since, until = claim.time - SLACK, expiry.time + SLACK
         pids = execution.pids if execution else set()
         for hit in self._hits[daemon]:
-            if hit.since > until or hit.until < since:
-                continue
-            if hit.name in _OF_DAEMON:
-                return True
-            if hit.name == "kill_worker" and (not pids or hit.pid in pids):
+            is_enough = hit.name in _OF_DAEMON or (
+                hit.name == "kill_worker" and (not pids or hit.pid in pids)
+            )
+            if is_enough and overlap([(hit.since, hit.until)], since, until):
                 return True
         if story.uuid in self._undelivered.get(daemon, ()):
             return True
@@ -62,8 +61,12 @@ class Causes:
         """Whether the schedule explains why a daemon could not renew its lease."""
         names = {*_OF_DAEMON, "cut_off"}
         hits = [(h.since, h.until) for h in self._hits[daemon] if h.name in names]
-        since, until = fact["time"] - LATEST, fact["time"]
-        return any(begun <= until and end >= since for begun, end in hits + self._outages)
+        return overlap(hits + self._outages, fact["time"] - LATEST, fact["time"])
+
+
+def overlap(spans, since, until):
+    """Whether one of the spans of time overlaps with this one."""
+    return any(begun <= until and end >= since for begun, end in spans)
 
 
 def undelivered(daemon, evidence):

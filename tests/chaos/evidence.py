@@ -2,13 +2,20 @@
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import groupby
 
-from atp.daemon.system.processes import uptime
+from . import record
+from .record import uptime
 
-from . import counted, record
+
+@dataclass(frozen=True)
+class Breach:
+    """A promise that was broken: how, and on which Instance if it was on one."""
+
+    words: str
+    uuid: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,44 +89,40 @@ class Evidence:
     executions: dict = field(default_factory=dict)
     # The attempts that have left a row, by uuid.
     rows: dict = field(default_factory=dict)
+    # The Fates of enqueues by identifier.
     enqueued: dict = field(default_factory=dict)
-    # What operators have cancelled, by uuid, and how often they did what.
+    # What operators have cancelled, by uuid.
     cancels: dict = field(default_factory=dict)
-    operations: dict = field(default_factory=dict)
     hits: list = field(default_factory=list)
     outages: list = field(default_factory=list)
     daemons: list = field(default_factory=list)
     # What was counted while it happened, and what the log says: numbers by Type and column.
     counted: dict = field(default_factory=dict)
     recounted: dict = field(default_factory=dict)
-    # What was not as it should be when all had calmed down, in words.
-    weaknesses: list = field(default_factory=list)
 
     def of(self, story):
         """Return the Executions of an Instance, by attempt."""
         return self.executions.get(story.uuid, {})
 
 
-def gather(*, begun, path, feed, operators, fleet, server, weaknesses):
+def gather(*, begun, path, feed, operators, fleet, server):
     """Collect the Evidence of a run that is over."""
     clock = time.time() - uptime()
     stories, strange = _stories(clock)
-    said, recounted = counted.numbers()
+    counted, recounted = _numbers()
     return Evidence(
-        counted=said,
-        recounted=recounted,
         begun=begun,
         stories=stories,
         strange_tasks=strange,
-        executions=record.executions(record.read(path)),
+        executions=record.read(path),
         rows=_rows(),
-        enqueued=feed.enqueued,
+        enqueued=feed.fates,
         cancels=operators.cancels,
-        operations=operators.counts,
         hits=list(fleet.hits),
         outages=list(server.outages) if server else [],
         daemons=[_daemon(member, clock) for member in fleet.members],
-        weaknesses=list(weaknesses),
+        counted=counted,
+        recounted=recounted,
     )
 
 
@@ -127,7 +130,7 @@ def _stories(clock):
     from atp.models import Instance, LogRecord, Task
 
     logs = {
-        key: tuple(_entry(row, clock) for row in rows)
+        key: tuple(_copied(Entry, row, time=row.time.timestamp() - clock) for row in rows)
         for key, rows in groupby(
             LogRecord.objects.filter(instance__isnull=False).order_by("instance", "pk"),
             key=lambda row: row.instance_id,
@@ -149,16 +152,34 @@ def _rows():
     return rows
 
 
-def _entry(row, clock):
-    names = ("event", "state", "attempt", "who", "message", "kind", "detail")
-    values = {name: getattr(row, name) for name in names}
-    return Entry(time=row.time.timestamp() - clock, **values)
+def _numbers():
+    """Return what was counted, and what the log says: numbers by Type and column."""
+    from atp.reports import statistics
+    from atp.store import get_store
+
+    while get_store().statistics.pay():
+        """Nobody is there any more to count what killed daemons have left."""
+    return [
+        {
+            type: {name: number for name, number in cell.counts.items() if number}
+            | {f"run[{place}]": number for place, number in enumerate(cell.run) if number}
+            for type, cell in found.items()
+        }
+        for found in (statistics.sums(), statistics.recounted())
+    ]
+
+
+def _copied(shape, row, **more):
+    """Return a dataclass of this shape with the attributes of a row, and more."""
+    names = {field.name for field in fields(shape)} - more.keys()
+    return shape(**{name: getattr(row, name) for name in names}, **more)
 
 
 def _story(row, has_task, log):
-    names = ("identifier", "state", "reason", "attempt", "restarts", "retries", "lost")
     response = getattr(row, "response", None)
-    return Story(
+    return _copied(
+        Story,
+        row,
         uuid=str(row.uuid),
         type=row.type.identifier,
         max_restarts=row.type.max_restarts,
@@ -166,7 +187,6 @@ def _story(row, has_task, log):
         has_task=has_task,
         answer=None if response is None else response.value,
         log=log,
-        **{name: getattr(row, name) for name in names},
     )
 
 
@@ -180,11 +200,4 @@ def _daemon(member, clock):
         if "time" in fact:
             fact["time"] = datetime.fromisoformat(fact["time"]).timestamp() - clock
         facts.append(fact)
-    return DaemonStory(
-        pid=member.pid,
-        asked_to_leave=member.asked_to_leave,
-        left=member.left,
-        killed=member.killed,
-        status=member.status,
-        facts=tuple(facts),
-    )
+    return _copied(DaemonStory, member, facts=tuple(facts))

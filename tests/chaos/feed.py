@@ -1,23 +1,24 @@
 """The feed: what the application enqueues meanwhile, and what came of each enqueue."""
 
-from collections import Counter
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
+from typing import NamedTuple
 
 from django.db import connection, transaction
 
-from atp.daemon.system.processes import uptime
 from atp.models import Task
 from atp.verbs.registry import registry
 
 from . import kinds
 from .background import FAILURES, Background
+from .record import uptime
 
 # As long as fewer than this many Instances are live, more are enqueued.
 BACKLOG = 40
-# How many do is looked at this often, and something enqueued, in seconds.
-LOOK_EVERY, PAUSE = 1.0, 0.05
+# How many are live is looked at this often, in seconds.
+LOOK_EVERY = 1.0
 
 
 class Fate(Enum):
@@ -28,13 +29,12 @@ class Fate(Enum):
     ROLLED_BACK = "rolled back"
 
 
-@dataclass(frozen=True)
-class Enqueued:
-    """One call of ``enqueue``, by the identifier that it was made under."""
+class Call(NamedTuple):
+    """An enqueue that may be made; who is patient makes it again where the answer was lost."""
 
     identifier: str
-    type: str
-    fate: Fate
+    enqueue: Callable[[], object]
+    is_patient: bool
 
 
 class _Undone(Exception):
@@ -42,53 +42,38 @@ class _Undone(Exception):
 
 
 class Feed(Background):
-    """Enqueues tasks as the seed says until it is told to stop; ``enqueued`` is by identifier."""
-
-    waits_for = "an enqueue"
+    """Enqueues tasks as the seed says; ``fates`` are those of the enqueues by identifier."""
 
     def __init__(self, seed, path, *, with_long):
         super().__init__("feed", seed)
         self._path = str(path)
         self._with_long = with_long
-        self._number = 0
         self._looked, self._is_full = 0.0, False
-        self.enqueued = {}
-
-    @property
-    def counts(self):
-        return Counter(each.fate for each in self.enqueued.values())
-
-    def _until_next(self):
-        return PAUSE
+        self.fates = {}
 
     def _turn(self):
         if uptime() >= self._looked + LOOK_EVERY:
-            self._look()
+            # What cannot be asked is tried: it may be answered.
+            self._looked, self._is_full = uptime(), False
+            self._is_full = Task.objects.count() >= BACKLOG
         if self._is_full:
             return
         how = self._random.random()
         if how < 0.05:
-            self._roll_back(self._next())
+            self._enqueue_in_transaction([self._next()], Fate.ROLLED_BACK, Fate.ROLLED_BACK)
         elif how < 0.10:
-            self._enqueue_many([self._next() for _ in range(self._random.randint(2, 10))])
+            calls = [self._next() for _ in range(self._random.randint(2, 10))]
+            self._enqueue_in_transaction(calls, Fate.COMMITTED, Fate.UNKNOWN)
         else:
             self._enqueue_one(self._next())
 
-    def _look(self):
-        """See whether enough is live. What cannot be asked is tried: it may be answered."""
-        self._looked = uptime()
-        try:
-            self._is_full = Task.objects.count() >= BACKLOG
-        except FAILURES:
-            self._is_full = False
-            connection.close()
-
     def _next(self):
-        """Choose a task: its kind, its identifier, and a function that enqueues it."""
-        source, self._number = self._random, self._number + 1
+        """Choose a Call, whose fate is unknown until it was made."""
+        source = self._random
         kind = kinds.choose(source, with_long=self._with_long)
         inputs = kind.inputs(source)
-        identifier = f"chaos-{self._number}"
+        identifier = f"chaos-{len(self.fates) + 1}"
+        self.fates[identifier] = Fate.UNKNOWN
         options = {
             "identifier": identifier,
             "existing": "return",
@@ -97,55 +82,29 @@ class Feed(Background):
         }
         if source.random() < 0.1:
             options["run_after"] = timedelta(seconds=source.uniform(0.1, 3))
-        patient = source.random() < 0.5
         task_type = registry.get(kind.type).using(**options)
-        return kind, identifier, lambda: task_type.enqueue(path=self._path, **inputs), patient
-
-    def _note(self, call, fate):
-        kind, identifier, *_ = call
-        self.enqueued[identifier] = Enqueued(identifier, kind.type, fate)
+        is_patient = source.random() < 0.5
+        return Call(identifier, lambda: task_type.enqueue(path=self._path, **inputs), is_patient)
 
     def _enqueue_one(self, call):
         """Enqueue; where the answer is lost, half are enqueued once more under their identifier."""
-        *_, enqueue, patient = call
-        try:
-            enqueue()
-        except FAILURES:
-            connection.close()
-            self._note(call, Fate.UNKNOWN)
-            while patient and not self._enough.wait(PAUSE):
-                try:
-                    enqueue()
-                except FAILURES:
-                    connection.close()
-                    continue
-                self._note(call, Fate.COMMITTED)
+        while True:
+            try:
+                call.enqueue()
+            except FAILURES:
+                connection.close()
+            else:
+                self.fates[call.identifier] = Fate.COMMITTED
                 return
-        else:
-            self._note(call, Fate.COMMITTED)
+            if not call.is_patient or self._enough.wait(self.pause[0]):
+                return
 
-    def _enqueue_many(self, calls):
-        """Enqueue several in one transaction."""
-        fate = Fate.UNKNOWN
-        try:
-            with transaction.atomic():
-                for *_, enqueue, _ in calls:
-                    enqueue()
-            fate = Fate.COMMITTED
-        except FAILURES:
-            connection.close()
-        for call in calls:
-            self._note(call, fate)
-
-    def _roll_back(self, call):
-        """Enqueue in a transaction that comes to nothing."""
-        *_, enqueue, _ = call
-        self._note(call, Fate.ROLLED_BACK)
-        try:
-            with transaction.atomic():
-                enqueue()
+    def _enqueue_in_transaction(self, calls, fate, without_answer):
+        """Enqueue several in one transaction, which may come to nothing."""
+        self.fates |= dict.fromkeys((call.identifier for call in calls), without_answer)
+        with contextlib.suppress(_Undone), transaction.atomic():
+            for call in calls:
+                call.enqueue()
+            if fate is Fate.ROLLED_BACK:
                 raise _Undone
-        except _Undone:
-            return
-        except FAILURES:
-            connection.close()
+        self.fates |= dict.fromkeys((call.identifier for call in calls), fate)

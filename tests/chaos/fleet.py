@@ -6,13 +6,15 @@ import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
+from django.db import DatabaseError, InterfaceError, connection
 
-from atp.daemon.system.processes import uptime
 from tests.daemon.harness import Atpd, is_alive
 
-from .member import Hit, Member
+from .record import uptime
 
 # So many workers in each, so many daemons at the start, at least, and at most.
 PROCESSES, START, LEAST, MOST = 2, 3, 2, 5
@@ -22,12 +24,109 @@ BETWEEN_STOPS = 2.0
 # An orderly stop is over after this many seconds, also where the database is down.
 LEAVES_WITHIN = 40.0
 NOBODY = "nobody was there to be hit"
+SOCKET = ".s.PGSQL.5432"
+
+
+class Way:
+    """The way of one daemon to PostgreSQL, which can be closed while it stays open for others.
+
+    It is a folder of its own in which the server's socket is found, as long as it is open.
+    """
+
+    def __init__(self, server, number):
+        self._name = f"way-{number}"
+        folder = server.folder.parent / self._name
+        folder.mkdir()
+        self._link, self._socket = folder / SOCKET, server.folder / SOCKET
+        self.open()
+        self.url = f"{server.url_at(folder)}&application_name={self._name}"
+
+    def open(self):
+        self.is_open = True
+        with contextlib.suppress(FileExistsError):
+            self._link.symlink_to(self._socket)
+
+    def close(self):
+        """Let nobody pass any more, and end the connections that there are; returns how many."""
+        self.is_open = False
+        self._link.unlink(missing_ok=True)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                    "WHERE application_name = %s",
+                    [self._name],
+                )
+                return cursor.fetchone()[0]
+        except (DatabaseError, InterfaceError):
+            return 0  # the database is away from everybody
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """What was done to a process: of the daemon whose supervisor has the pid ``daemon``.
+
+    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process itself, and
+    ``instance`` the uuid of the Instance that was behind a lock.
+    """
+
+    name: str
+    daemon: int = 0
+    pid: int = 0
+    instance: str = ""
+    since: float
+    until: float
+
+
+@dataclass
+class Member:
+    """One daemon, its way to the database, and what has been done to it as a whole."""
+
+    atpd: Atpd
+    way: Way | None
+    # The file that tells its log handlers how to be bad.
+    logging: Path
+    asked_to_leave: float | None = None
+    left: float | None = None
+    killed: float | None = None
+    resumed: float = 0.0
+    family: set = field(default_factory=set)
+
+    @property
+    def pid(self):
+        return self.atpd.pid
+
+    @property
+    def is_there(self):
+        """Whether it is to go on."""
+        return self.killed is None and self.asked_to_leave is None
+
+    @property
+    def status(self):
+        """Its exit status, None while it runs."""
+        return self.atpd.process.poll()
+
+    def look(self):
+        """Remember all its processes, so that none is overlooked when it is gone."""
+        self.family.update(self.atpd.family())
+
+    def leave(self):
+        """Tell it to end."""
+        self.asked_to_leave = uptime()
+        self.look()
+        self.atpd.signal()
+
+    def see_off(self):
+        """Wait for its end."""
+        with contextlib.suppress(AssertionError):
+            self.atpd.wait(LEAVES_WITHIN)
+            self.left = uptime()
 
 
 class Fleet:
     """All daemons that there ever were. ``hits`` tells what was done to them."""
 
-    def __init__(self, folder, server=None, types=("chaos.*",)):
+    def __init__(self, folder, server, types):
         self._folder = folder
         self._server = server
         self._types = [word for type in types for word in ("--type", type)]
@@ -36,69 +135,61 @@ class Fleet:
         self.hits = []
         self.counts = Counter()
 
-    # Who is there
+    @property
+    def kills(self):
+        return sum(number for name, number in self.counts.items() if name.startswith("kill_"))
 
     def there(self):
         """The daemons that are to go on."""
         with self._lock:
             return [member for member in self.members if member.is_there]
 
-    def _choose(self, fraction):
-        there = self.there()
-        return there[int(fraction * len(there))] if there else None
-
-    def join(self):
+    def join(self, **environment):
         """Start another daemon."""
         with self._lock:
-            options = (*self._types, "--grace", str(GRACE))
-            way = self._server.new_way() if self._server else None
-            own = {"DATABASE_URL": way.url} if way else {}
-            told = self._folder / f"logging-{len(self.members)}"
+            number = len(self.members)
+            way = Way(self._server, number) if self._server else None
+            if way:
+                environment["DATABASE_URL"] = way.url
+            told = self._folder / f"logging-{number}"
             loggers = "atp.daemon atp.worker"
             sink = {"what": "handler", "as_told": str(told), "logger": loggers, "path": os.devnull}
-            atpd = Atpd(self._folder, *options, processes=PROCESSES, environment=own, sink=sink)
-            member = Member(atpd, way, told)
+            options = (*self._types, "--grace", str(GRACE))
+            given = {"processes": PROCESSES, "environment": environment, "sink": sink}
+            member = Member(Atpd(self._folder, *options, **given), way, told)
             self.members.append(member)
         return f"daemon {member.pid}"
 
-    def note(self, name, since, member=None, pid=0, until=None, instance=""):
+    def note(self, name, since, member=None, pid=0, instance=""):
         """Remember that something was done, until now."""
-        daemon = member.pid if member else 0
-        until = until or uptime()
-        whom = {"daemon": daemon, "pid": pid, "instance": instance}
-        self.hits.append(Hit(name=name, since=since, until=until, **whom))
+        whom = {"daemon": member.pid if member else 0, "pid": pid, "instance": instance}
+        self.hits.append(Hit(name=name, since=since, until=uptime(), **whom))
         self.counts[name] += 1
 
     # What is done; each returns what came of it, in words
 
     def act(self, action):
         """Do one Action on a daemon."""
+        there = self.there()
         if action.name == "join":
-            return self.join() if len(self.there()) < MOST else "enough daemons are there"
-        member = self._choose(action.daemon)
-        if member is None:
+            return self.join() if len(there) < MOST else "enough daemons are there"
+        if not there:
             return NOBODY
-        if action.name == "leave":
-            return self._leave(member, action)
-        if action.name == "cut_off":
-            return self._cut_off(member, action)
-        if action.name == "break_logging":
-            return self._break_logging(member, action)
+        member = there[int(action.daemon * len(there))]
         verb, _, target = action.name.partition("_")
-        if verb == "stop":
-            return self._stop(member, target, action)
-        if target in ("worker", "dispatcher"):
-            return self._kill_part(member, target, action)
-        return self._kill_whole(member, target, action)
+        if target in ("supervisor", "daemon") and verb == "kill":
+            verb = "kill_whole"
+        return getattr(self, f"_{verb}")(member, target, action)
 
-    def _part(self, member, target, fraction):
+    @staticmethod
+    def _part(member, target, fraction):
         """Return the pid of a process of a daemon; None if there is none just now."""
         if target in ("supervisor", "daemon"):
             return member.pid
         found = member.atpd.workers() if target == "worker" else member.atpd.dispatchers()
         return found[int(fraction * len(found))] if found else None
 
-    def _kill_part(self, member, target, action):
+    def _kill(self, member, target, action):
         pid = self._part(member, target, action.member)
         since = uptime()
         if pid is None or not _send(pid, signal.SIGKILL):
@@ -143,19 +234,21 @@ class Fleet:
         stopped = {}
         since = uptime()
         for each in targets:
-            if not _is_stopped(each):
-                stopped[each] = _created(each)
-                _send(each, signal.SIGSTOP)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(each)
+                if process.status() != psutil.STATUS_STOPPED:
+                    stopped[each] = process.create_time()
+                    _send(each, signal.SIGSTOP)
         time.sleep(action.span)
         for each, created in stopped.items():
-            if created is not None and is_alive(each, created):
+            if is_alive(each, created):
                 _send(each, signal.SIGCONT)
         self.note(action.name, since, member, pid)
         if target in ("supervisor", "daemon"):
             member.resumed = uptime()
         return f"{target} {pid} of daemon {member.pid} for {uptime() - since:.2f} s"
 
-    def _cut_off(self, member, action):
+    def _cut(self, member, target, action):
         """Keep a daemon, and nobody else, from the database for a while."""
         if not member.way.is_open:
             return "it is cut off already"
@@ -166,7 +259,7 @@ class Fleet:
         self.note(action.name, since, member)
         return f"daemon {member.pid}, {ended} connections, for {uptime() - since:.2f} s"
 
-    def _break_logging(self, member, action):
+    def _break(self, member, target, action):
         """Have the log handlers of a daemon raise, or stand, for a while."""
         since = uptime()
         if member.logging.exists():
@@ -177,30 +270,17 @@ class Fleet:
         self.note(action.name, since, member)
         return f"daemon {member.pid}, {action.how}, for {uptime() - since:.2f} s"
 
-    def _leave(self, member, action):
+    def _leave(self, member, target, action):
         with self._lock:
             if len(self.there()) <= LEAST or not member.is_there:
                 return "too few daemons are there"
-            member.asked_to_leave = uptime()
-        member.look()
+            member.leave()
         self.counts["leave"] += 1
-        self._end(member)
         if action.how == "twice":
             time.sleep(0.3)
             _send(member.pid, signal.SIGTERM)
-        self._see_off(member)
+        member.see_off()
         return f"daemon {member.pid} ended with status {member.status}"
-
-    @staticmethod
-    def _end(member):
-        with contextlib.suppress(ProcessLookupError):
-            member.atpd.signal(signal.SIGTERM)
-
-    @staticmethod
-    def _see_off(member):
-        with contextlib.suppress(AssertionError):
-            member.atpd.wait(LEAVES_WITHIN)
-            member.left = uptime()
 
     # The end
 
@@ -208,11 +288,9 @@ class Fleet:
         """Stop all that are there, in order."""
         leaving = self.there()
         for member in leaving:
-            member.look()
-            member.asked_to_leave = uptime()
-            self._end(member)
+            member.leave()
         for member in leaving:
-            self._see_off(member)
+            member.see_off()
 
     def survivors(self):
         """Processes of daemons that have ended, which are still alive: pids."""
@@ -234,16 +312,3 @@ def _send(pid, number):
     except ProcessLookupError:
         return False
     return True
-
-
-def _created(pid):
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _is_stopped(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    return False

@@ -9,12 +9,17 @@ from atp.models import Edge, LogRecord, Node
 from atp.rows.graph import Condition
 from atp.states import TERMINAL, Event, Reason, State
 
-from . import history, record
+from . import record
+from .history import SLACK
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class FoundNode:
-    """A node as it is at the end. ``shape`` is what was submitted, ``value`` its result."""
+    """A node as it is at the end. ``shape`` is what was submitted, ``value`` its result.
+
+    ``after`` are the nodes that it waits for, each with the Condition; ``log`` are its
+    transitions: time by the database's clock, event, state. ``attempts`` are its Executions.
+    """
 
     uuid: str
     graph: str
@@ -23,131 +28,105 @@ class FoundNode:
     reason: str
     attempt: int
     value: int | None = None
+    after: list = field(default_factory=list)
+    log: list = field(default_factory=list)
+    attempts: dict = field(default_factory=dict)
 
     def __str__(self):
         return f"{self.graph} {self.shape.name} ({self.uuid})"
 
+    def results(self):
+        """Return the nodes whose results it gets."""
+        return [node for node, on in self.after if on == Condition.FINISHED]
 
-@dataclass
-class GraphEvidence:
-    """All nodes, edges and transitions by the keys of Instances; executions by their uuids."""
+    def starts(self):
+        """Return when its executions have begun."""
+        return [line.time for each in self.attempts.values() for line in each.of("start")]
 
-    nodes: dict
-    edges: list = field(default_factory=list)
-    log: dict = field(default_factory=dict)
-    executions: dict = field(default_factory=dict)
-
-    def starts(self, key):
-        """Return the first lines of each execution of a node."""
-        attempts = self.executions.get(self.nodes[key].uuid, {})
-        return [line for each in attempts.values() for line in each.of("start")]
-
-    def returned(self, key):
-        """Return when the handler of a node returned in the attempt that counts; or None."""
-        node = self.nodes[key]
-        execution = self.executions.get(node.uuid, {}).get(node.attempt)
+    def returned(self):
+        """Return when its handler returned in the attempt that counts; or None."""
+        execution = self.attempts.get(self.attempt)
         end = execution and execution.end
         return end.time if end and end.outcome == "returned" else None
 
-    def times(self, key, *, event=None, state=None):
-        """Return when this happened to a node, by the database's clock."""
-        return [
-            time
-            for time, own_event, own_state in self.log.get(key, ())
-            if (event is None or own_event == event) and (state is None or own_state == state)
-        ]
+    def times(self, *wanted):
+        """Return when one of these happened to it: an event, or a state that it came to."""
+        return [time for time, event, state in self.log if event in wanted or state in wanted]
 
 
 def gather(shapes, path):
-    """Return :class:`GraphEvidence`; ``shapes`` are the graphs that were submitted, by name."""
+    """Return the nodes; ``shapes`` are the graphs that were submitted, by name."""
+    executions = record.read(path)
     rows = Node.objects.select_related("graph", "instance__response").order_by()
-    nodes = {row.pk: _found(row, shapes) for row in rows.iterator(2000)}
-    log = {}
-    transitions = LogRecord.objects.transitions().order_by("id")
-    for key, time, event, state in transitions.values_list(
-        "instance_id", "time", "kind", "state"
-    ).iterator(10_000):
+    nodes = {row.pk: _found(row, shapes, executions) for row in rows.iterator(2000)}
+    columns = "instance_id", "time", "kind", "state"
+    transitions = LogRecord.objects.transitions().order_by("id").values_list(*columns)
+    for key, time, event, state in transitions.iterator(10_000):
         if key in nodes:
-            log.setdefault(key, []).append((time.timestamp(), event, state))
-    return GraphEvidence(
-        nodes=nodes,
-        edges=list(Edge.objects.values_list("upstream_id", "downstream_id", "on")),
-        log=log,
-        executions=record.executions(record.read(path)),
-    )
+            nodes[key].log.append((time.timestamp(), event, state))
+    for upstream, downstream, on in Edge.objects.values_list("upstream_id", "downstream_id", "on"):
+        nodes[downstream].after.append((nodes[upstream], on))
+    return list(nodes.values())
 
 
-def _found(row, shapes):
-    response = getattr(row.instance, "response", None)
+def _found(row, shapes, executions):
+    instance = row.instance
+    response = getattr(instance, "response", None)
     return FoundNode(
-        uuid=str(row.instance.uuid),
+        uuid=str(instance.uuid),
         graph=row.graph.name,
         shape=shapes[row.graph.name][int(row.name.removeprefix("node-"))],
-        state=row.instance.state,
-        reason=row.instance.reason,
-        attempt=row.instance.attempt,
-        value=response.value["value"] if row.instance.state == State.FINISHED else None,
+        state=instance.state,
+        reason=instance.reason,
+        attempt=instance.attempt,
+        value=response.value["value"] if instance.state == State.FINISHED else None,
+        attempts=executions.get(str(instance.uuid), {}),
     )
 
 
-def broken_of(evidence):
+def broken_of(nodes):
     """Yield sentences about whatever breaks the promise."""
-    for check in (early, stuck, wrong_results, wrong_reasons):
-        yield from check(evidence)
+    for node in nodes:
+        for check in (early, stuck, wrong_result, wrong_reason):
+            yield from (f"{node} {words}" for words in check(node))
 
 
-def early(evidence):
+def early(node):
     """No handler starts before the end of each node that it waits for."""
-    for upstream, downstream, on in evidence.edges:
-        node, other = evidence.nodes[downstream], evidence.nodes[upstream]
+    for other, on in node.after:
         if on == Condition.FINISHED:
-            returned = evidence.returned(upstream)
-            for line in evidence.starts(downstream):
-                if other.state != State.FINISHED or returned is None or returned > line.time:
-                    yield f"{node} started before {other.shape.name} had returned"
+            returned = other.returned()
+            for time in node.starts():
+                if other.state != State.FINISHED or returned is None or returned > time:
+                    yield f"started before {other.shape.name} had returned"
         else:
-            ends = [time for state in TERMINAL for time in evidence.times(upstream, state=state)]
-            for time in evidence.times(downstream, event=Event.CLAIM):
-                if not any(end <= time + history.SLACK for end in ends):
-                    yield f"{node} was claimed before {other.shape.name} had ended"
+            ends = other.times(*TERMINAL)
+            for time in node.times(Event.CLAIM):
+                if not any(end <= time + SLACK for end in ends):
+                    yield f"was claimed before {other.shape.name} had ended"
 
 
-def stuck(evidence):
+def stuck(node):
     """Whoever waits for what has ended goes on."""
-    for node in evidence.nodes.values():
-        if node.state not in TERMINAL:
-            yield f"{node} is {node.state} at the end"
+    if node.state not in TERMINAL:
+        yield f"is {node.state} at the end"
 
 
-def wrong_results(evidence):
-    """Each value is one more than those of the nodes that it waited for: no fan-in lost any."""
-    sums = {}
-    for upstream, downstream, on in evidence.edges:
-        if on == Condition.FINISHED:
-            value = evidence.nodes[upstream].value
-            sums[downstream] = sums.get(downstream, 0) + (value or 0)
-    for key, node in evidence.nodes.items():
-        if node.state == State.FINISHED and node.value != 1 + sums.get(key, 0):
-            yield f"{node} has the result {node.value}, not {1 + sums.get(key, 0)}"
+def wrong_result(node):
+    """Its value is one more than those of the nodes that it waited for: no fan-in lost any."""
+    wanted = 1 + sum(other.value or 0 for other in node.results())
+    if node.state == State.FINISHED and node.value != wanted:
+        yield f"has the result {node.value}, not {wanted}"
 
 
-def wrong_reasons(evidence):
+def wrong_reason(node):
     """Who fails as UPSTREAM waits for what FAILED; who fails by itself was to."""
-    upstreams = {}
-    for upstream, downstream, on in evidence.edges:
-        if on == Condition.FINISHED:
-            upstreams.setdefault(downstream, []).append(upstream)
-    for key, node in evidence.nodes.items():
-        if node.reason == Reason.UPSTREAM:
-            until = max(evidence.times(key, state=State.FAILED)) + history.SLACK
-            failed = [
-                time
-                for upstream in upstreams.get(key, ())
-                for time in evidence.times(upstream, state=State.FAILED)
-            ]
-            if not any(time <= until for time in failed):
-                yield f"{node} failed as UPSTREAM, and nothing that it waits for had FAILED"
-        elif node.reason == Reason.FATAL and node.shape.how != "fails":
-            yield f"{node} is FATAL, and its handler never is"
-        elif node.reason == Reason.ERROR:
-            yield f"{node} failed with an error"
+    if node.reason == Reason.UPSTREAM:
+        until = max(node.times(State.FAILED)) + SLACK
+        failed = [time for other in node.results() for time in other.times(State.FAILED)]
+        if not any(time <= until for time in failed):
+            yield "failed as UPSTREAM, and nothing that it waits for had FAILED"
+    elif node.reason == Reason.FATAL and node.shape.how != "fails":
+        yield "is FATAL, and its handler never is"
+    elif node.reason == Reason.ERROR:
+        yield "failed with an error"

@@ -1,141 +1,101 @@
 """Graphs under fire: daemons and database are hit, operators cancel and redrive (G17).
 
 Afterwards the handlers' own record is held against the edges: nothing was early, nothing is
-stuck, and no result was lost on its way.
+stuck, and no result was lost on its way. The shapes follow from the seed.
 """
 
-import random
 from collections import Counter
+from dataclasses import dataclass
 
-from django.conf import settings
-from django.core.management import call_command
-from django.db import connection
-
-from atp import queue
-from atp.daemon.system.processes import uptime
+from atp import Graph as Submission
+from atp import queue, result
 from atp.exceptions import IllegalTransition, UnknownInstance
 from atp.models import Failing, Graph, Instance, Task
 from atp.states import Reason, State
 from atp.verbs.graphs import cancel_graph, redrive_graph
-from tests.helpers import wait_for
+from atp.verbs.registry import registry
 
-from . import graph_judge, graph_shapes, recovery, report
-from .background import FAILURES, Background
+from . import graph_judge, report
+from .background import WHO, Background, Calling
 from .feed import Fate
-from .fleet import PROCESSES, START, Fleet
-from .server import is_back
-from .timeline import Timeline
+from .scenario import Scenario
 
-WHO = "operator via chaos"
 # Graphs are submitted as long as so few Instances are live, up to so many each minute.
 BACKLOG, EACH_MINUTE = 1500, 100
-# Time to execute what is left when nothing is hit any more, in seconds.
-DRAINED_WITHIN = 300.0
-# Sentences about what is broken that are told.
-TOLD = 20
-_REFUSALS = (IllegalTransition, UnknownInstance)
+TYPE = "chaos.node"
+NODES = 50
+# How a node ends, and how often beside each other.
+HOWS = {"returns": 88, "works": 5, "retries": 4, "fails": 3}
+# The number of nodes that one waits for, and how often beside each other.
+UPSTREAMS = {0: 10, 1: 50, 2: 25, 3: 15}
+# Of those that wait, this share runs however the others end.
+RUNS_ANYHOW = 0.2
+# Some wait for many at once.
+FANS_IN, FAN_IN = 0.03, 20
 
 
-class Graphs:
-    """A run on the database that Django has been set up with."""
+class Graphs(Scenario):
+    """Graphs, under a schedule."""
 
-    def __init__(self, *, folder, seed, minutes, actions, server, tell):
-        self._seed = seed
-        self._minutes = minutes
-        self._actions = actions
-        self._server = server
-        self._tell = tell
-        self._path = folder / "record.jsonl"
-        self._fleet = Fleet(folder, server)
+    promise = "G17"
 
-    def run(self):
-        """Do all of it, and return whether the promise was kept."""
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._minutes:g} minutes, {engine}")
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        feed = GraphFeed(self._seed, self._path, round(EACH_MINUTE * self._minutes))
-        operators = GraphOperators(self._seed)
-        timeline = Timeline(self._fleet, self._server, self._tell)
-        try:
-            for _ in range(START):
-                self._fleet.join()
-            for member in self._fleet.there():
-                member.atpd.ready(workers=PROCESSES)
-            feed.start()
-            operators.start()
-            timeline.run(self._actions, self._minutes * 60)
-            feed.stop()
-            operators.stop()
-            self._drain()
-            broken = [*timeline.errors, *recovery.whole(self._fleet)]
-            broken += recovery.stopped(self._fleet)
-        finally:
-            self._fleet.destroy()
-        for thread in (feed, operators):
-            if thread.error is not None:
-                raise thread.error
-        broken += feed.broken()
-        found = graph_judge.gather(feed.shapes, self._path)
-        broken += graph_judge.broken_of(found)
-        self._told(found, feed, operators, broken)
-        return not broken
+    def _disturb(self):
+        self._feed = GraphFeed(self._seed, self._path, round(EACH_MINUTE * self._minutes))
+        self._operators = GraphOperators(self._seed)
+        self._act(self._feed, self._operators)
+        self._recover()
 
-    def _drain(self):
-        wait_for(is_back, what="the database")
-        if not self._fleet.there():
-            self._fleet.join()
-        begun = uptime()
-        while uptime() < begun + DRAINED_WITHIN:
-            try:
-                wait_for(self._is_done, timeout=5)
-            except AssertionError:
-                continue
-            break
-        self._tell(f"         all was done after {uptime() - begun:.1f} s")
+    def _left(self):
+        failing, endless = Failing.objects.count(), Graph.objects.filter(ended=None).count()
+        more = [f"{failing} are failing, {endless} graphs have no end"]
+        return super()._left() or (more if failing or endless else [])
 
-    @staticmethod
-    def _is_done():
-        try:
-            return not (
-                Task.objects.exists()
-                or Failing.objects.exists()
-                or Graph.objects.filter(ended=None).exists()
-            )
-        except FAILURES:
-            connection.close()
-            return False
+    def _broken(self):
+        self._found = graph_judge.gather(self._feed.shapes, self._path)
+        return [*self._feed.broken(), *graph_judge.broken_of(self._found)]
 
-    def _told(self, found, feed, operators, broken):
-        states = Counter(
-            (node.state, node.reason) if node.reason else node.state
-            for node in found.nodes.values()
-        )
-        attempts = sum(len(each) for each in found.executions.values())
-        self._tell("counted:")
-        self._tell(f"{Graph.objects.count():8d} graphs, {dict(feed.counts)}")
-        self._tell(f"{Graph.objects.filter(ended=None).count():8d} of them have no end")
-        self._tell(f"{len(found.nodes):8d} nodes: {dict(states)}")
-        self._tell(f"{len(found.edges):8d} edges")
-        self._tell(f"{attempts:8d} executions")
-        self._tell(f"{report.kills(self._fleet):8d} kills")
-        for name, number in sorted((operators.counts | self._fleet.counts).items()):
-            self._tell(f"{number:8d}   {name}")
-        for words in broken[:TOLD]:
-            self._tell(f"BROKEN G17: {words}")
-        if len(broken) > TOLD:
-            self._tell(f"       … and {len(broken) - TOLD} more")
+    def _counts(self):
+        nodes = self._found
+        states = Counter((each.state, each.reason) if each.reason else each.state for each in nodes)
+        yield Graph.objects.count(), f"graphs, {dict(self._feed.counts)}"
+        yield len(nodes), f"nodes: {dict(states)}"
+        yield sum(len(each.after) for each in nodes), "edges"
+        yield sum(len(each.attempts) for each in nodes), "executions"
+        yield from report.hits(self._fleet, self._operators)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One node: its number is its name. It comes ``after`` others, by their numbers."""
+
+    number: int
+    how: str
+    after: tuple[int, ...]
+    runs_anyhow: bool
+
+    @property
+    def name(self):
+        return f"node-{self.number}"
+
+
+def drawn(number, source):
+    """Return the shape of a node, which waits for others with smaller numbers."""
+    count = source.choices([*UPSTREAMS], [*UPSTREAMS.values()])[0]
+    if source.random() < FANS_IN:
+        count = FAN_IN
+    # Rather the last ones, so that there are long ways.
+    ahead = range(max(0, number - 12), number) if count < FAN_IN else range(number)
+    after = tuple(sorted(source.sample(ahead, min(count, len(ahead)))))
+    how = source.choices([*HOWS], [*HOWS.values()])[0]
+    return Shape(number, how, after, bool(after) and source.random() < RUNS_ANYHOW)
 
 
 class GraphFeed(Background):
     """Submits graphs until there are so many; ``shapes`` and ``fates`` are by name."""
 
-    waits_for = "the submission of a graph"
-
     def __init__(self, seed, path, most):
         super().__init__("graphs", seed)
-        self._seed = seed
-        self._path = path
+        self._path = str(path)
         self._most = most
         self.shapes, self.fates = {}, {}
 
@@ -143,81 +103,62 @@ class GraphFeed(Background):
     def counts(self):
         return Counter(fate.value for fate in self.fates.values())
 
-    def _until_next(self):
-        return 0.05
-
     def _turn(self):
-        name = f"graph-{len(self.shapes)}"
-        try:
-            if len(self.shapes) >= self._most or Task.objects.count() > BACKLOG:
-                return
-        except FAILURES:
-            connection.close()
+        if len(self.shapes) >= self._most or Task.objects.count() > BACKLOG:
             return
-        self.shapes[name] = graph_shapes.drawn(random.Random(f"{self._seed} {name}"))
+        name = f"graph-{len(self.shapes)}"
+        self.shapes[name] = [drawn(number, self._random) for number in range(NODES)]
         # Nobody knows what became of it if the answer does not come.
         self.fates[name] = Fate.UNKNOWN
-        try:
-            graph_shapes.submit(name, self.shapes[name], self._path)
-            self.fates[name] = Fate.COMMITTED
-        except FAILURES:
-            connection.close()
+        self._submit(name)
+        self.fates[name] = Fate.COMMITTED
+
+    def _submit(self, name):
+        """Submit a graph, in one transaction."""
+        type, nodes = registry.get(TYPE), {}
+        with Submission(name, by="chaos") as graph:
+            for shape in self.shapes[name]:
+                after = [nodes[number] for number in shape.after]
+                nodes[shape.number] = graph.add(
+                    type,
+                    path=self._path,
+                    how=shape.how,
+                    # Who runs anyhow may find no result.
+                    parts=[] if shape.runs_anyhow else [result(node)["value"] for node in after],
+                    after=after,
+                    on_failure="run" if shape.runs_anyhow else "stop",
+                    name=shape.name,
+                )
 
     def broken(self):
         """Yield sentences about graphs of which not all is there, or that are lost."""
         for name, fate in self.fates.items():
             count = Instance.objects.filter(node__graph__name=name).count()
-            if count != graph_shapes.NODES and (count or fate is Fate.COMMITTED):
+            if count != NODES and (count or fate is Fate.COMMITTED):
                 yield f"{name}, {fate.value}, has {count} nodes"
         if self.counts[Fate.COMMITTED.value] < self._most / 10:
             yield f"the run was to be rougher: no more than {dict(self.counts)}"
 
 
-class GraphOperators(Background):
-    """Cancel and redrive nodes and whole graphs; ``counts`` says how often."""
+class GraphOperators(Calling):
+    """Cancel and redrive nodes and whole graphs."""
 
-    waits_for = "a verb of the operators"
+    verbs = {"cancel": 4, "redrive": 1, "cancel_all": 1, "go_on": 3}
+    refusals = (IllegalTransition, UnknownInstance)
 
-    def __init__(self, seed):
-        super().__init__("operators", seed)
-        self.counts = Counter()
-        self._choices = self._to_cancel, self._to_redrive, self._to_cancel_all, self._to_go_on
-        self._weights = 4, 1, 1, 3
+    def _cancel(self):
+        live = Instance.objects.filter(node__isnull=False, task__isnull=False)
+        queue.cancel(self._one_of(live.order_by("pk")), by=WHO)
 
-    def _until_next(self):
-        return self._random.uniform(0, 0.5)
-
-    def _turn(self):
-        try:
-            chosen = self._random.choices(self._choices, self._weights)[0]
-            name, verb, target = chosen()
-            if target is None:
-                return
-            verb(target, by=WHO)
-            self.counts[f"by operators: {name}"] += 1
-        except _REFUSALS:
-            self.counts["by operators: refused"] += 1
-        except FAILURES:
-            self.counts["by operators: not answered"] += 1
-            connection.close()
-
-    def _to_cancel(self):
-        live = Instance.objects.filter(node__isnull=False, task__isnull=False).order_by("pk")
-        return "cancel", queue.cancel, self._one_of(live)
-
-    def _to_redrive(self):
+    def _redrive(self):
         failed = Instance.objects.filter(node__isnull=False, state=State.FAILED)
         cancelled = failed.filter(reason=Reason.CANCELLED)
-        return "redrive", queue.redrive, self._one_of(cancelled.order_by("-pk"))
+        queue.redrive(self._one_of(cancelled.order_by("-pk")), by=WHO)
 
-    def _to_cancel_all(self):
-        live = Graph.objects.filter(ended=None).order_by("-pk")
-        return "cancel a graph", cancel_graph, self._one_of(live)
+    def _cancel_all(self):
+        live = Graph.objects.filter(ended=None)
+        cancel_graph(self._one_of(live.order_by("-pk")), by=WHO)
 
-    def _to_go_on(self):
+    def _go_on(self):
         some = Graph.objects.filter(nodes__instance__reason=Reason.CANCELLED).distinct()
-        return "redrive a graph", redrive_graph, self._one_of(some.order_by("-pk"))
-
-    def _one_of(self, rows):
-        found = list(rows[:200])
-        return self._random.choice(found) if found else None
+        redrive_graph(self._one_of(some.order_by("-pk")), by=WHO)

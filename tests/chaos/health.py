@@ -3,15 +3,14 @@
 from collections import Counter
 from signal import SIGKILL
 
-from .causes import undelivered
-from .verdict import Breach
+from .causes import overlap, undelivered
+from .evidence import Breach
 
 # G11 says 2 s; the rest is for a machine that has many daemons on few processors.
 BACK_WITHIN = 2.0 + 2.0
 
 
 def weak_daemons(evidence):
-    yield from (Breach(words) for words in evidence.weaknesses)
     killed = Counter(hit.pid for hit in evidence.hits if hit.name.startswith("kill_"))
     crashed = {
         line.pid
@@ -30,12 +29,10 @@ def weak_daemons(evidence):
         elif daemon.killed is None and daemon.status != 0 and _was_left_alone(daemon, evidence):
             yield Breach(f"{name} was told to leave, and ended with status {daemon.status}")
         hung = {fact["pid"] for fact in daemon.told("dispatcher_hung")}
-        for fact in daemon.told("dispatcher_died"):
-            if fact["pid"] not in killed and fact["pid"] not in hung:
-                yield Breach(f"{name}: {fact['message']}")
-        for fact in daemon.told("worker_died"):
-            if fact["pid"] not in killed and fact["pid"] not in crashed:
-                yield Breach(f"{name}: {fact['message']}")
+        for part, explained in (("dispatcher", hung), ("worker", crashed)):
+            for fact in daemon.told(f"{part}_died"):
+                if fact["pid"] not in explained and fact["pid"] not in killed:
+                    yield Breach(f"{name}: {fact['message']}")
         for fact in filter(_is_a_fault, daemon.facts):
             yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
 
@@ -57,13 +54,14 @@ def _was_left_alone(daemon, evidence):
     Nor was an end that it had to deliver behind a lock until it gave up. One that had only
     just been started may not have heard of it in its own words yet.
     """
-    if not daemon.told("daemon_started"):
+    if not daemon.told("daemon_started") or undelivered(daemon, evidence):
         return False
-    if undelivered(daemon, evidence):
-        return False
-    since, until = daemon.asked_to_leave, daemon.left
+    return not _was_hit(daemon, evidence, daemon.asked_to_leave, daemon.left, evidence.outages)
+
+
+def _was_hit(daemon, evidence, since, until, outages):
     spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
-    return not any(start <= until and end >= since for start, end in spans + evidence.outages)
+    return overlap(spans + outages, since, until)
 
 
 def returns(evidence):
@@ -88,8 +86,7 @@ def _is_witness(daemon, evidence, since, until):
     if any(time is not None and time < until for time in over):
         return False
     others = [span for span in evidence.outages if span[0] != since]
-    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
-    return not any(start <= until and end >= since for start, end in spans + others)
+    return not _was_hit(daemon, evidence, since, until, others)
 
 
 def slow_returns(evidence):

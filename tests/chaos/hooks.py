@@ -5,16 +5,14 @@ operators cancel, redrive and drop. Afterwards the ends that the log has are hel
 hooks that were enqueued, and the ids of the webhooks against those that a real server took.
 """
 
+import contextlib
 import json
 from collections import Counter
 from datetime import timedelta
 
-from django.conf import settings
-from django.core.management import call_command
-from django.db import connection
+from django.utils import timezone
 
 from atp import Graph, queue
-from atp.daemon.system.processes import uptime
 from atp.exceptions import ATPError
 from atp.models import Inputs, Instance, LogRecord, Task
 from atp.states import TERMINAL, Event, Reason, State
@@ -22,128 +20,69 @@ from tests.app.tasks_hooks import hook as HOOK  # noqa: N812 (handlers, declared
 from tests.app.tasks_hooks import hooked as HOOKED  # noqa: N812
 from tests.helpers import wait_for
 
-from . import recovery, report
-from .background import FAILURES, Background
-from .fleet import PROCESSES, START, Fleet
+from . import report
+from .background import WHO, Background, Calling
+from .scenario import Scenario
 from .server import is_back
-from .timeline import Timeline
 
-WHO = "operator via chaos"
 WEBHOOK = "atp.webhook"
 # The hooks that each end has.
 TYPES = (HOOK.identifier, WEBHOOK)
 DROPPED = "dropped"
 # As long as so few Instances are live others are enqueued.
 BACKLOG = 400
-DRAINED_WITHIN = 300.0
 # The receiver is up, and away, for so long: in seconds, at least and at most.
 UP, AWAY = (5, 15), (5, 25)
-TOLD = 20
 _HOW = ("finish",) * 8 + ("fail", "fatal", "exit", "retry")
 
 
-class Hooks:
-    """A run on the database that Django has been set up with."""
+class Hooks(Scenario):
+    """Hooks, under a schedule; ``outside`` is the receiver."""
 
-    def __init__(self, *, folder, seed, minutes, actions, server, receiver, tell):
-        self._seed = seed
-        self._minutes = minutes
-        self._actions = actions
-        self._server = server
-        self._receiver = receiver
-        self._tell = tell
-        self._fleet = Fleet(folder, server, types=("chaos.*", WEBHOOK))
+    types = ("chaos.*", WEBHOOK)
+    promise = "G1, G6"
 
-    def run(self):
-        """Do all of it, and return whether the promise was kept."""
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._minutes:g} minutes, {engine}")
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        threads = feed, operators, away = (
-            HookFeed("feed", self._seed),
-            HookOperators("operators", self._seed),
-            Away(self._receiver, self._seed),
-        )
-        timeline = Timeline(self._fleet, self._server, self._tell)
-        try:
-            for _ in range(START):
-                self._fleet.join()
-            for member in self._fleet.there():
-                member.atpd.ready(workers=PROCESSES)
-            for thread in threads:
-                thread.start()
-            timeline.run(self._actions, self._minutes * 60)
-            for thread in threads:
-                thread.stop()
-            away.back()
-            self._drain()
-            broken = [*timeline.errors, *recovery.whole(self._fleet)]
-            broken += recovery.stopped(self._fleet)
-        finally:
-            self._fleet.destroy()
-        for thread in threads:
-            if thread.error is not None:
-                raise thread.error
-        broken += broken_of(self._receiver.ids())
-        if feed.count < 20 * self._minutes:
-            broken.append(f"the run was to be rougher: {feed.count} Instances")
-        self._told(feed, operators, away, broken)
-        return not broken
-
-    def _drain(self):
-        """Wait until all is done. What a receiver that was away has to wait for is run now."""
+    def _disturb(self):
+        self._feed = HookFeed(self._seed)
+        self._operators = HookOperators(self._seed)
+        self._away = Away(self._outside, self._seed)
+        self._act(self._feed, self._operators, self._away)
+        self._away.back()
         wait_for(is_back, what="the database")
-        if not self._fleet.there():
-            self._fleet.join()
         queue.open_gate(HOOKED, collection=DROPPED, by=WHO)
-        begun = uptime()
-        while uptime() < begun + DRAINED_WITHIN:
-            try:
-                wait_for(lambda: not Task.objects.exists(), timeout=5)
-                if not self._redriven():
-                    break
-            except AssertionError:
-                self._hurry()
-        self._tell(f"         all was done after {uptime() - begun:.1f} s")
+        self._recover()
 
-    @staticmethod
-    def _redriven():
-        """Redrive hooks that were killed too often; returns how many."""
-        failed = Instance.objects.filter(type__identifier__in=TYPES)
-        stale = list(failed.filter(state=State.FAILED))
+    def _broken(self):
+        yield from broken_of(self._outside.ids())
+        if self._feed.count < 20 * self._minutes:
+            yield f"the run was to be rougher: {self._feed.count} Instances"
+
+    def _left(self):
+        """Redrive hooks that were killed too often, once nothing else is left."""
+        if left := super()._left():
+            return left
+        failed = Instance.objects.filter(type__identifier__in=TYPES, state=State.FAILED)
+        stale = list(failed)
         queue.redrive(*stale, by=WHO)
-        return len(stale)
+        return [f"{each.uuid} has FAILED" for each in stale]
 
-    @staticmethod
-    def _hurry():
+    def _settle(self):
+        """What waits for the next try, since the receiver was away, is run now."""
         waiting = Task.objects.filter(type__identifier=WEBHOOK, daemon=None)
-        for task in waiting.select_related("instance"):
-            try:
+        for task in waiting.filter(due_at__gt=timezone.now()).select_related("instance"):
+            with contextlib.suppress(ATPError):
                 queue.change(task.instance, due=timedelta(0), by=WHO)
-            except ATPError:
-                continue
 
-    def _told(self, feed, operators, away, broken):
+    def _counts(self):
         ended = Instance.objects.filter(type__identifier=HOOKED.identifier)
         ways = Counter(ended.values_list("state", "reason"))
-        ends, hooks = ends_of(HOOKED.identifier), Counter()
+        yield self._feed.count, f"Instances with hooks, {dict(ways)}"
+        yield sum(ends_of(HOOKED.identifier).values()), "ends"
         for type in TYPES:
-            hooks[type] = sum(hooks_of(type).values())
-        self._tell("counted:")
-        self._tell(f"{feed.count:8d} Instances with hooks, {dict(ways)}")
-        self._tell(f"{sum(ends.values()):8d} ends")
-        for type, number in hooks.items():
-            self._tell(f"{number:8d} hooks of {type}")
-        self._tell(f"{len(self._receiver.ids()):8d} ids that the receiver took")
-        self._tell(f"{len(self._receiver.received):8d} requests; it was away {away.count} times")
-        self._tell(f"{report.kills(self._fleet):8d} kills")
-        for name, number in sorted((operators.counts | self._fleet.counts).items()):
-            self._tell(f"{number:8d}   {name}")
-        for words in broken[:TOLD]:
-            self._tell(f"BROKEN: {words}")
-        if len(broken) > TOLD:
-            self._tell(f"       … and {len(broken) - TOLD} more")
+            yield sum(hooks_of(type).values()), f"hooks of {type}"
+        yield len(self._outside.ids()), "ids that the receiver took"
+        yield len(self._outside.received), f"requests; it was away {self._away.count} times"
+        yield from report.hits(self._fleet, self._operators)
 
 
 def ends_of(type):
@@ -178,16 +117,14 @@ def broken_of(ids):
 class Away(Background):
     """The receiver is away for a while, again and again; ``count`` says how often."""
 
-    waits_for = "the end of a request"
+    pause = UP
+    forgiven = ()
 
     def __init__(self, receiver, seed):
         super().__init__("receiver", seed)
         self._receiver = receiver
         self._is_up = True
         self.count = 0
-
-    def _until_next(self):
-        return self._random.uniform(*(UP if self._is_up else AWAY))
 
     def _turn(self):
         if self._is_up:
@@ -196,6 +133,7 @@ class Away(Background):
         else:
             self._receiver.up()
         self._is_up = not self._is_up
+        self.pause = UP if self._is_up else AWAY
 
     def back(self):
         """Be there for good."""
@@ -206,21 +144,15 @@ class Away(Background):
 class HookFeed(Background):
     """Enqueues Instances that end in every way; ``count`` says how many, as far as is known."""
 
-    waits_for = "an enqueue"
+    pause = 0.02, 0.2
 
-    def __init__(self, name, seed):
-        super().__init__(name, seed)
+    def __init__(self, seed):
+        super().__init__("feed", seed)
         self.count = 0
 
-    def _until_next(self):
-        return self._random.uniform(0.02, 0.2)
-
     def _turn(self):
-        try:
-            if Task.objects.count() < BACKLOG:
-                self._random.choice((self._one, self._many, self._chain))()
-        except FAILURES:
-            connection.close()
+        if Task.objects.count() < BACKLOG:
+            self._random.choice((self._one, self._many, self._chain))()
 
     def _given(self):
         return {
@@ -253,33 +185,14 @@ class HookFeed(Background):
         self.count += 4
 
 
-class HookOperators(Background):
-    """Cancel, redrive and drop; ``counts`` says how often."""
+class HookOperators(Calling):
+    """Cancel, redrive and drop."""
 
-    waits_for = "a verb of the operators"
-
-    def __init__(self, name, seed):
-        super().__init__(name, seed)
-        self.counts = Counter()
-
-    def _until_next(self):
-        return self._random.uniform(0, 0.5)
-
-    def _turn(self):
-        verbs = self._cancel, self._redrive, self._drop, self._open
-        verb = self._random.choices(verbs, (5, 5, 1, 2))[0]
-        try:
-            verb()
-            self.counts[f"by operators: {verb.__name__[1:]}"] += 1
-        except (ATPError, IndexError):
-            self.counts["by operators: refused"] += 1
-        except FAILURES:
-            self.counts["by operators: not answered"] += 1
-            connection.close()
+    verbs = {"cancel": 5, "redrive": 5, "drop": 1, "open": 2}
 
     def _of(self, **wanted):
         found = Instance.objects.filter(type__identifier=HOOKED.identifier, **wanted)
-        return self._random.choice(list(found.order_by("-pk")[:100]))
+        return self._one_of(found.order_by("-pk"))
 
     def _cancel(self):
         queue.cancel(self._of(task__isnull=False), by=WHO)

@@ -9,11 +9,12 @@ from atp.rows.log import Kind
 from atp.states import TERMINAL, Event, Reason, State, is_stale
 from atp.store.values import CANCEL
 
-from . import counted, history, kinds, operators
-from .causes import SLACK, Causes, daemon_of, undelivered
+from . import history, kinds
+from .background import WHO
+from .causes import SLACK, Causes, daemon_of, overlap, undelivered
+from .evidence import Breach
 from .feed import Fate
 from .health import slow_returns, weak_daemons
-from .verdict import Breach, Verdict
 
 # In seconds: a worker whose grace is over may be killed between the last line of its handler and
 # the delivery of the return; whoever is asked to end has heard of it, and its grace is over
@@ -27,18 +28,18 @@ UNTOLD = 1
 
 
 def judged(evidence):
-    """Return a Verdict for each promise."""
-    return [Verdict(promise, tuple(check(evidence))) for promise, check in CHECKS.items()]
+    """Return the Breaches of each promise."""
+    return {promise: list(check(evidence)) for promise, check in CHECKS.items()}
 
 
 def lost(evidence):
     stories = {story.identifier: story for story in evidence.stories}
-    for enqueued in evidence.enqueued.values():
-        story = stories.pop(enqueued.identifier, None)
-        if story is None and enqueued.fate is Fate.COMMITTED:
-            yield Breach(f"{enqueued.identifier} was committed, and is not there")
-        elif story is not None and enqueued.fate is Fate.ROLLED_BACK:
-            yield Breach(f"{enqueued.identifier} was rolled back, and is there", story.uuid)
+    for identifier, fate in evidence.enqueued.items():
+        story = stories.pop(identifier, None)
+        if story is None and fate is Fate.COMMITTED:
+            yield Breach(f"{identifier} was committed, and is not there")
+        elif story is not None and fate is Fate.ROLLED_BACK:
+            yield Breach(f"{identifier} was rolled back, and is there", story.uuid)
     for story in stories.values():
         yield Breach(f"{story.identifier} is there, and nobody has enqueued it", story.uuid)
     for uuid in evidence.executions.keys() - {story.uuid for story in evidence.stories}:
@@ -178,9 +179,7 @@ def _was_hit(evidence, daemon, since, until):
         for hit in evidence.hits
         if hit.daemon in (daemon, 0) or _keeps_others(hit)
     ]
-    return any(
-        begun <= until + SLACK and end >= since - SLACK for begun, end in spans + evidence.outages
-    )
+    return overlap(spans + evidence.outages, since - SLACK, until + SLACK)
 
 
 def _keeps_others(hit):
@@ -190,12 +189,10 @@ def _keeps_others(hit):
 
 def wrong_ends(evidence):
     for story in evidence.stories:
-        if story.state not in TERMINAL or story.reason == Reason.STALE:
-            continue  # looked at by others
-        if story.reason == Reason.CANCELLED:
+        # Others look at these.
+        if story.state not in TERMINAL or story.reason in (Reason.STALE, Reason.CANCELLED):
             continue
-        expected = kinds.BY_TYPE[story.type].ends
-        if (story.state, story.reason) not in expected:
+        if (story.state, story.reason) not in kinds.BY_TYPE[story.type].ends:
             yield Breach(f"{story.type} ended {story.state} {story.reason}", story.uuid)
 
 
@@ -296,10 +293,20 @@ def crowded(evidence):
                 yield Breach(f"{count} of {kind.type} executed at once", uuid)
 
 
+def miscounted(evidence):
+    """Statistic says of each Type what the log says."""
+    for type in sorted(evidence.counted.keys() | evidence.recounted.keys()):
+        counted, told = (each.get(type, {}) for each in (evidence.counted, evidence.recounted))
+        for name in sorted(counted.keys() | told.keys()):
+            if counted.get(name, 0) != told.get(name, 0):
+                numbers = f"{counted.get(name, 0)} counted, {told.get(name, 0)} in the log"
+                yield Breach(f"{type} {name}: {numbers}")
+
+
 def _is_cancel(entry):
     """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
     asked = entry.kind == Kind.ASK and entry.detail == CANCEL
-    return entry.who == operators.WHO and (asked or entry.event == Event.FAIL)
+    return entry.who == WHO and (asked or entry.event == Event.FAIL)
 
 
 CHECKS = {
@@ -316,7 +323,7 @@ CHECKS = {
     "G2, G5: nobody is given up before its budget is spent": gave_up_early,
     "G10, G11: what has returned is not thrown away": thrown_away,
     "each ends as its kind has to": wrong_ends,
-    "Statistic: the log, recounted, says the same": counted.miscounted,
+    "Statistic: the log, recounted, says the same": miscounted,
     "limits: no more execute at once than their Type allows": crowded,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
     "G11: each daemon is back soon after the database": slow_returns,

@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from atp.states import Reason, State
 
+FINISHED = (State.FINISHED, "")
+ERROR, FATAL, STALE = (
+    (State.FAILED, reason) for reason in (Reason.ERROR, Reason.FATAL, Reason.STALE)
+)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Kind:
     """A kind of task. ``inputs(random)`` chooses the arguments of one.
 
@@ -19,80 +24,52 @@ class Kind:
     type: str
     weight: int
     inputs: Callable
-    ends: frozenset = frozenset({(State.FINISHED, "")})
+    ends: tuple = (FINISHED,)
     crashes: Callable = lambda attempt: False
     overruns: bool = False
     at_once: int | None = None
-
-
-_STALE = frozenset({(State.FAILED, Reason.STALE)})
-_CRASHES = ("exit", "SIGKILL", "SIGSEGV", "SIGABRT")
 
 
 def _seconds(least, most):
     return lambda random: {"seconds": round(random.uniform(least, most), 3)}
 
 
+def _sleep(random):
+    seconds = round(0.05 * 100 ** random.random(), 3)
+    return {"seconds": seconds, "stubborn": random.random() < 0.3}
+
+
+def _long_sleep(random):
+    return {"seconds": round(random.uniform(12, 22), 3), "stubborn": True}
+
+
+def _failures(random):
+    return {"failures": random.randint(1, 3)} | _seconds(0, 0.4)(random)
+
+
+def _crash(random):
+    return {"how": random.choice(("exit", "SIGKILL", "SIGSEGV", "SIGABRT"))}
+
+
 KINDS = (
-    Kind(type="chaos.short", weight=30, inputs=lambda random: {"large": random.random() < 0.1}),
-    Kind(
-        type="chaos.sleep",
-        weight=26,
-        inputs=lambda random: {
-            "seconds": round(0.05 * 100 ** random.random(), 3),
-            "stubborn": random.random() < 0.3,
-        },
-    ),
-    Kind(type="chaos.compute", weight=5, inputs=_seconds(0.05, 0.5)),
-    Kind(
-        type="chaos.retry",
-        weight=8,
-        inputs=lambda random: {"failures": random.randint(1, 3), **_seconds(0, 0.4)(random)},
-    ),
-    Kind(
-        type="chaos.fail",
-        weight=4,
-        inputs=_seconds(0, 0.4),
-        ends=frozenset({(State.FAILED, Reason.ERROR)}),
-    ),
-    Kind(
-        type="chaos.fatal",
-        weight=4,
-        inputs=_seconds(0, 0.4),
-        ends=frozenset({(State.FAILED, Reason.FATAL)}),
-    ),
-    Kind(type="chaos.talk", weight=10, inputs=_seconds(0.1, 1.5)),
-    Kind(type="chaos.family", weight=7, inputs=_seconds(0.3, 3)),
-    Kind(type="chaos.still", weight=6, inputs=_seconds(0.3, 4)),
-    Kind(type="chaos.alone", weight=5, inputs=_seconds(0.02, 0.3), at_once=1),
-    Kind(
-        type="chaos.row",
-        weight=4,
-        inputs=_seconds(0.05, 0.5),
-        # Its connection may be cut off once too often.
-        ends=frozenset({(State.FINISHED, ""), (State.FAILED, Reason.ERROR)}),
-    ),
-    Kind(
-        type="chaos.crash_once",
-        weight=3,
-        inputs=lambda random: {"how": random.choice(_CRASHES)},
-        crashes=lambda attempt: attempt == 1,
-    ),
-    Kind(
-        type="chaos.crash",
-        weight=1,
-        inputs=lambda random: {"how": random.choice(_CRASHES)},
-        ends=_STALE,
-        crashes=lambda attempt: True,
-    ),
-    Kind(type="chaos.overrun", weight=1, inputs=lambda random: {}, ends=_STALE, overruns=True),
+    Kind("chaos.short", 30, lambda random: {"large": random.random() < 0.1}),
+    Kind("chaos.sleep", 26, _sleep),
+    Kind("chaos.compute", 5, _seconds(0.05, 0.5)),
+    Kind("chaos.retry", 8, _failures),
+    Kind("chaos.fail", 4, _seconds(0, 0.4), ends=(ERROR,)),
+    Kind("chaos.fatal", 4, _seconds(0, 0.4), ends=(FATAL,)),
+    Kind("chaos.talk", 10, _seconds(0.1, 1.5)),
+    Kind("chaos.family", 7, _seconds(0.3, 3)),
+    Kind("chaos.still", 6, _seconds(0.3, 4)),
+    Kind("chaos.alone", 5, _seconds(0.02, 0.3), at_once=1),
+    # Its connection may be cut off once too often.
+    Kind("chaos.row", 4, _seconds(0.05, 0.5), ends=(FINISHED, ERROR)),
+    Kind("chaos.crash_once", 3, _crash, crashes=lambda attempt: attempt == 1),
+    Kind("chaos.crash", 1, _crash, ends=(STALE,), crashes=lambda attempt: True),
+    Kind("chaos.overrun", 1, lambda random: {}, ends=(STALE,), overruns=True),
 )
 # Longer than a lease: who does not see its end is still at work when others begin.
-LONG = Kind(
-    type="chaos.sleep",
-    weight=2,
-    inputs=lambda random: {"seconds": round(random.uniform(12, 22), 3), "stubborn": True},
-)
+LONG = Kind("chaos.sleep", 2, _long_sleep)
 # Types whose handlers are stopped, with all that they have started, to pause them.
 STOPPABLE = frozenset({"chaos.still"})
 # The transactional one, of which each FINISHED Instance leaves one row.

@@ -1,32 +1,25 @@
 """The operators: they steer what lives, whatever it is doing, and tell daemons what to do."""
 
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db import connection
+from django.db.models import Q
 
 from atp import queue
-from atp.daemon.system.processes import uptime
 from atp.exceptions import IllegalOrder, IllegalTransition, UnknownDaemon, UnknownInstance
 from atp.models import Daemon, Instance, Task
 from atp.states import State
 from atp.store.values import PAUSE as TO_PAUSE
 from atp.words.orders import Mode, Order
 
-from .background import FAILURES, Background
+from .background import WHO, Calling
 from .kinds import KINDS
+from .record import uptime
 
-# One of them does something about this often, in seconds.
-PAUSE = 0.25
-WHO = "operator via chaos"
-_REFUSALS = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
+COLLECTIONS = "", "esa", "dem"
 # What is paused, goes quiet, is held or limited, is so for this long, in seconds.
 ON_HOLD = 0.3, 4.0
-# What they do, and how often beside each other.
-VERBS = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1, "hold": 2, "limit": 2}
-# What is undone after a while, and how.
-UNDONE = {"pause": "resume", "quiet": "claim_again", "hold": "open", "limit": "unlimit"}
 
 
 @dataclass(frozen=True)
@@ -37,111 +30,77 @@ class Asked:
     is_sure: bool
 
 
-class Operators(Background):
+class Operators(Calling):
     """Act as the seed says until told to stop; ``cancels`` is by uuid."""
 
-    waits_for = "a verb of the operators"
+    verbs = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1, "hold": 2, "limit": 2}
+    refusals = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
 
     def __init__(self, seed):
-        super().__init__("operators", seed)
-        # What is to go on again, and when.
+        super().__init__(seed)
+        # What is to go on again: when, and how.
         self._on_hold = []
         self.cancels = {}
-        self.counts = Counter()
-
-    def _until_next(self):
-        return self._random.uniform(0, 2 * PAUSE)
 
     def _turn(self):
-        try:
-            self._act()
-        except FAILURES:
-            connection.close()
-
-    def _act(self):
         for each in [each for each in self._on_hold if each[0] <= uptime()]:
-            _, verb, target = each
-            self._do(verb, target)
+            _, verb, *target = each
+            self._do(verb, *target)
             self._on_hold.remove(each)
-        verb = self._random.choices([*VERBS], [*VERBS.values()])[0]
-        target = self._choose(verb)
-        if target is not None and self._do(verb, target) and verb in UNDONE:
-            until = uptime() + self._random.uniform(*ON_HOLD)
-            self._on_hold.append((until, UNDONE[verb], target))
+        super()._turn()
 
-    def _choose(self, verb):
-        """Return what to do this to; None if there is nothing."""
-        if verb in ("hold", "limit"):
-            return self._place(verb)
-        if verb == "quiet":
-            rows = list(Daemon.objects.order_by("pk"))
-        else:
-            tasks = Task.objects.all()
-            # Rather what runs: the rest is much more.
-            if verb == "pause" or (verb != "change" and self._random.random() < 0.7):
-                tasks = tasks.claimed()
-            rows = list(tasks.order_by("pk").values_list("pk", flat=True)[:50])
-        if not rows:
-            return None
-        chosen = self._random.choice(rows)
-        return chosen if verb == "quiet" else Instance.objects.filter(pk=chosen).first()
-
-    def _place(self, verb):
-        """Return a Type and a collection, None for all; a gate may be that of everything."""
-        if verb == "hold" and self._random.random() < 0.1:
-            return None, None
-        types = sorted(kind.type for kind in KINDS if kind.at_once is None)
-        collection = self._random.choice((None, "", "esa", "dem"))
-        return self._random.choice(types), collection
-
-    def _do(self, verb, target):
-        """Call a verb, and count how that went; tells whether it was done."""
-        try:
-            getattr(self, f"_{verb}")(target)
-        except _REFUSALS:
-            self.counts["refused"] += 1
-            return False
-        self.counts[verb] += 1
-        return True
+    def _undo_later(self, verb, *target):
+        self._on_hold.append((uptime() + self._random.uniform(*ON_HOLD), verb, *target))
 
     def settle(self):
         """Let everything go on that is paused, quiet, held or limited, or about to be."""
         for gate in queue.gates():
-            self._open((gate.type, gate.collection))
+            self._open(gate.type, gate.collection)
         for limit in queue.limits():
             if limit.who == WHO:
-                self._unlimit((limit.type, limit.collection))
-        for instance in Instance.objects.filter(state=State.PAUSED):
-            self._settle(self._resume, instance)
-        for task in Task.objects.filter(request=TO_PAUSE).select_related("instance"):
-            self._settle(self._resume, task.instance)
+                self._unlimit(limit.type, limit.collection)
+        # Who was asked already, or has ended, refuses.
+        for instance in Instance.objects.filter(Q(state=State.PAUSED) | Q(task__request=TO_PAUSE)):
+            with suppress(*self.refusals):
+                self._resume(instance)
         for daemon in Daemon.objects.exclude(mode=Mode.STOPPING):
             if daemon.mode == Mode.QUIET or daemon.request:
-                self._settle(self._claim_again, daemon)
+                with suppress(*self.refusals):
+                    self._claim_again(daemon)
 
-    @staticmethod
-    def _settle(verb, target):
-        try:
-            verb(target)
-        except _REFUSALS:
-            return  # it has been asked already, or has ended
+    def _live(self, running=0.7):
+        """Choose an Instance that lives; rather one that runs: the rest is much more."""
+        tasks = Task.objects.select_related("instance").order_by("pk")
+        is_running = self._random.random() < running
+        return self._one_of(tasks.claimed() if is_running else tasks).instance
 
-    def _pause(self, instance):
+    def _place(self):
+        """Choose a Type that has no limit of its own, and a collection, None for all."""
+        types = sorted(kind.type for kind in KINDS if kind.at_once is None)
+        return self._random.choice(types), self._random.choice((None, *COLLECTIONS))
+
+    def _pause(self):
+        instance = self._live(running=1)
         queue.pause(instance, by=WHO)
+        self._undo_later("resume", instance)
 
     def _resume(self, instance):
         queue.resume(instance, by=WHO)
 
-    def _release(self, instance):
-        queue.release(instance, by=WHO)
+    def _release(self):
+        queue.release(self._live(), by=WHO)
 
-    def _hold(self, place):
+    def _hold(self):
+        # A gate may be that of everything.
+        place = (None, None) if self._random.random() < 0.1 else self._place()
         queue.hold(*place, by=WHO)
+        self._undo_later("open", *place)
 
-    def _open(self, place):
-        queue.open_gate(*place, by=WHO)
+    def _open(self, type, collection):
+        queue.open_gate(type, collection, by=WHO)
 
-    def _limit(self, place):
+    def _limit(self):
+        place = self._place()
         given = self._random.choice(
             (
                 {"max_running": self._random.randint(1, 3)},
@@ -150,31 +109,35 @@ class Operators(Background):
             )
         )
         queue.limit(*place, **given, by=WHO)
+        self._undo_later("unlimit", *place)
 
-    def _unlimit(self, place):
-        queue.unlimit(*place, by=WHO)
+    def _unlimit(self, type, collection):
+        queue.unlimit(type, collection, by=WHO)
 
-    def _quiet(self, daemon):
+    def _quiet(self):
+        daemon = self._one_of(Daemon.objects.order_by("pk"))
         queue.command(daemon, Order.QUIET, by=WHO)
+        self._undo_later("claim_again", daemon)
 
     def _claim_again(self, daemon):
         queue.command(daemon, Order.RESUME, by=WHO)
 
-    def _change(self, instance):
+    def _change(self):
         given = self._random.choice(
             (
                 {"priority": self._random.choice((-10, 0, 10))},
                 {"due": timedelta(0)},
                 {"postpone": timedelta(seconds=self._random.uniform(0.1, 2))},
-                {"collection": self._random.choice(("", "esa", "dem"))},
+                {"collection": self._random.choice(COLLECTIONS)},
             )
         )
-        queue.change(instance, by=WHO, **given)
+        queue.change(self._live(running=0), by=WHO, **given)
 
-    def _cancel(self, instance):
-        at, uuid = uptime(), str(instance.uuid)
+    def _cancel(self):
+        instance = self._live()
+        uuid = str(instance.uuid)
         before = self.cancels.get(uuid)
-        self.cancels.setdefault(uuid, Asked(at, is_sure=False))
+        self.cancels.setdefault(uuid, Asked(uptime(), is_sure=False))
         try:
             queue.cancel(instance, by=WHO)
         except IllegalTransition:

@@ -1,7 +1,13 @@
-"""The handlers' own record, and the executions that it tells of."""
+"""The handlers' own record, the executions that it tells of, and the clock of both."""
 
 import json
+import time
 from dataclasses import dataclass, field
+
+
+def uptime():
+    """Return seconds on a clock that never steps and that all processes of the host share."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,21 +24,17 @@ class Line:
     nonce: str = ""
 
     def __str__(self):
-        told = f" {self.outcome} {self.nonce}".rstrip()
-        return f"{self.time:.3f} line {self.place} pid {self.pid} attempt {self.attempt} " + (
-            f"{self.event}{told}"
-        )
+        told = f"{self.event} {self.outcome} {self.nonce}".rstrip()
+        return f"{self.time:.3f} line {self.place} pid {self.pid} attempt {self.attempt} {told}"
 
 
 @dataclass
 class Execution:
     """What the record tells of one attempt: its lines, in the order they were written.
 
-    An attempt whose process was killed has no end; it has been at work at least until
-    its last line.
+    An attempt whose process was killed has no end; it was at work at least until its last line.
     """
 
-    instance: str
     attempt: int
     lines: list = field(default_factory=list)
 
@@ -44,14 +46,14 @@ class Execution:
     def last(self):
         return self.lines[-1]
 
-    @property
-    def pids(self):
-        """Processes that have entered the handler."""
-        return {line.pid for line in self.lines if line.event == "start"}
-
     def of(self, event):
         """Return the lines of an event."""
         return [line for line in self.lines if line.event == event]
+
+    @property
+    def pids(self):
+        """Processes that have entered the handler."""
+        return {line.pid for line in self.of("start")}
 
     @property
     def end(self):
@@ -68,24 +70,16 @@ class Execution:
         return max(line.time for line in self.lines)
 
 
-def read(path):
-    """Return every Line of a record; a file that is not there has none."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return []
-    return [
-        Line(place=place, **json.loads(line)) for place, line in enumerate(text.splitlines(), 1)
-    ]
-
-
 def executions(lines):
     """Return the Executions by Instance and attempt: ``{uuid: {attempt: Execution}}``."""
     found = {}
     for line in lines:
         attempts = found.setdefault(line.instance, {})
-        execution = attempts.get(line.attempt)
-        if execution is None:
-            execution = attempts[line.attempt] = Execution(line.instance, line.attempt)
-        execution.lines.append(line)
+        attempts.setdefault(line.attempt, Execution(line.attempt)).lines.append(line)
     return found
+
+
+def read(path):
+    """Return the Executions of a record; one that is not there has none."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return executions(Line(place=at, **json.loads(line)) for at, line in enumerate(lines, 1))

@@ -1,5 +1,7 @@
 """The report: what was done, what came of it, and which promises were kept."""
 
+from collections import Counter
+
 from atp.states import Event, Reason, State
 
 from . import health, kinds
@@ -11,38 +13,32 @@ TOLD = 3
 LINES = 12
 
 
-def counts(evidence, fleet):
-    """Return what happened, as pairs of a name and a number."""
+def counts(evidence, fleet, operators):
+    """Yield what happened, as pairs of a number and a name."""
     executions = [e for attempts in evidence.executions.values() for e in attempts.values()]
-    fates = [enqueued.fate for enqueued in evidence.enqueued.values()]
+    fates = [*evidence.enqueued.values()]
     transitions = [entry for story in evidence.stories for entry in story.transitions]
-    expired = [entry for entry in transitions if entry.event == Event.EXPIRE]
-    facts = [fact for daemon in evidence.daemons for fact in daemon.facts]
-    yield "enqueued", fates.count(Fate.COMMITTED)
-    yield "enqueues whose outcome is unknown", fates.count(Fate.UNKNOWN)
-    yield "enqueues rolled back", fates.count(Fate.ROLLED_BACK)
-    yield "executions", len(executions)
-    yield "executions that have no end", sum(execution.end is None for execution in executions)
-    yield "attempts lost", len(expired)
-    yield "Instances finished", sum(s.state == State.FINISHED for s in evidence.stories)
-    for reason in sorted({story.reason for story in evidence.stories} - {""}):
-        yield f"Instances failed, {reason}", sum(s.reason == reason for s in evidence.stories)
+    reasons = Counter(story.reason for story in evidence.stories)
+    told = Counter(fact["fact"] for daemon in evidence.daemons for fact in daemon.facts)
+    yield fates.count(Fate.COMMITTED), "enqueued"
+    yield fates.count(Fate.UNKNOWN), "enqueues whose outcome is unknown"
+    yield fates.count(Fate.ROLLED_BACK), "enqueues rolled back"
+    yield len(executions), "executions"
+    yield sum(execution.end is None for execution in executions), "executions that have no end"
+    yield sum(entry.event == Event.EXPIRE for entry in transitions), "attempts lost"
+    yield sum(s.state == State.FINISHED for s in evidence.stories), "Instances finished"
+    for reason in sorted(reasons.keys() - {""}):
+        yield reasons[reason], f"Instances failed, {reason}"
     hit = [s for s in evidence.stories if s.reason == Reason.STALE and not _is_its_own_doing(s)]
-    yield "  of those STALE, given up because they were hit", len(hit)
-    for name, number in sorted(evidence.operations.items()):
-        yield f"by operators: {name}", number
-    yield "late writes refused", sum(fact["fact"] == "refused" for fact in facts)
+    yield len(hit), "  of those STALE, given up because they were hit"
+    yield told["refused"], "late writes refused"
     for name in ("lease_over", "dispatcher_hung", "database_slow", "rejoined"):
-        yield f"told by daemons: {name}", sum(fact["fact"] == name for fact in facts)
+        yield told[name], f"told by daemons: {name}"
     back = [seconds for _, seconds in health.returns(evidence) if seconds is not None]
-    yield (
-        "ms until the slowest daemon was back after the database",
-        round(1000 * max(back, default=0)),
-    )
-    yield "kills", kills(fleet)
-    for name, number in sorted(fleet.counts.items()):
-        yield f"  {name}", number
-    yield "daemons", len(fleet.members)
+    slowest = round(1000 * max(back, default=0))
+    yield slowest, "ms until the slowest daemon was back after the database"
+    yield from hits(fleet, operators)
+    yield len(fleet.members), "daemons"
 
 
 def _is_its_own_doing(story):
@@ -50,29 +46,33 @@ def _is_its_own_doing(story):
     return kind.overruns or kind.crashes(story.attempt)
 
 
-def kills(fleet):
-    return sum(number for name, number in fleet.counts.items() if name.startswith("kill_"))
+def hits(fleet, operators=None):
+    """Yield what was done to daemons and by operators, as pairs of a number and a name."""
+    yield fleet.kills, "kills"
+    by_operators = operators.counts if operators else Counter()
+    for name, number in sorted((by_operators | fleet.counts).items()):
+        yield number, f"  {name}"
 
 
 def too_gentle(fleet, *, minutes, has_server):
     """Yield in which respect a run was not rough enough to show anything."""
     restarts = fleet.counts["restart_database"]
-    if kills(fleet) < 3 * minutes:
-        yield f"only {kills(fleet)} kills in {minutes:g} minutes"
+    if fleet.kills < 3 * minutes:
+        yield f"the run was to be rougher: only {fleet.kills} kills in {minutes:g} minutes"
     if has_server and restarts < minutes:
-        yield f"only {restarts} restarts of the database in {minutes:g} minutes"
+        yield f"the run was to be rougher: only {restarts} restarts in {minutes:g} minutes"
 
 
 def written(verdicts, evidence, tell):
-    """Tell each verdict, and the first breaches in full."""
-    for verdict in verdicts:
-        tell(f"{'kept  ' if verdict.is_kept else 'BROKEN'} {verdict.promise}")
-        for breach in verdict.breaches[:TOLD]:
+    """Tell of each promise whether it was kept, and the first breaches in full."""
+    for promise, breaches in verdicts.items():
+        tell(f"{'BROKEN' if breaches else 'kept  '} {promise}")
+        for breach in breaches[:TOLD]:
             tell(f"       {breach.uuid} {breach.words}")
             for line in _story_of(breach, evidence):
                 tell(f"           {line}")
-        if len(verdict.breaches) > TOLD:
-            tell(f"       … and {len(verdict.breaches) - TOLD} more")
+        if len(breaches) > TOLD:
+            tell(f"       … and {len(breaches) - TOLD} more")
 
 
 def _story_of(breach, evidence):

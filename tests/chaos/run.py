@@ -1,109 +1,70 @@
-"""One run: set up, disturb, recover, judge, report."""
+"""All kinds of task under a schedule, and every promise judged."""
 
 import json
 
 from django.conf import settings
-from django.core.management import call_command
 
 from atp import queue
-from atp.daemon.system.processes import uptime
 
-from . import evidence, judge, kinds, recovery, report, schedule
+from . import evidence, judge, kinds, report
 from .feed import Feed
-from .fleet import PROCESSES, START, Fleet
+from .fleet import PROCESSES, START
 from .operators import Operators
-from .timeline import Timeline
+from .scenario import Scenario
 
 # A run of so many minutes has tasks that outlast a lease.
 LONG_FROM = 1.0
 
 
-class Run:
-    """A run on the database that Django has been set up with.
+class Run(Scenario):
+    """``is_drawn`` says that the schedule follows from the seed.
 
-    ``tell(line)`` is told everything. ``is_drawn`` says that the schedule follows from the
-    seed, and so has to be rough enough to show anything.
+    So it has to be rough enough to show anything.
     """
 
-    def __init__(self, *, folder, seed, minutes, actions, is_drawn, server, tell):
-        self._folder = folder
-        self._seed = seed
-        self._minutes = minutes
-        self._actions = actions
+    promise = "the run"
+    drained_within = 120.0
+
+    def __init__(self, *, is_drawn, **given):
+        super().__init__(**given)
         self._is_drawn = is_drawn
-        self._server = server
-        self._tell = tell
-        self._path = folder / "record.jsonl"
-        self._fleet = Fleet(folder, server)
-        self._weaknesses = []
+        self._feed = Feed(self._seed, self._path, with_long=self._minutes >= LONG_FROM)
+        self._operators = Operators(self._seed)
 
-    def run(self):
-        """Do all of it, and return whether every promise was kept."""
-        self._announce()
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        for kind in kinds.limited():
-            queue.limit(kind.type, max_running=kind.at_once, by="chaos")
-        begun = uptime()
-        feed = Feed(self._seed, self._path, with_long=self._minutes >= LONG_FROM)
-        operators = Operators(self._seed)
-        try:
-            for _ in range(START):
-                self._fleet.join()
-            for member in self._fleet.there():
-                member.atpd.ready(workers=PROCESSES)
-            feed.start()
-            operators.start()
-            self._disturb()
-            feed.stop()
-            operators.stop()
-            self._weaknesses += recovery.recovered(self._fleet, operators, self._tell)
-            self._weaknesses += recovery.stopped(self._fleet)
-            found = evidence.gather(
-                begun=begun,
-                path=self._path,
-                feed=feed,
-                operators=operators,
-                fleet=self._fleet,
-                server=self._server,
-                weaknesses=self._weaknesses,
-            )
-        finally:
-            self._fleet.destroy()
-        for thread in (feed, operators):
-            if thread.error is not None:
-                raise thread.error
-        return self._report(found)
-
-    def _announce(self):
-        file = self._folder / "schedule.json"
-        schedule.write(self._actions, file, seed=self._seed, minutes=self._minutes)
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._minutes:g} minutes, {engine}")
+    def _prepare(self):
+        super()._prepare()
         self._tell(f"settings {json.dumps(settings.ATP)}")
         self._tell(f"{START} daemons of {PROCESSES} workers at first; files in {self._folder}")
-        self._tell(f"schedule, also in {file}:")
+        self._tell("schedule:")
         for action in self._actions:
             self._tell(str(action))
         self._tell("what came of it:")
+        for kind in kinds.limited():
+            queue.limit(kind.type, max_running=kind.at_once, by="chaos")
 
     def _disturb(self):
-        timeline = Timeline(self._fleet, self._server, self._tell)
-        timeline.run(self._actions, self._minutes * 60)
-        self._weaknesses += timeline.errors
-
-    def _report(self, found):
-        verdicts = judge.judged(found)
-        self._tell("counted:")
-        for name, number in report.counts(found, self._fleet):
-            self._tell(f"{number:8d} {name}")
-        report.written(verdicts, found, self._tell)
-        has_server = self._server is not None
-        gentle = list(
-            report.too_gentle(self._fleet, minutes=self._minutes, has_server=has_server)
-            if self._is_drawn
-            else ()
+        self._act(self._feed, self._operators)
+        self._recover()
+        self._found = evidence.gather(
+            begun=self._begun,
+            path=self._path,
+            feed=self._feed,
+            operators=self._operators,
+            fleet=self._fleet,
+            server=self._server,
         )
-        for words in gentle:
-            self._tell(f"BROKEN the run was to be rougher: {words}")
-        return all(verdict.is_kept for verdict in verdicts) and not gentle
+
+    def _settle(self):
+        # What they have asked for may come true, or to light, only now.
+        self._operators.settle()
+
+    def _broken(self):
+        verdicts = judge.judged(self._found)
+        report.written(verdicts, self._found, self._tell)
+        yield from (promise for promise, breaches in verdicts.items() if breaches)
+        if self._is_drawn:
+            has_server = self._server is not None
+            yield from report.too_gentle(self._fleet, minutes=self._minutes, has_server=has_server)
+
+    def _counts(self):
+        return report.counts(self._found, self._fleet, self._operators)

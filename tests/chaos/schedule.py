@@ -1,9 +1,7 @@
-"""The schedule: what is hit when. It follows from the seed, and can be replayed from a file."""
+"""The schedule: what is hit when. It follows from the seed."""
 
-import json
 import random
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from .transactions import HOWS
 
@@ -127,17 +125,3 @@ def short(*, has_server):
 
 def in_order(actions):
     return sorted(actions, key=lambda action: (action.at, action.name))
-
-
-def write(actions, path, *, seed, minutes):
-    """Write a schedule with what else a replay needs, one Action a line."""
-    lines = ",\n ".join(json.dumps(asdict(action)) for action in actions)
-    head = json.dumps({"seed": seed, "minutes": minutes})[1:-1]
-    Path(path).write_text(f'{{{head}, "actions": [\n {lines}\n]}}\n')
-
-
-def load(path):
-    """Return seed, minutes and Actions of a schedule that was written."""
-    document = json.loads(Path(path).read_text())
-    actions = [replace(Action(at=0, name=""), **given) for given in document["actions"]]
-    return document["seed"], document["minutes"], in_order(actions)

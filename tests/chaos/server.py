@@ -9,11 +9,10 @@ import time
 
 from django.db import DatabaseError, connection
 
-from atp.daemon.system.processes import uptime
 from tests.helpers import DEADLINE, wait_for
 from tests.postgres import EmbeddedPostgres
 
-from .way import Way
+from .record import uptime
 
 VERSION = 18
 _SIGNALS = {"SIGKILL": signal.SIGKILL, "immediate": signal.SIGQUIT, "fast": signal.SIGINT}
@@ -28,7 +27,6 @@ class Server(EmbeddedPostgres):
     def __init__(self, folder):
         super().__init__(folder, VERSION)
         self.outages = []
-        self._ways = 0
         self._process = None
         self._lock = threading.Lock()
 
@@ -71,11 +69,6 @@ class Server(EmbeddedPostgres):
         """Return the URL of a database whose server's socket is in a folder."""
         return f"postgresql://postgres:@/{database}?host={folder}"
 
-    def new_way(self):
-        """Return another :class:`Way` to this server."""
-        self._ways += 1
-        return Way(self, self._ways)
-
     def stop(self, mode="fast"):
         if self._process is not None:
             self._process.send_signal(_SIGNALS[mode])
@@ -94,13 +87,13 @@ class Server(EmbeddedPostgres):
         """End one connection of somebody else; returns whose it was, None if nobody's."""
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute(
-                "SELECT pid, coalesce(client_port, 0), left(query, 40) FROM pg_stat_activity "
+                "SELECT pid, left(query, 40) FROM pg_stat_activity "
                 "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid"
             )
             found = cursor.fetchall()
             if not found:
                 return None
-            pid, _, query = found[int(fraction * len(found))]
+            pid, query = found[int(fraction * len(found))]
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
             return f"pid {pid}, last at {query!r}"
 

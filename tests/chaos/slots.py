@@ -1,127 +1,80 @@
 """Schedules under fire: dispatchers are killed, and their hosts' clocks are an hour apart (G16).
 
-Afterwards the slots are counted: none was lost, and none was run twice.
+Afterwards the slots are counted: none was lost, and none was run twice. Some schedules have
+Instances that wait for each other, which are held against the handlers' own record (G17).
 """
 
-import contextlib
-import os
-import random
-import signal
 import time
 from collections import Counter
 from datetime import timedelta
 
-from django.conf import settings
-from django.core.management import call_command
-
 from atp import queue
-from atp.daemon.system.processes import uptime
 from atp.models import Instance, Node, Schedule, Slot
 from atp.rows.schedule import Outcome
+from atp.states import Reason, State
 from tests import clock
-from tests.daemon.harness import Atpd
-from tests.helpers import DEADLINE
 
-from .lines import LINES, broken_lines, create_line
-from .record import executions, read
+from . import report
+from .record import read, uptime
+from .scenario import Scenario
 
-TYPE = "chaos.slot"
+TYPE, LINED_TYPE = "chaos.slot", "chaos.lined"
 SECOND = timedelta(seconds=1)
-COUNT = 50
+NAMES = [f"chaos-{number}" for number in range(50)]
+# Of each policy some, with the seconds that an Instance takes: less than a second, and more.
+_POLICIES = (("queue", 0.3), ("queue", 1.4), ("cancel", 0.3), ("cancel", 60.0))
+LINES = {f"chaos-{overlap}-{seconds}": (overlap, seconds) for overlap, seconds in _POLICIES}
 # One daemon each, its wall clock so many seconds ahead.
 CLOCKS = (-3600, 0, 3600)
 KILL_EVERY = 2.0
-PROCESSES = 2
 
 
-class Slots:
-    """A run on the database that Django has been set up with.
+class Slots(Scenario):
+    """Periodic jobs; on SQLite time comes from the daemons, which share their host's clock."""
 
-    On SQLite, time comes from the daemons themselves, which share their host and its clock.
-    """
+    promise = "G16, G17"
 
-    def __init__(self, *, folder, seed, minutes, server, tell):
-        self._folder = folder
-        self._random = random.Random(seed)
-        self._seed = seed
-        self._minutes = minutes
-        self._clocks = CLOCKS if server else [0] * len(CLOCKS)
-        self._tell = tell
-        self._daemons = []
-        self._kills = 0
-        self._record = folder / "record.jsonl"
-
-    def run(self):
-        """Do all of it, and return whether the promise was kept."""
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._minutes:g} minutes, {engine}")
-        self._tell(f"{COUNT} schedules, and {len(LINES)} whose Instances wait for each other")
-        self._tell(f"daemons whose clocks are ahead by {self._clocks} s")
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        try:
-            self._start()
-            names = [f"chaos-{number}" for number in range(COUNT)]
-            firsts = {name: self._create(name) for name in names}
-            firsts |= {name: create_line(name, self._record) for name in LINES}
-            names += LINES
-            self._kill(uptime() + 60 * self._minutes)
-            for name in names:
-                queue.pause_schedule(name, by="chaos")
-            for daemon in self._daemons:
-                daemon.signal(signal.SIGTERM)
-            for daemon in self._daemons:
-                daemon.wait(DEADLINE)
-        finally:
-            for daemon in self._daemons:
-                daemon.destroy()
-        broken = [words for name in names for words in broken_of(name, firsts[name])]
-        record = executions(read(self._record))
-        broken += [words for name in LINES for words in broken_lines(name, record)]
-        self._tell(f"{len(record):8d} Instances of lines have begun")
-        self._tell(f"{Node.objects.count():8d} nodes are left: of what is live")
-        self._told(broken)
-        return not broken
-
-    def _start(self):
+    def _join(self):
+        self._clocks = CLOCKS if self._server else [0] * len(CLOCKS)
         library = clock.compiled(self._folder)
         for seconds in self._clocks:
-            own = clock.shifted(library, seconds)
-            options = ("--type", "chaos.*", "--grace", "2")
-            self._daemons.append(Atpd(self._folder, *options, processes=PROCESSES, environment=own))
-        for daemon in self._daemons:
-            daemon.ready()
+            self._fleet.join(**clock.shifted(library, seconds))
 
-    @staticmethod
-    def _create(name):
-        return queue.create_schedule(name, TYPE, every=SECOND, overlap="allow").next_at
-
-    def _kill(self, until):
+    def _disturb(self):
+        every = {"every": SECOND, "overlap": "allow"}
+        self._firsts = {n: queue.create_schedule(n, TYPE, **every).next_at for n in NAMES}
+        self._firsts |= {name: create_line(name, self._path) for name in LINES}
+        until = uptime() + 60 * self._minutes
         while uptime() < until:
             time.sleep(KILL_EVERY)
-            for pid in self._random.choice(self._daemons).dispatchers():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    self._kills += 1
+            self._draw_kill("kill_dispatcher")
+        for name in self._firsts:
+            queue.pause_schedule(name, by="chaos")
+        self._stop()
 
-    def _told(self, broken):
-        counts = Counter()
-        late = []
+    def _broken(self):
+        self._record = read(self._path)
+        for name, first in self._firsts.items():
+            yield from broken_of(name, first)
+        for name in LINES:
+            yield from broken_lines(name, self._record)
+
+    def _counts(self):
+        counts, late = Counter(), [0.0]
         for slot in Slot.objects.all():
             counts[slot.outcome] += slot.count
             if slot.outcome == Outcome.ENQUEUED:
                 late.append((slot.decided - slot.at).total_seconds())
-        states = Counter(Instance.objects.values_list("state", flat=True))
-        self._tell("counted:")
-        self._tell(f"{self._kills:8d} dispatchers killed")
-        self._tell(f"{sum(counts.values()):8d} slots: {dict(counts)}")
-        self._tell(f"{sum(states.values()):8d} Instances: {dict(states)}")
         late.sort()
-        if late:
-            shares = [f"{late[int(share * (len(late) - 1))]:.3f}" for share in (0.5, 0.95, 1)]
-            self._tell(f"         a slot was planned late by (p50, p95, most): {shares} s")
-        for words in broken:
-            self._tell(f"BROKEN G16, G17: {words}")
+        shares = [f"{late[int(share * (len(late) - 1))]:.3f}" for share in (0.5, 0.95, 1)]
+        states = Counter(Instance.objects.values_list("state", flat=True))
+        yield from report.hits(self._fleet)
+        yield len(self._clocks), f"daemons, whose clocks were ahead by {self._clocks} s"
+        yield len(self._firsts), f"schedules, {len(LINES)} with Instances that wait for each other"
+        yield sum(counts.values()), f"slots: {dict(counts)}; late by (p50, p95, most) {shares} s"
+        yield sum(states.values()), f"Instances: {dict(states)}"
+        yield len(self._record), "Instances of lines have begun"
+        yield Node.objects.count(), "nodes are left: of what is live"
 
 
 def broken_of(name, first):
@@ -151,3 +104,42 @@ def broken_of(name, first):
     found = dict(rows)
     if found != enqueued or len(found) != len(rows):
         yield f"{name}: {len(enqueued)} slots were enqueued, and {len(rows)} Instances are there"
+
+
+def create_line(name, record):
+    """Make a schedule that runs each second; returns its first slot."""
+    overlap, seconds = LINES[name]
+    inputs = {"path": str(record), "seconds": seconds}
+    given = {"every": timedelta(seconds=1), "overlap": overlap, "most": 5, "inputs": inputs}
+    return queue.create_schedule(name, LINED_TYPE, **given).next_at
+
+
+def broken_lines(name, record):
+    """Yield sentences about each Instance that began before the end of one before it.
+
+    Times are those of the handlers. An Instance ends with the last line of its last attempt: one
+    whose worker was killed is tried again, before what waits behind it. With cancel nothing but
+    the last one may be left of those that had another behind them before they were through.
+    """
+    overlap, seconds = LINES[name]
+    slots = Slot.objects.filter(schedule__identifier=name, outcome=Outcome.ENQUEUED)
+    order = list(slots.order_by("at").values_list("instance_id", flat=True))
+    instances = Instance.objects.in_bulk(order)
+    last, end = None, 0.0
+    for key in order:
+        attempts = record.get(str(instances[key].uuid))
+        if attempts is None:
+            continue
+        begun = min(execution.begun_by_time for execution in attempts.values())
+        if begun < end:
+            yield f"{name}: {instances[key]} began {end - begun:.3f} s before the end of {last}"
+        last = instances[key]
+        end = max(execution.ended_by_time for execution in attempts.values())
+    for key in order[:-1] if overlap == "cancel" else ():
+        row = instances[key]
+        is_cancelled = (row.state, row.reason) == (State.FAILED, Reason.CANCELLED)
+        if not is_cancelled and (row.state != State.FINISHED or seconds > 1.5):
+            yield f"{name}: {row} was to be cancelled, and is {row.state} {row.reason}"
+    for key in order if overlap == "queue" else ():
+        if instances[key].state == State.FAILED:
+            yield f"{name}: {instances[key]} is FAILED: {instances[key].reason}"

@@ -5,90 +5,50 @@ Afterwards the charges are counted in the handlers' own record: the row stands e
 once, and of each attempt that has charged again the log says so.
 """
 
-import random
-import time
 from collections import Counter, defaultdict
 
-from django.conf import settings
 from django.contrib.auth.models import Group
-from django.core.management import call_command
 
-from atp import queue
 from atp.models import Instance, LogRecord, Step
 from atp.rows.log import Kind
 from atp.states import TERMINAL, State
 from tests.app.tasks_chaos import steps as TYPE  # noqa: N812 (a handler, declared as a Type)
-from tests.helpers import wait_for
 
-from .fleet import Fleet
-from .kills import Kills
-from .record import executions, read
+from . import report
+from .record import read
+from .scenario import Scenario
 
 # So many Instances wait or run at any time, and one takes so many seconds four times.
 LIVE, SECONDS = 30, 0.05
 KILL_EVERY = 0.5
-ENDS_WITHIN = 240.0
 
 
-class Steps:
-    """A run on the database that Django has been set up with."""
+class Steps(Scenario):
+    """Handlers with steps, under kills."""
 
-    def __init__(self, *, folder, seed, kills, server, tell):
-        self._random = random.Random(seed)
-        self._seed = seed
-        self._wanted = kills
-        self._tell = tell
-        self._fleet = Fleet(folder, server)
-        self._record = folder / "record.jsonl"
-        self._kills = Kills(self._random, self._fleet, server)
+    promise = "G17"
 
-    def run(self):
-        """Do all of it, and return whether the promise was kept."""
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._wanted} kills, {engine}")
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        try:
-            for _ in range(3):
-                self._fleet.join()
-            for member in self._fleet.there():
-                member.atpd.ready()
-            while self._kills.total < self._wanted:
-                self._feed()
-                time.sleep(self._random.random() * 2 * KILL_EVERY)
-                self._kills.draw()
-            wait_for(self._is_over, ENDS_WITHIN, what="the end of all Instances")
-            self._fleet.stop_all()
-        finally:
-            self._fleet.destroy()
-        broken = list(broken_of(executions(read(self._record))))
-        self._told(broken)
-        return not broken
+    def _disturb(self):
+        self._kill(self._feed, every=KILL_EVERY)
+        self._recover()
 
     def _feed(self):
         missing = LIVE - Instance.objects.exclude(state__in=TERMINAL).count()
-        given = {"path": str(self._record), "seconds": SECONDS}
+        given = {"path": str(self._path), "seconds": SECONDS}
         TYPE.using(created_by="chaos").enqueue_many(given for _ in range(missing))
 
-    @staticmethod
-    def _is_over():
-        return not Instance.objects.exclude(state__in=TERMINAL).exists()
+    def _broken(self):
+        return broken_of(read(self._path))
 
-    def _told(self, broken):
-        record = executions(read(self._record))
-        charges = sum(len(charged(attempts)) for attempts in record.values())
-        repeated = sum(len(charged(attempts)) > 1 for attempts in record.values())
+    def _counts(self):
+        often = [len(charged(each)) for each in read(self._path).values()]
         states = Counter(Instance.objects.values_list("state", flat=True))
-        self._tell("counted:")
-        self._tell(f"{self._kills.total:8d} kills: {dict(self._kills.counts)}")
-        self._tell(f"{sum(states.values()):8d} Instances: {dict(states)}")
-        self._tell(f"{Group.objects.count():8d} rows by steps in transactions")
-        self._tell(f"{charges:8d} charges; of {repeated} Instances more than one")
-        told = LogRecord.objects.filter(kind=Kind.STEP).count()
-        self._tell(f"{told:8d} repetitions in the logs")
-        self._tell(f"{Step.objects.count():8d} checkpoints")
-        for words in broken:
-            self._tell(f"BROKEN G17: {words}")
+        yield from report.hits(self._fleet)
+        yield sum(states.values()), f"Instances: {dict(states)}"
+        yield Group.objects.count(), "rows by steps in transactions"
+        yield sum(often), f"charges; of {sum(each > 1 for each in often)} Instances more than one"
+        yield LogRecord.objects.filter(kind=Kind.STEP).count(), "repetitions in the logs"
+        yield Step.objects.count(), "checkpoints"
 
 
 def charged(attempts):

@@ -7,82 +7,60 @@ aside once, or is counted as lost; the odd files are counted, too; and no cursor
 """
 
 import os
-import random
-import time
 from collections import Counter
 
-from django.conf import settings
 from django.contrib.auth.models import Group
-from django.core.management import call_command
 
-from atp import queue
 from atp.models import Cursor, Inputs, Instance, LogRecord, Tailer
 from atp.payload import codec
 from atp.rows.log import Kind
 from atp.states import TERMINAL, State
 from atp.tailers.tailer import declared
 from tests.app.tasks_tailers import number_of
-from tests.helpers import wait_for
 
-from .fleet import Fleet
-from .kills import Kills
+from . import report
+from .scenario import Scenario
 
-NAMES = ("table", "directory", "redis", "kafka")
 # The stream whose entries somebody removes.
 TRIMMED = "trimmed"
+ALL = ("table", "directory", "redis", "kafka", TRIMMED)
 # So many records come into each source between two kills, at most.
 AT_ONCE = 30
 KILL_EVERY = 0.7
-ENDS_WITHIN = 300.0
 
 
-class Tailers:
-    """A run on the database that Django has been set up with."""
+class Tailers(Scenario):
+    """Sources of tailers, under kills; ``outside`` are the sources."""
 
-    def __init__(self, *, folder, seed, kills, server, tell, sources):
-        self._random = random.Random(seed)
-        self._seed, self._wanted = seed, kills
-        self._tell, self._sources = tell, sources
-        self._fleet = Fleet(folder, server)
-        self._kills = Kills(self._random, self._fleet, server)
-        self._next = 1
-        self._odd = 0
+    promise = "G18"
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self._next, self._odd = 1, 0
         self._last: dict[tuple[str, str], int] = {}
         self._back: list[str] = []
 
-    def run(self):
-        """Do all of it, and return whether the promise was kept."""
-        engine = settings.DATABASES["default"]["ENGINE"]
-        self._tell(f"seed {self._seed}, {self._wanted} kills, {engine}")
-        call_command("migrate", verbosity=0)
-        queue.register_all(by="chaos")
-        try:
-            for _ in range(3):
-                self._fleet.join()
-            for member in self._fleet.there():
-                member.atpd.ready()
-            while self._kills.total < self._wanted:
-                self._feed(self._random.randint(1, AT_ONCE))
-                self._look()
-                time.sleep(self._random.random() * 2 * KILL_EVERY)
-                self._kills.draw()
-            wait_for(self._is_over, ENDS_WITHIN, what="the end of all records")
-            self._fleet.stop_all()
-        finally:
-            self._fleet.destroy()
-        broken = [*self._back, *broken_of(self._next - 1), *miscounted(self._next - 1, self._odd)]
-        self._told(broken)
-        return not broken
+    def _disturb(self):
+        self._kill(self._feed_and_look, every=KILL_EVERY)
+        self._recover()
+
+    def _broken(self):
+        count = self._next - 1
+        return [*self._back, *broken_of(count), *miscounted(count, self._odd)]
+
+    def _feed_and_look(self):
+        self._feed(self._random.randint(1, AT_ONCE))
+        self._look()
 
     def _feed(self, count):
         for number in range(self._next, self._next + count):
             Group.objects.create(name=str(number))
-            hidden = self._sources["folder"] / f".{number}"
+            hidden = self._outside["folder"] / f".{number}"
             hidden.touch()
-            hidden.rename(self._sources["folder"] / str(number))
-            self._sources["redis"].xadd("chaos", {"data": number})
-            self._sources["redis"].xadd(f"chaos-{TRIMMED}", {"data": number})
-            self._sources["kafka"].put("chaos", str(number), partition=number % 2)
+            hidden.rename(self._outside["folder"] / str(number))
+            self._outside["redis"].xadd("chaos", {"data": number})
+            self._outside["redis"].xadd(f"chaos-{TRIMMED}", {"data": number})
+            self._outside["kafka"].put("chaos", str(number), partition=number % 2)
         self._next += count
         self._remove()
         self._add_odd_file()
@@ -94,7 +72,7 @@ class Tailers:
         """
         if not Cursor.objects.filter(tailer=f"chaos.{TRIMMED}").exists():
             return
-        redis, key = self._sources["redis"], f"chaos-{TRIMMED}"
+        redis, key = self._outside["redis"], f"chaos-{TRIMMED}"
         if self._random.random() < 0.5:
             redis.xtrim(key, maxlen=self._random.randint(0, AT_ONCE // 2), approximate=False)
         last = [id for id, _ in redis.xrevrange(key, count=AT_ONCE)]
@@ -103,7 +81,7 @@ class Tailers:
 
     def _add_odd_file(self):
         """Add what is no record: a pipe, a link, or a name that is not UTF-8."""
-        folder, number = self._sources["folder"], self._odd
+        folder, number = self._outside["folder"], self._odd
         kind = self._random.choice(("pipe", "link", "name"))
         if kind == "pipe":
             os.mkfifo(folder / f"pipe-{number}")
@@ -123,30 +101,26 @@ class Tailers:
                 self._back.append(f"{key} went back from {self._last[key]} to {now}")
             self._last[key] = now
 
-    def _is_over(self):
+    def _left(self):
         rows = {row.identifier: row for row in Tailer.objects.all()}
-        names = (*NAMES, TRIMMED)
-        if any(f"chaos.{name}" not in rows for name in names):
-            return False
-        done = [rows[f"chaos.{name}"].records + rows[f"chaos.{name}"].lost for name in names]
-        if any(each < self._next - 1 for each in done):
-            return False
-        if rows["chaos.directory"].skipped < self._odd:
-            return False
-        types = ["chaos.tailed", *(f"chaos.{name}.rejected" for name in names)]
+        left = []
+        for name in (f"chaos.{name}" for name in ALL):
+            row = rows.get(name)
+            odd = self._odd if name == "chaos.directory" else 0
+            if row is None or row.records + row.lost < self._next - 1 or row.skipped < odd:
+                left.append(f"{name} has not read all")
+        types = ["chaos.tailed", *(f"chaos.{name}.rejected" for name in ALL)]
         live = Instance.objects.exclude(state__in=TERMINAL)
-        return not live.filter(type__identifier__in=types).exists()
+        found = live.filter(type__identifier__in=types)
+        return left + [f"{each.uuid} is {each.state}" for each in found[:AT_ONCE]]
 
-    def _told(self, broken):
-        self._tell("counted:")
-        self._tell(f"{self._kills.total:8d} kills: {dict(self._kills.counts)}")
-        self._tell(f"{self._next - 1:8d} records in each of {len(NAMES) + 1} sources")
-        self._tell(f"{self._odd:8d} odd files")
+    def _counts(self):
+        yield from report.hits(self._fleet)
+        yield self._next - 1, f"records in each of {len(ALL)} sources"
+        yield self._odd, "odd files"
         for row in Tailer.objects.all():
             told = f"{row.enqueued} Instances, {row.rejected} put aside, {row.lost} lost"
-            self._tell(f"{row.records:8d} settled by {row.identifier}: {told}")
-        for words in broken:
-            self._tell(f"BROKEN G18: {words}")
+            yield row.records, f"settled by {row.identifier}: {told}"
 
 
 def broken_of(count):
@@ -156,7 +130,7 @@ def broken_of(count):
         given = codec.decode(codec.Payload(row.format, row.data))
         made[given["source"], given["number"]] += 1
     tailers = {each.identifier: each for each in declared}
-    for name in (*NAMES, TRIMMED):
+    for name in ALL:
         source = tailers[f"chaos.{name}"].source
         rows = Inputs.objects.filter(instance__type__identifier=f"chaos.{name}.rejected")
         for row in rows.select_related("instance"):
@@ -164,7 +138,7 @@ def broken_of(count):
             key = name, number_of(source.unpack(given["record"]))
             aside[key] += 1
             failed[key] += row.instance.state == State.FAILED
-    for name in (*NAMES, TRIMMED):
+    for name in ALL:
         least = 0 if name == TRIMMED else 1
         for number in range(1, count + 1):
             key = name, number
@@ -184,7 +158,7 @@ def broken_of(count):
 
 def miscounted(count, odd):
     """Yield sentences about counts of tailers that are wrong, after so many records, odd files."""
-    for name in (*NAMES, TRIMMED):
+    for name in ALL:
         row = Tailer.objects.get(identifier=f"chaos.{name}")
         log = LogRecord.objects.about(f"type:chaos.{name}").filter(kind=Kind.GAP)
         told = [int(each.detail) for each in log]

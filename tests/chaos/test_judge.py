@@ -1,160 +1,497 @@
-"""The judge finds what is broken: a check that cannot fail would be worth nothing."""
+"""The judge finds what is broken: a check that cannot fail would be worth nothing.
+
+The evidence is made by hand: whole at first, then spoilt.
+"""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from atp.states import Event
+from atp import states
+from atp.rows.log import Kind
+from atp.states import Event, Reason, State
+from atp.store.values import CANCEL
 
-from . import judge
-from .feed import Enqueued, Fate
-from .forged import Forger, evidence, found, only, spoilt, whole
+from . import health, judge
+from .background import WHO
+from .evidence import DaemonStory, Entry, Evidence, Story
+from .feed import Fate
+from .fleet import Hit
+from .kinds import ROW
+from .operators import Asked
+from .record import Line, executions
+
+HERE, THERE = 100, 200
+
+
+class Forger:
+    """Writes one Instance's log and record as they should be; ``evidence()`` puts all together."""
+
+    def __init__(self, uuid="one", type="chaos.sleep", **facts):
+        self.uuid, self.type, self.facts = uuid, type, facts
+        self.log, self.lines, self.hits = [], [], []
+        self.attempt, self.losses, self.clock = 0, 0, 10.0
+        self.state = self.answer = None
+        self.move(Event.ENQUEUE)
+
+    def _tick(self):
+        self.clock += 0.01
+        return self.clock
+
+    def move(self, *events, daemon=HERE, **more):
+        """Log events as the daemon with this pid would."""
+        for event in events:
+            self.attempt += event == Event.CLAIM
+            self.state = states.transition(event, self.state).target
+            entry = {"event": event, "state": self.state, "attempt": self.attempt}
+            who = f"host:{daemon} worker 0" if daemon else ""
+            self.log.append(Entry(**entry, time=self._tick(), who=who, **more))
+
+    def say(self, event, attempt=None, pid=1, **more):
+        """Write a line as a handler would."""
+        attempt = attempt or self.attempt
+        entry = {"event": event, "time": self._tick(), "instance": self.uuid, "pid": pid}
+        self.lines.append(Line(place=0, attempt=attempt, **entry, **more))
+
+    def begin(self, daemon=HERE, pid=1):
+        """Claim, start, and be at work; a while after what was before."""
+        self.clock += 2
+        self.move(Event.CLAIM, Event.START, daemon=daemon)
+        self.say("start", pid=pid)
+        self.say("tick", pid=pid)
+        return self
+
+    def finish(self, daemon=HERE, pid=1):
+        """Return, and be recorded."""
+        nonce = f"nonce {self.attempt}"
+        self.say("end", outcome="returned", nonce=nonce, pid=pid)
+        self.answer = {"attempt": self.attempt, "nonce": nonce}
+        self.move(Event.FINISH, daemon=daemon)
+        return self
+
+    def lose(self, daemon=HERE, pid=1, *, hit=True):
+        """Be killed, and expire."""
+        if hit:
+            at = self._tick()
+            self.hits.append(Hit(name="kill_worker", daemon=daemon, pid=pid, since=at, until=at))
+        self.move(Event.EXPIRE, daemon=daemon, message="its worker died by SIGKILL")
+        self.losses += 1
+        return self
+
+    def story(self):
+        story = Story(
+            uuid=self.uuid,
+            identifier=self.uuid,
+            type=self.type,
+            state=self.state,
+            attempt=self.attempt,
+            restarts=self.losses,
+            lost=self.losses,
+            answer=self.answer,
+            log=tuple(self.log),
+        )
+        return replace(story, **self.facts)
+
+
+def evidence(*forgers, lines=None, **more):
+    """Return the Evidence of these; ``lines`` are those of the record if not in their order."""
+    rows = {f.uuid: [f.attempt] for f in forgers if f.type == ROW and f.state == State.FINISHED}
+    lines = lines or [line for forger in forgers for line in forger.lines]
+    placed = [replace(line, place=place) for place, line in enumerate(lines, 1)]
+    started = {"fact": "daemon_started", "time": 1.0}
+    ended = {"asked_to_leave": 90.0, "left": 91.0, "status": 0, "facts": (started,)}
+    return Evidence(
+        **{
+            "stories": [forger.story() for forger in forgers],
+            "executions": executions(placed),
+            "rows": rows,
+            "enqueued": {f.uuid: Fate.COMMITTED for f in forgers},
+            "hits": [hit for forger in forgers for hit in forger.hits],
+            "daemons": [DaemonStory(pid=pid, **ended) for pid in (HERE, THERE)],
+            **more,
+        }
+    )
+
+
+def found(given):
+    """Return the words of every breach, by the name of its check."""
+    told = {check.__name__: check(given) for check in judge.CHECKS.values()}
+    words = {name: [breach.words for breach in breaches] for name, breaches in told.items()}
+    return {name: each for name, each in words.items() if each}
+
+
+def whole():
+    """One that was lost once on one daemon, and finished on another."""
+    return Forger().begin().lose().begin(THERE, pid=2).finish(THERE, pid=2)
+
+
+def spoilt(forger, number, **changes):
+    """Change one entry of a log."""
+    forger.log[number] = replace(forger.log[number], **changes)
+    return forger
+
+
+def is_kept(*forgers, **more):
+    assert found(evidence(*forgers, **more)) == {}
+
+
+def is_told(check, words, *forgers, **more):
+    """This check alone finds something, and its first breach has these words."""
+    by_check = found(evidence(*forgers, **more))
+    assert set(by_check) == {check.__name__}
+    assert words in by_check[check.__name__][0]
+    return by_check[check.__name__]
+
+
+def hit_at(name, since, until, daemon=HERE, pid=1, **more):
+    return Hit(name=name, daemon=daemon, pid=pid, since=since, until=until, **more)
 
 
 def test_what_is_whole_is_kept():
-    plain = Forger("two", "chaos.short").begin().finish()
-    assert found(evidence(whole(), plain)) == {}
-
-
-def test_messages_are_tolerated_anywhere():
+    """Messages may stand anywhere in a log."""
+    is_kept(whole(), Forger("two", "chaos.short").begin().finish())
     forger = whole()
     message = replace(forger.log[1], event="", state="", message="written too late", attempt=1)
     forger.log = [message, *(entry for each in forger.log for entry in (each, message))]
-    assert found(evidence(forger)) == {}
+    is_kept(forger)
 
 
-# Lost (G1, G2)
-
-
-def test_committed_and_not_there():
-    given = evidence(whole())
-    given.enqueued["gone"] = Enqueued("gone", "chaos.sleep", Fate.COMMITTED)
-    given.enqueued["who knows"] = Enqueued("who knows", "chaos.sleep", Fate.UNKNOWN)
-    assert only(given, judge.lost) == ["gone was committed, and is not there"]
-
-
-def test_rolled_back_and_there():
-    given = evidence(whole())
-    given.enqueued["one"] = replace(given.enqueued["one"], fate=Fate.ROLLED_BACK)
-    assert only(given, judge.lost) == ["one was rolled back, and is there"]
-
-
-def test_there_and_never_enqueued():
-    assert only(evidence(whole(), enqueued={}), judge.lost)
-
-
-def test_executed_and_not_there():
-    given = evidence(whole())
-    given.executions["ghost"] = given.executions["one"]
-    assert only(given, judge.lost) == ["was executed, and is not there"]
-
-
-def test_without_an_end():
-    forger = Forger(has_task=True).begin()
-    assert only(evidence(forger), judge.lost) == ["has come to no end: RUNNING"]
-
-
-@pytest.mark.parametrize("forger", [Forger().begin(), whole()])
-def test_task_row_that_is_missing_or_left(forger):
-    is_over = forger.log[-1].event == Event.FINISH
-    forger.facts["has_task"] = is_over
-    told = f"{forger.log[-1].state}, Task rows: {int(is_over)}"
-    assert told in only(evidence(forger), judge.lost)
-
-
-def test_task_row_of_nobody():
-    assert only(evidence(whole(), strange_tasks=1), judge.lost)
-
-
-# Overlaps (G3)
-
-
-def test_overlap_by_the_order_of_the_lines():
-    """A handler that was at work after another had begun, whatever its clock said."""
+def test_what_is_lost_or_was_never_enqueued():
+    """G1, G2."""
+    gone = {"one": Fate.COMMITTED, "gone": Fate.COMMITTED, "who knows": Fate.UNKNOWN}
+    for enqueued, words in (
+        (gone, "gone was committed, and is not there"),
+        ({"one": Fate.ROLLED_BACK}, "one was rolled back, and is there"),
+        ({}, "nobody has enqueued it"),
+    ):
+        assert len(is_told(judge.lost, words, whole(), enqueued=enqueued)) == 1
+    ghost = evidence(whole()).executions
+    ghost["ghost"] = ghost["one"]
+    is_told(judge.lost, "was executed, and is not there", whole(), executions=ghost)
+    is_told(judge.lost, "has come to no end: RUNNING", Forger(has_task=True).begin())
+    is_told(judge.lost, "without an Instance: 1", whole(), strange_tasks=1)
     forger = whole()
-    lines = forger.lines
-    late = next(line for line in lines if line.event == "tick" and line.attempt == 1)
-    given = evidence(forger, lines=[*(line for line in lines if line is not late), late])
-    assert "attempt 2 began before the end of 1" in only(given, judge.overlaps)[0]
+    forger.facts["has_task"] = True
+    is_told(judge.lost, "FINISHED, Task rows: 1", forger)
+    assert "RUNNING, Task rows: 0" in found(evidence(Forger().begin()))["lost"]
 
 
-def test_overlap_by_the_clock():
+def test_attempts_that_overlap():
+    """G3: by the order of the lines, whatever a clock says, and by the clock."""
+    words, forger = "attempt 2 began before the end of 1", whole()
+    start, tick, second, *rest = forger.lines
+    is_told(judge.overlaps, words, forger, lines=[start, second, *rest, tick])
+    forger.lines[1] = replace(tick, time=second.time + 0.005)
+    is_told(judge.overlaps, words, forger)
     forger = whole()
-    began = next(line for line in forger.lines if line.attempt == 2).time
-    forger.lines[1] = replace(forger.lines[1], time=began + 0.005)
-    assert "attempt 2 began before the end of 1" in only(evidence(forger), judge.overlaps)[0]
-
-
-def test_overlap_with_a_child_that_was_left_behind():
-    forger = whole()
-    forger.say("child", attempt=1, pid=77)
-    assert len(only(evidence(forger), judge.overlaps)) == 2
-
-
-def test_overlap_with_one_that_is_not_the_last_before():
-    """A long attempt is held against all that begin before its end."""
+    forger.say("child", attempt=1, pid=77)  # one that was left behind
+    assert len(is_told(judge.overlaps, words, forger)) == 2
+    # A long attempt is held against all that begin before its end.
     forger = Forger().begin().lose().begin(pid=2).lose(pid=2).begin(pid=3).finish(pid=3)
     forger.say("tick", attempt=1)
-    assert len(only(evidence(forger), judge.overlaps)) == 4
-
-
-def test_attempt_that_was_entered_twice():
+    assert len(is_told(judge.overlaps, words, forger)) == 4
     forger = Forger().begin()
     forger.say("start", pid=2)
-    assert only(evidence(forger.finish()), judge.overlaps) == ["attempt 1 was entered 2 times"]
+    is_told(judge.overlaps, "attempt 1 was entered 2 times", forger.finish())
 
 
-# The log (G6)
-
-
-@pytest.mark.parametrize(
-    ("number", "told"),
-    [
+def test_logs_that_are_illegal():
+    """G6: an entry is missing, doubled, or tells of what was not so."""
+    for number, told in (
         (0, "claim from None"),
-        (1, "start from State.ACCEPTED"),
-        (2, "expire of attempt 1"),
-        (3, "claim from State.RUNNING"),
-        (5, "finish from State.SCHEDULED"),
+        (1, "start from ACCEPTED"),
+        (2, "restarts is 1, by the log 0"),  # before it was started, nothing is charged
+        (3, "claim from RUNNING"),
+        (5, "finish from SCHEDULED"),
         (6, "the log ends in RUNNING"),
-    ],
-)
-def test_missing_entry(number, told):
-    forger = whole()
-    del forger.log[number]
-    words = found(evidence(forger))["illegal"]
-    if number == 2:  # an attempt may expire before it was started, but then it is not charged
-        assert words == ["restarts is 1, by the log 0"]
-    else:
-        assert told.replace("State.", "") in words[0].replace("State.", "")
-
-
-@pytest.mark.parametrize("number", range(7))
-def test_doubled_entry(number):
-    forger = whole()
-    forger.log.insert(number, forger.log[number])
-    assert "illegal" in found(evidence(forger))
-
-
-@pytest.mark.parametrize("name", ["attempt", "restarts", "retries", "lost"])
-def test_counter_that_the_log_does_not_bear_out(name):
-    forger = whole()
-    forger.facts[name] = 3
-    assert any(words.startswith(f"{name} is 3") for words in found(evidence(forger))["illegal"])
-
-
-def test_entry_of_another_attempt_or_state():
+    ):
+        forger = whole()
+        del forger.log[number]
+        assert told in found(evidence(forger))["illegal"][0].replace("State.", "")
+    for number in range(7):
+        forger = whole()
+        forger.log.insert(number, forger.log[number])
+        assert "illegal" in found(evidence(forger))
+    for name in ("attempt", "restarts", "retries", "lost"):
+        forger = whole()
+        forger.facts[name] = 3
+        assert any(told.startswith(f"{name} is 3") for told in found(evidence(forger))["illegal"])
     assert found(evidence(spoilt(whole(), 5, attempt=1)))["illegal"]
-    assert only(evidence(spoilt(whole(), 5, state="PAUSED")), judge.illegal)
-
-
-def test_executed_and_never_claimed():
+    is_told(judge.illegal, "is logged as to PAUSED", spoilt(whole(), 5, state="PAUSED"))
     forger = whole()
     forger.say("start", attempt=9)
-    assert only(evidence(forger), judge.illegal) == ["attempt 9 was executed, and never claimed"]
+    is_told(judge.illegal, "attempt 9 was executed, and never claimed", forger)
 
 
-@pytest.mark.parametrize(("number", "by"), [(4, -5), (5, +5), (6, -5)])
-def test_time_that_cannot_be(number, by):
+def test_times_that_cannot_be():
+    for number, by in ((4, -5), (5, +5), (6, -5)):
+        forger = whole()
+        forger = spoilt(forger, number, time=forger.log[number].time + by)
+        assert "untrue" in found(evidence(forger))
+
+
+def test_results_of_who_no_longer_held_the_task():
+    """G4."""
+    for answer in ({"attempt": 1, "nonce": "nonce 1"}, {"attempt": 2, "nonce": "made up"}):
+        forger = whole()
+        forger.answer = answer
+        is_told(judge.stale_results, "has the response", forger)
     forger = whole()
-    forger = spoilt(forger, number, time=forger.log[number].time + by)
-    assert "untrue" in found(evidence(forger))
+    forger.lines = [line for line in forger.lines if line.event != "end"]
+    is_told(judge.stale_results, "finished by attempt 2, which did not return", forger)
+    forger = spoilt(whole(), -1, who=f"host:{HERE} worker 0")
+    is_told(judge.stale_results, "finish of attempt 2", forger)
+
+
+def given_up(losses, hits, **facts):
+    """One that was lost so often, and hit so often, and given up."""
+    forger = Forger(reason=Reason.STALE, **facts)
+    for number in range(losses):
+        forger.begin().lose(hit=number < hits)
+    forger.move(Event.FAIL, message="given up")
+    return forger
+
+
+def test_budgets():
+    """G5: nobody goes beyond one, and nobody is given up before it is spent."""
+    is_kept(given_up(4, 4))
+    told = is_told(
+        judge.undeserved,
+        "attempt 4 was lost while running, though nothing was done to it",
+        given_up(4, 3),
+    )
+    assert told[1] == "STALE, though it was hit only 3 times"
+    assert found(evidence(given_up(5, 5)))["beyond_budget"]
+    is_told(judge.gave_up_early, "STALE with {'restarts': 3, 'lost': 3,", given_up(3, 3))
+    forger = Forger(type="chaos.fail", max_retries=1, reason=Reason.ERROR).begin()
+    forger.say("end", outcome="ValueError")
+    forger.move(Event.FAIL)
+    is_told(judge.gave_up_early, "ERROR after 0 of 1 retries", forger)
+    forger = Forger(type="chaos.retry", max_retries=0, retries=1)
+    forger.begin().move(Event.RETRY)
+    is_told(judge.beyond_budget, "retries: 1 of 0", forger.begin().finish())
+
+
+def test_a_loss_needs_a_cause():
+    """G5, G11: what a daemon says is none alone, nor is a lock that somebody holds."""
+    words = "though nothing was done to it"
+
+    def lost():
+        return Forger().begin().lose(hit=False)
+
+    at = lost().clock
+    for name, daemon in (("kill_dispatcher", HERE), ("stop_dispatcher", HERE)):
+        is_kept(lost().begin().finish(), hits=[hit_at(name, at, at, daemon, 99)])
+    for name, daemon in (
+        ("kill_worker", HERE),  # that of another worker
+        ("kill_dispatcher", THERE),
+        ("terminate_backend", 0),
+        ("restart_database", 0),
+        ("stop_worker", HERE),
+    ):
+        hits = [hit_at(name, at, at, daemon, 99)]
+        is_told(judge.undeserved, words, lost().begin().finish(), hits=hits)
+    given = evidence(lost().begin().finish())
+    fact = {"fact": "lease_over", "time": at, "message": "no renewal"}
+    given.daemons[0] = replace(given.daemons[0], facts=(fact,))
+    given.hits = [Hit(name="open_transaction", since=at - 5, until=at)]
+    assert words in found(given)["undeserved"][0]
+    given.outages = [(at - 5, at - 1)]
+    assert "undeserved" not in found(given)
+
+
+def test_what_has_returned_is_not_handed_back():
+    """G10, G11: unless something was done just then."""
+    forger = Forger().begin()
+    forger.say("end", outcome="returned", nonce="nonce 1")
+    forger.clock += 3
+    hit = hit_at("stop_dispatcher", forger.clock - 1, forger.clock - 1, pid=9)
+    forger.move(Event.RELEASE)
+    forger.begin().finish()
+    is_told(judge.thrown_away, "was handed back 3.0 s after it had returned", forger)
+    is_kept(forger, hits=[hit])
+
+
+def test_an_end_that_its_kind_cannot_have():
+    forger = Forger(type="chaos.fatal", max_retries=3).begin().finish()
+    is_told(judge.wrong_ends, "chaos.fatal ended FINISHED ", forger)
+
+
+def test_daemons_that_fail():
+    """G10, G11."""
+    first, second = evidence(whole()).daemons
+    for changes in (
+        {"status": None},
+        {"asked_to_leave": None},
+        {"status": 1},
+        {"facts": ({"fact": "dispatcher_died", "pid": 5, "message": "died by SIGSEGV"},)},
+        {"facts": ({"fact": "worker_died", "pid": 5, "message": "exited with status 1"},)},
+        {"facts": ({"fact": "not a fact", "message": "Traceback"},)},
+    ):
+        is_told(health.weak_daemons, "", whole(), daemons=[replace(first, **changes), second])
+    # One that had only just been started may end by the signal.
+    is_kept(whole(), daemons=[replace(first, facts=(), status=-15), second])
+    killed = DaemonStory(pid=HERE, killed=50.0, status=-9)
+    is_kept(whole(), daemons=[killed])
+    words = "had ended with status 1 when it was to be killed"
+    is_told(health.weak_daemons, words, whole(), daemons=[replace(killed, status=1)])
+
+
+def test_a_daemon_that_is_slow_to_come_back():
+    given = evidence(whole(), outages=[(30.0, 31.0)])
+    for back, told in ((31.5, set()), (40.0, {"slow_returns"}), (None, {"slow_returns"})):
+        joined = {"fact": "joined", "time": 5.0}, {"fact": "rejoined", "time": back}
+        facts = joined if back else joined[:1]
+        given.daemons[0] = replace(given.daemons[0], facts=facts)
+        assert set(found(given)) == told
+
+
+def test_an_end_behind_a_lock_until_its_daemon_gave_up():
+    """G10: if it was locked so long, and the daemon has said so."""
+    forger = Forger().begin().lose(hit=False)
+    checks = {"undeserved", "weak_daemons"}
+    for facts, until, told in (
+        (["undelivered"], 92.0, set()),
+        (["undelivered"], 88.0, checks),
+        ([], 92.0, checks),
+    ):
+        lock = Hit(name="open_transaction", instance=forger.uuid, since=80.0, until=until)
+        said = tuple({"fact": name, "time": 1.0} for name in ("daemon_started", *facts))
+        leaving = DaemonStory(pid=HERE, asked_to_leave=89.0, left=91.0, status=1, facts=said)
+        assert checks & found(evidence(forger, hits=[lock], daemons=[leaving])).keys() == told
+
+
+# Cancels
+
+
+def ask(forger):
+    facts = {"event": "", "kind": Kind.ASK, "detail": CANCEL, "attempt": forger.attempt, "who": WHO}
+    forger.log.append(Entry(**facts, time=forger._tick()))
+    return forger
+
+
+def cancelled():
+    """One that was cancelled while it ran."""
+    forger = ask(Forger(reason=Reason.CANCELLED).begin())
+    forger.say("end", outcome="Interrupted")
+    forger.move(Event.FAIL, message=f"cancelled by {WHO}")
+    return forger
+
+
+def asked(*forgers, is_sure=True):
+    return {f.uuid: Asked(at=0.0, is_sure=is_sure) for f in forgers}
+
+
+def test_cancels_that_are_whole_are_kept():
+    waiting = Forger("two", reason=Reason.CANCELLED)
+    waiting.move(Event.FAIL, daemon=None, message="cancelled")
+    waiting.log[-1] = replace(waiting.log[-1], who=WHO)
+    in_time = ask(Forger("three").begin()).finish()
+    given = (cancelled(), waiting, in_time)
+    is_kept(*given, cancels=asked(*given))
+    unknown = Forger("four").begin().finish()
+    is_kept(unknown, cancels=asked(unknown, is_sure=False))
+
+
+def test_cancels_that_are_broken():
+    is_told(judge.cancelled, "is CANCELLED, and nobody has asked for it", cancelled())
+    done = Forger().begin().finish()
+    is_told(judge.cancelled, "its log does not say so", done, cancels=asked(done))
+    twice = ask(ask(Forger().begin())).finish()
+    is_told(judge.cancelled, "was cancelled 2 times", twice, cancels=asked(twice))
+    for event in (Event.RELEASE, Event.RETRY):
+        again = ask(Forger(retries=int(event == Event.RETRY), max_retries=1).begin())
+        again.say("end", outcome="Interrupted")
+        again.move(event)
+        again.begin().finish()
+        words = "was claimed after it had been cancelled"
+        is_told(judge.cancelled, words, again, cancels=asked(again))
+    forger = cancelled()
+    forger.clock += 1
+    forger.say("tick")
+    is_told(judge.cancelled, "went on", forger, cancels=asked(forger))
+    forger = ask(Forger().begin())
+    forger.clock += 20
+    forger.finish()
+    is_told(judge.cancelled, "went on 20", forger, cancels=asked(forger))
+    stop = hit_at("stop_worker", forger.clock - 19, forger.clock)
+    is_kept(forger, cancels=asked(forger), hits=[stop])
+
+
+@pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])
+def test_another_that_is_stopped_keeps_the_file_from_all(vendor, monkeypatch):
+    monkeypatch.setattr(judge, "connection", SimpleNamespace(vendor=vendor))
+    forger = ask(Forger().begin())
+    forger.hits.append(hit_at("stop_dispatcher", forger.clock, forger.clock + 9, THERE))
+    forger.clock += 7
+    given = evidence(forger.finish(), cancels=asked(forger))
+    assert bool(found(given)) == (vendor == "postgresql")
+
+
+# Pauses, rows and limits
+
+
+def paused(type="chaos.sleep", at_work="tick"):
+    """One that is paused for two seconds, and says something meanwhile."""
+    forger = Forger(type=type).begin()
+    forger.move(Event.PAUSE)
+    forger.clock += 1
+    if at_work:
+        forger.say(at_work)
+    return forger
+
+
+def go_on(forger):
+    forger.clock += 1
+    forger.move(Event.RESUME)
+    forger.say("tick")
+    return forger.finish()
+
+
+def test_work_while_paused():
+    """A child is stopped where the Type is stoppable. Who was lost may have gone on."""
+    check, words = judge.at_work_while_paused, "attempt 1 was at work while paused"
+    is_kept(go_on(paused(at_work="")))
+    is_told(check, words, go_on(paused()))
+    is_kept(go_on(paused("chaos.family", "child")))
+    is_told(check, words, go_on(paused("chaos.still", "child")))
+    forger = paused()
+    forger.clock += 1
+    is_kept(forger.lose().begin(pid=2).finish(pid=2))
+    # Who was stopped may go on when let go, whose time is noted only afterwards.
+    for let_go, is_broken in ((-0.5, False), (0.001, False), (0.5, True)):
+        forger = paused("chaos.still")
+        tick = forger.clock
+        hits = [hit_at("stop_worker", tick - 0.9, tick + let_go)]
+        assert bool(found(evidence(go_on(forger), hits=hits))) == is_broken
+
+
+def test_rows_of_transactional_types():
+    """G7."""
+    forger = Forger(type=ROW).begin().lose().begin(pid=2).finish(pid=2)
+    is_kept(forger)
+    for there in ([], [1], [1, 2], [2, 2]):
+        words = f"FINISHED, with the rows of attempts {there}"
+        is_told(judge.not_once, words, forger, rows={"one": there})
+    is_told(judge.not_once, "nobody was to leave rows", forger, rows={"one": [2], "two": [1]})
+    forger = Forger(type=ROW, reason="ERROR").begin()
+    forger.say("end", outcome="OperationalError")
+    forger.move(Event.FAIL)
+    is_kept(forger)
+    is_told(judge.not_once, "FAILED, with the rows of attempts [1]", forger, rows={"one": [1]})
+
+
+def test_limits():
+    first, second = (Forger(uuid, type="chaos.alone") for uuid in ("one", "two"))
+    second.clock = first.begin().finish().clock
+    is_kept(first, second.begin(pid=2).finish(pid=2))
+    at_once = [Forger(uuid, type="chaos.alone").begin().finish() for uuid in ("one", "two")]
+    is_told(judge.crowded, "2 of chaos.alone executed at once", *at_once)
+    is_kept(*(Forger(uuid).begin().finish() for uuid in ("one", "two")))
+
+
+def test_statistics_that_say_something_else_than_the_log():
+    counted, recounted = ({"chaos.sleep": {"started": number}} for number in (1, 2))
+    words = "chaos.sleep started: 1 counted, 2 in the log"
+    is_told(judge.miscounted, words, whole(), counted=counted, recounted=recounted)

@@ -1,53 +1,66 @@
-"""The schedule follows from the seed alone, is as rough as it has to be, and can be replayed."""
+"""The schedule follows from the seed, and is as rough as it has to be."""
 
 from collections import Counter
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
+from django.db import transaction
 
 from atp.conf.validation import KILL_MARGIN
+from atp.models import Instance
 
-from . import schedule
+from .. import environment
+from ..app.tasks_daemon import noop
+from ..helpers import DEADLINE, Thread
+from . import schedule, transactions
 from .__main__ import SETTINGS
-
-SEEDS = ["1", "2", "3"]
 
 
 def test_it_follows_from_the_seed():
-    assert schedule.drawn("7", 5, has_server=True) == schedule.drawn("7", 5, has_server=True)
-    assert schedule.drawn("7", 5, has_server=True) != schedule.drawn("8", 5, has_server=True)
+    actions = schedule.drawn("7", 2, has_server=True)
+    assert schedule.drawn("7", 2, has_server=True) == actions
+    assert schedule.drawn("8", 2, has_server=True) != actions
+    without = {action.name for action in schedule.drawn("7", 5, has_server=False)}
+    assert without == set(schedule.DAEMONS)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_it_is_rough_enough(seed):
-    actions = schedule.drawn(seed, 10, has_server=True)
-    names = Counter(action.name for action in actions)
-    assert sum(names[name] for name in names if name.startswith("kill_")) >= 60
-    assert names["restart_database"] >= 12
-    assert all(0 <= action.at < 600 for action in actions)
-    assert actions == schedule.in_order(actions)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_supervisors_are_stopped_for_less_than_what_is_promised(seed):
+def test_it_is_rough_enough_and_stops_supervisors_for_less_than_what_is_promised():
     """Shorter than between kill limit and end of lease, with time left for the kill (G3)."""
     gap = SETTINGS["LEASE"] - SETTINGS["KILL_AFTER"] - KILL_MARGIN
-    given = schedule.drawn(seed, 10, has_server=True) + schedule.short(has_server=True)
-    for action in given:
-        if action.name in ("stop_supervisor", "stop_daemon"):
-            assert 0 < action.span < gap
+    for seed in "123":
+        actions = schedule.drawn(seed, 10, has_server=True)
+        names = Counter(action.name for action in actions)
+        assert sum(names[name] for name in names if name.startswith("kill_")) >= 60
+        assert names["restart_database"] >= 12
+        assert all(0 <= action.at < 600 for action in actions)
+        assert actions == schedule.in_order(actions)
+        for action in actions + schedule.short(has_server=True):
+            if action.name in ("stop_supervisor", "stop_daemon"):
+                assert 0 < action.span < gap
 
 
-def test_without_a_server_none_is_restarted():
-    names = {action.name for action in schedule.drawn("7", 5, has_server=False)}
-    assert names == set(schedule.DAEMONS)
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(environment.kind() == "sqlite", reason="SQLite has no locks of rows")
+def test_an_open_transaction_locks_the_one_row_that_it_names(monkeypatch):
+    holds, is_over = Event(), Event()
 
+    def sleep(span):
+        holds.set()
+        assert is_over.wait(DEADLINE)
 
-def test_replay(tmp_path):
-    actions = schedule.drawn("7", 2, has_server=True)
-    schedule.write(actions, tmp_path / "schedule.json", seed="7", minutes=2)
-    assert schedule.load(tmp_path / "schedule.json") == ("7", 2, actions)
+    def free():
+        """Return the keys of the Instances that nobody has locked."""
+        with transaction.atomic():
+            rows = Instance.objects.select_for_update(skip_locked=True).order_by("pk")
+            return list(rows.values_list("pk", flat=True))
 
-
-def test_a_line_tells_all_of_an_action():
-    action = schedule.Action(at=1.5, name="restart_database", span=2.25, how="SIGKILL")
-    assert str(action) == "    1.50 restart_database for 2.25 s, SIGKILL (0.000, 0.000)"
+    instances = [noop.enqueue() for _ in range(5)]
+    keys = [instance.pk for instance in instances]
+    monkeypatch.setattr(transactions, "time", SimpleNamespace(sleep=sleep))
+    holding = Thread(transactions.hold, "instance", 0.99, 1.0)
+    assert holds.wait(DEADLINE)
+    assert free() == keys[:-1]
+    is_over.set()
+    assert holding.result() == (f"instance {keys[-1]} was locked", str(instances[-1].uuid))
+    assert free() == keys

@@ -1,6 +1,8 @@
 """ATPBackend as Django's tests ask for it: with the results at hand, or with the task run."""
 
 import asyncio
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +15,6 @@ from django.db import connection
 from atp.backend import ATPBackend
 
 from .adapting import use_backport
-from .handed_on import log_again
 
 if os.environ.get("CONFORMANCE_BACKPORT"):
     # Of a daemon, before it imports the tasks.
@@ -66,7 +67,11 @@ def _drain():
         )
         if ended.returncode:
             raise AssertionError(f"atpd --drain exits {ended.returncode}:\n{ended.stderr}")
-        log_again(log)
+        for line in log.read_text().splitlines():
+            record = logging.makeLogRecord(json.loads(line))
+            logger = logging.getLogger(record.name)
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
 
 
 HAS_INLINE = find_spec("atp.testing") is not None

@@ -1,56 +1,61 @@
-"""Those of Django's tests that ATPBackend does not pass, each with the reason.
+"""Those of Django's tests that ATPBackend does not pass, by the reason.
 
 A test is called ``suite.test``. The suites are Django's four modules; that of ImmediateBackend is
 run twice: ``drained`` after a daemon has run the task, ``inline`` on ``atp.testing.InlineBackend``.
 """
 
-OTHER_CLASS = "It asserts the class of the backend."
-HAS_RESULTS = "It asserts that results cannot be had; they can."
-
 ALWAYS = {
-    "tasks.test_using_correct_backend": OTHER_CLASS,
-    "tasks.test_get_backend": OTHER_CLASS,
-    "dummy.test_using_correct_backend": OTHER_CLASS,
-    "dummy.test_refresh_result": "It writes into DummyBackend's list of results; here they are "
-    "read from the queue.",
-    "dummy.test_refresh_result_async": "It writes into DummyBackend's list of results; here they "
-    "are read from the queue.",
-    "custom.test_backend_does_not_support_priority": "It asserts that a backend has no priorities; "
-    "ATP's has.",
-    "custom.test_no_enqueue": "It asserts that a backend that defines no enqueue is abstract; "
-    "ATP's defines it.",
-    "drained.test_using_correct_backend": OTHER_CLASS,
-    "drained.test_cannot_get_result": HAS_RESULTS,
-    "drained.test_cannot_refresh_result": HAS_RESULTS,
-    "drained.test_cannot_pass_run_after": "It asserts that run_after is refused; it is taken.",
-    "drained.test_throws_keyboard_interrupt": "A KeyboardInterrupt of a task ends its attempt in "
-    "the worker; nobody who enqueued it waits for it.",
-    "drained.test_doesnt_wait_until_transaction_commit_by_default": "It asserts that a task has "
-    "run before the transaction that enqueued it is committed; no daemon sees it before.",
-    "inline.test_using_correct_backend": OTHER_CLASS,
-    "inline.test_cannot_get_result": HAS_RESULTS,
-    "inline.test_cannot_refresh_result": HAS_RESULTS,
-    "inline.test_cannot_pass_run_after": "It asserts that run_after is refused; it is taken.",
-    "inline.test_doesnt_wait_until_transaction_commit_by_default": "It asserts that a task has "
-    "run before the transaction that enqueued it is committed; InlineBackend runs it then.",
+    "It asserts the class of the backend.": (
+        "tasks.test_using_correct_backend",
+        "tasks.test_get_backend",
+        "dummy.test_using_correct_backend",
+        "drained.test_using_correct_backend",
+        "inline.test_using_correct_backend",
+    ),
+    "It writes into DummyBackend's list of results; here they are read from the queue.": (
+        "dummy.test_refresh_result",
+        "dummy.test_refresh_result_async",
+    ),
+    "It asserts that a backend has no priorities; ATP's has.": (
+        "custom.test_backend_does_not_support_priority",
+    ),
+    "It asserts that a backend that defines no enqueue is abstract; ATP's defines it.": (
+        "custom.test_no_enqueue",
+    ),
+    "It asserts that results cannot be had; they can.": (
+        "drained.test_cannot_get_result",
+        "drained.test_cannot_refresh_result",
+        "inline.test_cannot_get_result",
+        "inline.test_cannot_refresh_result",
+    ),
+    "It asserts that run_after is refused; it is taken.": (
+        "drained.test_cannot_pass_run_after",
+        "inline.test_cannot_pass_run_after",
+    ),
+    "A KeyboardInterrupt ends its attempt in the worker; nobody who enqueued it waits for it.": (
+        "drained.test_throws_keyboard_interrupt",
+    ),
+    "It asserts that a task has run before the transaction that enqueued it is committed.": (
+        "drained.test_doesnt_wait_until_transaction_commit_by_default",
+        "inline.test_doesnt_wait_until_transaction_commit_by_default",
+    ),
 }
-
-OTHER_WORDS = "The backport says it in other words."
-NO_PICKLES = "Tasks can be pickled since Django 6.1, and not in the backport."
-
 OF_BACKPORT = {
-    "custom.test_enqueue_async_task_on_non_async_backend": OTHER_WORDS,
-    "dummy.test_validate_disallowed_async_task": OTHER_WORDS,
-    "tasks.test_pickle_task": NO_PICKLES,
-    "tasks.test_pickle_task_result": NO_PICKLES,
-    "tasks.test_unpickle_arbitrary_string": NO_PICKLES,
-    "tasks.test_unpickle_non_task_object": NO_PICKLES,
-    "tasks.test_run_after_in_decorator": OTHER_WORDS,
+    "The backport says it in other words.": (
+        "custom.test_enqueue_async_task_on_non_async_backend",
+        "dummy.test_validate_disallowed_async_task",
+        "tasks.test_run_after_in_decorator",
+    ),
+    "Tasks can be pickled since Django 6.1, and not in the backport.": (
+        "tasks.test_pickle_task",
+        "tasks.test_pickle_task_result",
+        "tasks.test_unpickle_arbitrary_string",
+        "tasks.test_unpickle_non_task_object",
+    ),
 }
-
-BY_VERSION: dict[str, dict[str, str]] = {"6.1": {}, "6.0": {}, "backport": OF_BACKPORT}
 
 
 def reasons(version):
     """Return the reason by test, for a run."""
-    return ALWAYS | BY_VERSION[version]
+    table = ALWAYS | (OF_BACKPORT if version == "backport" else {})
+    return {test: reason for reason, tests in table.items() for test in tests}

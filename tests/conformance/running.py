@@ -35,35 +35,9 @@ def suites():
         yield "inline", adapting.load(immediate, {IMMEDIATE: INLINE})
 
 
-class Outcome(unittest.TextTestResult):
-    """Notes of each test whether it passed, by the name of its suite."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.lines = {}
-
-    def startTest(self, case):
-        super().startTest(case)
-        self.lines[name_of(case)] = None
-
-    def _add(self, case, error):
-        self.lines[name_of(case)] = self._exc_info_to_string(error, case)
-
-    def addError(self, case, error):
-        super().addError(case, error)
-        self._add(case, error)
-
-    def addFailure(self, case, error):
-        super().addFailure(case, error)
-        self._add(case, error)
-
-    def addSubTest(self, case, sub, error):
-        super().addSubTest(case, sub, error)
-        if error is not None:
-            self._add(case, error)
-
-
 def name_of(case):
+    """Return ``suite.test``; a failed part of a test is that test."""
+    case = getattr(case, "test_case", case)
     return f"{case.suite_name}.{case._testMethodName}"
 
 
@@ -77,20 +51,22 @@ def main(outcome):
     if os.environ.get("CONFORMANCE_BACKPORT"):
         adapting.use_backport()
     django.setup()
-    loader, cases = unittest.TestLoader(), unittest.TestSuite()
+    loader, cases = unittest.TestLoader(), []
     for name, module in suites():
         for value in vars(module).values():
             if _is_case(value, module):
                 value.suite_name = name
-                cases.addTests(loader.loadTestsFromTestCase(value))
+                cases += loader.loadTestsFromTestCase(value)
+    lines = dict.fromkeys(map(name_of, cases))
     runner = DiscoverRunner(verbosity=0, interactive=False)
     databases = runner.setup_databases()
     try:
         with open(os.devnull, "w") as silence:
-            ended = unittest.TextTestRunner(silence, resultclass=Outcome).run(cases)
+            ended = unittest.TextTestRunner(silence).run(unittest.TestSuite(cases))
     finally:
         runner.teardown_databases(databases)
-    Path(outcome).write_text(json.dumps(ended.lines))
+    lines |= {name_of(case): told for case, told in ended.errors + ended.failures}
+    Path(outcome).write_text(json.dumps(lines))
 
 
 if __name__ == "__main__":

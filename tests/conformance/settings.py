@@ -3,6 +3,8 @@
 Django's tests override TASKS; a daemon that a test starts has that of this module.
 """
 
+import json
+import logging
 import os
 from pathlib import Path
 
@@ -36,13 +38,25 @@ TASKS = {
         "OPTIONS": {"modules": ["tasks.tasks"]},
     }
 }
+
+
+class Writer(logging.FileHandler):
+    """Writes each record to a file, as a line of JSON."""
+
+    def format(self, record):
+        names = ("name", "levelno", "levelname")
+        text = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+        facts = {name: getattr(record, name) for name in names}
+        return json.dumps({**facts, "msg": record.getMessage(), "exc_text": text})
+
+
 # A daemon writes here what the logger of django.tasks is told in its workers.
 if "CONFORMANCE_LOG" in os.environ:
     LOGGING = {
         "version": 1,
         "handlers": {
             "file": {
-                "class": "tests.conformance.handed_on.Writer",
+                "class": "tests.conformance.settings.Writer",
                 "filename": os.environ["CONFORMANCE_LOG"],
             }
         },

@@ -1,13 +1,17 @@
-"""A value is given as a tag, and in a model as text, too, wherever its class is used."""
+"""A value is given as a tag, and in a model as text, too; a literal member of an Enum as its value.
 
+That is so wherever its class is used.
+"""
+
+import enum
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal, NamedTuple
 from uuid import UUID
 
-import pytest
 from pydantic import UUID4, Base64Bytes, BaseModel, Field, RootModel, SecretBytes, create_model
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypedDict
 
 from atp import contracts
@@ -27,10 +31,6 @@ class Line:
 class Entry(TypedDict):
     sku: str
     day: date
-
-
-class Counted(TypedDict):
-    count: int
 
 
 class Pair(NamedTuple):
@@ -55,21 +55,46 @@ class Keyed(BaseModel):
     data: Base64Bytes | None = None
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "text"),
-    [
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Red:
+    kind: Literal[Colour.RED]
+    count: int = 0
+
+
+@dataclass
+class Blue:
+    kind: Literal[Colour.BLUE]
+    count: int = 0
+
+
+class Painted(BaseModel):
+    kind: Literal[Colour.RED]
+
+
+@pydantic_dataclass
+class PaintedData:
+    kind: Literal[Colour.RED]
+
+
+def test_a_type_of_pydantic_is_given_as_a_tag(check):
+    for annotation, value, text in (
         (UUID4, KEY, str(KEY)),
         (UUID4 | None, KEY, str(KEY)),
         (Base64Bytes, b"YQ==", "YQ=="),
         (SecretBytes, b"a", "YQ=="),
         (Annotated[UUID4, Field(title="Key", description="of a customer")], KEY, str(KEY)),
-    ],
-)
-def test_a_type_of_pydantic_is_given_as_a_tag(check, annotation, value, text):
-    assert check({"it": annotation}, {"it": value}) == []
-    assert check({"it": annotation}, {"it": text}) == ["it"]
-    assert check({"it": list[annotation]}, {"it": [value, text]}) == ["it[1]"]
-    assert check({"it": annotation}, {"it": 5}) == ["it"]
+    ):
+        assert check({"it": annotation}, {"it": value}) == []
+        assert check({"it": annotation}, {"it": text}) == ["it"]
+        assert check({"it": list[annotation]}, {"it": [value, text]}) == ["it[1]"]
+        assert check({"it": annotation}, {"it": 5}) == ["it"]
+    # Pydantic still checks the version.
+    assert check({"it": UUID4}, {"it": UUID(int=0)}) == ["it"]
 
 
 def test_the_schema_of_a_type_of_pydantic(check):
@@ -85,30 +110,18 @@ def test_the_schema_of_a_type_of_pydantic(check):
     )
 
 
-def test_pydantic_still_checks_the_version_of_a_uuid(check):
-    assert check({"it": UUID4}, {"it": UUID(int=0)}) == ["it"]
-
-
-@pytest.mark.parametrize(
-    ("value", "problems"),
-    [
+def test_a_type_of_pydantic_in_a_model_may_be_text(check):
+    for value, problems in (
         ({"key": KEY}, []),
         ({"key": str(KEY)}, []),
         ({"key": None}, []),
         ({"key": "x"}, ["it.key"]),
-        ({"key": 5}, ["it.key"]),
         ({"data": "YQ=="}, []),
         ({"data": b"YQ=="}, []),
-    ],
-)
-def test_a_type_of_pydantic_in_a_model_may_be_text(check, value, problems):
-    assert check({"it": Keyed}, {"it": value}) == problems
-
-
-def test_the_words_of_a_field_that_may_be_null(check):
-    made = check.declared({"it": Keyed})
-    [problem] = contracts.check(made, {"it": {"key": 5}})
-    assert problem.text == "5 is not text, UUID or null."
+    ):
+        assert check({"it": Keyed}, {"it": value}) == problems
+    [problem] = contracts.check(check.declared({"it": Keyed}), {"it": {"key": 5}})
+    assert (problem.path, problem.text) == ("it.key", "5 is not text, UUID or null.")
 
 
 def shared(kind):
@@ -119,42 +132,30 @@ def shared(kind):
     )
 
 
-SHARED = [
-    pytest.param(Line, {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}, ".day", id="dataclass"),
-    pytest.param(Entry, {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}, ".day", id="dict"),
-    pytest.param(Pair, ["a", TEXT], ["a", DAY], "[1]", id="tuple"),
-    pytest.param(Day, TEXT, DAY, "", id="alias"),
-    pytest.param(OptionalDay, TEXT, DAY, "", id="optional"),
-    pytest.param(list[Line], [{"sku": "a", "day": TEXT}], [], "[0].day", id="list"),
-]
-
-
-@pytest.mark.parametrize(("kind", "text", "tagged", "below"), SHARED)
-@pytest.mark.parametrize("order", ["model first", "model last"])
-def test_a_class_shared_with_a_model_has_the_rules_of_each_use(
-    check, kind, text, tagged, below, order
-):
-    one, two = shared(kind)
-    annotations = {"one": one, "two": two, "it": kind, "more": list[kind]}
-    if order == "model last":
-        annotations = dict(reversed(annotations.items()))
-    inputs = {
-        "one": {"first": text},
-        "two": {"first": text, "second": tagged},
-        "it": tagged,
-        "more": [tagged],
-    }
-    two.model_validate({"first": text, "second": text})
-    assert check(annotations, inputs) == []
-    assert check(annotations, inputs | {"it": text, "more": [tagged, text]}) == [
-        f"it{below}",
-        f"more[1]{below}",
-    ]
-
-
-def test_a_class_that_only_a_model_uses_twice(check):
-    _, two = shared(Day)
-    assert check({"it": two}, {"it": {"first": TEXT, "second": TEXT}}) == []
+def test_a_class_shared_with_a_model_has_the_rules_of_each_use(check):
+    """In whatever order they are declared."""
+    line, tagged_line = {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}
+    for kind, text, tagged, below in (
+        (Line, line, tagged_line, ".day"),
+        (Entry, line, tagged_line, ".day"),
+        (Pair, ["a", TEXT], ["a", DAY], "[1]"),
+        (Day, TEXT, DAY, ""),
+        (OptionalDay, TEXT, DAY, ""),
+        (list[Line], [line], [], "[0].day"),
+    ):
+        one, two = shared(kind)
+        annotations = {"one": one, "two": two, "it": kind, "more": list[kind]}
+        inputs = {
+            "one": {"first": text},
+            "two": {"first": text, "second": tagged},
+            "it": tagged,
+            "more": [tagged],
+        }
+        bad = inputs | {"it": text, "more": [tagged, text]}
+        two.model_validate({"first": text, "second": text})
+        for ordered in (annotations, dict(reversed(annotations.items()))):
+            assert check(ordered, inputs) == []
+            assert check(ordered, bad) == [f"it{below}", f"more[1]{below}"]
 
 
 def test_a_class_that_refers_to_itself_is_in_a_model_with_all_of_its_parts(check):
@@ -171,9 +172,7 @@ def test_a_root_model_is_a_model(check):
     annotations = {"all_of_them": Entries, "one": OneLine, "line": Line, "entry": Entry}
     inputs = {"all_of_them": [line], "one": line, "line": line, "entry": line}
     assert check(annotations, inputs) == ["line.day", "entry.day"]
-
-
-def test_a_model_inside_a_dataclass_takes_text(check):
+    # Also inside of a dictionary that is none.
     one, _ = shared(Entry)
 
     class Holder(TypedDict):
@@ -184,30 +183,11 @@ def test_a_model_inside_a_dataclass_takes_text(check):
     assert check({"it": Holder}, {"it": {"model": inner, "day": TEXT}}) == ["it.day"]
 
 
-def test_only_what_differs_has_two_definitions(check):
-    one, _ = shared(Counted)
-    other, _ = shared(Entry)
-    made = check.declared({"a": one, "b": Counted, "c": other, "d": Entry, "e": list[Entry]})
-    names = [*contracts.schema_of(made).inputs["$defs"]]
-    assert [name for name in names if name.startswith(("Counted", "Entry"))] == [
-        "Counted",
-        "Entry",
-        "Entry-in-model",
-    ]
-    told = {
-        each.name: each.type
-        for each in contracts.described(contracts.schema_of(made), made.signature)
-    }
-    assert told["e"] == "array of Entry"
-
-
-def test_keys_are_text(check):
+def test_keys_are_text_and_may_be_keywords(check):
     days = {"it": dict[date, int], "ids": dict[UUID4, int]}
     assert check(days, {"it": {TEXT: 1}, "ids": {str(KEY): 1}}) == []
     assert len(check(days, {"it": {"x": 1}, "ids": {}})) == 1
 
-
-def test_a_field_may_have_the_name_of_a_keyword(check):
     class Odd(TypedDict):
         default: date
         properties: date
@@ -242,3 +222,37 @@ def test_a_discriminator_refers_to_the_alternatives(check):
         mapped = {*held["discriminator"]["mapping"].values()}
         assert mapped == {each["$ref"] for each in held["oneOf"]}
         assert mapped <= targets
+
+
+def test_a_literal_member_of_an_enum_is_given_as_its_value(check):
+    for annotation, good, bad in (
+        (Literal[Colour.RED], "red", "blue"),
+        (Literal[Colour.RED, "green", None], "red", "blue"),
+        (Literal[Colour.RED, "green", None], "green", "blue"),
+        (Literal[Colour.RED] | int, "red", "blue"),
+        (dict[str, tuple[Literal[Colour.BLUE], int]], {"a": ["blue", 1]}, {"a": ["red", 1]}),
+        (Red, {"kind": "red"}, {"kind": "blue"}),
+        (Annotated[Red | Blue, Field(discriminator="kind")], {"kind": "blue"}, {"kind": "x"}),
+    ):
+        assert check({"it": annotation}, {"it": good}) == []
+        assert len(check({"it": annotation}, {"it": bad})) == 1, annotation
+
+    # Validators are asked, too.
+    class Priced(TypedDict):
+        kind: Literal[Colour.RED]
+        price: Annotated[Decimal, Field(gt=0)]
+
+    assert check({"it": Priced}, {"it": {"kind": "red", "price": Decimal(1)}}) == []
+    assert check({"it": Priced}, {"it": {"kind": "red", "price": Decimal(-1)}}) == ["it.price"]
+
+
+def test_a_class_of_pydantic_says_itself_which_literals_it_takes(check):
+    """Painted.model_validate() refuses the value, so a handler could not use it."""
+    value = {"kind": "red"}
+    for kind, given in (
+        (Painted, value),
+        (PaintedData, value),
+        (TypedDict("Held", {"it": Painted}), {"it": value}),
+    ):
+        [path] = check({"it": kind, "other": Literal[Colour.RED]}, {"it": given, "other": "red"})
+        assert path.endswith("it.kind")

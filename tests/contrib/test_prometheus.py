@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -40,14 +40,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 
 @pytest.fixture(autouse=True)
-def unknown_past(monkeypatch):
-    """What another test has counted is not known here."""
+def alone_and_with_time_enough(monkeypatch):
+    """What another test has counted is not known here, and a busy machine leaves nothing out."""
     monkeypatch.setattr(counters, "_past", counters._Past())
-
-
-@pytest.fixture(autouse=True)
-def time_enough(monkeypatch):
-    """A scrape leaves nothing out because the machine is busy."""
     monkeypatch.setattr(prometheus.collector, "LONGEST", 600.0)
     monkeypatch.setattr(prometheus.collector, "ALL", 600.0)
 
@@ -76,14 +71,9 @@ def test_what_waits_and_what_is_claimed(world):
     echo.enqueue_many({"n": n} for n in range(3))
     found = Scrape()
     assert found.of("tasks_waiting", type=ECHO, due="yes") == 3
-    assert (
-        sum(
-            value
-            for (name, labels), value in found.items()
-            if name == "atp_tasks_waiting" and ("due", "no") in labels
-        )
-        == Instance.objects.filter(state=State.ACCEPTED).count() - 3
-    )
+    waiting = [labels for name, labels in found if name == "atp_tasks_waiting"]
+    later = sum(found["atp_tasks_waiting", each] for each in waiting if ("due", "no") in each)
+    assert later == Instance.objects.filter(state=State.ACCEPTED).count() - 3
     for state in (State.SCHEDULED, State.RUNNING, State.PAUSED):
         assert found.of("tasks_claimed", type=ECHO, state=state) == 1
     assert found.of("dead_letters", type=ECHO, reason="ERROR") == 1
@@ -116,6 +106,7 @@ def test_the_oldest_that_is_due_and_not_held(world):
     assert found.of("gate_shut_seconds", **of) >= 0
 
 
+@pytest.mark.long
 def test_very_many_lanes_that_are_held(world):
     """SQLite takes no more than a thousand conditions."""
     echo.using(collection="lane 7").enqueue()
@@ -127,11 +118,20 @@ def test_very_many_lanes_that_are_held(world):
     assert Scrape().of("tasks_held", type=ECHO) == 1
 
 
-def test_who_looks_after_a_type(world):
+def test_who_looks_after_a_type_and_what_limits_and_gates_it_has(world):
     queue.register(echo, add)
     of = {"owner": "terrain", "runbook": "https://wiki/relief"}
     Type.objects.filter(identifier=ECHO).update(**of)
+    queue.limit(ECHO, max_running=7, rate="2/s")
+    queue.limit(ECHO, "a", max_running=1)
+    queue.hold(ECHO)
+    queue.hold(ECHO, "")
     found = Scrape()
+    assert found.of("limit", type=ECHO, of="running") == 7
+    assert found.of("limit", type=ECHO, of="rate") == 2
+    for scope in ("type", "lane"):  # the default lane is told from the whole Type
+        gate = {"scope": scope, "type": ECHO, "collection": "", "mode": "hold", "ends": "no"}
+        assert found.of("gate_shut_seconds", **gate) >= 0
     assert found.of("type_info", type=ECHO, **of) == 1
     assert found.of("type_info", type="tests.add", owner="", runbook="") == 1
 
@@ -152,21 +152,6 @@ def test_the_work_that_is_due(world):
     assert Scrape().of("due_work_seconds", type=ECHO) == 0
 
 
-@pytest.mark.parametrize(
-    ("startable", "run", "working", "most", "count"),
-    [
-        (0, 3600.0, 0, None, 0),
-        (600, 1.0, 0, None, 10),
-        (10, 3600.0, 0, None, 10),  # more workers than Tasks would not help
-        (0, 3600.0, 10, None, 10),  # they work
-        (5, None, 1, None, 2),  # nobody knows how long it takes
-        (600, 6.0, 3, 4, 4),
-    ],
-)
-def test_the_workers_that_are_needed(startable, run, working, most, count):
-    assert work._needed(startable, run, working, most) == count
-
-
 def test_what_is_claimed_ahead_is_work_and_no_worker(world):
     """A daemon claims many short Tasks for each of its workers."""
     host = world.host(ECHO)
@@ -179,59 +164,26 @@ def test_what_is_claimed_ahead_is_work_and_no_worker(world):
     assert found.of("workers_needed", type=ECHO) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "needed"),
-    [({"rate": "1/s"}, 6), ({"max_running": 4}, 4), ({}, 100)],
-)
-def test_workers_and_limits(world, given, needed):
+def test_workers_that_are_needed(world):
+    """No more than limits, Tasks and a service that is down let work."""
     queue.register(echo)
     count(world.store.now(), finished=1, wall_us=6_000_000)
     echo.enqueue_many([{}] * 1000)
-    if given:
-        queue.limit(ECHO, **given)
-    assert Scrape().of("workers_needed", type=ECHO) == needed
-
-
-@pytest.mark.parametrize(
-    ("state", "calls"),
-    [("closed", math.inf), ("throttled", 30), ("open", 0), ("half-open", 1)],
-)
-def test_a_downstream_allows_so_many_calls_a_minute(state, calls):
-    """More workers would not help a service that is down."""
-    assert work._allowed(Downstream(state=state, per_second=0.5)) == calls
-
-
-def test_without_run_times_the_rest_is_told(world, monkeypatch):
-    def fail(*given, **more):
-        raise OperationalError("canceling statement due to statement timeout")
-
-    monkeypatch.setattr(counters, "_sums", fail)
-    echo.enqueue()
-    found = Scrape()
-    assert found.of("tasks_waiting", type=ECHO, due="yes") == 1
-    assert "atp_workers_needed" not in found.names()
-    assert found.of("scrape_complete") == 0
-
-
-def test_the_default_lane_is_told_from_the_whole_type(world):
-    queue.register(echo)
-    queue.hold(ECHO)
-    queue.hold(ECHO, "")
-    found = Scrape()
-    for scope in ("type", "lane"):
-        of = {"scope": scope, "type": ECHO, "collection": "", "mode": "hold", "ends": "no"}
-        assert found.of("gate_shut_seconds", **of) >= 0
-
-
-def test_no_statement_begins_when_the_time_is_over(world, monkeypatch, caplog):
-    """Else a scraper would give up before it hears of what could be read."""
-    monkeypatch.setattr(prometheus.collector, "ALL", -1.0)
-    found = Scrape()
-    # SQLite is asked for no transactions.
-    own = {"atp_scrape_complete", "atp_scrape_duration_seconds", "atp_oldest_transaction_seconds"}
-    assert found.names() <= own
-    assert found.of("scrape_complete") == 0
-    assert "there is no time left" in caplog.text
+    assert Scrape().of("workers_needed", type=ECHO) == 100
+    queue.limit(ECHO, rate="1/s")
+    assert Scrape().of("workers_needed", type=ECHO) == 6
+    queue.limit(ECHO, max_running=4, rate=None)
+    assert Scrape().of("workers_needed", type=ECHO) == 4
+    for startable, run, working, most, needed in (
+        (0, 3600.0, 0, None, 0),
+        (10, 3600.0, 0, None, 10),  # more workers than Tasks would not help
+        (0, 3600.0, 10, None, 10),  # they work
+        (5, None, 1, None, 2),  # nobody knows how long it takes
+        (600, 6.0, 3, 4, 4),
+    ):
+        assert work._needed(startable, run, working, most) == needed
+    for state, calls in (("closed", math.inf), ("throttled", 30), ("open", 0), ("half-open", 1)):
+        assert work._allowed(Downstream(state=state, per_second=0.5)) == calls
 
 
 def test_the_time_out_does_not_outlive_a_scrape(world):
@@ -250,24 +202,7 @@ def test_the_time_out_does_not_outlive_a_scrape(world):
         assert timeout() == before
 
 
-def test_the_limits_of_types(world):
-    queue.register(echo)
-    queue.limit(ECHO, max_running=7, rate="2/s")
-    queue.limit(ECHO, "a", max_running=1)
-    found = Scrape()
-    assert found.of("limit", type=ECHO, of="running") == 7
-    assert found.of("limit", type=ECHO, of="rate") == 2
-
-
-def test_nothing_is_old_when_nothing_is_due(world):
-    queue.register(echo)
-    echo.using(run_after=HOUR).enqueue()
-    found = Scrape()
-    assert found.of("oldest_due_age_seconds", type=ECHO) == 0
-    assert found.of("tasks_waiting", type=ECHO, due="no") == 1
-
-
-def test_daemons_and_their_workers(world):
+def test_daemons_their_workers_and_slots_that_are_late(world):
     assert Scrape().of("daemons", condition="alive", mode="running") == 0
     host, quiet = world.host(ECHO), world.host(ECHO, name="quiet")
     workers = [
@@ -276,18 +211,15 @@ def test_daemons_and_their_workers(world):
     ]
     Daemon.objects.filter(uuid=host.uuid).update(workers=workers)
     Daemon.objects.filter(uuid=quiet.uuid).update(mode=Mode.QUIET)
-    found = Scrape()
-    assert found.of("daemons", condition="alive", mode="running") == 1
-    assert found.of("daemons", condition="alive", mode="quiet") == 1
-    assert (found.of("workers", state="busy"), found.of("workers", state="idle")) == (1, 1)
-
-
-def test_a_slot_that_is_late(world):
     queue.register(add)
     queue.create_schedule("nightly", "tests.add", every=3600, inputs={"first": 1, "second": 2})
     # Its slots come at each hour, which may turn just now.
     Schedule.objects.update(due_at=get_store().now() + HOUR)
-    assert Scrape().of("schedule_late_seconds", schedule="nightly") == 0
+    found = Scrape()
+    assert found.of("daemons", condition="alive", mode="running") == 1
+    assert found.of("daemons", condition="alive", mode="quiet") == 1
+    assert (found.of("workers", state="busy"), found.of("workers", state="idle")) == (1, 1)
+    assert found.of("schedule_late_seconds", schedule="nightly") == 0
     Schedule.objects.update(due_at=get_store().now() - HOUR)
     assert Scrape().of("schedule_late_seconds", schedule="nightly") >= 3600
 
@@ -302,14 +234,11 @@ def test_what_came_out_of_a_source(world):
     tailers.look("dem.scenes", source="/srv", behind=7, notes=[odd])
     tailers.look("dem.other", source="a stream", behind=None)
     found = Scrape()
-    assert found.of("tailer_behind", tailer="dem.scenes") == 7
-    assert found.of("tailer_records_total", tailer="dem.scenes") == 5
-    assert found.of("tailer_instances_total", tailer="dem.scenes") == 3
-    assert found.of("tailer_rejected_total", tailer="dem.scenes") == 1
-    assert found.of("tailer_gaps_total", tailer="dem.scenes") == 2
-    assert found.of("tailer_lost_total", tailer="dem.scenes") == 8
-    assert found.of("tailer_passed_over_total", tailer="dem.scenes") == 4
-    assert found.of("tailer_skipped", tailer="dem.scenes") == 4
+    for name, value in (
+        *(("behind", 7), ("records_total", 5), ("instances_total", 3), ("rejected_total", 1)),
+        *(("gaps_total", 2), ("lost_total", 8), ("passed_over_total", 4), ("skipped", 4)),
+    ):
+        assert found.of(f"tailer_{name}", tailer="dem.scenes") == value, name
     assert 0 <= found.of("tailer_read_age_seconds", tailer="dem.other") < 60
     with pytest.raises(KeyError):
         found.of("tailer_behind", tailer="dem.other")
@@ -344,36 +273,23 @@ def count(start, **counts):
     Statistic.objects.create(span=60, start=start, type=ECHO, wait=numbers, run=numbers, **counts)
 
 
-def test_histograms_are_cumulative(world):
-    count(world.store.now())
-    found = Scrape()
-    of = {"type": ECHO}
+def test_histograms_are_cumulative_and_have_what_is_counted_late(world):
+    """Events of a daemon that was killed are counted when another has read its log."""
+    long_ago = world.store.now() - 5 * HOUR
+    count(long_ago)
+    found, of = Scrape(), {"type": ECHO}
     assert found.of("wait_seconds_bucket", **of, le="0.001") == 1
     assert found.of("wait_seconds_bucket", **of, le="0.002") == 3
     assert found.of("wait_seconds_bucket", **of, le="4194.304") == 3
     assert found.of("wait_seconds_bucket", **of, le="+Inf") == 7
     assert found.of("run_seconds_count", **of) == 7
-
-
-def test_events_that_are_counted_late_are_among_them(world):
-    """Those of a daemon that was killed are counted when another has read its log."""
-    long_ago = world.store.now() - 5 * HOUR
-    count(long_ago)
-    assert Scrape().of("run_seconds_count", type=ECHO) == 7
     count(long_ago)
     assert Scrape().of("run_seconds_count", type=ECHO) == 14
 
 
-def test_what_a_daemon_has_done_is_told(world):
-    populate(world)
-    now = datetime.now(UTC)
-    assert Scrape().of("attempts_total", type=ECHO, event="started") == 0
-    assert Scrape().of("instances_ended_total", type=ECHO, state="FAILED", reason="FATAL") == 0
-    count(now, started=1)
-    assert Scrape().of("attempts_total", type=ECHO, event="started") == 1
+def test_what_cannot_be_read_in_time_is_left_out(world, monkeypatch, caplog):
+    """No statement begins when the time is over: else a scraper would give up before it hears."""
 
-
-def test_what_cannot_be_read_is_left_out(world, monkeypatch, caplog):
     def fail(scrape):
         raise OperationalError("canceling statement due to statement timeout")
         yield
@@ -386,48 +302,38 @@ def test_what_cannot_be_read_is_left_out(world, monkeypatch, caplog):
     assert not {name for name in found.names() if name.startswith("atp_tasks")}
     assert found.of("daemons", condition="alive", mode="running") == 0
     assert "fail was not collected: canceling statement" in caplog.text
+    monkeypatch.setattr(prometheus.collector, "ALL", -1.0)
+    found = Scrape()
+    # SQLite is asked for no transactions.
+    own = {"atp_scrape_complete", "atp_scrape_duration_seconds", "atp_oldest_transaction_seconds"}
+    assert found.names() <= own
+    assert found.of("scrape_complete") == 0
+    assert "there is no time left" in caplog.text
 
 
-class TestWhoMayAsk:
-    @pytest.fixture(autouse=True)
-    def token(self, settings):
-        settings.ATP = settings.ATP | {"METRICS_TOKEN": "of-the-tests"}
-
-    def test_who_has_the_token(self, client):
-        answer = client.get("/metrics", headers={"authorization": "Bearer of-the-tests"})
-        assert answer.status_code == 200
-        assert answer["Content-Type"].startswith("text/plain")
-        assert b"atp_scrape_complete 1.0" in answer.content
-
-    @pytest.mark.parametrize(
-        "given", ["", "Bearer", "Bearer wrong", "Basic of-the-tests", "Bearer öf", "of-the-tests"]
-    )
-    def test_others_may_not(self, client, given):
+def test_who_has_the_token_or_the_permission_may_ask(client, settings, django_user_model):
+    # LoginRequiredMiddleware would send a scraper to a login page.
+    settings.ATP = settings.ATP | {"METRICS_TOKEN": "of-the-tests"}
+    middleware = "django.contrib.auth.middleware.LoginRequiredMiddleware"
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, middleware]
+    answer = client.get("/metrics", headers={"authorization": "Bearer of-the-tests"})
+    assert answer.status_code == 200
+    assert answer["Content-Type"].startswith("text/plain")
+    assert b"atp_scrape_complete 1.0" in answer.content
+    odd = "", "Bearer", "Bearer wrong", "Basic of-the-tests", "Bearer öf", "of-the-tests"
+    for given in odd:
         answer = client.get("/metrics", headers={"authorization": given})
         assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
         assert b"atp_" not in answer.content
-
-    def test_without_a_token_in_the_settings_none_fits(self, client, settings):
-        settings.ATP = settings.ATP | {"METRICS_TOKEN": ""}
-        assert client.get("/metrics", headers={"authorization": "Bearer "}).status_code == 401
-
-    def test_who_may_view_types(self, client, django_user_model):
-        user = django_user_model.objects.create_user("ann")
-        client.force_login(user)
-        assert client.get("/metrics").status_code == 401
-        user.user_permissions.add(Permission.objects.get(codename="view_type"))
-        assert client.get("/metrics").status_code == 200
-
-    def test_it_needs_no_login_page(self, client, settings):
-        """LoginRequiredMiddleware would send a scraper there."""
-        middleware = "django.contrib.auth.middleware.LoginRequiredMiddleware"
-        settings.MIDDLEWARE = [*settings.MIDDLEWARE, middleware]
-        assert client.get("/metrics").status_code == 401
-        answer = client.get("/metrics", headers={"authorization": "Bearer of-the-tests"})
-        assert answer.status_code == 200
-
-    def test_it_only_reads(self, admin_client):
-        assert admin_client.post("/metrics").status_code == 405
+    settings.ATP = settings.ATP | {"METRICS_TOKEN": ""}
+    assert client.get("/metrics", headers={"authorization": "Bearer "}).status_code == 401
+    # Who may view Types may read them, too, and not write.
+    user = django_user_model.objects.create_user("ann")
+    client.force_login(user)
+    assert client.get("/metrics").status_code == 401
+    user.user_permissions.add(Permission.objects.get(codename="view_type"))
+    assert client.get("/metrics").status_code == 200
+    assert client.post("/metrics").status_code == 405
 
 
 class TestTheCommand:
@@ -436,10 +342,8 @@ class TestTheCommand:
         call_command("atp", "metrics", *args, stdout=out)
         return out.getvalue()
 
-    def test_it_prints_them(self):
+    def test_it_prints_or_writes_them(self, tmp_path):
         assert "atp_scrape_complete 1.0\n" in self.run()
-
-    def test_it_writes_them(self, tmp_path):
         file = tmp_path / "atp.prom"
         assert self.run("--textfile", str(file)).startswith(f"{file}: ")
         assert "atp_scrape_complete 1.0\n" in file.read_text()
@@ -457,14 +361,14 @@ class TestTheCommand:
         assert "atp_scrape_complete" in file.read_text()
         assert not file.is_symlink()
 
-    def test_a_name_that_nobody_collects(self, tmp_path):
-        with pytest.raises(CommandError, match=r"must end with \.prom"):
-            self.run("--textfile", str(tmp_path / "atp.txt"))
+    def test_where_it_cannot_write_or_nobody_would_collect(self, tmp_path):
+        for name, told in (
+            ("atp.txt", r"must end with \.prom"),
+            ("missing/atp.prom", "cannot be written: No such file or directory"),
+        ):
+            with pytest.raises(CommandError, match=told):
+                self.run("--textfile", str(tmp_path / name))
         assert list(tmp_path.iterdir()) == []
-
-    def test_a_folder_that_is_not_there(self, tmp_path):
-        with pytest.raises(CommandError, match="cannot be written: No such file or directory"):
-            self.run("--textfile", str(tmp_path / "missing" / "atp.prom"))
 
     def test_without_the_package(self, monkeypatch):
         for name in [name for name in sys.modules if name.startswith("atp.contrib.prometheus")]:

@@ -1,4 +1,4 @@
-"""A proxy before PostgreSQL that makes connecting slow and lets a connection go silent."""
+"""A proxy before PostgreSQL: connecting is slow, a connection goes silent, an answer is lost."""
 
 import contextlib
 import socket
@@ -10,11 +10,12 @@ from django.db import connection
 from tests import patience
 from tests.helpers import wait_for
 
+READY = b"Z\x00\x00\x00\x05I"  # the server's last message while connecting
+RESPONSE = b'INSERT INTO "atp_response"'
 
-class SlowProxy:
-    """Stands before the server; can make connecting slow, and a new connection go silent."""
 
-    READY = b"Z\x00\x00\x00\x05I"  # the server's last message while connecting
+class Proxy:
+    """Stands before the server, at ``url``, as long as its block lasts."""
 
     def __init__(self):
         entry = connection.settings_dict
@@ -26,8 +27,8 @@ class SlowProxy:
         # Longer than a delay, which grows with the patience of the tests.
         limit = int(10 * patience.factor())
         self.url = f"postgresql://{login}@{place}/{entry['NAME']}?connect_timeout={limit}"
-        self.dead = threading.Event()
-        self._ended = threading.Event()
+        self.dead, self.swallowed = threading.Event(), threading.Event()
+        self._ended, self._swallows = threading.Event(), threading.Event()
         self._delay = None
         self._open = []
 
@@ -42,20 +43,20 @@ class SlowProxy:
 
     def _is_over(self):
         # One that was just being made is shut the next time.
-        self._shut_all()
+        _shut(*self._open)
         return all(end.fileno() < 0 for end in self._open)
 
     def die_after_connecting(self, delay):
+        """End all connections; the next ones are slow to connect, and then go silent."""
         self._delay = delay
-        self._shut_all()
+        _shut(*self._open)
 
     def recover(self):
         self._delay = None
 
-    def _shut_all(self):
-        for end in self._open:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def swallow_commit(self):
+        """The next connection that writes a Response and commits is cut, and not told of it."""
+        self._swallows.set()
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -64,15 +65,36 @@ class SlowProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        slow = self._delay
-        if slow is not None:
-            time.sleep(slow)
+        delay = self._delay
+        if delay is not None:
+            time.sleep(delay)
         server = self._connect()
         self._open += [client, server]
-        silent = threading.Event()
-        up = threading.Thread(target=self._pump, args=(client, server, silent), daemon=True)
+        silent, written, committing = threading.Event(), threading.Event(), threading.Event()
+
+        def is_last_request(data):
+            if RESPONSE in data:
+                written.set()
+            if written.is_set() and b"COMMIT" in data:
+                committing.set()
+            return silent.is_set()
+
+        def is_last_answer(data):
+            if silent.is_set():
+                return True
+            if delay is not None and READY in data:
+                silent.set()
+                self.dead.set()
+            if committing.is_set() and self._swallows.is_set() and b"COMMIT" in data:
+                self._swallows.clear()
+                self.swallowed.set()
+                _shut(client, server)
+                return True
+            return False
+
+        up = threading.Thread(target=_pump, args=(client, server, is_last_request), daemon=True)
         up.start()
-        self._pump(server, client, silent, slow is not None)
+        _pump(server, client, is_last_answer)
         up.join()
         self._ended.wait()  # a link that is silent is not cut either
         for end in (client, server):
@@ -85,64 +107,18 @@ class SlowProxy:
             return server
         return socket.create_connection((self._server, self._port))
 
-    def _pump(self, source, target, silent, then_die=False):
+
+def _pump(source, target, is_last):
+    """Pass on what comes until one is the last: that is not passed on, and nobody is told."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            if is_last(data):
+                return
+            target.sendall(data)
+    _shut(source, target)
+
+
+def _shut(*ends):
+    for end in ends:
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if silent.is_set():
-                    return  # nothing more goes through, and nobody is told
-                if then_die and self.READY in data:
-                    silent.set()
-                    self.dead.set()
-                target.sendall(data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
-class SwallowingProxy(SlowProxy):
-    """Stands before the server; swallows the answer to one COMMIT, and cuts that connection."""
-
-    RESPONSE = b'INSERT INTO "atp_response"'
-
-    def __init__(self):
-        super().__init__()
-        self.swallowed = threading.Event()
-        self._wanted = threading.Event()
-
-    def swallow_commit(self):
-        """The next connection that writes a Response and commits is not told that it has."""
-        self._wanted.set()
-
-    def _serve(self, client):
-        server = self._connect()
-        self._open += [client, server]
-        committing = threading.Event()
-        up = threading.Thread(target=self._up, args=(client, server, committing), daemon=True)
-        up.start()
-        with contextlib.suppress(OSError):
-            while data := server.recv(65536):
-                if committing.is_set() and self._wanted.is_set() and b"COMMIT" in data:
-                    self._wanted.clear()
-                    self.swallowed.set()
-                    break
-                client.sendall(data)
-        self._shut(client, server)
-        up.join()
-        for end in (client, server):
-            end.close()
-
-    def _up(self, client, server, committing):
-        has_written = False
-        with contextlib.suppress(OSError):
-            while data := client.recv(65536):
-                has_written = has_written or self.RESPONSE in data
-                if has_written and b"COMMIT" in data:
-                    committing.set()
-                server.sendall(data)
-        self._shut(client, server)
-
-    @staticmethod
-    def _shut(*ends):
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)

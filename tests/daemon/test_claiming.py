@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from django.db import transaction
 
-from atp.models import Instance, Task
+from atp import queue
+from atp.models import Instance, Limit, LogRecord, Task
 from atp.states import State
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, stays, wait_for
@@ -13,64 +15,58 @@ from tests.helpers import DEADLINE, stays, wait_for
 def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
     """After many short tasks, long ones are not claimed and handed back over and over (G9)."""
     daemon = atpd(processes=2).ready(workers=2)
-    for instance in types.noop.enqueue_many({} for _ in range(300)):
+    for instance in types.noop.enqueue_many({} for _ in range(100)):
         instance.wait(DEADLINE)
     types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag), "number": n} for n in range(200)
+        {"path": str(record), "until": str(flag), "number": n} for n in range(60)
     )
     record.wait_for("start", 2)
     stays(lambda: not Instance.objects.filter(attempt__gt=2).exists(), 5)
-    assert Task.objects.claimed().count() < 20
+    assert Task.objects.claimed().count() < 10
     flag.touch()
     wait_for(lambda: not Task.objects.exists())
     assert daemon.stop() == 0
 
 
 def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
-    """What lies unstarted behind a task that has become long is handed back (G9, G15)."""
+    """What lies unstarted behind a task that has become long is handed back (G9, G15).
+
+    And the token that it has taken of a rate with it.
+    """
+    queue.limit("daemon.wait", rate="1/h", burst=200)
     here = atpd(processes=1).ready(workers=1)
-    for instance in types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag.parent)} for _ in range(200)
-    ):
+    short = {"path": str(record), "until": str(flag.parent)}
+    for instance in types.wait.enqueue_many(short for _ in range(100)):
         instance.wait(DEADLINE)
     with transaction.atomic():
         long = types.wait.enqueue(path=str(record), until=str(flag))
-        short = types.wait.enqueue_many(
-            {"path": str(record), "until": str(flag.parent)} for _ in range(30)
-        )
+        behind = types.wait.enqueue_many(short for _ in range(30))
     wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
+    wait_for(lambda: LogRecord.objects.filter(kind="release").exists(), what="a release")
     there = atpd(processes=1).ready(workers=1)
-    for instance in short:
+    for instance in behind:
         instance.wait(DEADLINE)
     long.refresh_from_db()
     assert long.state == State.RUNNING
+    assert Limit.objects.get().tokens == pytest.approx(200 - 131, abs=1)
     flag.touch()
     assert (here.stop(), there.stop()) == (0, 0)
 
 
-def test_workers_that_retire_are_not_failing(atpd, record):
-    """--max-tasks-per-worker 1 with short tasks goes on at full speed (G15)."""
-    types.note.enqueue_many({"path": str(record), "number": n} for n in range(40))
-    daemon = atpd("--max-tasks-per-worker", "1", processes=2)
-    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
-    assert not daemon.facts("worker_failing")
+def test_drain_goes_on_until_nothing_is_left(atpd, record):
+    """A claim that finds only what is too late has not found the queue empty.
 
-
-def test_drain_goes_on_past_what_was_missed(atpd, record):
-    """A claim that finds only what is too late has not found the queue empty."""
+    Nor has one that is under way while a retry is recorded (G2).
+    """
     soon = datetime.now(UTC) + timedelta(seconds=1)
     types.note.using(start_before=soon).enqueue_many(
         {"path": str(record), "number": n} for n in range(40)
     )
-    due = types.note.enqueue_many({"path": str(record), "number": 100 + n} for n in range(5))
+    due = [
+        *types.note.enqueue_many({"path": str(record), "number": 100 + n} for n in range(5)),
+        *types.again.enqueue_many({"times": 50} for _ in range(2)),
+    ]
     wait_for(lambda: datetime.now(UTC) > soon)
-    assert atpd("--drain", processes=2).wait() == 0
+    assert atpd("--drain", processes=3).wait(DEADLINE) == 0
     assert {i.state for i in due if i.refresh_from_db() is None} == {State.FINISHED}
     assert not Task.objects.exists()
-
-
-def test_drain_waits_for_what_is_due_again(atpd):
-    """A claim under way while a retry is recorded does not end the drain (G2)."""
-    instances = types.again.enqueue_many({"times": 200} for _ in range(2))
-    assert atpd("--drain", processes=3).wait(DEADLINE) == 0
-    assert {i.state for i in instances if i.refresh_from_db() is None} == {State.FINISHED}

@@ -11,6 +11,7 @@ from django.db.backends.signals import connection_created
 from atp import queue
 from atp.daemon.worker.connections import Connections
 from atp.models import Type
+from tests.app.tasks_daemon import noop
 from tests.helpers import Thread
 
 postgres = pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of PostgreSQL")
@@ -42,25 +43,12 @@ def who():
     return id(connection.connection)
 
 
-def test_a_connection_is_kept(connections):
-    """Django's default closes it after each request; a worker serves none."""
+def test_a_connection_is_kept_and_let_go_when_idle(connections, settings):
+    """Django's default closes it after each request, and so do handlers written for that.
+
+    What a project does with a new connection is done with a kept one.
+    """
     assert connection.settings_dict["CONN_MAX_AGE"] == 0
-    first = who()
-    connections.put_back()
-    assert connection.connection is None
-    assert who() == first
-
-
-def test_old_connections_that_a_handler_closes(connections):
-    """As handlers do that were written for workers which keep none."""
-    first = who()
-    close_old_connections()
-    request_finished.send(sender=None)
-    connections.put_back()
-    assert who() == first
-
-
-def test_what_a_project_does_with_a_new_connection_is_done_with_a_kept_one(connections):
     done = []
 
     def receive(connection, **kwargs):
@@ -68,105 +56,82 @@ def test_what_a_project_does_with_a_new_connection_is_done_with_a_kept_one(conne
 
     connection_created.connect(receive)
     try:
-        for _ in range(2):
-            who()
-            connections.put_back()
+        first = who()
+        connections.put_back()
+        assert connection.connection is None
+        assert who() == first
+        assert done == ["default", "default"]
     finally:
         connection_created.disconnect(receive)
-    assert done == ["default", "default"]
+    close_old_connections()
+    request_finished.send(sender=None)
+    connections.put_back()
+    assert who() == first
+    connections.put_back()
+    assert connections.rest()
+    connections.let_go()
+    assert not connections.rest()
+    settings.ATP = settings.ATP | {"KEEP_CONNECTIONS": 0}
+    who()
+    connections.put_back()
+    assert not connections.rest()
+    assert connection.connection is None
+
+
+# What a task may leave in its session, and how that is seen.
+LEFT = {
+    "SET statement_timeout = 12345": "SHOW statement_timeout",
+    "SET search_path = pg_catalog": "SHOW search_path",
+    "SET client_encoding = latin1": "SHOW client_encoding",
+    "SET ROLE pg_read_all_data": "SELECT current_user::text",
+    "SET SESSION AUTHORIZATION pg_monitor": "SELECT session_user::text",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY": "SHOW transaction_read_only",
+    "SELECT set_config('shop.tenant', 'seven', false)": (
+        "SELECT coalesce(nullif(current_setting('shop.tenant', true), ''), 'none')"
+    ),
+    "CREATE TEMP TABLE own (id int)": "SELECT count(*) FROM pg_class WHERE relname = 'own'",
+    "SELECT pg_advisory_lock(77)": (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    ),
+    "PREPARE own AS SELECT 1": "SELECT count(*) FROM pg_prepared_statements WHERE name = 'own'",
+    "LISTEN own": "SELECT count(*) FROM pg_listening_channels()",
+    "DECLARE own CURSOR WITH HOLD FOR SELECT 1": (
+        "SELECT count(*) FROM pg_cursors WHERE name = 'own'"
+    ),
+}
 
 
 @postgres
-def test_an_attempt_without_the_database_costs_nothing(connections):
-    """The server hears nothing of it."""
-    pid = who()
-    connections.put_back()
-    heard = "SELECT state_change::text FROM pg_stat_activity WHERE pid = %s"
-    before = Thread(ask, heard, pid).result()
-    connections.put_back()
-    assert Thread(ask, heard, pid).result() == before
-
-
-@postgres
-@pytest.mark.parametrize(
-    ("leave", "look"),
-    [
-        ("SET statement_timeout = 12345", "SHOW statement_timeout"),
-        ("SET search_path = pg_catalog", "SHOW search_path"),
-        ("SET client_encoding = latin1", "SHOW client_encoding"),
-        ("SET ROLE pg_read_all_data", "SELECT current_user::text"),
-        ("SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user::text"),
-        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only"),
-        (
-            "SELECT set_config('shop.tenant', 'seven', false)",
-            "SELECT coalesce(nullif(current_setting('shop.tenant', true), ''), 'none')",
-        ),
-        ("CREATE TEMP TABLE own (id int)", "SELECT count(*) FROM pg_class WHERE relname = 'own'"),
-        (
-            "SELECT pg_advisory_lock(77)",
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
-        ),
-        (
-            "PREPARE own AS SELECT 1",
-            "SELECT count(*) FROM pg_prepared_statements WHERE name = 'own'",
-        ),
-        ("LISTEN own", "SELECT count(*) FROM pg_listening_channels()"),
-        (
-            "DECLARE own CURSOR WITH HOLD FOR SELECT 1",
-            "SELECT count(*) FROM pg_cursors WHERE name = 'own'",
-        ),
-    ],
-    ids=lambda text: text.split()[1].lower() if not text.startswith("SELECT c") else "",
-)
 @pytest.mark.parametrize("prepared", [False, True], ids=["", "beside prepared statements"])
-def test_what_a_session_leaves_is_put_back(connections, leave, look, prepared):
-    """By the server, on the same connection."""
+def test_what_a_session_leaves_is_put_back(connections, monkeypatch, prepared):
+    """By the server, on the same connection. ATP's own statements stay prepared."""
+
+    def enqueue_often():
+        """Until the statement is prepared, whichever of its two it is at first."""
+        for _ in range(10 if prepared else 0):
+            noop.enqueue()
+
+    queue.register_all()
     first = who()
     if prepared:
-        _enqueue_often()
-    expected = ask(look)
-    ask(leave)
-    if not leave.startswith("SET client"):
-        assert ask(look) != expected
-    connections.put_back()
-    assert ask(look) == expected
-    assert who() == first
-
-
-def _enqueue_often():
-    """Until the statement is prepared, whichever of its two it is at first."""
-    queue.register_all()
-    for _ in range(10):
-        _noop().enqueue()
-
-
-def _noop():
-    from tests.app.tasks_daemon import noop
-
-    return noop
-
-
-@postgres
-@pytest.mark.parametrize("prepared", [False, True], ids=["", "beside prepared statements"])
-def test_the_time_zone_is_put_back_with_the_rest(connections, monkeypatch, prepared):
-    """Django sets it on a new connection, and has nothing left to say to a kept one."""
-    if prepared:
-        _enqueue_often()
+        enqueue_often()
+        connections.put_back()
+        assert ask("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'atp%%'") > 0
+    for leave, look in LEFT.items():
+        enqueue_often()
+        expected = ask(look)
+        ask(leave)
+        if not leave.startswith("SET client"):
+            assert ask(look) != expected, leave
+        connections.put_back()
+        assert ask(look) == expected, leave
+        assert who() == first, leave
+    # Django sets it on a new connection, and has nothing left to say to a kept one.
     ask("SET TIME ZONE 'Asia/Tokyo'")
     connections.put_back()
     monkeypatch.setattr(connection, "_configure_timezone", lambda *args: False)
     assert ask("SHOW TimeZone") == connection.timezone_name
-
-
-@postgres
-def test_prepared_statements_of_atp_stay(connections):
-    """To plan one anew takes longer than to execute it."""
-    _enqueue_often()
-    ours = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'atp%%'"
-    assert ask(ours) > 0
-    connections.put_back()
-    assert ask(ours) > 0
-    _noop().enqueue()
+    enqueue_often()
 
 
 @postgres
@@ -186,89 +151,42 @@ def test_what_the_driver_itself_was_told_is_put_back(connections):
 
 
 @sqlite
-@pytest.mark.parametrize(
-    "leave",
-    [
+def test_a_changed_connection_to_sqlite_is_another(connections):
+    """Nothing there can be put back."""
+
+    def is_kept(change):
+        connection.ensure_connection()
+        first = connection.connection
+        change()
+        connections.put_back()
+        connection.ensure_connection()
+        return connection.connection is first
+
+    for sql in (
         "PRAGMA foreign_keys = OFF",
         "PRAGMA query_only = ON",
         "PRAGMA case_sensitive_like = ON",
         "CREATE TEMP TABLE own (id int)",
         "ATTACH DATABASE ':memory:' AS own",
-    ],
-)
-def test_a_changed_connection_to_sqlite_is_another(connections, leave):
-    """Nothing there can be put back."""
-    connection.ensure_connection()
-    first = connection.connection
-    ask(leave)
-    connections.put_back()
-    connection.ensure_connection()
-    assert connection.connection is not first
-
-
-@sqlite
-def test_a_connection_to_sqlite_that_is_no_longer_watched_is_another(connections):
-    """Whoever takes the authorizer's place may have done anything."""
-    connection.ensure_connection()
-    first = connection.connection
-    first.set_authorizer(None)
-    ask("PRAGMA query_only = ON")
-    connections.put_back()
-    connection.ensure_connection()
-    assert connection.connection is not first
-
-
-@sqlite
-def test_a_change_to_sqlite_by_a_statement_that_was_prepared_before(connections):
-    """The driver keeps statements, and those that it executes again are not seen."""
-    connection.ensure_connection()
-    first = connection.connection
+    ):
+        assert not is_kept(lambda sql=sql: ask(sql)), sql
+    # Whoever takes the authorizer's place may have done anything.
+    assert not is_kept(lambda: connection.connection.set_authorizer(None))
+    # The driver keeps statements, and those that it executes again are not seen.
     before = ask("PRAGMA cache_size")
-    ask("PRAGMA cache_size = 77")
-    ask(f"PRAGMA cache_size = {before}")
-    connections.put_back()
-    connection.ensure_connection()
-    assert connection.connection is first
-    ask("PRAGMA cache_size = 77")
-    connections.put_back()
-    connection.ensure_connection()
-    assert connection.connection is not first
-
-
-@sqlite
-def test_the_rows_of_sqlite(connections):
-    connection.ensure_connection()
-    connection.connection.row_factory = lambda cursor, row: list(row)
-    connections.put_back()
-    assert isinstance(connection.cursor().execute("SELECT 1").fetchone(), tuple)
+    assert is_kept(lambda: [ask(f"PRAGMA cache_size = {size}") for size in (77, before)])
+    assert not is_kept(lambda: ask("PRAGMA cache_size = 77"))
 
 
 @postgres
-def test_a_stale_connection_never_reaches_the_next_task(connections):
+@pytest.mark.parametrize("when", ["between tasks", "in a task"])
+def test_a_connection_that_was_cut_is_replaced(connections, when):
     first = who()
-    connections.put_back()
-    Thread(_terminate, first).result()
-    assert who() != first
-
-
-def _terminate(pid):
-    assert ask("SELECT pg_terminate_backend(%s, 10000)", pid)
-
-
-@postgres
-def test_a_connection_that_failed_in_a_task_is_replaced(connections):
-    first = who()
-    Thread(_terminate, first).result()
-    connections.put_back()
-    assert who() != first
-
-
-@postgres
-def test_other_parameters_are_another_connection(connections, monkeypatch):
-    """Of a project that chooses the database while it runs."""
-    first = who()
-    connections.put_back()
-    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "application_name", "other")
+    if when == "between tasks":
+        connections.put_back()
+    Thread(ask, "SELECT pg_terminate_backend(%s, 10000)", first).result()
+    if when == "in a task":
+        connections.put_back()
     assert who() != first
 
 
@@ -311,27 +229,14 @@ def test_a_copy_of_the_process_opens_its_own(connections):
     os.close(writing)
 
 
-def test_idle_connections_are_let_go(connections, settings):
-    who()
+def test_connections_of_other_threads_are_left_alone(connections):
+    own = who()
     connections.put_back()
-    assert connections.rest()
-    connections.let_go()
-    assert not connections.rest()
-    settings.ATP = settings.ATP | {"KEEP_CONNECTIONS": 0}
-    who()
-    connections.put_back()
-    assert not connections.rest()
-    assert connection.connection is None
-
-
-def test_connections_of_other_threads_are_left_alone(transactional_db):
-    connections = Connections()
 
     def use():
         connection.ensure_connection()
         connections.put_back()  # as if the worker's thread did
-        connection.close()
+        assert connection.connection is not None
 
     Thread(use).result()
-    connections.put_back()
-    assert connections._opened == {}
+    assert who() == own

@@ -1,28 +1,35 @@
-"""Graphs that are run by real daemons (G17)."""
+"""Graphs that are run by real daemons, grow while they run, and are undone (G2, G17)."""
 
 import os
+import re
 import signal
 
 import pytest
+from django.db import connection, transaction
 
 from atp import Graph, queue, result
-from atp.models import Failing, Task
 from atp.models import Graph as GraphRow
+from atp.models import Node, Task
+from atp.reports import graphs as reports
 from atp.states import Reason, State
-from tests.app.tasks_graphs import fetch, merge, noop, report, shade
+from atp.words import graph_messages
+from tests.app import tasks_graphs as types
+from tests.app import tasks_saga
+from tests.app.tasks_saga import diary, do, undo
+from tests.environment import ROOT
 from tests.helpers import DEADLINE, wait_for
+from tests.nonsense import tells
 
 from .harness import Lines
-
-pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def terrain(**more):
     with Graph("mosaic") as g:
-        scene = g.add(fetch, url="s", **more)
-        tiles = g.map(shade, [{"path": result(scene)["tiles"][n]} for n in range(3)], after=scene)
-        merged = g.add(merge, result(tiles), after=tiles)
-        g.add(report, of="merge", after=merged, on_failure="run")
+        scene = g.add(types.fetch, url="s", **more)
+        paths = [{"path": result(scene)["tiles"][n]} for n in range(3)]
+        tiles = g.map(types.shade, paths, after=scene)
+        merged = g.add(types.merge, result(tiles), after=tiles)
+        g.add(types.report, of="merge", after=merged, on_failure="run")
     return g
 
 
@@ -38,55 +45,179 @@ def test_results_go_from_node_to_node(atpd):
     assert outcome(g, "merge") == shaded
     assert outcome(g, "report") == ["FINISHED", "", shaded]
     wait_for(lambda: GraphRow.objects.get().ended)
+    # After a failure the others fail, and the report runs.
+    failed = terrain(broken=True).wait(DEADLINE)
+    assert failed.instance("fetch").reason == Reason.FATAL
+    assert failed.instance("merge").reason == Reason.UPSTREAM
+    assert outcome(failed, "report")[:2] == ["FAILED", "UPSTREAM"]
 
 
-def test_after_a_failure_the_others_fail_and_the_report_runs(atpd):
+# Handlers that add nodes to their own graph
+
+PARTS = 5
+
+
+def splitting(adds, **inputs):
+    """A graph of one that adds nodes, and one that waits for it."""
+    with Graph() as g:
+        first = g.add(adds, inputs=inputs, name="split")
+        g.add(types.merge, after=first, name="merge")
+    return g
+
+
+def ran(path):
+    return sorted(line["number"] for line in Lines(path).all() if "number" in line)
+
+
+def splits(path):
+    """The attempts that have added their first parts."""
+    return [line["split"] for line in Lines(path).all() if "split" in line]
+
+
+def parts():
+    return Node.objects.exclude(name__in=["split", "merge"])
+
+
+def last_part():
+    return parts().order_by("-instance__finished").first().instance.finished
+
+
+def test_parts_are_added_and_waited_for(atpd, tmp_path):
+    """G7, G17: merge waits for all that its upstream has added, if need be with its end."""
     atpd(processes=2)
-    g = terrain(broken=True).wait(DEADLINE)
-    assert g.instance("fetch").reason == Reason.FATAL
-    for name in ("shade-1", "shade-2", "shade-3", "merge"):
-        assert g.instance(name).reason == Reason.UPSTREAM
-    state, reason, words = outcome(g, "report")
-    assert (state, reason) == ("FAILED", "UPSTREAM")
-    assert "no result of 'merge'" in words
-
-
-def test_a_key_that_is_not_there_is_fatal_and_named(atpd):
-    with Graph() as g:
-        scene = g.add(fetch, url="s")
-        g.add(shade, path=result(scene)["tiles"][7], after=scene)
-    atpd(processes=1)
-    g.wait(DEADLINE)
-    instance = g.instance("shade")
-    assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
-    assert "'fetch' has nothing at ['tiles'][7]" in instance.log.last().message
-
-
-def test_a_wide_graph_fails_in_portions(atpd):
-    """G17: more dependants than one transaction fails."""
-    with Graph() as g:
-        scene = g.add(fetch, url="s", broken=True)
-        tiles = g.map(noop, [{} for _ in range(1200)], after=scene)
-        g.add(merge, after=tiles)
-    atpd(processes=1)
-    g.wait(DEADLINE)
-    assert not Task.objects.exists()
-    wait_for(lambda: not Failing.objects.exists())
-
-
-def test_a_killed_worker_costs_no_fan_in(atpd, tmp_path):
-    """G17: 60 nodes over four layers, with workers that are killed in the middle of it."""
     path = tmp_path / "ran"
-    with Graph() as g:
-        before = ()
-        for _ in range(4):
-            rows = [{"path": str(path), "number": n} for n in range(15)]
-            before = g.map(noop, rows, after=before)
+    g = splitting(types.split, path=str(path), parts=PARTS).wait(DEADLINE)
+    assert ran(path) == list(range(2 * PARTS))
+    assert g.instance("merge").state == State.FINISHED
+    assert g.instance("merge").started >= last_part()
+    assert set(parts().values_list("name", flat=True)) == {
+        f"split/noop-{number}" for number in range(1, 2 * PARTS + 1)
+    }
+    path = tmp_path / "at once"
+    g = splitting(types.split_at_once, path=str(path), parts=PARTS).wait(DEADLINE)
+    assert ran(path) == list(range(PARTS))
+    assert g.instance("merge").started >= last_part()
+    count = parts().count()
+    g = splitting(types.split_at_once, path=str(path), parts=PARTS, broken=True).wait(DEADLINE)
+    assert g.instance("merge").reason == Reason.UPSTREAM
+    assert parts().count() == count
+
+
+def test_one_that_is_killed_adds_no_part_twice(atpd, tmp_path):
+    """G17: a second attempt finds what the first has added."""
+    path, until = tmp_path / "ran", tmp_path / "until"
+    g = splitting(types.split, path=str(path), parts=PARTS, until=str(until))
     daemon = atpd(processes=2)
-    lines = Lines(path)
-    for reached in (5, 20, 40):
-        wait_for(lambda reached=reached: len(lines.all()) >= reached)
-        for pid in daemon.workers()[:1]:
-            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: splits(path) and len(ran(path)) == PARTS)
+    wait_for(lambda: Task.objects.get(instance__node__name="merge").waits == 1)
+    for pid in daemon.workers():
+        os.kill(pid, signal.SIGKILL)
+    # Not of attempt 2 in any case: a claim may be given back before it is started.
+    wait_for(lambda: len(splits(path)) > 1, what="a second attempt that adds its first parts")
+    until.touch()
     g.wait(DEADLINE)
-    assert {g.instance(f"noop-{n}").state for n in (1, 30, 60)} == {State.FINISHED}
+    assert ran(path) == list(range(2 * PARTS))
+    assert parts().count() == 2 * PARTS
+    assert g.instance("merge").started >= last_part()
+
+
+def test_what_cannot_be_added_is_named(atpd):
+    """G13."""
+    wrong = types.grow_wrongly
+    cases = [
+        (wrong, {"before": "split"}, "InvalidGraph: before: 'split' does not wait"),
+        (wrong, {"before": "nobody"}, "InvalidGraph: There is no node 'nobody'"),
+        (types.grow_in_transaction, {}, "context.graph() is inside a transaction"),
+    ]
+    graphs = [(splitting(adds, **inputs), told) for adds, inputs, told in cases]
+    alone = wrong.enqueue(before="merge")
+    atpd(processes=1)
+    for g, told in graphs:
+        g.wait(DEADLINE)
+        assert any(told in record.message for record in g.instance("split").log), told
+    assert not parts().exists()
+    wait_for(lambda: alone.log.filter(message__contains="in no graph"))
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no locks of rows")
+@pytest.mark.parametrize(
+    ("adds", "added"), [(types.split, [0, 1]), (types.split_at_once, [0])], ids=["first", "at once"]
+)
+def test_who_keeps_the_graph_locked_is_told_of(atpd, tmp_path, adds, added):
+    """G9: the worker waits, and says so in the log."""
+    path = tmp_path / "ran"
+    g = splitting(adds, path=str(path), parts=1)
+    with transaction.atomic():
+        assert GraphRow.objects.select_for_update().get()
+        atpd(processes=1)
+        told = graph_messages.addition_waits()
+        wait_for(lambda: any(tells(each.message, told) for each in g.instance("split").log))
+        assert not parts().exists()
+    g.wait(DEADLINE)
+    assert ran(path) == added
+
+
+# Graphs that fail
+
+# Three layers of so many nodes, and one at the end that fails.
+WIDE = 4
+
+
+def saga(path):
+    """Layers in which each comes after all of the one before."""
+    with Graph("saga") as g:
+        before = ()
+        for layer in range(3):
+            nodes = []
+            for number in range(WIDE):
+                name = f"{layer}-{number}"
+                inputs = {"path": str(path), "name": name}
+                nodes.append(g.add(do, inputs=inputs, name=name, after=before, undo=undo))
+            before = nodes
+        last = {"path": str(path), "name": "last", "broken": True}
+        g.add(do, inputs=last, name="last", after=before, undo=undo)
+    return g
+
+
+def test_whatever_is_killed_each_is_undone_in_reverse_order(atpd, tmp_path):
+    """G1, G2, G17: each has one Instance; what was cut off is begun again, by another daemon."""
+    path = tmp_path / "record"
+    first = atpd(processes=2)
+    g = saga(path)
+    lines = Lines(path)
+
+    def have_begun(count):
+        return lambda: sum("begun" in line for line in lines.all()) >= count
+
+    wait_for(have_begun(1))
+    for pid in first.workers():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(have_begun(5))
+    first.destroy()
+    atpd(processes=2)
+    g.wait(DEADLINE)
+    # All were undone, each layer before the one that it came after.
+    undone = list(dict.fromkeys(line["undid"] for line in lines.all() if "undid" in line))
+    assert sorted(undone) == [f"{layer}-{n}" for layer in range(3) for n in range(WIDE)]
+    assert [name[0] for name in undone] == sorted((name[0] for name in undone), reverse=True)
+    assert Node.objects.filter(undoes__isnull=False).count() == 3 * WIDE
+    row = GraphRow.objects.get(pk=g.row.pk)
+    assert reports.state(row, reports.counts_of(row)) == "undone"
+    wait_for(lambda: GraphRow.objects.get().ended)
+
+
+def test_what_the_page_tells_is_so(atpd):
+    """The example of docs/graphs.md: its handlers, and its graph."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/graphs.md").read_text(), re.DOTALL)
+    [handlers] = [block for block in blocks if "trip.unbook" in block]
+    [graph] = [block for block in blocks if 'Graph("trip")' in block]
+    source = (ROOT / "tests/app/tasks_saga.py").read_text()
+    assert handlers.strip() in source
+    diary().unlink(missing_ok=True)
+    atpd(processes=2)
+    names = {**vars(tasks_saga), "Graph": Graph, "result": result}
+    exec(graph, names)
+    names["g"].wait(DEADLINE)
+    back = [line["given_back"] for line in Lines(diary()).all() if "given_back" in line]
+    assert sorted(back) == ["car-17", "flight-17", "hotel-17"]
+    assert back[-1] == "flight-17"

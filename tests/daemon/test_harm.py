@@ -6,67 +6,60 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db.models import Q
 
 from atp import queue
 from atp.states import Reason, State
 from tests.app import tasks_daemon as types
+from tests.app import tasks_odd
 from tests.helpers import DEADLINE, NOBODY, wait_for
 
+ODD = {
+    "str exits": Reason.ERROR,
+    "everything raises": Reason.ERROR,
+    "the module is odd": Reason.ERROR,
+    "fatal, str raises": Reason.FATAL,
+    "fatal, frozen": Reason.FATAL,
+    "retry, no super": Reason.ERROR,
+    "surrogates": Reason.ERROR,
+}
 
-def ended(instance):
-    """Whether its first attempt has ended in a way that the handler asked for."""
-    return instance.log.filter(kind__in=["retry", "fail", "finish"], attempt=1).exists()
 
+def test_odd_ends_cost_nobody_else(atpd, record, flag):
+    """A delay, a message or a level that a column does not take ends its own attempt (G2, G5).
 
-@pytest.mark.parametrize("kind", ["decimal", "long", "longest"])
-def test_delay_of_any_kind(atpd, record, flag, kind):
-    """A delay that cannot be computed with ends its own attempt, and costs no neighbour (G5)."""
+    So does an exception that cannot be looked at, after the tries that it is allowed.
+    A handler's fork that returns neither answers for its parent nor takes Tasks (G3). What a
+    handler leaves of its process, directory, umask and signals, the next does not find.
+    """
     neighbour = types.wait.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=2).ready(workers=2)
     record.wait_for("start")
-    instance = types.retry_after.enqueue(kind=kind)
-    wait_for(lambda: ended(instance), what="the end of the attempt")
-    flag.touch()
-    neighbour.wait(DEADLINE)
-    assert (neighbour.state, neighbour.attempt, neighbour.lost) == (State.FINISHED, 1, 0)
-    assert not daemon.facts("dispatcher_died")
-
-
-def test_message_that_cannot_be_stored(atpd):
-    """A Fatal in words that a column does not take is FATAL all the same (G2, G5)."""
-    instance = types.garbled.enqueue()
-    daemon = atpd(processes=1)
-    instance.wait(DEADLINE)
-    assert (instance.state, instance.reason, instance.attempt) == (State.FAILED, Reason.FATAL, 1)
-    assert "not text" in instance.log.last().message
-    assert not daemon.facts("dispatcher_died")
-
-
-@pytest.mark.parametrize("level", [-5, 100_000])
-def test_note_that_cannot_be_stored(atpd, level):
-    """A line that cannot be stored costs that line, not the attempt or the dispatcher (G5)."""
-    instance = types.odd_level.enqueue(level=level)
-    daemon = atpd(processes=1)
-    instance.wait(DEADLINE)
-    assert ended(instance)
-    assert (instance.attempt, instance.lost) == (1, 0)
-    assert not daemon.facts("dispatcher_died")
-
-
-def test_copy_of_a_worker_takes_no_part(atpd, record):
-    """A handler's fork that returns neither answers for its parent nor takes Tasks (G3, G5)."""
-    instance = types.fork.enqueue(path=str(record))
-    daemon = atpd(processes=1).ready(workers=1)
-    instance.wait(DEADLINE)
+    workers = daemon.workers()
+    delays = [types.retry_after.enqueue(kind=kind) for kind in ("decimal", "long", "longest")]
+    garbled = types.garbled.enqueue()
+    raised = {name: tasks_odd.raises.enqueue(path=str(record), name=name) for name in ODD}
+    levels = [types.odd_level.enqueue(level=level) for level in (-5, 100_000)]
+    fork = types.fork.enqueue(path=str(record))
+    ended = Q(kind__in=["retry", "fail", "finish"], attempt=1)
+    for instance in (*delays, *levels, fork):
+        wait_for(instance.log.filter(ended).exists, what="the end of the attempt")
+        assert instance.refresh_from_db() or instance.lost == 0
+    garbled.wait(DEADLINE)
+    assert (garbled.state, garbled.reason, garbled.attempt) == (State.FAILED, Reason.FATAL, 1)
+    assert "not text" in garbled.log.last().message
+    for name, instance in raised.items():
+        instance.wait(DEADLINE)
+        tries = 1 if ODD[name] is Reason.FATAL else 2
+        assert (instance.state, instance.reason) == (State.FAILED, ODD[name]), name
+        assert [line["attempt"] for line in record.lines(name)] == [*range(1, tries + 1)]
+        assert (instance.restarts, instance.lost) == (0, 0), name
+    assert queue.response(fork).value == "original"
     after = [types.pid.enqueue() for _ in range(20)]
-    pids = {queue.response(other.wait(DEADLINE)).value for other in after}
-    assert queue.response(instance).value == "original"
-    assert pids <= set(daemon.workers())
-
-
-def test_surroundings_of_the_next_task(atpd):
-    """Each handler starts in the directory, umask and signals that its worker had (G5)."""
-    atpd(processes=1)
+    assert {queue.response(other.wait(DEADLINE)).value for other in after} <= {
+        *workers,
+        *daemon.workers(),
+    }
     types.wander.enqueue().wait(DEADLINE)
     instance = types.surroundings.enqueue().wait(DEADLINE)
     assert instance.state == State.FINISHED, instance.log.last().message
@@ -74,36 +67,37 @@ def test_surroundings_of_the_next_task(atpd):
     assert Path(directory) == Path.cwd()
     assert umask != 0o777
     assert terminated is False
+    flag.touch()
+    neighbour.wait(DEADLINE)
+    assert (neighbour.state, neighbour.attempt, neighbour.lost) == (State.FINISHED, 1, 0)
+    assert not daemon.facts("dispatcher_died")
 
 
-def test_scratch_folder_was_cleaned_up(atpd, media):
-    """What tidies /tmp under a daemon that runs for weeks fails no task (G5)."""
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_scratch_folder_was_cleaned_up(atpd, media, is_taken):
+    """What tidies /tmp under a daemon that runs for weeks fails no task (G5).
+
+    A folder that another user has made there is not used.
+    """
+    if is_taken and os.geteuid() != 0:
+        pytest.skip("only root can give a folder to somebody else")
     daemon = atpd(processes=1)
     types.talk.enqueue().wait(DEADLINE)
-    for folder in Path(settings.SCRATCH_DIR).glob("atp-scratch-*"):
+    folders = list(Path(settings.SCRATCH_DIR).glob("atp-scratch-*"))
+    for folder in folders:
         shutil.rmtree(folder)
-    instance = types.talk.enqueue().wait(DEADLINE)
-    assert instance.state == State.FINISHED, instance.log.last().message
-    assert daemon.stop() == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
-def test_scratch_folder_that_another_user_has_made_anew_is_not_used(atpd, media):
-    daemon = atpd(processes=1)
-    types.talk.enqueue().wait(DEADLINE)
-    taken = list(Path(settings.SCRATCH_DIR).glob("atp-scratch-*"))
-    for folder in taken:
-        shutil.rmtree(folder)
-        folder.mkdir()
-        folder.chmod(0o777)
-        os.chown(folder, NOBODY, NOBODY)
+        if is_taken:
+            folder.mkdir()
+            folder.chmod(0o777)
+            os.chown(folder, NOBODY, NOBODY)
     try:
         instance = types.talk.enqueue().wait(DEADLINE)
         assert instance.state == State.FINISHED, instance.log.last().message
-        assert not any(list(folder.iterdir()) for folder in taken)
-        assert not {*taken} & {*Path(queue.response(instance).value["scratch"]).parents}
-        assert instance.log.filter(message__contains="is not this user's alone").exists()
+        if is_taken:
+            assert not any(list(folder.iterdir()) for folder in folders)
+            assert not {*folders} & {*Path(queue.response(instance).value["scratch"]).parents}
+            assert instance.log.filter(message__contains="is not this user's alone").exists()
         assert daemon.stop() == 0
     finally:
-        for folder in taken:
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,16 +1,26 @@
-"""The daemon's log, as text and as JSON."""
+"""The daemon's log, as text and as JSON, and what workers print: whole lines, never waited for."""
 
 import json
 import logging
+import os
 import re
 import string
 import subprocess
 import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
 from atp import queue
 from atp.daemon import journal
+from atp.daemon.sinks import log_thread
+from atp.daemon.sinks.log_thread import LogThread
+from atp.daemon.supervisor import worker_output
+from atp.daemon.supervisor.output_lines import marked
+from atp.daemon.supervisor.worker_output import EVERY, RATE, WorkerOutput
 from atp.daemon.system.stderr import NonBlockingHandler, NonBlockingStream
 from atp.states import State
 from tests.app import tasks_daemon as types
@@ -35,64 +45,43 @@ def caught(monkeypatch):
     journal.logger.removeHandler(handler)
 
 
-@pytest.mark.parametrize("fact", sorted(journal.FACTS))
-def test_every_fact_can_be_told(caught, fact):
-    """As text and as JSON, with the values that its words name."""
+def told(caught, fact, value, **more):
+    """Have a fact told, with values for all that its words name; returns its record, and them."""
     _, words = journal.FACTS[fact]
     names = {
-        name: 1.5 if spec else "ü"
+        name: 1.5 if spec else value
         for _, name, spec, _ in string.Formatter().parse(words)
         if name is not None
     }
-    getattr(journal, fact)(**names)
+    caught.clear()
+    getattr(journal, fact)(**more, **names)
     [record] = caught
-    line = json.loads(journal.JSONFormatter().format(record))
-    assert line["fact"] == fact
-    assert line["message"] == record.getMessage()
-    assert {name: line[name] for name in names} == names
-    text = journal.TextFormatter().format(record)
-    assert re.match(r"[\d-]+ [\d:,]+ (DEBUG|INFO|WARNING|ERROR) +\d+ ", text)
-
-
-def test_unknown_facts_are_mistakes():
-    with pytest.raises(AttributeError):
-        _ = journal.no_such_fact
+    return record, names
 
 
 def test_every_fact_that_code_tells_is_in_the_table():
     """And the other way round: no words that nobody says."""
-    from pathlib import Path
-
     source = "".join(p.read_text() for p in Path(journal.__file__).parent.rglob("*.py"))
-    told = set(re.findall(r"journal\.([a-z_]+)", source)) - {
-        "logger",
-        "configure",
-        "tells",
-        "FACTS",
-    }
-    assert told == set(journal.FACTS)
+    told = set(re.findall(r"journal\.([a-z_]+)", source))
+    assert told - {"logger", "configure", "tells", "FACTS"} == set(journal.FACTS)
 
 
-@pytest.mark.parametrize(("verbosity", "level"), [(0, "WARNING"), (1, "INFO"), (2, "DEBUG")])
-def test_configure(monkeypatch, verbosity, level):
+def test_configure(monkeypatch):
+    """A project may have its own handlers."""
     logger = logging.getLogger("atp")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr(journal.Style, "is_json", False)
-    before = logger.level
-    journal.configure("json", verbosity)
-    after = logger.level
-    logger.setLevel(before)
-    assert logging.getLevelName(after) == level
+    before, levels = logger.level, []
+    for verbosity in (0, 1, 2):
+        journal.configure("json", verbosity)
+        levels.append(logging.getLevelName(logger.level))
+    assert levels == ["WARNING", "INFO", "DEBUG"]
     assert isinstance(logger.handlers[0].formatter, journal.JSONFormatter)
-
-
-def test_a_project_may_have_its_own_handlers(monkeypatch):
-    logger = logging.getLogger("atp")
     own = [logging.NullHandler()]
     monkeypatch.setattr(logger, "handlers", own)
-    monkeypatch.setattr(journal.Style, "is_json", False)
     journal.configure(None)
+    logger.setLevel(before)
     assert logger.handlers == own
 
 
@@ -121,23 +110,25 @@ def _starts(text):
     return {line[:2] for line in text.splitlines()}
 
 
-@pytest.mark.parametrize("fact", sorted(journal.FACTS))
-def test_no_value_of_a_fact_starts_a_line(caught, fact):
-    """Neither in the daemon's own log, nor in one that the project formats."""
-    _, words = journal.FACTS[fact]
-    names = {
-        name: 1.5 if spec else _HOSTILE
-        for _, name, spec, _ in string.Formatter().parse(words)
-        if name is not None
-    }
-    getattr(journal, fact)(exc_info=_raised()[1], **names)
-    [record] = caught
-    for formatter in (journal.TextFormatter(), logging.Formatter("20 %(message)s")):
-        text = formatter.format(record)
-        assert _starts(text) <= {"20", "| "}
-        assert len([line for line in text.splitlines() if line.startswith("20")]) == 1
-        assert "\x1b" not in text
-        assert "\u202e" not in text
+def test_every_fact_can_be_told(caught):
+    """As text and as JSON, with the values that its words name.
+
+    No value starts a line, neither in the daemon's own log, nor in one that the project formats.
+    """
+    for fact in journal.FACTS:
+        record, names = told(caught, fact, _HOSTILE, exc_info=_raised()[1])
+        line = json.loads(journal.JSONFormatter().format(record))
+        assert line["fact"] == fact
+        assert line["message"] == record.getMessage()
+        assert {name: line[name] for name in names} == names
+        own = journal.TextFormatter().format(record)
+        assert re.match(r"[\d-]+ [\d:,]+ (DEBUG|INFO|WARNING|ERROR) +\d+ ", own), fact
+        for text in (own, logging.Formatter("20 %(message)s").format(record)):
+            assert _starts(text) <= {"20", "| "}, fact
+            assert len([line for line in text.splitlines() if line.startswith("20")]) == 1
+            assert not {*text} & {"\x1b", "\u202e"}, fact
+    with pytest.raises(AttributeError):
+        _ = journal.no_such_fact
 
 
 def test_a_record_of_other_code_starts_one_line():
@@ -210,3 +201,112 @@ def test_a_handler_forges_no_line_of_a_daemon(transactional_db):
     assert pids
     assert "1" not in pids
     assert [ln for ln in lines if not own.match(ln) and not ln.startswith(("| ", "worker 0"))] == []
+
+
+# What workers print: passed on in whole lines, never waited for, and not without end (G5)
+
+
+@pytest.fixture
+def hall(tmp_path, monkeypatch):
+    """A worker that prints, and the file that it comes to."""
+    told, clock = [], SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(worker_output, "uptime", lambda: clock.now)
+    monkeypatch.setattr(journal, "prints_dropped", lambda **v: told.append(v), raising=False)
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    prints = WorkerOutput(lambda slot: None, log)
+    prints.pen, prints.clock, prints.told = prints.open(0), clock, told
+    prints.passed = (tmp_path / "log").read_bytes
+    yield prints
+    prints.close()
+    os.close(log)
+    os.close(prints.pen)
+
+
+def say(hall, data):
+    """Print, and let what waits be passed on."""
+    os.write(hall.pen, data)
+    hall.clock.now += EVERY
+    hall.forward(hall.descriptors())
+
+
+def test_lines_are_passed_on_whole(hall):
+    say(hall, b"one\ntw")
+    assert hall.passed() == b"worker 0: one\n"
+    say(hall, b"o\n")
+    assert hall.passed() == b"worker 0: one\nworker 0: two\n"
+    say(hall, b"last words")
+    hall.ended(0)
+    assert hall.passed() == b"worker 0: one\nworker 0: two\nworker 0: last words\n"
+    hall.ended(0)  # nothing of it is left
+
+
+def test_too_much_is_dropped_and_counted(hall):
+    line = b"x" * 999 + b"\n"
+    for _ in range(100):
+        say(hall, line * 60)
+    assert RATE <= len(hall.passed()) <= RATE * 1.5
+    assert set(hall.passed().split(b"\n")) == {b"worker 0: " + line[:-1], b""}
+    hall.clock.now += 10
+    hall.forward(hall.descriptors())
+    assert [told["worker"] for told in hall.told] == [0, 0]  # that it begins, and how much it was
+    # A second later there is room again.
+    before = len(hall.passed())
+    say(hall, line)
+    assert len(hall.passed()) == before + len(b"worker 0: " + line)
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting(hall, monkeypatch):
+    def full(data):
+        raise BlockingIOError
+
+    monkeypatch.setattr(hall, "_write", full)
+    for _ in range(100):
+        say(hall, b"x" * 999 + b"\n")
+    hall.ended(0)
+    assert hall.passed() == b""
+    assert sum(1 for _ in hall.told) >= 1
+
+
+def test_a_line_says_whose_it_is_and_harms_nobody():
+    uuid = UUID(int=7)
+    told = marked(b"\x1b]0;title\x07 a\tb\r\nschl\xc3\xa4ft \xff\n", worker=1, instance=uuid)
+    assert told.decode() == (
+        f"worker 1 {uuid}: \\x1b]0;title\\x07 a\tb\nworker 1 {uuid}: schl\u00e4ft \\xff\n"
+    )
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_printed_line_is_one_line_for_every_reader(monkeypatch, is_json):
+    monkeypatch.setattr(journal.Style, "is_json", is_json)
+    told = marked("a\r\x85\u2028\x1c\x7f\u202e\u061cb\n".encode(), worker=1, instance=None).decode()
+    assert len(told.splitlines()) == 1
+    assert not set(told) & set("\r\x85\u2028\x7f\u202e\u061c")
+
+
+def test_what_is_dropped_is_counted(monkeypatch):
+    """The queue is bounded; once the handlers go on, the log says how much is missing."""
+    monkeypatch.setattr(log_thread, "MOST_WAITING", 5)
+    dropped, taken, stands, goes_on = [], [], threading.Event(), threading.Event()
+
+    class Standing(logging.Handler):
+        def emit(self, record):
+            stands.set()
+            goes_on.wait(60)
+            taken.append(record.msg)
+
+    logger = logging.getLogger("tests.standing")
+    monkeypatch.setattr(logger, "handlers", [Standing()])
+    monkeypatch.setattr(logger, "propagate", False)
+    thread = LogThread(lambda count: dropped.append(count))
+    thread.start()
+    try:
+        logger.error("first")
+        assert stands.wait(60)
+        for number in range(8):
+            logger.error(number)
+        goes_on.set()
+        thread.close()
+    finally:
+        log_thread.loggers.stop()
+    assert taken == ["first", 0, 1, 2, 3, 4]
+    assert dropped == [3]

@@ -12,7 +12,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 from tests.store.world import World
 
-COUNT, KILLS = 5000, 12
+COUNT, KILLS = 1500, 8
 
 
 def test_each_is_done_and_only_what_ran_is_charged(atpd, record, tmp_path):

@@ -1,45 +1,49 @@
-"""When a daemon looks at the queue again, by what it was told and what it has found."""
+"""When a daemon looks at the queue, what it hears meanwhile, and what its chores do."""
 
+import queue
 from types import SimpleNamespace
 
 import pytest
+from django.db import OperationalError, connections
 
-from atp.daemon.chores.chore import Chores
+from atp.conf import settings as own
+from atp.daemon.chores import chore
+from atp.daemon.chores.chore import LONG, Chores, Portion
+from atp.daemon.chores.counting import Count, CountFailures
+from atp.daemon.chores.dropping import Drop
+from atp.daemon.chores.missing import Miss
+from atp.daemon.chores.planning import Plan
+from atp.daemon.chores.sweeping import Sweep
 from atp.daemon.chores.table import CLAIMING
-from atp.daemon.dispatcher import claiming, queue_state
+from atp.daemon.chores.trimming import Trim
+from atp.daemon.dispatcher import claiming, wakeups
 from atp.daemon.dispatcher.caution import Caution
-from atp.daemon.dispatcher.claiming import FIRST_WAIT, Claiming
+from atp.daemon.dispatcher.claiming import Claiming
+from atp.daemon.dispatcher.database_thread import DatabaseThread
 from atp.daemon.dispatcher.queue_state import QueueState
-from atp.daemon.dispatcher.unrecorded import BATCH
+from atp.daemon.dispatcher.wakeups import PIECE, Wakeups
 from atp.daemon.pool.downstreams import Downstreams
 from atp.daemon.pool.misfits import Misfits
-from atp.daemon.pool.pool import Pool
 from atp.daemon.system.processes import uptime
+from atp.daemon.system.timers import Timers
+from atp.store import get_store
 from atp.store.memory import ClaimMemory
 from atp.store.values import Outlook
-from tests.samples import claimed
-
-
-class Timers:
-    def __init__(self):
-        self.later_by = {}
-
-    def due(self, name, every, early=0.0):
-        return name == "outlook"
-
-    def later(self, name, seconds):
-        self.later_by[name] = seconds
+from tests.helpers import DEADLINE
 
 
 class Daemon:
     """Claiming as it is, with everything around it as the test says: claims find nothing."""
 
     def __init__(self):
-        self.claims, self.outlook = 0, Outlook()
+        self.claims = 0
         self.queue = QueueState()
         self.queue.call()
         self.while_claiming = self.before_outlook = lambda: None
-        self.timers = Timers()
+        self.timers = SimpleNamespace(
+            due=lambda name, every, early=0.0: name == "outlook",
+            later=lambda name, seconds: None,
+        )
         core = SimpleNamespace(
             store=SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
             identity=SimpleNamespace(
@@ -69,7 +73,7 @@ class Daemon:
 
     def _outlook(self, *_, **__):
         self.before_outlook()
-        return self.outlook
+        return Outlook()
 
     def turn(self):
         self.claiming.turn(claims=True)
@@ -78,15 +82,6 @@ class Daemon:
 @pytest.fixture
 def daemon():
     return Daemon()
-
-
-def test_who_finds_nothing_looks_ever_later(daemon):
-    waits = []
-    for _ in range(4):
-        daemon.queue.call()
-        daemon.turn()
-        waits.append(daemon.timers.later_by["outlook"])
-    assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
 
 
 def test_chores_are_done_though_there_is_always_something_to_claim(daemon, monkeypatch):
@@ -103,14 +98,6 @@ def test_chores_are_done_though_there_is_always_something_to_claim(daemon, monke
     assert daemon.claims + len(looks) == 100
 
 
-def test_who_hears_of_something_looks_soon_however_often_it_was_nothing(daemon):
-    """G15: a limited attempt that ends is news each time, and a token comes soon."""
-    for _ in range(4):
-        daemon.queue.put_back()
-        daemon.turn()
-        assert daemon.timers.later_by["outlook"] == FIRST_WAIT
-
-
 def test_who_is_called_while_it_looks_looks_once_more(daemon):
     """G15: what has come meanwhile, that claim may not have seen."""
     daemon.while_claiming = daemon.queue.call
@@ -121,67 +108,146 @@ def test_who_is_called_while_it_looks_looks_once_more(daemon):
     assert daemon.claims == 2
 
 
-def test_what_is_due_later_is_not_forgotten_for_a_claim_that_found_nothing(daemon, monkeypatch):
-    """G15: when a rate has its next token is known."""
-    daemon.queue.more_waits = False
-    daemon.outlook = Outlook(due=5.0)
-    daemon.turn()
-    daemon.queue.put_back()
-    daemon.turn()
-    assert daemon.claims == 1
-    now = uptime()
-    monkeypatch.setattr(queue_state, "uptime", lambda: now + 6)
-    daemon.turn()
-    assert daemon.claims == 2
-    daemon.turn()
-    assert daemon.claims == 2
+# The thread that listens: when it may rest, and when somebody always has to hear
 
 
-def test_who_is_handed_one_and_has_no_worker_free_keeps_what_it_has_claimed():
-    """G9: others may be idle, so what was handed over goes back, and nothing else."""
-    pool, back = Pool(), []
-    pool.put([claimed(1), claimed(2)])
-    attempts = SimpleNamespace(
-        stopping="",
-        limited=SimpleNamespace(add=lambda tasks: None),
-        hand_back=lambda holdings, why: back.extend(holdings),
-    )
+class Listener:
+    """One that is told what to answer; ``waits`` are the time-outs that it was asked with."""
+
+    is_deaf, channel = False, "a"
+
+    def __init__(self, *, keeps):
+        self.keeps = keeps
+        self.waits, self.answers, self._handed = queue.Queue(), queue.Queue(), []
+
+    def wait(self, timeout):
+        self.waits.put(timeout)
+        came, self._handed = self.answers.get()
+        return came
+
+    def handed(self):
+        handed, self._handed = self._handed, []
+        return handed
+
+    def close(self):
+        pass
+
+    def answer(self, came, *handed):
+        """Let the wait end that is under way; returns its time-out."""
+        timeout = self.waits.get(timeout=DEADLINE)
+        self.answers.put((came, [*handed]))
+        return timeout
+
+
+def listening(listener):
+    """Return the thread, and queues of what it tells."""
+    rings, handed = queue.Queue(), queue.Queue()
+    store = SimpleNamespace(listener=lambda: listener)
+    ears = Wakeups(store, lambda: rings.put(1), lambda *pair: handed.put(pair))
+    return ears, rings, handed
+
+
+def test_what_keeps_is_looked_for_once_more_before_it_rests():
+    """G1: it may have been handed something until then."""
+    listener = Listener(keeps=True)
+    ears, rings, handed = listening(listener)
+    ears.listen(False, may_be_handed=True)
+    assert listener.waits.get(timeout=DEADLINE) == PIECE
+    ears.listen(False, may_be_handed=False)
+    listener.answers.put((False, []))
+    assert listener.answer(True, ("daemon", "task")) == 0
+    assert handed.get(timeout=DEADLINE) == ("daemon", "task")
+    ears.listen(True, may_be_handed=False)
+    assert listener.answer(True) == PIECE
+    assert rings.get(timeout=DEADLINE)
+
+
+def test_a_wait_that_takes_far_too_long_is_cut(monkeypatch):
+    """G11, G15: its link may have died in silence, and Tasks be handed over through it."""
+    cut, now = [], [1000.0]
+    monkeypatch.setattr(wakeups, "shut_down", cut.append)
+    monkeypatch.setattr(wakeups, "uptime", lambda: now[0])
+    listener = Listener(keeps=False)
+    listener.link = "the link"
+    ears, _, _ = listening(listener)
+    ears.listen(True, may_be_handed=True)
+    listener.waits.get(timeout=DEADLINE)
+    for passed in (PIECE, own.STATEMENT_TIMEOUT - 0.1, 0.2, 0.1):
+        now[0] += passed
+        ears.listen(True, may_be_handed=True)
+    assert cut == ["the link"]
+
+
+def test_nothing_is_kept_of_what_a_thread_executes(transactional_db, settings):
+    """With DEBUG Django keeps the last 9,000 statements of a connection."""
+    settings.DEBUG = True
+    results = queue.SimpleQueue()
+    thread = DatabaseThread("tests", get_store(), results, lambda: None)
+
+    def call():
+        with connections[own.DATABASE].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        try:
+            return len(connections[own.DATABASE].queries_log)
+        finally:
+            connections[own.DATABASE].close()
+
+    thread.submit("looking", call, print)
+    _, result = results.get(timeout=DEADLINE)
+    assert (result.error, result.value) == (None, 0)
+
+
+# Chores of which a call fails, or takes long
+
+
+def test_failures_that_are_not_counted_are_told_as_that(caplog):
+    """Not as rows that were not removed; and they are counted soon after."""
+    core = SimpleNamespace(counters=SimpleNamespace(has_failures=False))
+    with caplog.at_level("WARNING", logger="atp.daemon"):
+        CountFailures(core).failed(SimpleNamespace(error=OperationalError("away\n")))
+    assert [record.fact for record in caplog.records] == ["failures_not_counted"]
+    assert core.counters.has_failures
+
+
+def test_a_long_call_makes_a_portion_smaller_and_quick_ones_larger(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(chore, "LONG_BY_VENDOR", {})
+    monkeypatch.setattr(chore, "uptime", lambda: clock[0])
+    portion = Portion(first=100, most=200)
+    sizes = []
+    for seconds in (2 * LONG, LONG / 10, LONG / 10, LONG / 10):
+        with portion.measured():
+            clock[0] += seconds
+        sizes.append(portion.size)
+    assert sizes == [50, 100, 200, 200]
+
+
+def test_upkeep_that_is_cut_takes_less_the_next_time():
+    """A cut call is rolled back: with as many it would be cut again, for ever."""
+    limits = []
+
+    def cut(*, limit, **more):
+        limits.append(limit)
+        raise OperationalError("cut")
+
     core = SimpleNamespace(
-        pool=pool,
+        timers=Timers(),
         queue=QueueState(),
-        identity=None,
-        downstreams=SimpleNamespace(too_early=lambda pool: []),
+        identity=SimpleNamespace(name="x", current="x"),
+        store=SimpleNamespace(
+            drop=cut,
+            miss=cut,
+            sweep=cut,
+            schedules=SimpleNamespace(plan=cut, trim=cut),
+            statistics=SimpleNamespace(pay=lambda limit: cut(limit=limit)),
+            errors=SimpleNamespace(count=cut),
+        ),
     )
-    Claiming(core, None, attempts, None).handed(claimed(3))
-    assert [holding.claimed.instance for holding in back] == [3]
-    assert [holding.claimed.instance for holding in pool.waiting] == [1, 2]
-
-
-def test_who_is_handed_one_that_its_downstream_forbids_hands_it_back_once():
-    """G5: it was told later than others that the downstream is well again."""
-    pool, back = Pool(), []
-    attempts = SimpleNamespace(
-        stopping="",
-        limited=SimpleNamespace(add=lambda tasks: None),
-        hand_back=lambda holdings, why: back.extend(holdings),
-    )
-    downstreams = SimpleNamespace(too_early=lambda pool: [("relay", pool.take_all_waiting())])
-    core = SimpleNamespace(pool=pool, queue=QueueState(), identity=None, downstreams=downstreams)
-    Claiming(core, None, attempts, None).handed(claimed(3))
-    assert [holding.claimed.instance for holding in back] == [3]
-
-
-@pytest.mark.parametrize(("unrecorded", "behind"), [(0, 0), (BATCH, 0), (BATCH + 50, 50)])
-def test_what_cannot_be_recorded_in_one_go_counts_against_a_claim(unrecorded, behind):
-    """G9: nothing is gained by running more than can be recorded."""
-    asked = []
-    pool = SimpleNamespace(is_low=lambda: True, wanted=lambda behind: asked.append(behind))
-    core = SimpleNamespace(
-        pool=pool,
-        queue=QueueState(),
-        identity=SimpleNamespace(leased=True),
-        unrecorded=SimpleNamespace(pending=unrecorded),
-    )
-    chores = SimpleNamespace(turn=lambda: None)
-    Claiming(core, SimpleNamespace(busy=False), None, chores).turn(claims=True)
-    assert asked == [behind]
+    for kind in (Drop, Miss, Plan, Sweep, Trim, Count, CountFailures):
+        limits.clear()
+        cut_often = kind(core)
+        for _ in range(3):
+            with pytest.raises(OperationalError):
+                cut_often.call()()
+        first = limits[0]
+        assert limits == [first, first // 2, first // 4], kind

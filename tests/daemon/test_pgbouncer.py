@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,7 @@ from atp.models import Task
 from atp.states import State
 from tests import environment
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, child_environment, wait_for
+from tests.helpers import DEADLINE, wait_for
 
 pytestmark = [
     pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL"),
@@ -38,15 +37,9 @@ ignore_startup_parameters = extra_float_digits,options
 """
 
 
-@dataclass
-class Bouncer:
-    url: str
-    log: object
-
-
 @pytest.fixture
 def bouncer(transactional_db):
-    """A PgBouncer before the server of this test."""
+    """A PgBouncer before the server of this test: its URL, and its log."""
     entry = connection.settings_dict
     server = entry["HOST"] or entry["OPTIONS"].get("host", "localhost")
     # Where the server is, whose owner may come here.
@@ -66,8 +59,7 @@ def bouncer(transactional_db):
     try:
         wait_for(lambda: _answers(port), what="pgbouncer")
         login = f"{entry['USER']}:{entry['PASSWORD']}"
-        url = f"postgresql://{login}@127.0.0.1:{port}/{entry['NAME']}"
-        yield Bouncer(url, folder / "log")
+        yield f"postgresql://{login}@127.0.0.1:{port}/{entry['NAME']}", folder / "log"
     finally:
         process.kill()
         process.wait()
@@ -105,11 +97,10 @@ def _answers(port):
         return end.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_nothing_breaks(atpd, bouncer, record, monkeypatch):
+def test_nothing_breaks(atpd, bouncer, record):
     """Nothing is prepared there, nobody listens, what waits is found by polling (G1, G15)."""
-    environment = child_environment(DATABASE_URL=bouncer.url)
-    monkeypatch.setattr("tests.daemon.harness.child_environment", lambda **m: environment | m)
-    daemon = atpd(processes=2).ready(workers=2)
+    url, log = bouncer
+    daemon = atpd(processes=2, environment={"DATABASE_URL": url}).ready(workers=2)
     daemon.wait_for_fact("pooled")
     for number in range(10):
         types.note.enqueue(path=str(record), number=number).wait(DEADLINE)
@@ -121,4 +112,4 @@ def test_nothing_breaks(atpd, bouncer, record, monkeypatch):
     assert set(record.numbers("ran").items()) == {(number, 1) for number in range(2000)}
     assert daemon.stop() == 0
     assert not [fact for fact in daemon.facts() if fact["level"] == "ERROR"]
-    assert "when not linked" not in bouncer.log.read_text()
+    assert "when not linked" not in log.read_text()

@@ -45,20 +45,17 @@ def container(transactional_db, tmp_path):
         outside.wait(DEADLINE)
 
 
-def test_it_reaps_what_a_worker_leaves_behind(container, record):
-    """A first process that did not would collect zombies."""
-    first, _ = container
+def test_it_reaps_and_stops_in_order(container, record):
+    """A first process that did not reap what a worker leaves behind would collect zombies.
+
+    G10: no default of the kernel stops process 1 by a signal that it does not handle.
+    """
+    first, outside = container
     keeps.enqueue(path=str(record.path)).wait(DEADLINE)
     [worker] = [p for p in first.children() if p.name().startswith("atpd-worker")]
     left = worker.children(recursive=True)
     assert len(left) == 3
     worker.kill()
     wait_for(lambda: not any(psutil.pid_exists(p.pid) for p in [worker, *left]), what="their end")
-
-
-def test_it_stops_in_order(container, record):
-    """G10: no default of the kernel stops process 1 by a signal that it does not handle."""
-    first, outside = container
-    keeps.enqueue(path=str(record.path)).wait(DEADLINE)
     first.send_signal(signal.SIGTERM)
     assert outside.wait(DEADLINE) == 0

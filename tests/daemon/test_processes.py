@@ -6,39 +6,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from django.db import connection
 
 from atp import queue
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, child_environment, manage, stays, wait_for
+from tests.environment import ROOT
+from tests.helpers import DEADLINE, child_environment, manage, stays
 
 from . import harness
 from .harness import is_alive
-
-
-def on_postgres():
-    return connection.vendor == "postgresql"
-
-
-def test_signal_during_a_reload_ends_the_daemon(atpd, record, flag, tmp_path, monkeypatch):
-    """Ctrl-C while a daemon waits to start anew ends it: no second run (G10)."""
-    module = tmp_path / "sitecustomize.py"
-    module.write_text("")
-    own = child_environment()
-    own["PYTHONPATH"] = f"{tmp_path}:{own['PYTHONPATH']}"
-    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
-    types.stubborn.enqueue(path=str(record), until=str(flag))
-    daemon = atpd("--reload", "--grace", "3", processes=1)
-    record.wait_for("start")
-    wait_for(lambda: time.time() - module.stat().st_mtime > 0.01)
-    module.write_text("# changed\n")
-    daemon.wait_for_fact("reloading")
-    daemon.signal(signal.SIGINT)
-    daemon.wait(DEADLINE)
-    assert len(daemon.facts("daemon_started")) == 1
 
 
 def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, monkeypatch):
@@ -61,7 +39,7 @@ def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, 
 
 def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
     """A log that blocks, as a pipe to a pager or a stopped terminal, overlaps nothing (G3, G10)."""
-    if not on_postgres():
+    if connection.vendor == "sqlite":
         pytest.skip("on SQLite the lease is a lock that the processes hold")
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
@@ -90,9 +68,10 @@ def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
         os.close(writer)
 
 
-def test_one_database_by_two_paths(atpd, record, flag, tmp_path, monkeypatch):
+@pytest.mark.each_database
+def test_one_database_by_two_paths(atpd, record, flag, tmp_path):
     """Daemons that reach one SQLite file by different links see each other's locks (G3)."""
-    if on_postgres():
+    if connection.vendor != "sqlite":
         pytest.skip("only SQLite's leases are file locks")
     release = tmp_path / "current"
 
@@ -103,14 +82,13 @@ def test_one_database_by_two_paths(atpd, record, flag, tmp_path, monkeypatch):
         release.unlink(missing_ok=True)
         release.symlink_to(folder)
 
-    own = child_environment(DATABASE_URL=f"sqlite:///{release}/db.sqlite3")
-    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+    environment = {"DATABASE_URL": f"sqlite:///{release}/db.sqlite3"}
     deploy("one")
     instance = types.stubborn.enqueue(path=str(record), until=str(flag))
-    atpd(processes=1)
+    atpd(processes=1, environment=environment)
     record.wait_for("start")
     deploy("two")
-    other = atpd(processes=1).ready()
+    other = atpd(processes=1, environment=environment).ready()
     stays(lambda: not other.facts("daemons_lost"), 3)
     assert len(record.lines("start")) == 1
     flag.touch()
@@ -122,7 +100,7 @@ def test_more_workers_than_descriptors(transactional_db, record, flag):
     queue.register_all()
     types.wait.enqueue(path=str(record), until=str(flag))  # until all workers have started
     threading.Timer(2, flag.touch).start()
-    command = manage("atpd", "--drain", "--processes", "60")
+    command = manage("atpd", "--drain", "--processes", "40")
     limited = (
         "import os, resource\n"
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
@@ -141,7 +119,7 @@ def test_more_workers_than_descriptors(transactional_db, record, flag):
     assert "the dispatcher, pid" not in done.stderr  # it did not die in between
 
 
-def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path, monkeypatch):
+def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path):
     """A limit on processes that is met for a moment ends no daemon and no task (G5)."""
     full = tmp_path / "full"
     (tmp_path / "sitecustomize.py").write_text(
@@ -153,11 +131,9 @@ def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path, monkeypatch)
         "    return fork()\n"
         "os.fork = fork_unless_full\n"
     )
-    own = child_environment()
-    own["PYTHONPATH"] = f"{tmp_path}:{own['PYTHONPATH']}"
-    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
     instance = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=2).ready(workers=2)
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    daemon = atpd(processes=2, environment=environment).ready(workers=2)
     [line] = record.wait_for("start")
     [idle] = set(daemon.workers()) - {line["pid"]}
     full.touch()

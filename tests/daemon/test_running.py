@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from atp import queue
 from atp.models import Daemon, Response, Task
 from atp.rows.log import Kind
@@ -14,7 +12,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
-from .harness import story
+from .harness import Record, story
 
 
 def drain(atpd, **options):
@@ -49,131 +47,115 @@ def test_rfc_14_demonstration(atpd):
     queue.unregister("SequenceSum")
 
 
-@pytest.mark.parametrize(
-    ("kind", "content_type", "value"),
-    [
-        ("json", "application/json", {"number": 10}),
-        ("text", "text/plain; charset=utf-8", "schöne Grüße"),
-        ("bytes", "application/octet-stream", b"\x00\x01" * 10),
-        ("png", "image/png", b"\x89PNG" + b"\x00" * 10),
-    ],
-)
-def test_responses(atpd, kind, content_type, value):
-    instance = types.answer.enqueue(kind=kind)
+RESPONSES = {
+    "json": ("application/json", {"number": 10}),
+    "text": ("text/plain; charset=utf-8", "schöne Grüße"),
+    "bytes": ("application/octet-stream", b"\x00\x01" * 10),
+    "png": ("image/png", b"\x89PNG" + b"\x00" * 10),
+}
+
+
+def test_responses(atpd, media):
+    """Small ones lie in the database, a large one is a file, and none is none."""
+    instances = {kind: types.answer.enqueue(kind=kind) for kind in RESPONSES}
+    none, large = types.answer.enqueue(kind="none"), types.answer.enqueue(kind="png", size=300_000)
     drain(atpd, processes=1)
-    response = queue.response(instance)
-    assert (response.content_type, response.value) == (content_type, value)
-    assert response.file == ""
-
-
-def test_no_response(atpd):
-    instance = types.answer.enqueue(kind="none")
-    drain(atpd, processes=1)
-    assert instance.wait(0).state == State.FINISHED
-    assert queue.response(instance) is None
-
-
-def test_large_response_is_stored_as_a_file(atpd, media):
-    instance = types.answer.enqueue(kind="png", size=300_000)
-    drain(atpd, processes=1)
-    response = Response.objects.get(instance=instance)
-    assert response.data is None
-    assert response.size == 300_004
+    for kind, expected in RESPONSES.items():
+        response = queue.response(instances[kind])
+        assert (response.content_type, response.value) == expected
+        assert response.file == ""
+    assert none.wait(0).state == State.FINISHED
+    assert queue.response(none) is None
+    response = Response.objects.get(instance=large)
+    assert (response.data, response.size) == (None, 300_004)
     assert (media / response.file).stat().st_size == 300_004
     assert response.value.startswith(b"\x89PNG")
-    queue.delete(instance.wait(0))
+    queue.delete(large.wait(0))
     assert not list(media.rglob("*-response"))
 
 
-def test_large_inputs_reach_the_handler(atpd):
-    """What is larger than a packet travels another way."""
-    words = "ö" * 300_000
-    instance = types.error.enqueue(words=words)
-    drain(atpd, processes=1)
-    assert instance.wait(0).reason == Reason.ERROR
-    message = instance.log.last().message
-    assert "ValueError: öööö" in message
-    assert len(message) < 10_000
-
-
-@pytest.mark.parametrize(
-    ("task_type", "inputs", "reason", "words"),
-    [
-        (types.error, {}, Reason.ERROR, "ValueError: went wrong"),
-        (types.fatal, {}, Reason.FATAL, "no such scene"),
-        (types.leave, {}, Reason.ERROR, "SystemExit: 3"),
-        (types.answer, {"kind": "unserializable"}, Reason.FATAL, "builtins.object"),
-    ],
-)
-def test_failures(atpd, task_type, inputs, reason, words):
+def test_failures(atpd, tmp_path):
     """A failed Instance says why, and costs neither worker nor pool (G5)."""
-    instance = task_type.enqueue(**inputs)
-    after = types.pid.enqueue()
-    daemon = drain(atpd, processes=1)
-    instance.wait(0)
-    assert (instance.state, instance.reason) == (State.FAILED, reason)
-    assert words in instance.log.last().message
+    never = str(tmp_path / "never")
+    failures = [
+        (types.error.enqueue(), Reason.ERROR, "ValueError: went wrong"),
+        (types.fatal.enqueue(), Reason.FATAL, "no such scene"),
+        (types.leave.enqueue(), Reason.ERROR, "SystemExit: 3"),
+        (types.answer.enqueue(kind="unserializable"), Reason.FATAL, "builtins.object"),
+        # What is larger than a packet travels another way.
+        (types.error.enqueue(words="ö" * 300_000), Reason.ERROR, "ValueError: öööö"),
+    ]
+    after = types.pid.using(priority=-1).enqueue()
+    # A daemon goes by what one Instance was given, not by its Type.
+    late = types.wait.using(timeout=0.3).enqueue(path=str(tmp_path / "late"), until=never)
+    failed = types.retry.using(max_retries=0).enqueue(path=str(tmp_path / "failed"), how="error")
+    daemon = drain(atpd, processes=2)
+    for instance, reason, words in failures:
+        instance.wait(0)
+        assert (instance.state, instance.reason) == (State.FAILED, reason)
+        assert words in instance.log.last().message
+        assert len(instance.log.last().message) < 10_000
     assert after.wait(0).state == State.FINISHED
     assert not daemon.facts("worker_died")
+    assert (late.wait(0).reason, late.restarts) == (Reason.STALE, 4)
+    assert (failed.wait(0).reason, failed.retries) == (Reason.ERROR, 0)
 
 
-@pytest.mark.parametrize("how", ["retry", "raise"])
-def test_retries(atpd, record, how):
+def test_retries(atpd, tmp_path):
     """An attempt that raises, or asks for it, is tried again within its budget (G2)."""
-    instance = types.retry.enqueue(path=str(record), failures=2, how=how)
-    atpd(processes=1)
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
-    assert (instance.attempt, instance.retries, instance.restarts) == (3, 2, 0)
-    assert len(record.lines("start")) == 3
-    told = [row.message for row in instance.log.filter(kind="retry")]
-    assert all(("Traceback" in message) == (how == "raise") for message in told)
 
+    def enqueued(name, **inputs):
+        record = Record(tmp_path / name)
+        return types.retry.enqueue(path=str(record), **inputs), record
 
-def test_retries_used_up(atpd, record):
-    instance = types.retry.enqueue(path=str(record), failures=9)
+    cases = [enqueued(how, failures=2, how=how) for how in ("retry", "raise")]
+    used_up, lines = enqueued("used up", failures=9)
     atpd(processes=1)
-    instance.wait(DEADLINE)
-    assert (instance.reason, instance.retries) == (Reason.ERROR, 3)
-    assert len(record.lines()) == 4
-    assert tells(instance.log.last().message, attempt_messages.retries_used_up(3, 3))
+    for instance, record in cases:
+        assert instance.wait(DEADLINE).state == State.FINISHED
+        assert (instance.attempt, instance.retries, instance.restarts) == (3, 2, 0)
+        assert len(record.lines("start")) == 3
+        told = [row.message for row in instance.log.filter(kind="retry")]
+        assert all(("Traceback" in message) == ("raise" in str(record)) for message in told)
+    assert (used_up.wait(DEADLINE).reason, used_up.retries) == (Reason.ERROR, 3)
+    assert len(lines.lines()) == 4
+    assert tells(used_up.log.last().message, attempt_messages.retries_used_up(3, 3))
 
 
 def test_handler_speaks(atpd, media):
-    """Log, captured logging, progress, scratch directory and published files."""
-    instance = types.talk.enqueue()
-    drain(atpd, processes=1, settings={"LOG_LEVEL": "INFO"})
+    """Log, captured logging, progress, scratch directory and published files; what is too much."""
+    instance, runaway = types.talk.enqueue(), types.talk.enqueue(lines=50)
+    drain(atpd, processes=1, settings={"LOG_LEVEL": "INFO", "MAX_LOG_RECORDS": 10})
     instance.wait(0)
     messages = {row.message: row.level for row in instance.log if not row.event}
     assert messages == {"from the context": 30, "shop: from logging 0": 20}
-    assert instance.progress == 1.0
-    assert instance.progress_message == "a quarter"
+    assert (instance.progress, instance.progress_message) == (1.0, "a quarter")
     response = queue.response(instance)
     [published] = response.files
-    assert published["name"] == "draft.txt"
-    assert published["size"] == 5
+    assert (published["name"], published["size"]) == ("draft.txt", 5)
     assert (media / published["path"]).read_text() == "draft"
     assert not Path(response.value["scratch"]).exists()
-
-
-def test_runaway_logging_is_capped(atpd, media):
-    instance = types.talk.enqueue(lines=50)
-    drain(atpd, processes=1, settings={"MAX_LOG_RECORDS": 10})
-    messages = [row for row in instance.log if not row.event]
+    messages = [row for row in runaway.log if not row.event]
     assert len(messages) == 11
     assert (messages[2].kind, messages[2].detail) == (Kind.LEFT_OUT, "41")
     assert messages[-1].message.endswith("49")
 
 
-def test_progress_is_seen_while_it_runs(atpd, flag):
+def test_what_is_seen_while_it_runs(atpd, flag):
+    """Its progress, and the worker that is at it.
+
+    G5: there is nothing on its standard input, as on that of a daemon nobody may ever write.
+    """
+    ours, theirs = os.pipe()
+    os.write(theirs, b"for the daemon, if for anybody")
     instance = types.progress.enqueue(until=str(flag))
-    atpd(processes=1)
-
-    def half():
-        instance.refresh_from_db()
-        return instance.progress == 0.5
-
-    wait_for(half)
+    try:
+        atpd(processes=2, stdin=ours)
+        assert queue.response(types.reads.enqueue().wait(DEADLINE)).value == ["", ""]
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
     assert (instance.state, instance.progress_message) == (State.RUNNING, "half")
     wait_for(lambda: str(instance.uuid) in [w["instance"] for w in Daemon.objects.get().workers])
     flag.touch()
@@ -181,41 +163,13 @@ def test_progress_is_seen_while_it_runs(atpd, flag):
 
 
 def test_drain_leaves_nothing_behind(atpd, record):
+    """Of the Types that it was asked to serve."""
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(50))
-    daemon = drain(atpd)
-    assert set(record.numbers("ran").values()) == {1}
-    assert Task.objects.count() == Daemon.objects.count() == 0
-    assert daemon.facts("daemon_stopped")[0]["finished"] == 50
-
-
-def test_only_the_types_asked_for(atpd, record):
-    wanted = types.note.enqueue(path=str(record))
-    excluded = types.noop.enqueue()
-    other = types.sequence_sum.enqueue(1)
-    daemon = atpd("--drain", "--type", "daemon.*", "--exclude", "*.noop", processes=1)
+    others = types.noop.enqueue(), types.sequence_sum.enqueue(1)
+    daemon = atpd("--drain", "--type", "daemon.*", "--exclude", "*.noop", processes=2)
     assert daemon.wait() == 0
-    states = [i.state for i in (wanted, excluded, other) if i.refresh_from_db() is None]
-    assert states == [State.FINISHED, State.ACCEPTED, State.ACCEPTED]
-
-
-def test_a_time_out_and_retries_of_its_own(atpd, tmp_path):
-    """G5: a daemon goes by what one Instance was given, not by its Type."""
-    never = str(tmp_path / "never")
-    late = types.wait.using(timeout=0.3).enqueue(path=str(tmp_path / "late"), until=never)
-    failed = types.retry.using(max_retries=0).enqueue(path=str(tmp_path / "failed"), how="error")
-    drain(atpd, processes=2)
-    assert (late.wait(0).reason, late.restarts) == (Reason.STALE, 4)
-    assert (failed.wait(0).reason, failed.retries) == (Reason.ERROR, 0)
-
-
-def test_a_handler_that_reads_its_standard_input(atpd):
-    """There is nothing: that of the daemon may be a pipe to which nobody writes (G5)."""
-    ours, theirs = os.pipe()
-    os.write(theirs, b"for the daemon, if for anybody")
-    try:
-        atpd(processes=1, stdin=ours)
-        instance = types.reads.enqueue().wait(60)
-        assert queue.response(instance).value == ["", ""]
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    assert set(record.numbers("ran").values()) == {1}
+    assert daemon.facts("daemon_stopped")[0]["finished"] == 50
+    assert not Daemon.objects.exists()
+    assert {(each.refresh_from_db() or each.state) for each in others} == {State.ACCEPTED}
+    assert Task.objects.count() == 2

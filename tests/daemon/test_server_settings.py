@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="that 
 
 # Of every session: how texts are read and written, and how statements are planned.
 OF_EVERYBODY = {
-    "reading": {
+    "usual": {
         "standard_conforming_strings": "off",
         "escape_string_warning": "off",
         "backslash_quote": "off",
@@ -23,33 +23,31 @@ OF_EVERYBODY = {
         "transform_null_equals": "on",
         "client_encoding": "LATIN1",
         "lc_messages": "C",
-    },
-    "times": {
         "TimeZone": "Asia/Kolkata",
         "extra_float_digits": "-15",
-    },
-    "planning": {
         "plan_cache_mode": "force_custom_plan",
         "enable_seqscan": "off",
         "enable_indexscan": "off",
         "enable_nestloop": "off",
         "from_collapse_limit": "1",
         "jit_above_cost": "0",
+        "default_transaction_isolation": "'repeatable read'",
     },
     "serializable": {"default_transaction_isolation": "serializable"},
-    "repeatable": {"default_transaction_isolation": "'repeatable read'"},
 }
 # Of a daemon's sessions; with these an application would have to expect anything.
 OF_DAEMONS = {
     # Some driver reads no times then, or no intervals.
-    "styles": {"DateStyle": "German, DMY", "IntervalStyle": "postgres_verbose"},
-    "nulls": {"array_nulls": "off"},
-    "read-only": {"default_transaction_read_only": "on"},
-    "lock": {"lock_timeout": "1"},
-    "statement": {"statement_timeout": "1"},
-    "idle": {"idle_session_timeout": "150"},
-    "idle in transaction": {"idle_in_transaction_session_timeout": "1"},
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "postgres_verbose",
+    "array_nulls": "off",
+    "default_transaction_read_only": "on",
+    "lock_timeout": "1",
+    "statement_timeout": "1",
+    "idle_session_timeout": "150",
+    "idle_in_transaction_session_timeout": "1",
 }
+SETTINGS = [*OF_EVERYBODY, "of a daemon's sessions"]
 WORDS = "it's \\ \\' wrong ä $1"
 TEXT = 'a\\b\\\\c\' "d" $1 $atp$ {NULL,x} 漢 \x01'
 
@@ -65,16 +63,13 @@ def role(transactional_db):
     def say(values):
         with connection.cursor() as cursor:
             for name, value in values.items():
-                cursor.execute(f"{whose} SET {name} = {value if ',' in value else _said(value)}")
+                is_whole = "," in value or value.startswith("'")
+                cursor.execute(f"{whose} SET {name} = {value if is_whole else repr(value)}")
 
     yield say
     with connection.cursor() as cursor:
         cursor.execute(f"{whose} RESET ALL")
     connection.close()
-
-
-def _said(value):
-    return value if value.startswith("'") else f"'{value}'"
 
 
 def run(atpd):
@@ -87,12 +82,14 @@ def run(atpd):
     again = tasks_daemon.again.enqueue(times=3)
     daemon = atpd("--drain")
     assert daemon.wait() == 0, daemon.log_path.read_text()
-    for instance in (answered, text, again, *many):
-        instance.refresh_from_db()
-        assert instance.state == State.FINISHED, daemon.log_path.read_text()
+    for state, instances in (
+        (State.FINISHED, [answered, text, again, *many]),
+        (State.FAILED, failed),
+    ):
+        for instance in instances:
+            instance.refresh_from_db()
+            assert instance.state == state, daemon.log_path.read_text()
     for instance in failed:
-        instance.refresh_from_db()
-        assert instance.state == State.FAILED, daemon.log_path.read_text()
         last = LogRecord.objects.filter(instance=instance.pk).order_by("pk").last()
         assert WORDS in last.message, daemon.log_path.read_text()
     assert not type(text).objects.filter(pk__in=[each.pk for each in unkept])
@@ -105,16 +102,10 @@ def _data(instance):
     return bytes(Response.objects.get(instance=instance.pk).data)
 
 
-@pytest.mark.parametrize("values", OF_EVERYBODY.values(), ids=OF_EVERYBODY)
-def test_of_every_session(atpd, role, values):
+@pytest.mark.parametrize("values", [*OF_EVERYBODY.values(), OF_DAEMONS], ids=SETTINGS)
+def test_settings_of_the_server(atpd, role, values):
     role(values)
-    connection.close()
-    daemon = run(atpd)
-    assert len(daemon.facts("joined")) == 1, daemon.log_path.read_text()
-
-
-@pytest.mark.parametrize("values", OF_DAEMONS.values(), ids=OF_DAEMONS)
-def test_of_a_daemons_sessions(atpd, role, values):
-    role(values)
+    if values is not OF_DAEMONS:
+        connection.close()
     daemon = run(atpd)
     assert len(daemon.facts("joined")) == 1, daemon.log_path.read_text()

@@ -1,8 +1,5 @@
 """Tailers in daemons: each record once, whatever is killed (G18); the fence of a transaction."""
 
-import os
-import signal
-
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -32,7 +29,11 @@ def rows():
 
 
 def test_what_comes_into_the_table_is_worked_on(atpd):
-    """G18: a schedule starts to read, again and again."""
+    """G18: a schedule starts to read, again and again.
+
+    G5: a record that kills its worker keeps no other. It is put aside, kills the worker that maps
+    it alone, and is a dead letter.
+    """
     groups("a", "b")
     queue.create_schedule("groups", "tailers.groups", every=1, overlap=Overlap.SKIP)
     atpd(processes=2)
@@ -41,29 +42,12 @@ def test_what_comes_into_the_table_is_worked_on(atpd):
     wait_for(lambda: names() == ["a", "b", "c"])
     assert rows() == []
     wait_for(lambda: Tailer.objects.get().enqueued == 3)
-
-
-def test_no_instance_is_left_of_a_look_at_an_empty_table(atpd):
-    """However often it looks, the queue does not grow."""
-    daemon = atpd("--drain", processes=1)
-    types.groups.type.enqueue()
-    daemon.wait()
-    assert not Instance.objects.exists()
-
-
-def test_a_record_that_kills_its_worker_keeps_no_other(atpd):
-    """G5: it is put aside, kills the worker that maps it alone, and is a dead letter."""
-    groups("a", "kill 1", "b", "c", "raise 1", "kill 2", "d")
-    types.groups.type.enqueue()
-    atpd(processes=1)
+    groups("d", "kill 1", "e", "raise 1", "kill 2", "f")
     aside = Instance.objects.filter(type__identifier="tailers.groups.rejected", state=State.FAILED)
     wait_for(lambda: aside.count() == 3)
-    wait_for(lambda: names() == ["a", "b", "c", "d"])
-    assert sorted(aside.values_list("reason", flat=True)) == [
-        Reason.ERROR,
-        Reason.STALE,
-        Reason.STALE,
-    ]
+    wait_for(lambda: names() == ["a", "b", "c", "d", "e", "f"])
+    reasons = sorted(aside.values_list("reason", flat=True))
+    assert reasons == [Reason.ERROR, Reason.STALE, Reason.STALE]
     assert rows() == []
 
 
@@ -82,22 +66,3 @@ def test_an_attempt_that_lost_its_task_commits_nothing(atpd, record, flag):
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert rows() == ["attempt 2"]
     assert [line["attempt"] for line in record.lines("committed")] == [2]
-
-
-def test_a_death_in_a_transaction_leaves_nothing_of_it(atpd, record, flag):
-    """G1: and the next attempt does it again."""
-    instance = types.committing.enqueue(path=str(record), until=str(flag))
-    atpd(processes=1)
-    [line] = record.wait_for("written")
-    os.kill(line["pid"], signal.SIGKILL)
-    record.wait_for("written", 2)
-    flag.touch()
-    assert instance.wait(DEADLINE).attempt == 2
-    assert rows() == ["attempt 2"]
-
-
-def test_a_transaction_in_another_is_an_error(atpd):
-    instance = types.nested.enqueue()
-    atpd(processes=1)
-    assert instance.wait(DEADLINE).reason == Reason.ERROR
-    assert "StepInTransaction" in instance.log.get(kind="fail").message

@@ -1,55 +1,75 @@
-"""An idle daemon hears of what waits, and need not look for it (G15).
+"""An idle daemon hears of what waits, or is handed it in the same commit (G15).
 
 It looks by itself so seldom here that what starts in time was heard of.
 """
 
+import os
+import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Daemon, Instance
+from atp.models import Daemon, Instance, LogRecord, Task
 from atp.states import Reason, State
+from atp.store import handover
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
+from .harness import story
+
+# Of what SQLite's listener has not heard, nothing is lost: see store/test_sqlite_handing.py.
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="of its sessions")
 SELDOM = {"POLL_EVERY": 60.0, "SWEEP_EVERY": 60.0}
 # Far less than that, and long enough for a loaded machine.
 IN_TIME = 20.0
+DONE = ["enqueue→ACCEPTED 0", "claim→SCHEDULED 1", "start→RUNNING 1", "finish→FINISHED 1"]
 
 
 @pytest.fixture
-def idle(atpd):
-    """Start a daemon that looks seldom, and wait until it has said that it is idle."""
+def idle(atpd, monkeypatch):
+    """Start a daemon that looks seldom, and wait until it can be handed something."""
+    # However soon after another.
+    monkeypatch.setattr(handover, "APART", 0.0)
 
-    def start(*args, processes=2, **settings):
-        daemon = atpd(*args, processes=processes, settings=SELDOM | settings)
-        daemon.ready(workers=processes)
+    def start(processes=2):
+        known = set(Daemon.objects.values_list("uuid", flat=True))
+        daemon = atpd(processes=processes, settings=SELDOM).ready(workers=processes)
+        new = Daemon.objects.exclude(channel="").exclude(uuid__in=known)
+        row = wait_for(new.first, what="a channel")
         wait_until_idle()
-        return daemon
+        return daemon, row
 
     return start
 
 
 def wait_until_idle(is_idle=True):
-    wait_for(lambda: Daemon.objects.filter(idle=is_idle).exists(), what=f"idle={is_idle}")
+    rows = Daemon.objects.filter(idle=is_idle)
+    wait_for((rows.exclude(channel="") if is_idle else rows).exists, what=f"idle={is_idle}")
 
 
 def finished(instance):
     return instance.wait(IN_TIME).state == State.FINISHED
 
 
-def test_what_is_enqueued(idle):
+def handed(instance):
+    """Whether it was claimed by the statement that enqueued it."""
+    times = list(instance.log.transitions().values_list("time", flat=True)[:2])
+    return len(times) == 2 and times[0] == times[1]
+
+
+def test_whatever_comes_to_wait_starts_at_once(idle):
+    """By itself the daemon would look far later; it knows when what is not due yet is due."""
     idle()
+    assert finished(types.noop.enqueue())  # the first of a connection is not handed, on PostgreSQL
     for _ in range(5):
-        assert finished(types.noop.enqueue())
         wait_until_idle()
+        instance = types.noop.enqueue().wait(IN_TIME)
+        assert story(instance) == DONE
+        assert handed(instance)
+    wait_until_idle()
     assert all(finished(each) for each in types.noop.enqueue_many({} for _ in range(50)))
-
-
-def test_what_a_transaction_has_enqueued(idle):
-    idle()
     with transaction.atomic():
         types.noop.using(identifier="undone").enqueue()
         transaction.set_rollback(True)
@@ -60,90 +80,133 @@ def test_what_a_transaction_has_enqueued(idle):
     assert finished(first)
     assert finished(second)
     assert not Instance.objects.filter(identifier="undone").exists()
-
-
-def test_what_is_redriven(idle):
-    idle()
-    instance = types.error.enqueue()
+    redriven = types.error.enqueue()
     for attempt in (1, 2):
-        instance.wait(IN_TIME)
-        assert (instance.reason, instance.attempt) == (Reason.ERROR, attempt)
+        redriven.wait(IN_TIME)
+        assert (redriven.reason, redriven.attempt) == (Reason.ERROR, attempt)
         wait_until_idle()
-        queue.redrive(instance)
-
-
-def test_what_is_released(idle, record, flag):
-    """By an operator: it is started again at once."""
-    idle(processes=1, POLL_EVERY=0.2)
-    instance = types.interrupted.enqueue(path=str(record), until=str(flag))
-    record.wait_for("start")
-    queue.release(instance)
-    record.wait_for("start", 2, timeout=IN_TIME)
-    flag.touch()
-    assert finished(instance)
-
-
-def test_what_is_to_be_tried_again(idle):
-    idle()
-    instance = types.again.enqueue(times=5)
-    assert finished(instance)
-    assert instance.attempt == 6
-
-
-def test_what_is_due_in_a_while(idle):
-    """The daemon knows when that is."""
-    idle()
+        queue.redrive(redriven)
+    again = types.again.enqueue(times=5)
+    assert finished(again)
+    assert again.attempt == 6
+    wait_until_idle()
+    changed = types.noop.using(run_after=timedelta(hours=1)).enqueue()
     due = datetime.now(UTC) + timedelta(seconds=1.5)
     later = types.noop.using(run_after=due).enqueue()
     assert finished(types.noop.enqueue())
     assert finished(later)
     assert later.started >= due
+    wait_until_idle()
+    queue.change(changed, due=timedelta(), by="ann")
+    assert finished(changed)
 
 
-def test_a_free_worker_beside_one_that_runs_long(idle, record, flag):
-    """A long task keeps nobody from being woken."""
-    idle()
+def test_it_is_idle_when_it_has_a_free_worker(idle, record, flag):
+    """What its row says decides whether it is told; a long task keeps nobody from being woken.
+
+    G9: its row may say for a moment that it is idle when it is not any more. What it is handed
+    then it hands back.
+    """
+    _, row = idle()
     long = types.wait.enqueue(path=str(record), until=str(flag))
+    record.wait_for("start")
     wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
     for _ in range(3):
         assert finished(types.noop.enqueue())
-    flag.touch()
-    assert finished(long)
-
-
-def test_it_is_idle_when_it_has_nothing_to_do(idle, record, flag):
-    """What its row says decides whether it is told; a busy one is not called idle for long."""
-    idle(processes=1)
-    long = types.wait.enqueue(path=str(record), until=str(flag))
-    record.wait_for("start")
+    other = types.wait.enqueue(path=str(record), until=str(flag))
+    record.wait_for("start", 2)
     wait_until_idle(False)
+
+    def handed_to_the_busy():
+        """Enqueue while the row says wrongly that it is idle; None if it was put right."""
+        Daemon.objects.filter(uuid=row.uuid).update(idle=True, channel=row.channel)
+        instance = types.noop.enqueue()
+        if handed(instance):
+            return instance
+        queue.cancel(instance)  # nothing is handed over while something waits in its lane
+        return None
+
+    handed_back = wait_for(handed_to_the_busy, what="one that is handed over")
+    wait_for(lambda: "release→ACCEPTED 1" in story(handed_back), what="its release")
+    idle()
+    assert finished(handed_back)
     flag.touch()
     assert finished(long)
+    assert finished(other)
     wait_until_idle()
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="there are no connections to end")
-def test_after_its_connections_were_ended(idle):
-    """All of them; that which listens is replaced too (G11)."""
-    daemon = idle()
-    joined = len(daemon.facts("joined") + daemon.facts("rejoined"))
+@on_postgresql
+def test_after_its_connections_were_ended(idle, record, flag):
+    """All of them; that which listens is replaced too, and what runs goes on (G11)."""
+    daemon, _ = idle()
+    running = types.wait.enqueue(path=str(record), until=str(flag))
+    record.wait_for("start")
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    assert finished(types.noop.enqueue())
-    wait_for(lambda: listeners(), what="a listener")
+        assert finished(types.noop.enqueue())
+
+        def listeners():
+            cursor.execute(
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                "AND query LIKE 'LISTEN atp_wake%'"
+            )
+            return cursor.fetchall()
+
+        wait_for(listeners, what="a listener")
     wait_until_idle()
     assert finished(types.noop.enqueue())
     assert not daemon.facts("listening_ended")
-    assert joined == 1
+    flag.touch()
+    assert finished(running)
+    assert running.attempt == 1
 
 
-def listeners():
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-            "AND query LIKE 'LISTEN atp_wake%'"
+@on_postgresql
+def test_what_nobody_heard_of_is_run_all_the_same(idle):
+    """G1, G2: the session that hears ends when the row has been looked at, before the commit."""
+    daemon, row = idle()
+    dispatcher = daemon.dispatcher()
+    os.kill(dispatcher, signal.SIGSTOP)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE granted "
+                "AND locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s",
+                [int(row.channel.split("_")[1])],
+            )
+        instance = types.noop.enqueue()
+        hand_over(instance, row)
+    finally:
+        os.kill(dispatcher, signal.SIGCONT)
+    assert finished(instance)
+    assert story(instance)[1:3] == ["claim→SCHEDULED 1", "expire→ACCEPTED 1"]
+    assert instance.restarts == 0
+    assert not Daemon.objects.filter(uuid=row.uuid).exists()
+
+    def is_handed():
+        wait_until_idle()
+        return handed(types.noop.enqueue().wait(IN_TIME))
+
+    # One that comes while the daemon renews its lease is not handed over.
+    wait_for(is_handed)
+
+
+def hand_over(instance, row):
+    """Write what a statement writes that is just being committed, and of which nobody hears."""
+    waiting = Task.objects.filter(pk=instance.pk, daemon=None)
+    with transaction.atomic():
+        assert waiting.update(daemon=row, attempt=1)
+        Instance.objects.filter(pk=instance.pk).update(state=State.SCHEDULED, attempt=1)
+        LogRecord.objects.create(
+            instance=instance,
+            time=instance.created,
+            kind="claim",
+            state=State.SCHEDULED,
+            attempt=1,
+            level=20,
+            who=str(row),
         )
-        return cursor.fetchall()

@@ -1,38 +1,43 @@
-"""What surrounds a handler: connections, error reporters, logging, interruption."""
+"""What surrounds a handler: error reporters, logging, interruption; and how its attempt ends."""
 
-import contextvars
+import gc
 import logging
 import logging.config
+import os
+import pickle
+import signal
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from django.core.cache import caches
-from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import got_request_exception
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import OperationalError, connection
 from django.db.backends.signals import connection_created
 
-from atp import queue, signals
+from atp import Interrupted, queue, signals
 from atp.daemon.options import Options
 from atp.daemon.shared.channel import Closed
 from atp.daemon.shared.inherited import Inherited
-from atp.daemon.shared.messages import Ended, Logged, Look, Retiring
-from atp.daemon.shared.outcome import Kind
+from atp.daemon.shared.messages import Ended, Logged, Retiring
+from atp.daemon.shared.outcome import Kind, Outcome, move
 from atp.daemon.shared.packing import unpacked_end
 from atp.daemon.shared.running_page import Page
-from atp.daemon.worker.isolation import logs, threads
+from atp.daemon.worker import execution
+from atp.daemon.worker.interruption import SIGNAL, Interruption
+from atp.daemon.worker.isolation import logs
 from atp.daemon.worker.isolation.process_state import ProcessState
-from atp.daemon.worker.preparing import open_root_logger, share_caches
 from atp.daemon.worker.worker import Worker
 from atp.models import Type
+from atp.rows.log import signature_in
+from atp.states import Event, Reason
+from atp.store.misfits import is_misfit
 from atp.verbs.registry import registry
 from atp.words import attempt_messages, log_messages
-from tests.helpers import wait_for
+from atp.words.wording import headline
+from tests.app import tasks_odd
 from tests.samples import claimed, parameters
 
 from ..nonsense import is_made_by, tells
@@ -78,17 +83,6 @@ def executed(worker, claimed):
     return unpacked_end(record)[-1]
 
 
-def test_one_task(worker, said):
-    worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
-    assert said.kinds() == [Logged, Look]
-    [record] = worker._ring.read(worker._ring.written)
-    instance, attempt, started, ended, outcome = unpacked_end(record)
-    assert (instance, attempt, started <= ended) == (1, 1, True)
-    assert outcome.kind is Kind.FINISHED
-    assert outcome.response.data == b"6"
-    assert worker._page.read(0) is None
-
-
 def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     """G1: nothing that a handler returned is lost on its way."""
     worker._perform(task("daemon.error", f'{{"words":"{"x" * 7000}"}}'))
@@ -102,41 +96,17 @@ def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     assert said.messages[1][:2] == (1, 1)
 
 
-@pytest.mark.parametrize("kind", [Ended, Logged])
-def test_who_has_returned_and_is_not_heard_does_not_run_out_of_time(worker, said, kind):
+def test_who_has_returned_and_is_not_heard_does_not_run_out_of_time(worker, said):
     """G9: the dispatcher hears nobody whose Instance somebody has locked."""
-    deadlines = {}
-
-    def send(message, wait=True):
-        deadlines[type(message)] = worker._page.read(0).deadline
-
-    said.send = send
-    worker._ring = SimpleNamespace(write=lambda record: False)
-    signals.handler_ended.connect(_says_so)
-    try:
-        worker._perform(timed("daemon.noop"))
-    finally:
-        signals.handler_ended.disconnect(_says_so)
-    assert deadlines[kind] == float("inf")
-
-
-def test_a_handler_that_is_not_heard_runs_out_of_time(worker, said):
     deadlines = []
     said.send = lambda message, wait=True: deadlines.append(worker._page.read(0).deadline)
-    worker._perform(timed("SequenceSum", '{"*":[1,2,3]}'))
-    assert deadlines[0] < float("inf")
+    worker._ring = SimpleNamespace(write=lambda record: False)
+    limited = parameters("daemon.noop", timeout=timedelta(minutes=1))
+    worker._perform(task("daemon.noop")._replace(parameters=limited))
+    assert deadlines[-1] == float("inf")
 
 
-def timed(type, inputs="{}"):
-    limited = parameters(type, timeout=timedelta(minutes=1))
-    return task(type, inputs)._replace(parameters=limited)
-
-
-def _says_so(context, **facts):
-    context.log("over")
-
-
-@pytest.mark.parametrize("error", [BlockingIOError, OSError, Closed])
+@pytest.mark.parametrize("error", [BlockingIOError, Closed])
 def test_who_retires_and_cannot_say_so_tells_the_end_all_the_same(worker, said, error):
     """G1: the dispatcher may not be reading, or a handler may have closed the channel."""
     worker._options = replace(worker._options, max_tasks_per_worker=1)
@@ -154,51 +124,42 @@ def test_who_retires_and_cannot_say_so_tells_the_end_all_the_same(worker, said, 
     assert said.kinds() == [Retiring]
 
 
-def test_short_tasks_do_not_call_the_dispatcher_each(worker, said, monkeypatch):
-    """They do so after a time, which a slow machine takes for each."""
-    monkeypatch.setattr("atp.daemon.worker.worker.CALL_AFTER", 3600.0)
-    for _ in range(100):
-        worker._perform(task("daemon.noop"))
-    assert len(worker._ring.read(worker._ring.written)) == 100
-    assert set(said.kinds()) <= {Look}
-    assert len(said.messages) <= 1
-
-
 def test_error_reporters_see_exceptions(worker, caplog):
-    """By logging and by Django's signal; an exception in a receiver harms nothing."""
-    seen = []
+    """By logging and by signals, Django's and ATP's; an exception in a receiver harms nothing."""
+    seen, around = [], []
 
     def reporter(sender, request, **kwargs):
-        import sys
-
         seen.append(sys.exc_info()[1])
         raise RuntimeError("a reporter that fails")
 
+    def started(context, **kwargs):
+        around.append(("started", context.type))
+
+    def ended(context, exception, outcome, **kwargs):
+        around.append(("ended", str(exception), outcome.kind))
+
     got_request_exception.connect(reporter)
+    signals.handler_started.connect(started)
+    signals.handler_ended.connect(ended)
     try:
         outcome = executed(worker, task("daemon.error", '{"words":"look at this"}'))
     finally:
         got_request_exception.disconnect(reporter)
-    assert outcome.kind is Kind.ERROR
+    assert (outcome.kind, outcome.raised) == (Kind.ERROR, "builtins.ValueError")
+    assert around == [("started", "daemon.error"), ("ended", "look at this", Kind.ERROR)]
+    # Fatal, as Retry, is a word of the handler, no accident.
+    assert executed(worker, task("daemon.fatal")).raised == "atp.exceptions.Fatal"
     assert [str(error) for error in seen] == ["look at this"]
     [record] = [r for r in caplog.records if r.name == "atp.worker"]
     assert str(record.exc_info[1]) == "look at this"
 
 
-def test_what_was_meant_is_not_reported(worker, caplog):
-    """Retry and Fatal are words of the handler, not accidents."""
-    assert executed(worker, task("daemon.fatal")).kind is Kind.FATAL
-    assert not [r for r in caplog.records if r.name == "atp.worker"]
+def test_inputs_of_another_signature(worker, settings, monkeypatch):
+    """They may fit another daemon: the handler is not entered, and nothing is spent.
 
-
-@pytest.mark.parametrize("inputs", ["not json", "[]", '{"words":1,"nothing":2}'])
-def test_inputs_that_cannot_be_used(worker, inputs):
-    outcome = executed(worker, task("daemon.error", inputs))
-    assert outcome.kind in (Kind.FATAL, Kind.MISFIT)
-
-
-def test_inputs_of_another_signature(worker, settings):
-    """They may fit another daemon: the handler is not entered, and nothing is spent."""
+    Those of an older release are adapted to the handler of today; an adapter that raises leaves
+    them to others.
+    """
     settings.ATP = settings.ATP | {"RELEASE": "3f2a"}
     outcome = executed(worker, task("daemon.error", '{"words":"x","nothing":2}'))
     assert outcome.kind is Kind.MISFIT
@@ -206,12 +167,8 @@ def test_inputs_of_another_signature(worker, settings):
     words = "release 3f2a does not take its inputs: there is no argument 'nothing'"
     assert is_made_by(outcome.message, log_messages.misfit, words)
 
-
-def test_inputs_that_are_adapted(worker, monkeypatch):
-    """Inputs of an older release run in the handler of today, and are stored as they were."""
-    declared = registry.get("daemon.error")
-    monkeypatch.setattr(registry, "_types", {"daemon.error": replace(declared, adapters=[])})
-    declared = registry.get("daemon.error")
+    declared = replace(registry.get("daemon.error"), adapters=[])
+    monkeypatch.setattr(registry, "_types", {"daemon.error": declared})
 
     @declared.adapt
     def _(inputs):
@@ -220,17 +177,6 @@ def test_inputs_that_are_adapted(worker, monkeypatch):
     outcome = executed(worker, task("daemon.error", '{"text":"look at this"}'))
     assert outcome.kind is Kind.ERROR
     assert "look at this" in outcome.message
-
-
-def test_an_adapter_that_raises_leaves_it_to_another_daemon(worker, monkeypatch):
-    declared = registry.get("daemon.error")
-    monkeypatch.setattr(registry, "_types", {"daemon.error": replace(declared, adapters=[])})
-    declared = registry.get("daemon.error")
-
-    @declared.adapt
-    def _(inputs):
-        raise KeyError("text")
-
     outcome = executed(worker, task("daemon.error", '{"nothing":2}'))
     assert outcome.kind is Kind.MISFIT
     assert is_made_by(outcome.message, log_messages.misfit, "KeyError: 'text'")
@@ -246,82 +192,27 @@ def test_a_context_of_its_own(worker):
     assert b"0.3333333333333333333333333333" in before.response.data
 
 
-def test_caches_are_shared_by_all_contexts(worker):
-    """Whoever has a connection to a cache in one attempt has it in the next."""
-    share_caches()
-    found = [contextvars.copy_context().run(lambda: caches["default"]) for _ in range(2)]
-    assert found[0] is found[1]
-
-
 @pytest.mark.parametrize("how", ["autocommit", "atomic"])
 def test_a_transaction_left_open_fails_the_attempt(worker, said, how):
+    """One that defers is deferred as it asked for, and the log says what was lost."""
     connection.close()
     queue.register_all()
     outcome = executed(worker, task("daemon.leaves_open", f'{{"how":"{how}"}}'))
     assert outcome.kind is Kind.ERROR
     assert tells(outcome.message, attempt_messages.left_transaction_open())
     assert not Type.objects.filter(handler="changed").exists()
-
-
-def test_a_transaction_left_open_by_one_that_defers(worker, said):
-    """It is deferred as it asked for, and the log says what was lost."""
-    connection.close()
-    queue.register_all()
-    outcome = executed(worker, task("daemon.leaves_open", '{"how":"atomic","then":"defer"}'))
-    assert outcome.kind is Kind.DEFER
-    [log] = [message for message in said.messages if isinstance(message, Logged)]
+    given = task("daemon.leaves_open", f'{{"how":"{how}","then":"defer"}}')
+    worker._perform(given)
+    assert unpacked_end(worker._ring.read(worker._ring.written)[-1])[-1].kind is Kind.DEFER
+    log = [message for message in said.messages if isinstance(message, Logged)][-1]
     assert tells(log[-1], attempt_messages.left_transaction_open())
-
-
-def test_a_group_of_exceptions_is_named(worker):
-    """The last line is what the daemon's log says."""
-    outcome = executed(worker, task("daemon.many"))
-    assert outcome.message.splitlines()[-1] == "ExceptionGroup: many (2 sub-exceptions)"
-    assert "TypeError: two" in outcome.message
-
-
-@pytest.mark.parametrize(
-    ("type", "inputs", "raised"),
-    [
-        ("daemon.error", "{}", "builtins.ValueError"),
-        ("daemon.fatal", "{}", "atp.exceptions.Fatal"),
-        ("daemon.error", '{"*": [1, 2]', "atp.exceptions.CorruptData"),
-        ("daemon.noop", "{}", ""),
-    ],
-)
-def test_an_outcome_names_the_class_of_the_exception(worker, type, inputs, raised):
-    outcome = executed(worker, task(type, inputs))
-    assert (outcome.raised if outcome else "") == raised
-
-
-def test_signals_around_a_handler(worker):
-    seen = []
-
-    def started(context, **kwargs):
-        seen.append(("started", context.type))
-
-    def ended(context, exception, outcome, **kwargs):
-        seen.append(("ended", str(exception), outcome.kind))
-
-    signals.handler_started.connect(started)
-    signals.handler_ended.connect(ended)
-    executed(worker, task("daemon.error"))
-    assert seen == [("started", "daemon.error"), ("ended", "went wrong", Kind.ERROR)]
-
-
-def test_an_asked_attempt_is_interrupted(worker, tmp_path):
-    worker._page.ask(0, 1, 1)
-    inputs = f'{{"path":"{tmp_path}/record","until":"{tmp_path}/never"}}'
-    assert executed(worker, task("daemon.interrupted", inputs)).kind is Kind.INTERRUPTED
 
 
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
         (OperationalError("too many clients"), Kind.SHUT_OUT),
-        (ImproperlyConfigured("not like this"), Kind.ERROR),
         (KeyError("a receiver's own fault"), Kind.ERROR),
-        (ProgrammingError("no such role"), Kind.ERROR),
     ],
     ids=lambda value: getattr(value, "name", type(value).__name__),
 )
@@ -340,17 +231,6 @@ def test_a_transaction_that_cannot_begin(worker, raised, kind):
         connection.close()
     assert outcome.kind is kind
     assert str(raised) in outcome.message
-
-
-def test_root_logger_passes_what_is_captured_and_no_more(monkeypatch):
-    root = logging.getLogger()
-    handler = logging.NullHandler()
-    monkeypatch.setattr(root, "handlers", [handler])
-    monkeypatch.setattr(root, "level", logging.WARNING)
-    open_root_logger("INFO")
-    assert root.level == logging.INFO
-    assert handler.level == logging.WARNING
-    root.setLevel(logging.WARNING)
 
 
 def test_a_thread_that_an_earlier_attempt_left_behind(worker, said, caplog):
@@ -388,24 +268,6 @@ def test_a_thread_that_an_earlier_attempt_left_behind(worker, said, caplog):
     ]
 
 
-def test_a_pool_of_threads_works_for_the_attempt_that_runs(worker, said):
-    """At the level of a module, its threads are older than the attempt that uses them."""
-    worker._threads.install()
-    logger = logging.getLogger("shop")
-    worker._capture.context = SimpleNamespace(log=lambda *args: said.messages.append(args))
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(3):
-            worker._threads.begin()
-            pool.submit(logger.warning, "x").result(60)
-            wait_for(lambda: _is_idle(pool), what="an idle thread")
-    assert len(said.messages) == 3
-
-
-def _is_idle(pool):
-    [thread] = pool._threads
-    return sys._current_frames()[thread.ident].f_code in threads._IDLE
-
-
 @pytest.mark.parametrize("how", ["dictConfig", "flags", "handlers"])
 def test_logging_that_a_handler_configured_anew(worker, how, monkeypatch):
     """G6: the next attempt finds all loggers as they were."""
@@ -425,3 +287,199 @@ def test_logging_that_a_handler_configured_anew(worker, how, monkeypatch):
     worker._process_state.restore()
     after = [*root.handlers], root.level, logger.disabled, logger.propagate, [*logger.handlers]
     assert after == before
+
+
+# The signal that interrupts a handler
+
+KEY, OTHER = (1, 1), (2, 1)
+
+
+@pytest.fixture
+def asked():
+    """The attempts that have been asked to end."""
+    return set()
+
+
+@pytest.fixture
+def interruption(asked):
+    was = signal.getsignal(SIGNAL)
+    interruption = Interruption(asked.__contains__)
+    interruption.listen()
+    interruption.expect(KEY)
+    yield interruption
+    signal.signal(SIGNAL, was)
+
+
+def strike():
+    """Send this process the signal; its handler has run when this returns."""
+    os.kill(os.getpid(), SIGNAL)
+
+
+def test_who_cleans_up_is_not_interrupted_again(interruption, asked):
+    asked.add(KEY)
+    cleaned = []
+
+    def handler():
+        try:
+            strike()
+        finally:
+            strike()
+            cleaned.append(True)
+
+    with pytest.raises(Interrupted), interruption:
+        handler()
+    assert cleaned
+
+
+def test_an_interruption_hits_the_attempt_that_it_is_meant_for(interruption, asked):
+    """Between attempts nothing is raised. Before the handler it is remembered, and then forgotten.
+
+    The inputs may be long to read.
+    """
+    asked.add(KEY)
+    with interruption:
+        pass
+    for _ in range(2):
+        strike()
+        interruption.expect(OTHER)
+        with interruption:
+            pass
+        assert not interruption.has_struck
+        interruption.expect(KEY)
+        strike()
+        entered = False
+        with pytest.raises(Interrupted), interruption:
+            entered = True
+        assert not entered
+        assert not interruption.has_struck
+
+
+def test_without_anybody_to_take_it_nothing_happens():
+    """The default of this signal is to be ignored: whatever a task makes of it, it kills nobody."""
+    was = signal.signal(SIGNAL, signal.SIG_DFL)
+    try:
+        strike()
+    finally:
+        signal.signal(SIGNAL, was)
+
+
+# From an outcome and a budget to a move
+
+
+def test_what_becomes_of_an_attempt():
+    """Retries that are left are used; the log gets the class of the exception, cut to fit."""
+    given = parameters(
+        max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)
+    )
+    fresh = claimed(1)._replace(parameters=given)
+    used_up = fresh._replace(retries=2)
+    made = move(Outcome(Kind.FINISHED), fresh, who="me")
+    assert (made.event, made.instance, made.attempt, made.who) == (Event.FINISH, 1, 1, "me")
+    for kind in (Kind.RETRY, Kind.ERROR, Kind.INTERRUPTED):
+        made = move(Outcome(kind, "why", raised="shop.NoMoney"), fresh)
+        assert (made.event, made.detail) == (Event.RETRY, "shop.NoMoney")
+        assert timedelta(seconds=2) <= made.delay <= timedelta(seconds=4)
+    assert move(Outcome(Kind.RETRY, "", after=30), fresh).delay == timedelta(seconds=30)
+    for kind in (Kind.RETRY, Kind.ERROR):
+        made = move(Outcome(kind, "why", raised="x." * 90), used_up)
+        assert (made.event, made.reason, made.detail) == (Event.FAIL, Reason.ERROR, "x." * 32)
+        assert made.message.startswith("why ")
+        assert tells(made.message, attempt_messages.retries_used_up(2, 2))
+    made = move(Outcome(Kind.FATAL, "no use"), fresh)
+    assert (made.event, made.reason, made.message) == (Event.FAIL, Reason.FATAL, "no use")
+    # The store makes more of inputs that do not fit: when it is due, or that it fails.
+    made = move(Outcome(Kind.MISFIT, "why", signature="1a2b3c4d"), used_up)
+    assert (made.event, made.message, made.level) == (Event.DEFER, "why", logging.WARNING)
+    assert signature_in(made.detail) == "1a2b3c4d"
+    assert is_misfit(made)
+    assert not is_misfit(move(Outcome(Kind.DEFER, "why", after=1), fresh))
+
+
+# Whatever an exception does when it is looked at, the attempt ends as its class says (G5)
+
+EVENTS = {"fatal": Event.FAIL, "retry": Event.RETRY, "error": Event.RETRY, "defer": Event.DEFER}
+# What can be told of them is told, and the delay that they ask for is kept.
+TOLD = {
+    "str raises": "Odd",
+    "str recurses": "Recursing",
+    "fatal, str raises": "Odd",
+    "fatal, lying": "x",
+    "a lying metaclass": "Lying: x",
+    "cause raises": "Odd: x",
+    "notes raise": "Odd: x",
+    "surrogates": "ValueError: ??",
+}
+DELAYS = {
+    "retry, alone in a group": 7,
+    "retry, no super": None,
+    "retry, after is for ever": None,
+    "defer, no super": 60,
+    "defer, after is nothing": 60,
+    "defer, str raises": 3,
+}
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    """Return a function that runs a handler which raises what ``make()`` returns."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+
+    def run(make, **declared):
+        @tasks_odd.task_type("tests.odd", **declared)
+        def handler(context):
+            raise make()
+
+        return execution.run(claimed(1, "tests.odd"), None)
+
+    return run
+
+
+def test_odd_exceptions(odd):
+    for name, (make, kind) in tasks_odd.ODD.items():
+        outcome = odd(make)
+        assert outcome.kind == Kind(kind), name
+        # It goes to a process that knows nothing of the class, and into a column.
+        assert type(outcome.message) is type(outcome.raised) is str, name
+        assert outcome.message.strip(), name
+        assert "\0" not in outcome.message + outcome.raised, name
+        (outcome.message + outcome.raised).encode()
+        assert len(outcome.message) < 10_000, name
+        again = pickle.loads(pickle.dumps(outcome))
+        last = move(again, claimed(1, "tests.odd")._replace(own=None, parameters=parameters()))
+        assert last.event in (EVENTS[kind], Event.FAIL), name
+        assert TOLD.get(name, "") in headline(outcome.message), name
+        if name in DELAYS:
+            assert outcome.after == DELAYS[name], name
+
+
+def test_a_receiver_that_cannot_look_at_an_odd_exception(odd, monkeypatch):
+    """A log handler that formats it fails; the attempt ends as it would."""
+
+    class Looking(logging.Handler):
+        def emit(self, record):
+            str(record.exc_info[1])
+
+    logger = logging.getLogger("atp.worker")
+    monkeypatch.setattr(logger, "handlers", [*logger.handlers, Looking()])
+    assert odd(tasks_odd.ODD["str exits"][0]).kind is Kind.ERROR
+
+
+def test_an_exception_alone_in_a_group_counts_as_what_it_is(worker, odd):
+    outcome = executed(worker, task("odd.in_a_task_group"))
+    assert (outcome.kind, outcome.after, outcome.message) == (Kind.RETRY, 7, "later")
+    group = ExceptionGroup("x", [ExceptionGroup("y", [ValueError("x")])])
+    assert odd(lambda: group, fatal_on=ValueError).kind is Kind.LAST
+
+
+@pytest.mark.parametrize("type", ["odd.weighs", "odd.weighs.together", "odd.weighs.coroutine"])
+def test_an_attempt_that_raises_keeps_nothing(worker, type):
+    """G5: memory is free when the attempt has ended, not when garbage is collected."""
+    gc.collect()
+    gc.disable()
+    try:
+        tasks_odd.weights.clear()
+        assert executed(worker, task(type)).kind is Kind.ERROR
+        [weight] = tasks_odd.weights
+        assert weight() is None
+    finally:
+        gc.enable()

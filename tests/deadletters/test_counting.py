@@ -8,29 +8,14 @@ from django.db import connection, transaction
 from atp.models import ErrorGroup, Failure, Instance
 from atp.states import Event, Reason
 from atp.store import get_store
-from atp.store.failures import failed
 from atp.store.values import Move
 from tests.helpers import Thread, at_once
 from tests.store.world import ONE, World, registration
 
+from .causes import failed, moves
+
 CAUSE = failed(ONE, ("a",), exception="builtins.ValueError", title="ValueError: a")
 OTHER = failed(ONE, ("b",), title="b")
-
-
-def moves(claimed, cause=CAUSE):
-    return [
-        Move(
-            event=Event.FAIL,
-            instance=each.instance,
-            attempt=each.attempt,
-            started=get_store().now(),
-            time=get_store().now(),
-            reason=Reason.ERROR,
-            message="it failed",
-            failed=cause,
-        )
-        for each in claimed
-    ]
 
 
 def fail(world, host, count, cause=CAUSE):
@@ -40,8 +25,10 @@ def fail(world, host, count, cause=CAUSE):
     return keys
 
 
-def test_a_dead_letter_is_in_its_group_and_is_counted(world):
-    keys = fail(world, world.host(), 3)
+def test_a_dead_letter_is_in_its_group_and_is_counted_once(world):
+    """A redrive takes it out of its group, and leaves the count."""
+    host = world.host()
+    keys = fail(world, host, 3)
     assert set(Instance.objects.values_list("error", flat=True)) == {CAUSE.group}
     assert world.store.errors.count() == 3
     group = ErrorGroup.objects.get()
@@ -50,61 +37,34 @@ def test_a_dead_letter_is_in_its_group_and_is_counted(world):
     seen = {group.first_instance, group.last_instance}
     assert seen <= {world.get(key).uuid for key in keys}
     assert not Failure.objects.exists()
-
-
-def test_the_portable_way_and_the_quick_one_count_alike(world):
-    """A batch with a loss in it is recorded by the portable store."""
-    host = world.host()
+    assert world.as_anyone(Event.REDRIVE, keys[0]) == []
+    assert world.get(keys[0]).error_id is None
+    # What finishes or is cancelled has no group.
+    world.store.cancel([keys[0]], who="ann")
+    world.bring_to("FINISHED", host)
+    assert Instance.objects.filter(error__isnull=True).count() == 2
+    # A batch with a loss in it is recorded by the portable store, which counts alike.
     world.enqueue(2)
     first, second = host.claim(2)
     lost = Move(event=Event.EXPIRE, instance=second.instance, attempt=second.attempt)
-    assert host.record(*moves([first]), lost) == []
+    assert host.record(*moves([first], CAUSE), lost) == []
     world.store.errors.count()
-    assert ErrorGroup.objects.get().count == 1
-
-
-def test_an_instance_that_finishes_has_no_group_and_costs_nothing(world):
-    host = world.host()
-    world.bring_to("FINISHED", host)
-    assert Instance.objects.get().error_id is None
-    assert not Failure.objects.exists()
-
-
-def test_a_redrive_takes_it_out_of_its_group(world):
-    host = world.host()
-    [key] = fail(world, host, 1)
-    assert world.as_anyone(Event.REDRIVE, key) == []
-    assert world.get(key).error_id is None
-    world.store.errors.count()
-    assert ErrorGroup.objects.get().count == 1
+    assert ErrorGroup.objects.get().count == 4
 
 
 def test_a_loss_too_many_is_in_the_group_of_its_kind(world):
-    host = world.host()
-    [key] = world.enqueue(type=registration(max_restarts=0))
-    [claimed] = host.claim()
-    host.move(claimed, Event.START)
-    host.move(claimed, Event.EXPIRE, detail="memory")
-    world.store.errors.count()
-    assert world.get(key).reason == Reason.STALE
-    assert ErrorGroup.objects.get().title == "out of memory"
-
-
-def test_one_of_a_lost_daemon_is_in_the_group_of_those(world):
     host, other = world.host(), world.host()
-    world.enqueue(type=registration(max_restarts=0))
-    [claimed] = host.claim()
-    host.move(claimed, Event.START)
+    keys = world.enqueue(2, type=registration(max_restarts=0))
+    first, second = host.claim()
+    host.move(first, Event.START)
+    host.move(second, Event.START)
+    host.move(first, Event.EXPIRE, detail="memory")
     host.lose_lease()
     world.store.sweep(daemon=other.uuid)
     world.store.errors.count()
-    assert ErrorGroup.objects.get().title == "daemon lost"
-
-
-def test_a_cancelled_one_has_no_group(world):
-    [key] = world.enqueue()
-    world.store.cancel([key], who="ann")
-    assert world.get(key).error_id is None
+    assert {world.get(key).reason for key in keys} == {Reason.STALE}
+    titles = set(ErrorGroup.objects.values_list("title", flat=True))
+    assert titles == {"out of memory", "daemon lost"}
 
 
 DAEMONS, EACH = 4, 25
@@ -155,27 +115,25 @@ def test_whoever_has_locked_a_group_stops_nobody(tmp_path):
 
 
 def test_the_next_failure_after_a_mute_is_over_unmutes(world):
+    """A group is removed when it is old, is not muted, and has no dead letters."""
+
+    def once_more():
+        fail(world, host, 1)
+        world.store.errors.count()
+        return ErrorGroup.objects.get()
+
     host = world.host()
-    fail(world, host, 1)
-    world.store.errors.count()
-    group = ErrorGroup.objects.get()
+    group = once_more()
     world.store.errors.mute(group, by="ann", until=world.store.now() + timedelta(hours=1))
-    fail(world, host, 1)
-    world.store.errors.count()
-    assert ErrorGroup.objects.get().is_muted
+    assert once_more().is_muted
     ErrorGroup.objects.update(muted_until=world.store.now() - timedelta(seconds=1))
     assert ErrorGroup.objects.get().is_muted
-    fail(world, host, 1)
-    world.store.errors.count()
-    group = ErrorGroup.objects.get()
+    group = once_more()
     assert (group.is_muted, group.muted_until, group.count) == (False, None, 3)
-
-
-def test_a_group_without_dead_letters_is_removed_when_it_is_old(world):
-    host = world.host()
-    [key] = fail(world, host, 1)
-    world.store.errors.count()
     later = world.store.now() + timedelta(days=1)
     assert world.store.errors.trim(before=later) == 0
-    world.store.purge(instances=[key])
+    world.store.purge(instances=list(Instance.objects.values_list("pk", flat=True)))
+    world.store.errors.mute(group, by="ann", until=None)
+    assert world.store.errors.trim(before=later) == 0
+    world.store.errors.mute(group, by="")
     assert world.store.errors.trim(before=later) == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from atp import Fatal
-from atp.daemon.worker.fingerprints import failed
-from atp.store.failures import of_loss, plain
 from tests.app import tasks_failing
+
+from .causes import failed_by, of_loss, plain
 
 TYPE = "failing.cause"
 
@@ -22,7 +22,7 @@ def caught(call, *args):
 
 
 def groups(module, numbers):
-    found = (failed(TYPE, caught(module.fail, n % module.CAUSES, n)) for n in numbers)
+    found = (failed_by(TYPE, caught(module.fail, n % module.CAUSES, n)) for n in numbers)
     return {each.group for each in found}
 
 
@@ -46,81 +46,63 @@ def test_lines_that_are_inserted_above_change_nothing():
     assert groups(with_lines_above(), range(70, 140)) == groups(tasks_failing, range(70))
 
 
-def test_the_type_is_part_of_the_group():
-    error = caught(tasks_failing.fail, 0, 1)
-    assert failed("tests.add", error).group != failed(TYPE, error).group
-    assert failed("tests.add", error).fingerprint == failed(TYPE, error).fingerprint
-
-
-def test_the_cause_of_an_exception_counts():
-    with_cause = caught(tasks_failing.fail, 3, 1)
-    without = caught(tasks_failing.fail, 3, 1)
-    without.__cause__ = None
-    assert failed(TYPE, with_cause).group != failed(TYPE, without).group
-
-
-def test_a_circle_of_causes_ends():
+def test_the_type_and_the_cause_of_an_exception_count():
+    """A circle of causes ends."""
+    error = caught(tasks_failing.fail, 3, 1)
+    own, other = failed_by(TYPE, error), failed_by("tests.add", error)
+    assert other.group != own.group
+    assert other.fingerprint == own.fingerprint
+    error.__cause__ = None
+    assert failed_by(TYPE, error).group != own.group
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
-    assert failed(TYPE, first).exception == "builtins.ValueError"
+    assert failed_by(TYPE, first).exception == "builtins.ValueError"
 
 
 def test_a_given_fingerprint_wins():
     errors = [Fatal("here", fingerprint="no-dem"), caught(tasks_failing.fail, 4, 9)]
-    assert len({failed(TYPE, error).group for error in errors}) == 1
-    assert failed(TYPE, Fatal("here", fingerprint="other")).group not in {
-        failed(TYPE, error).group for error in errors
-    }
-
-
-def test_a_fingerprint_is_text():
+    [group] = {failed_by(TYPE, error).group for error in errors}
+    assert failed_by(TYPE, Fatal("here", fingerprint="other")).group != group
     with pytest.raises(ValueError, match=r"fingerprint=7.*must be text"):
         Fatal("here", fingerprint=7)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("took 12.5 s of 3e4", "took 1 s of 7"),
-        ("no 018f3c2a-9c1d-7000-8000-00000000000a", "no 018f3c2a-9c1d-7abc-8000-000000000fff"),
-        ("at 2026-01-02T03:04:05Z", "at 2025-12-31 23:59:59.5+01:00"),
-        ("key 'a' or \"b\"", "key 'cd' or \"ef\""),
-        ("of ann@example.org", "of bob.b@example.com"),
-        ("GET https://a.example/x?y=1", "GET http://b.example/"),
-        ("object at 0x7f3a", "object at 0xdeadbeef"),
-        ("commit 7f3adeadbeef00", "commit 00ff00ff00ff1"),
-    ],
-)
-def test_what_differs_in_messages_is_replaced(one, other):
-    assert plain(one) == plain(other)
+ALIKE = [
+    ("took 12.5 s of 3e4", "took 1 s of 7"),
+    ("no 018f3c2a-9c1d-7000-8000-00000000000a", "no 018f3c2a-9c1d-7abc-8000-000000000fff"),
+    ("at 2026-01-02T03:04:05Z", "at 2025-12-31 23:59:59.5+01:00"),
+    ("key 'a' or \"b\"", "key 'cd' or \"ef\""),
+    ("of ann@example.org", "of bob.b@example.com"),
+    ("GET https://a.example/x?y=1", "GET http://b.example/"),
+    ("object at 0x7f3a", "object at 0xdeadbeef"),
+    ("commit 7f3adeadbeef00", "commit 00ff00ff00ff1"),
+]
 
 
-@pytest.mark.parametrize(("one", "other"), [("no file", "no folder"), ("don't", "can't")])
-def test_words_are_not_replaced(one, other):
-    assert plain(one) != plain(other)
+def test_what_differs_in_messages_is_replaced_but_not_words():
+    for one, other in ALIKE:
+        assert plain(one) == plain(other)
+    for one, other in (("no file", "no folder"), ("don't", "can't")):
+        assert plain(one) != plain(other)
 
 
 def test_without_functions_of_the_application_the_message_counts():
-    errors = [ValueError("no tile 7"), ValueError("no tile 8"), ValueError("no scene 8")]
-    assert len({failed(TYPE, error).group for error in errors}) == 2
+    """An exception that cannot be written has a group, too."""
 
-
-def test_an_exception_that_cannot_be_written_has_a_group():
     class Mute(Exception):
         def __str__(self):
             raise RuntimeError
 
-    assert failed(TYPE, Mute()).title == "Mute"
+    errors = [ValueError("no tile 7"), ValueError("no tile 8"), ValueError("no scene 8")]
+    assert len({failed_by(TYPE, error).group for error in errors}) == 2
+    assert failed_by(TYPE, Mute()).title == "Mute"
 
 
-@pytest.mark.parametrize(
-    ("cause", "title"),
-    [
+def test_losses_have_a_group_for_each_kind():
+    for cause, title in (
         ("time-out", "killed after time-out"),
         ("memory", "out of memory"),
         ("SIGKILL", "worker died: SIGKILL"),
         ("", "daemon lost"),
-    ],
-)
-def test_losses_have_a_group_for_each_kind(cause, title):
-    assert of_loss(TYPE, cause).title == title
+    ):
+        assert of_loss(TYPE, cause).title == title

@@ -13,13 +13,12 @@ from atp import queue
 from atp.models import Daemon, ErrorGroup, Instance
 from atp.reports import overview
 from atp.reports.errors.groups import groups
-from atp.states import Event, Reason
 from atp.store import get_store
-from atp.store.failures import failed
-from atp.store.values import Move
 from atp.verbs.matching import plan, told
 from atp.views import failures
 from tests.app.tasks import echo
+
+from .causes import failed, moves
 
 CAUSE = failed("tests.echo", ("a",), exception="builtins.ValueError", title="ValueError: tile 7")
 COUNT = 5
@@ -37,20 +36,8 @@ def fail(world, *, is_counted=True):
     host = world.host("tests.echo")
     for number in range(COUNT):
         echo.using(collection=f"user:{number % 2}").enqueue(number=number)
-    moves = [
-        Move(
-            event=Event.FAIL,
-            instance=each.instance,
-            attempt=each.attempt,
-            started=get_store().now(),
-            time=get_store().now(),
-            reason=Reason.ERROR,
-            message=f"Traceback (most recent call last):\nValueError: tile {each.instance}",
-            failed=CAUSE,
-        )
-        for each in host.claim()
-    ]
-    assert host.record(*moves) == []
+    message = "Traceback (most recent call last):\nValueError: tile {}"
+    assert host.record(*moves(host.claim(), CAUSE, message)) == []
     if is_counted:
         get_store().errors.count()
 
@@ -80,110 +67,84 @@ def started():
 
 
 def test_failures_are_never_fewer_than_what_is_left_of_them(group, world):
+    """Those of a muted group do not count as failed lately."""
+
+    def lately():
+        return sum(each.failed_lately for each in overview.overview(history=False).types)
+
     fail(world, is_counted=False)
     [found] = groups([group])
     assert (found.row.count, found.failures, found.left) == (COUNT, 2 * COUNT, 2 * COUNT)
-
-
-def test_what_has_no_collection_is_of_none(group):
+    # What has no collection is of none.
     Instance.objects.filter(error=group.pk).update(collection="")
     [found] = groups([group])
     assert found.collections == 0
+    assert lately() == 2 * COUNT
+    muted = queue.mute(group, until=timedelta(hours=1), by="ann")
+    assert muted.muted_until > get_store().now()
+    assert lately() == 0
 
 
-def test_the_page_lists_groups_that_have_dead_letters_left(logged_in, group):
+def test_the_pages_of_groups(logged_in, group, monkeypatch):
     """A group stays on the page with all groups when its last dead letter was redriven."""
+    address = reverse("atp:failures")
 
     def listed(query=""):
-        answer = logged_in.get(f"{reverse('atp:failures')}{query}")
-        return [each.row for each in answer.context["groups"]]
+        return [each.row for each in logged_in.get(f"{address}{query}").context["groups"]]
 
+    text = logged_in.get(address).content.decode()
+    assert "ValueError: tile 7" in text
+    # It leads to what is in no group.
+    for reason in ("MISSED", "DROPPED", "CANCELLED", "UPSTREAM"):
+        assert f"?state=FAILED&amp;reason={reason}" in text
+    assert "reason=ERROR" not in text
+    text = logged_in.get(reverse("atp:failure", args=[group.name])).content.decode()
+    assert all(str(each.uuid) in text for each in Instance.objects.all())
+    assert logged_in.get(reverse("atp:failure", args=["0123"])).status_code == 404
     assert listed() == listed("?left=true") == [group]
     assert listed("?left=false") == []
     Instance.objects.filter(error=group.pk).update(error=None)
     assert listed() == []
     assert listed("?left=") == listed("?left=false") == [group]
-
-
-def test_a_further_page_of_all_groups_keeps_what_was_chosen(logged_in, group, monkeypatch):
+    # A further page keeps what was chosen.
     monkeypatch.setattr(failures, "PAGE_SIZE", 1)
     old = group.last_seen - timedelta(days=1)
     ErrorGroup.objects.create(
         pk=1, type="a", fingerprint=b"a", version=1, count=1, first_seen=old, last_seen=old,
         first_instance=group.first_instance, last_instance=group.last_instance,
     )  # fmt: skip
-    answer = logged_in.get(f"{reverse('atp:failures')}?left=")
-    further = (
-        f"{reverse('atp:failures')}?{answer.context['query']}page={answer.context['page'].next}"
-    )
-    assert [each.row.pk for each in logged_in.get(further).context["groups"]] == [1]
+    found = logged_in.get(f"{address}?left=").context
+    assert [row.pk for row in listed(f"?{found['query']}page={found['page'].next}")] == [1]
 
 
-def test_the_page_leads_to_what_is_in_no_group(logged_in, group):
-    text = logged_in.get(reverse("atp:failures")).content.decode()
-    for reason in ("MISSED", "DROPPED", "CANCELLED", "UPSTREAM"):
-        assert f"?state=FAILED&amp;reason={reason}" in text
-    assert "reason=ERROR" not in text
-
-
-def test_the_shell_lists_groups_and_shows_one(group):
+def test_the_shell(group):
+    """It deletes only if it is told twice."""
     assert group.name in shell("errors")
     [found] = json.loads(shell("errors", "--json"))["errors"]
     assert (found["count"], found["left"], found["collections"]) == (COUNT, COUNT, 2)
     assert found["line"].startswith("ValueError: tile ")
     assert "ValueError: tile 7" in shell("error", "show", group.name[:4])
-
-
-def test_the_shell_plans_and_starts(group):
+    for verb, more, is_muted in (("mute", ("--until", "2h"), True), ("unmute", (), False)):
+        shell("error", verb, group.name, *more)
+        group.refresh_from_db()
+        assert group.is_muted == is_muted
     words = ("redrive", "--error", group.name, "--rate", "20/s", "--canary", "2")
-    told = shell(*words, "--dry-run")
-    assert told.startswith(f"{COUNT} FAILED would be tried again: tests.echo {COUNT}")
+    said = shell(*words, "--dry-run")
+    assert said.startswith(f"{COUNT} FAILED would be tried again: tests.echo {COUNT}")
+    assert f"{COUNT} FAILED" in shell("delete", "--reason", "error", "--dry-run")
+    for deleting in (("delete", "--error", group.name), ("error", "delete", group.name)):
+        assert "would be removed for good" in shell(*deleting, "--dry-run")
+        with pytest.raises(CommandError, match="--yes"):
+            shell(*deleting)
     assert not started().exists()
     document = json.loads(shell(*words, "--json"))
     assert str(started().get().uuid) == document["instance"]
     with pytest.raises(CommandError, match=document["instance"]):
         shell(*words)
-
-
-def test_the_shell_cancels_and_deletes_all_that_match(group):
-    assert "would be removed for good" in shell("delete", "--error", group.name, "--dry-run")
-    with pytest.raises(CommandError, match="--yes"):
-        shell("delete", "--error", group.name)
-    shell("delete", "--error", group.name, "--yes")
+    shell(*deleting, "--yes")
     echo.enqueue(number=1)
     assert "1 would be cancelled" in shell("cancel", "--type", "tests.echo", "--dry-run")
-    assert [each.type.identifier for each in started()] == ["atp.delete"]
-
-
-def test_the_shell_deletes_an_error_group_only_if_it_is_told_twice(group):
-    words = ("error", "delete", group.name)
-    with pytest.raises(CommandError, match="--yes"):
-        shell(*words)
-    assert "would be removed for good" in shell(*words, "--dry-run")
-    assert not started().exists()
-    shell(*words, "--yes")
-    assert [each.type.identifier for each in started()] == ["atp.delete"]
-
-
-def test_the_shell_deletes_for_a_reason(group):
-    assert f"{COUNT} FAILED" in shell("delete", "--reason", "error", "--dry-run")
-
-
-def test_the_shell_mutes_and_unmutes(group):
-    shell("error", "mute", group.name, "--until", "2h")
-    group.refresh_from_db()
-    assert group.is_muted
-    shell("error", "unmute", group.name)
-    group.refresh_from_db()
-    assert not group.is_muted
-
-
-def test_the_page_of_failures_and_that_of_one(logged_in, group):
-    text = logged_in.get(reverse("atp:failures")).content.decode()
-    assert "ValueError: tile 7" in text
-    text = logged_in.get(reverse("atp:failure", args=[group.name])).content.decode()
-    assert all(str(each.uuid) in text for each in Instance.objects.all())
-    assert logged_in.get(reverse("atp:failure", args=["0123"])).status_code == 404
+    assert {each.type.identifier for each in started()} == {"atp.redrive", "atp.delete"}
 
 
 def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group):
@@ -219,31 +180,34 @@ def test_a_plan_of_very_many_judges_the_first_ones(group, monkeypatch):
     assert queue.delete_matching(error=group, dry_run=True).judged is None
 
 
-def test_the_plan_on_the_page_is_that_of_the_form(logged_in, group):
+def test_a_note_of_several_lines(logged_in, group):
+    """One that is left as it is stays."""
+    address = reverse("atp:failure-verb", args=[group.name, "annotate"])
+
+    def sent(note, initial):
+        answer = logged_in.post(address, {"note": note, "initial-note": initial})
+        assert answer.status_code == 302
+        group.refresh_from_db()
+        return group.note
+
+    note = "it is the sensor\n" + 300 * "x"
+    group = queue.annotate(group, note)
+    assert "<textarea" in logged_in.get(address).content.decode()
+    of_browser = note.replace("\n", "\r\n")
+    assert sent(of_browser, note) == note
+    logged_in.post(f"/atp/api/errors/{group.name}/annotate", {}, content_type="application/json")
+    assert sent(f"{of_browser}\r\nz", of_browser) == f"{note}\nz"
+    assert sent("", note) == ""
+
+
+def test_the_page_shows_the_plan_and_starts(logged_in, group):
+    """The plan is that of the form."""
     address = reverse("atp:failure-verb", args=[group.name, "redrive"])
+    assert f"{COUNT} FAILED would be tried again" in logged_in.get(address).content.decode()
     answer = logged_in.post(address, {"collection": "user:0", "canary": "100"})
     assert answer.status_code == 422
     assert "3 FAILED would be tried again" in answer.content.decode()
     assert logged_in.post(address, {"shown": "now"}).status_code == 422
-
-
-def test_a_note_of_several_lines(logged_in, group):
-    address = reverse("atp:failure-verb", args=[group.name, "annotate"])
-    note = "it is the sensor\n" + 300 * "x"
-    group = queue.annotate(group, note)
-    assert "<textarea" in logged_in.get(address).content.decode()
-    sent = note.replace("\n", "\r\n")
-    assert logged_in.post(address, {"note": sent, "initial-note": note}).status_code == 302
-    group.refresh_from_db()
-    assert group.note == note
-    logged_in.post(address, {"note": f"{sent}\r\nz", "initial-note": sent})
-    group.refresh_from_db()
-    assert group.note == f"{note}\nz"
-
-
-def test_the_page_shows_the_plan_and_starts(logged_in, group):
-    address = reverse("atp:failure-verb", args=[group.name, "redrive"])
-    assert f"{COUNT} FAILED would be tried again" in logged_in.get(address).content.decode()
     assert not started().exists()
     answer = logged_in.post(address, {"rate": "20/s", "canary": "2"})
     assert answer.status_code == 302
@@ -252,30 +216,20 @@ def test_the_page_shows_the_plan_and_starts(logged_in, group):
     assert started().count() == 1
 
 
-def test_deleting_takes_its_own_permission(logged_in, group):
-    address = reverse("atp:failure-verb", args=[group.name, "delete"])
-    assert logged_in.post(address, {"sure": "yes"}).status_code == 403
-
-
 def test_a_deletion_that_was_ended_is_started_again_by_who_may_delete(logged_in, user, group):
     made = queue.delete_matching(error=group, by="root")
     queue.cancel(made)
     address = reverse("atp:instance-verb", args=[made.uuid, "redrive"])
     assert logged_in.post(address).status_code == 403
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    given = {"action": "redrive", "_selected_action": [made.pk]}
+    logged_in.post(reverse("admin:atp_instance_changelist"), given)
+    assert queue.get(made.uuid).state == "FAILED"
     plan = queue.redrive_matching(type="atp.delete", reason="CANCELLED", dry_run=True)
     assert (plan.count, sum(plan.cannot.values())) == (0, 1)
     user.user_permissions.add(Permission.objects.get(codename="delete_instance"))
     assert logged_in.post(address).status_code == 302
     assert queue.get(made.uuid).state == "ACCEPTED"
-
-
-def test_the_admin_does_not_start_a_deletion_again_for_who_may_not_delete(logged_in, user, group):
-    made = queue.delete_matching(error=group, by="root")
-    queue.cancel(made)
-    User.objects.filter(pk=user.pk).update(is_staff=True)
-    given = {"action": "redrive", "_selected_action": [made.pk]}
-    logged_in.post(reverse("admin:atp_instance_changelist"), given)
-    assert queue.get(made.uuid).state == "FAILED"
 
 
 def test_the_api_lists_plans_and_starts(logged_in, group):
@@ -299,23 +253,6 @@ def test_the_api_lists_plans_and_starts(logged_in, group):
     assert answer.json()["instance"] in conflict.json()["detail"]
     assert post("matching/redrive").status_code == 400
     assert post("errors/0123/mute").status_code == 404
-
-
-def test_a_muted_group_does_not_count_as_failed_lately(group):
-    def lately():
-        return sum(each.failed_lately for each in overview.overview(history=False).types)
-
-    assert lately() == COUNT
-    muted = queue.mute(group, until=timedelta(hours=1), by="ann")
-    assert muted.muted_until > get_store().now()
-    assert lately() == 0
-
-
-def test_the_admin_lists_groups(admin_client, group):
-    text = admin_client.get(reverse("admin:atp_errorgroup_changelist")).content.decode()
-    assert "ValueError: tile 7" in text
-    page = reverse("admin:atp_errorgroup_change", args=[group.pk])
-    assert admin_client.get(page).status_code == 200
 
 
 def test_an_error_line_is_for_who_may_see_the_log_or_operate(client, group):
@@ -345,33 +282,9 @@ def test_the_line_is_that_of_the_group(group, world):
     [last] = Instance.objects.filter(uuid=group.last_instance)
     queue.redrive(last)
     host = world.host("tests.echo")
-    [case] = [each for each in host.claim() if each.instance == last.pk]
-    now = get_store().now()
+    claimed = [each for each in host.claim() if each.instance == last.pk]
     other = failed("tests.echo", ("b",), exception="builtins.OSError", title="OSError: full")
-    more = {"message": "OSError: full", "failed": other, "reason": Reason.ERROR}
-    host.move(case, Event.FAIL, started=now, time=now, **more)
+    assert host.record(*moves(claimed, other, "OSError: full")) == []
     get_store().errors.count()
     found = {each.row.exception: each.line for each in groups(queue.error_groups())}
     assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}
-
-
-def test_a_muted_group_is_kept(group):
-    """Its next failure would raise an alert again."""
-    later = get_store().now() + timedelta(days=1)
-    Instance.objects.update(error=None)
-    queue.mute(group)
-    assert get_store().errors.trim(before=later) == 0
-    queue.unmute(group)
-    assert get_store().errors.trim(before=later) == 1
-
-
-def test_a_note_that_is_left_as_it_is_stays(logged_in, group):
-    queue.annotate(group, "see ticket 12")
-    address = reverse("atp:failure-verb", args=[group.name, "annotate"])
-    logged_in.post(address, {"note": "see ticket 12", "initial-note": "see ticket 12"})
-    logged_in.post(f"/atp/api/errors/{group.name}/annotate", {}, content_type="application/json")
-    group.refresh_from_db()
-    assert group.note == "see ticket 12"
-    logged_in.post(address, {"note": "", "initial-note": "see ticket 12"})
-    group.refresh_from_db()
-    assert group.note == ""

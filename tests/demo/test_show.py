@@ -9,7 +9,7 @@ import pytest
 from atp.models import Instance, Response
 from atp.states import Reason, State
 from demo_project.show import DemoError
-from demo_project.show.board import LineBoard, LiveBoard, board, label
+from demo_project.show.board import LineBoard, LiveBoard, board
 from demo_project.show.children import Child, start_web
 from demo_project.show.directory import owned
 
@@ -27,23 +27,15 @@ def instance(inputs=None, **facts):
     )
 
 
-# The directory and the children
-
-
 def test_a_directory_is_used_by_one_demo_at_a_time(tmp_path):
-    with owned(tmp_path / "new"):
-        with pytest.raises(DemoError, match="Another demo is running"), owned(tmp_path / "new"):
+    for _ in range(2):
+        with (
+            owned(tmp_path / "new"),
+            owned(tmp_path / "other"),
+            pytest.raises(DemoError, match="Another demo is running"),
+            owned(tmp_path / "new"),
+        ):
             pass
-        with owned(tmp_path / "other"):
-            pass
-    with owned(tmp_path / "new"):
-        pass
-
-
-def test_a_directory_that_cannot_be_made_is_said(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(DemoError, match="cannot be written"), owned(tmp_path / "file" / "below"):
-        pass
 
 
 def test_a_child_that_died_is_said_with_the_end_of_its_log(tmp_path):
@@ -54,6 +46,7 @@ def test_a_child_that_died_is_said_with_the_end_of_its_log(tmp_path):
     assert child.stop(patience=1) == 1
 
 
+@pytest.mark.long
 def test_a_port_that_was_asked_for_and_is_taken_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("DEMO_DIR", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", "")
@@ -66,23 +59,13 @@ def test_a_port_that_was_asked_for_and_is_taken_is_said(tmp_path, monkeypatch):
             start_web(port, manage=ROOT / "manage.py", log=tmp_path / "log")
 
 
-# The board
-
-
-def test_a_label_is_the_type_with_its_inputs():
-    assert label(instance({"*": [3], "azimuth": 45, "path": "a.tif"})) == (
-        "dem.shade 3 azimuth=45 path=a.tif"
-    )
-
-
 def test_without_a_terminal_a_line_is_written_for_each_change():
     stream = io.StringIO()
     shown = board(stream)
     assert isinstance(shown, LineBoard)
     running = {"state": State.RUNNING, "progress_message": "tile"}
     for state in (
-        {"state": State.ACCEPTED},
-        {"state": State.ACCEPTED},
+        *[{"state": State.ACCEPTED}] * 2,
         {**running, "progress": 0.05},
         {**running, "progress": 0.10},
         {**running, "progress": 0.30},
@@ -105,37 +88,6 @@ def test_on_a_terminal_the_board_is_drawn_over_itself(monkeypatch):
     assert "\x1b[2F" not in first
     shown.show(two)
     assert stream.getvalue() == first + "\x1b[2F" + first
-
-
-# The verdict
-
-
-@pytest.mark.django_db
-def test_what_has_not_ended_as_it_should_is_told(tasks, tmp_path):
-    from demo_project.show import programme
-
-    enqueued = programme.enqueue()
-    found = programme.selected(pk__in=[row.pk for row in enqueued])
-    assert [row.pk for row in found] == [row.pk for row in enqueued]
-    for row in found:
-        [first, *_] = programme.problems(row, picture=None)
-        assert "is ACCEPTED" in first
-    problems_of = {found[0].pk: ["went astray"]}
-    lines = programme.table(found, {found[1].pk: tmp_path / "a.png"}, problems_of)
-    assert lines[2].startswith("terrain.flow")
-    assert lines[2].endswith("went astray")
-    assert lines[3].endswith("as expected")
-    assert lines[-1].strip() == str(tmp_path / "a.png")
-
-
-@pytest.mark.django_db
-def test_a_crash_that_was_not_restarted_is_told(tasks):
-    from demo_project.show import programme
-
-    enqueued = tasks.crash.enqueue()
-    enqueued.state, enqueued.reason = State.FAILED, Reason.STALE
-    [problem] = programme.problems(enqueued, picture=None)
-    assert "was lost 0 times" in problem
 
 
 @pytest.mark.django_db

@@ -1,10 +1,5 @@
 """The handlers, called with a Context on the real model."""
 
-import itertools
-import os
-import signal
-import subprocess
-import sys
 from io import BytesIO
 
 import numpy as np
@@ -13,11 +8,8 @@ from django.core.files.storage import default_storage
 from PIL import Image
 
 from atp import Interrupted, Retry
-from atp.payload import tagged_json
 from atp.testing import Kit
 from demo_project import terrain
-
-from ..environment import ROOT
 
 
 @pytest.fixture
@@ -43,13 +35,6 @@ def test_hillshade_answers_with_a_picture(tasks, context):
     assert np.abs(np.asarray(image, int) - np.asarray(other, int)).mean() > 10
 
 
-def test_statistics_answers_with_json(tasks, context):
-    answer = tasks.statistics(context(), bins=7)
-    assert tagged_json.from_json(tagged_json.to_json(answer)) == answer
-    assert sum(answer["histogram"]["counts"]) == 344 * 403
-    assert 0 < answer["slope"]["mean"] < answer["slope"]["max"] < 90
-
-
 def test_flow_draws_publishes_and_says_how_far_it_is(tasks, context, media):
     made = context()
     image = opened(tasks.flow(made, detail=2))
@@ -64,20 +49,11 @@ def test_flow_draws_publishes_and_says_how_far_it_is(tasks, context, media):
     assert whole / 10 < drained.max() < whole
     fractions = [fraction for fraction, _ in made.progressed]
     assert len(fractions) > 2
-    assert all(earlier <= later for earlier, later in itertools.pairwise(fractions))
-
-
-def test_flow_ends_when_it_is_asked_to(tasks, context):
+    assert fractions == sorted(fractions)
     made = context()
     made.cancel()
     with pytest.raises(Interrupted):
         tasks.flow(made, detail=2)
-
-
-@pytest.mark.parametrize("detail", [0, 1, 3, -2])
-def test_flow_refuses_a_detail_that_it_cannot_draw(tasks, context, detail):
-    with pytest.raises(ValueError, match="must be an even number"):
-        tasks.flow(context(), detail=detail)
 
 
 def test_busy_at_first_turns_two_calls_away(tasks, context):
@@ -86,21 +62,6 @@ def test_busy_at_first_turns_two_calls_away(tasks, context):
             tasks.busy_at_first(context(attempt=attempt))
         assert raised.value.after == 1
     assert tasks.busy_at_first(context(attempt=3)) == "served on call 3"
-
-
-def test_crash_ends_its_process_by_a_segmentation_fault(tmp_path):
-    program = (
-        "import django; django.setup()\n"
-        "from types import SimpleNamespace\n"
-        "from demo_project.tasks import crash\n"
-        "crash(SimpleNamespace(attempt=1, log=lambda text: print(text, flush=True)))\n"
-    )
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
-    environment |= {"DEMO_DIR": str(tmp_path), "DATABASE_URL": "", "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
-    assert ended.returncode == -signal.SIGSEGV
-    assert b"about to crash" in ended.stdout
-    assert not list(tmp_path.glob("core*"))
 
 
 def test_the_tiles_of_the_graph_make_one_picture(tasks, context):

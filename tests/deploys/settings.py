@@ -8,4 +8,5 @@ INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "atp", "
 ATP = ATP | {"RELEASE": os.environ["ATP_DEPLOYS_RELEASE"]}  # noqa: F405
 TASKS = {}
 # It has no pages.
-ROOT_URLCONF = "tests.deploys.urls"
+ROOT_URLCONF = __name__
+urlpatterns = []

@@ -1,31 +1,34 @@
-"""Adapters, and the signature of a handler as a hash."""
+"""Adapters, the signature of a handler as a hash, and Types under their former names."""
 
 import inspect
 
 import pytest
 
+from atp import queue, task_type
 from atp.exceptions import CorruptData, InvalidType
+from atp.models import Type
 from atp.payload.adapting import DIGITS, fingerprint, fitted
 from atp.payload.binding import plain_of, signature_of
+from atp.reports import documents
+from atp.verbs.registry import registry
 
+from .conftest import SHADE
 
-def signatures(handler):
-    signature = signature_of(handler)
-    return signature, plain_of(signature)
+NEW = "deploys.renamed"
+FITS = {"paths": ["a"], "zoom": 3}
 
 
 def today(context, *, paths, zoom):
     """The handler of today."""
 
 
-FITS = {"paths": ["a"], "zoom": 3}
+def never(inputs):
+    raise AssertionError
 
 
-def test_what_fits_is_not_adapted():
-    def never(inputs):
-        raise AssertionError
-
-    assert fitted(signatures(today), [never], dict(FITS)) == (((), FITS), "")
+def fit(adapters, inputs):
+    signature = signature_of(today)
+    return fitted((signature, plain_of(signature)), adapters, inputs)
 
 
 def test_adapters_are_called_one_after_the_other_until_it_fits():
@@ -35,117 +38,115 @@ def test_adapters_are_called_one_after_the_other_until_it_fits():
     def third_release(inputs):
         return {"paths": [inputs.pop("path")], **inputs}
 
-    def never(inputs):
-        raise AssertionError
-
-    adapters = [second_release, third_release, never]
-    assert fitted(signatures(today), adapters, {"path": "a"}) == (((), FITS), "")
+    assert fit([never], dict(FITS)) == (((), FITS), "")
+    assert fit([second_release, third_release, never], {"path": "a"}) == (((), FITS), "")
 
 
-def test_without_adapters_it_is_told_what_does_not_fit():
-    _, why = fitted(signatures(today), [], {"path": "a"})
-    assert why == (
-        "argument 'paths' is required; there is no argument 'path' (did you mean 'paths'?)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("adapter", "told"),
-    [
+def test_what_does_not_fit_is_told_and_what_an_adapter_does_wrong():
+    misfit = "argument 'paths' is required; there is no argument 'path' (did you mean 'paths'?)"
+    assert fit([], {"path": "a"})[1] == misfit
+    for adapter, told in (
         (lambda inputs: inputs["nothing"], "raised KeyError: 'nothing'"),
         (lambda inputs: None, "returned NoneType"),
         (lambda inputs: {1: 2}, "returned dict"),
         (lambda inputs: {"*": 7}, "returned no arguments"),
-    ],
-)
-def test_an_adapter_that_is_wrong(adapter, told):
-    _, why = fitted(signatures(today), [adapter], {"path": "a"})
-    assert why.startswith("argument 'paths' is required")
-    assert told in why
-
-
-def test_inputs_that_are_no_arguments():
+    ):
+        _, why = fit([adapter], {"path": "a"})
+        assert why.startswith("argument 'paths' is required")
+        assert told in why
     with pytest.raises(CorruptData):
-        fitted(signatures(today), [lambda inputs: inputs], [1])
+        fit([lambda inputs: inputs], [1])
 
 
-class TestDeclaring:
-    @pytest.mark.parametrize(
-        "function",
-        [7, len, lambda: 0, lambda first, second: 0],
-        ids=["no function", "built in", "of nothing", "of two"],
-    )
-    def test_what_is_no_adapter(self, shade, function):
+def test_an_adapter_is_a_function_of_inputs_and_stays_what_it_was(shade):
+    async def coroutine(inputs):
+        return inputs
+
+    for odd in (7, len, lambda: 0, lambda first, second: 0, coroutine):
         with pytest.raises(InvalidType, match=r"deploys\.shade\.adapt"):
-            shade.adapt(function)
-        assert shade.adapters == []
-
-    def test_a_coroutine(self, shade):
-        async def adapt(inputs):
-            return inputs
-
-        with pytest.raises(InvalidType, match="an adapter is a function"):
-            shade.adapt(adapt)
-
-    def test_it_stays_what_it_was(self, shade):
-        def adapt(inputs):
-            return inputs
-
-        assert shade.adapt(adapt) is adapt
-        assert shade.using(priority=1).adapters == [adapt]
+            shade.adapt(odd)
+    assert shade.adapters == []
+    assert shade.adapt(never) is never
+    assert shade.using(priority=1).adapters == [never]
 
 
 def hash_of(handler, serializer="json", adapters=()):
     return fingerprint(signature_of(handler), serializer, adapters)
 
 
-class TestFingerprint:
-    def test_it_is_short(self):
-        assert len(hash_of(today)) == DIGITS
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            lambda context, *, zoom, paths: 0,
-            lambda context, paths, zoom: 0,
-            lambda other, *, paths, zoom: 1,
-        ],
-        ids=["order", "by position too", "body"],
-    )
-    def test_the_same_inputs_fit(self, other):
+def test_handlers_that_take_the_same_inputs_have_one_fingerprint():
+    assert len(hash_of(today)) == DIGITS
+    for other in (
+        lambda context, *, zoom, paths: 0,
+        lambda context, paths, zoom: 0,
+        lambda other, *, paths, zoom: 1,
+    ):
         assert hash_of(other) == hash_of(today)
+    for other in (
+        lambda context, *, paths: 0,
+        lambda context, *, paths, zoom=3: 0,
+        lambda context, *, paths, level: 0,
+        lambda context, *, paths, zoom, **more: 0,
+        lambda context, *paths, zoom: 0,
+        lambda context, zoom, paths, /: 0,
+    ):
+        assert hash_of(other) != hash_of(today), inspect.signature(other)
 
-    @pytest.mark.parametrize(
-        "other",
-        [
-            lambda context, *, paths: 0,
-            lambda context, *, paths, zoom=3: 0,
-            lambda context, *, paths, level: 0,
-            lambda context, *, paths, zoom, **more: 0,
-            lambda context, *paths, zoom: 0,
-            lambda context, zoom, paths, /: 0,
-        ],
-        ids=["fewer", "optional", "renamed", "any", "many", "by position"],
-    )
-    def test_other_inputs_fit(self, other):
-        assert hash_of(other) != hash_of(today)
 
-    def test_the_serializer_counts(self):
-        assert hash_of(today, "pickle") != hash_of(today)
+def test_serializer_and_adapters_count():
+    def other(inputs):
+        return {**inputs, "zoom": 3}
 
-    def test_adapters_count(self):
-        def first(inputs):
-            return inputs
+    scope = {}
+    exec("def adapt(inputs): return inputs", scope)
+    with pytest.raises(OSError, match="source"):
+        inspect.getsource(scope["adapt"])
+    hashes = {hash_of(today, adapters=each) for each in ([], [never], [other], [scope["adapt"]])}
+    assert len(hashes | {hash_of(today, "pickle")}) == 5
 
-        def second(inputs):
-            return {**inputs, "zoom": 3}
 
-        hashes = {hash_of(today, adapters=each) for each in ([], [first], [second])}
-        assert len(hashes) == 3
+@pytest.mark.django_db
+def test_a_type_is_found_under_both_names_until_a_release_forgets_the_old_one(release):
+    """The row of the old one stays as it was registered: with its gates, its limits, its page."""
+    queue.register(release(today, timeout=7))
+    queue.hold(SHADE)
+    queue.limit(SHADE, max_running=1)
+    release()
+    given = {"formerly": [SHADE], "transactional": True, "backoff": [1, 2]}
+    renamed = release(today, identifier=NEW, **given)
+    queue.register(renamed)
+    assert registry.get(SHADE) is registry.get(NEW) is renamed
+    assert [str(each) for each in registry if each is renamed] == [NEW]
+    assert (registry.is_former(SHADE), registry.is_former(NEW)) == (True, False)
+    assert registry.is_transactional(SHADE)
+    assert registry.backoff_steps(SHADE) == registry.backoff_steps(NEW) != ()
+    assert queue.declared(SHADE).enqueue(**FITS).type.identifier == NEW
+    assert Type.objects.get(identifier=SHADE).timeout.total_seconds() == 7
+    assert [str(gate.type) for gate in queue.gates()] == [SHADE]
+    assert [limit.max_running for limit in queue.limits(SHADE)] == [1]
+    told = {each["identifier"]: each for each in documents.types()}
+    assert told[SHADE]["declared"]
+    assert told[NEW]["declared"]
+    release(today, identifier=NEW)
+    assert SHADE not in registry
 
-    def test_an_adapter_without_source(self):
-        scope = {}
-        exec("def adapt(inputs): return inputs", scope)
-        with pytest.raises(OSError, match="source"):
-            inspect.getsource(scope["adapt"])
-        assert hash_of(today, adapters=[scope["adapt"]]) != hash_of(today)
+
+def test_former_names_that_are_refused(release):
+    """Nor may anybody else have one, whichever of the two is declared first."""
+    for formerly, told in (
+        ("deploys.old", "must be a list"),
+        ([7], "is no identifier"),
+        (["no good"], "is no identifier"),
+        ([NEW], "is its name already"),
+        (["deploys.old", "deploys.old"], "is its name already"),
+        (["tests.echo"], "a Type 'tests.echo' is declared, too"),
+    ):
+        with pytest.raises(InvalidType, match=told):
+            release(today, identifier=NEW, formerly=formerly)
+        assert NEW not in registry
+    release(today, identifier=NEW, formerly=[SHADE])
+    told = f"is what {NEW!r} was called formerly, too"
+    with pytest.raises(InvalidType, match=f"{SHADE!r} {told}"):
+        task_type("deploys.third", formerly=[SHADE])(today)
+    with pytest.raises(InvalidType, match=told):
+        task_type(SHADE)(today)

@@ -1,30 +1,46 @@
-"""``manage.py atp check --pending``, and ``health/pending`` of the API (docs/deploying.md)."""
+"""``atp check --pending``, ``health/pending``, the releases that run, and docs/deploying.md."""
 
 import io
 import json
+import os
+import re
 import subprocess
-import sys
+from copy import copy
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from atp import task_type
+from atp.conf.validation import problems
 from atp.models import Daemon
+from atp.payload.adapting import fitted
+from atp.verbs.registry import registry
 from tests.helpers import child_environment, manage
 
 from ..api.client import Api
 from ..app.tasks import echo
 from .conftest import SHADE
+from .rolling import NEW, OLD, Rolling
+
+PAGE = Path(__file__).parents[2] / "docs" / "deploying.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+SHOWN = [text for language, text in BLOCKS if language == "console"]
 
 
-def check(*args):
+def call(*args):
     """Return the exit status, what is printed, and what is complained about."""
     out = io.StringIO()
     try:
-        call_command("atp", "check", "--pending", *args, stdout=out)
+        call_command("atp", *args, stdout=out)
     except CommandError as error:
         return error.returncode, out.getvalue(), str(error)
     return 0, out.getvalue(), ""
+
+
+def check(*args):
+    return call("check", "--pending", *args)
 
 
 @pytest.fixture
@@ -35,56 +51,57 @@ def misfits(shade, release, db):
     return found
 
 
+@pytest.fixture
+def member(world):
+    """Make a daemon of a release, with this signature of the Types."""
+
+    def make(name, release, signature, *types, pid=1):
+        host = world.host(*types, name=name)
+        rows = Daemon.objects.filter(uuid=host.uuid)
+        rows.update(pid=pid, release=release, signatures=dict.fromkeys(types, signature))
+        return host
+
+    return make
+
+
 @pytest.mark.django_db
-def test_all_is_well(shade):
+def test_all_is_well(shade, user_with):
     shade.enqueue(path="a")
     status, shown, _ = check()
     assert status == 0
     assert "Live Instances looked at: 1. All that waits fits this code." in shown
+    answer = Api(user_with("view_daemon", "operate")).get("health/pending")
+    assert (answer.status_code, answer.json()["fits"]) == (200, True)
 
 
-def test_what_would_not_run_is_listed(misfits):
+def test_what_would_not_run_is_listed_with_types_that_differ(misfits, member):
+    member("web1", "old", "aaaa0000", SHADE)
     status, shown, complaint = check()
     assert (status, complaint) == (1, "Would not run under this code: 1.")
     line = next(line for line in shown.splitlines() if line.startswith(SHADE))
     for part in ("3", "cannot run", "argument 'zoom' is required", str(misfits[0].uuid)):
         assert part in line
-
-
-def test_as_json(misfits):
+    assert "aaaa0000" in shown
+    assert "web1:1" in shown
     status, shown, _ = check("--json")
     [finding] = json.loads(shown)["findings"]
     assert status == 1
     assert (finding["kind"], finding["count"], finding["fails"]) == ("misfit", 3, True)
-
-
-def test_types_that_differ_are_listed(misfits, world):
-    world.host(SHADE, name="web1")
-    Daemon.objects.update(release="3f2a", signatures={SHADE: "aaaa0000"})
-    _, shown, _ = check()
-    assert "aaaa0000" in shown
-    assert "web1:1" in shown
-
-
-def test_only_some_types(misfits):
+    # Only of some Types.
     echo.enqueue()
     assert check("--type", "tests.*")[0] == 0
     assert check("-t", "deploys.*", "-t", "tests.*")[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
+@pytest.mark.django_db
+def test_what_is_refused(shade):
+    for args, told in (
         (["--pending", "--type", "deploys.shad"], "Did you mean 'deploys.shade'?"),
         (["--pending", "--dry-run"], "not allowed with"),
         (["--deep"], "--deep and --type go with --pending."),
         (["--type", "x"], "--deep and --type go with --pending."),
-    ],
-)
-@pytest.mark.django_db
-def test_what_is_refused(shade, args, told):
-    with pytest.raises(CommandError, match=told.replace("?", r"\?").replace(".", r"\.")):
-        call_command("atp", "check", *args)
+    ):
+        assert told in call("check", *args)[2]
 
 
 @pytest.mark.processes
@@ -100,58 +117,77 @@ def test_a_module_of_types_that_cannot_be_imported(transactional_db, tmp_path):
     path = f"{tmp_path}:{child_environment()['PYTHONPATH']}"
     given = child_environment(DJANGO_SETTINGS_MODULE="broken_settings", PYTHONPATH=path)
     command = manage("atp", "check", "--pending")
-    assert command[0] == sys.executable
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "No module named 'shop_that_is_gone'" in done.stderr
     assert "tasks.py" in done.stderr
 
 
-def test_status_tells_who_runs_which_release(world):
-    for release, signature in (("3f2a", "aaaa0000"), ("8c01", "bbbb1111")):
-        host = world.host(SHADE, name=f"web-{release}")
-        rows = Daemon.objects.filter(uuid=host.uuid)
-        rows.update(release=release, signatures={SHADE: signature})
+def test_the_api_tells_operators_alone_what_would_not_run(misfits, user_with):
+    assert Api(user_with("view_daemon", name="viewer")).get("health/pending").status_code == 403
+    assert Api(None).get("health/pending").status_code == 401
+    answer = Api(user_with("view_daemon", "operate")).get("health/pending")
+    [finding] = answer.json()["findings"]
+    assert (answer.status_code, answer.json()["fits"]) == (503, False)
+    assert (finding["type"], finding["instance"]) == (SHADE, str(misfits[0].uuid))
+
+
+# The page
+
+
+def lines(text):
+    """Return the lines of an output, without what differs from run to run, and its spaces."""
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
+    text = re.sub(r"[\d.]+ \w+ ago$", "AGO", text, flags=re.MULTILINE)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def test_the_pages_code(settings, monkeypatch):
+    for name in ("_types", "_former", "_late"):
+        monkeypatch.setattr(registry, name, copy(getattr(registry, name)))
+    names = {"task_type": task_type, "os": os}
+    setting, adapter, former = (text for language, text in BLOCKS if language == "python")
+    exec(compile(setting, PAGE.name, "exec"), names)
+    settings.ATP = settings.ATP | names["ATP"]
+    assert problems() == []
+    exec(compile(adapter, PAGE.name, "exec"), names)
+    hillshade = names["hillshade"]
+    found = fitted(hillshade.signatures, hillshade.adapters, {"path": "a.tif"})
+    assert found == (((), {"path": "a.tif", "zoom": 10}), "")
+    registry.remove("dem.hillshade")
+    exec(compile(former, PAGE.name, "exec"), names)
+    assert registry.get("dem.hillshade") is names["shade"]
+
+
+@pytest.mark.long
+@pytest.mark.processes
+def test_the_look_before_the_switch(transactional_db, tmp_path):
+    """Of what the old release has enqueued, by the code of the new one."""
+    with Rolling(tmp_path, count=3) as rolling:
+        rolling.enqueue(OLD)
+        done = rolling.run(NEW, *manage("atp", "check", "--pending"))
+    command, *shown = lines(SHOWN[0])
+    assert command == "$ manage.py atp check --pending"
+    assert lines(done.stdout) + lines(done.stderr) == shown
+
+
+def test_status_and_pages_tell_who_runs_which_release(world, member, user_with, client):
+    types = "shop.loses", "shop.renames"
+    for name, pid, release, held, signature in (
+        ("web1", 4711, "3f2a", 2, "aaaa0000"),
+        ("web2", 812, "8c01", 4, "bbbb0000"),
+    ):
+        daemon = member(name, release, signature, *types, pid=pid)
+        world.enqueue(held, type=types[0])
+        assert len(daemon.claim()) == held
+    shown = lines(SHOWN[1])
     for subcommand in ("status", "daemons"):
-        out = io.StringIO()
-        call_command("atp", subcommand, stdout=out)
-        [line] = [each for each in out.getvalue().splitlines() if each.startswith("3f2a")]
-        assert line.split() == ["3f2a", "web-3f2a:1", "0", SHADE]
-
-
-@pytest.mark.django_db
-def test_one_release_without_a_name_is_not_worth_a_table(world):
-    world.host(SHADE)
-    out = io.StringIO()
-    call_command("atp", "status", stdout=out)
-    assert "release" not in out.getvalue()
-
-
-def test_the_pages_tell_it_too(world, user_with, client):
-    old, new = world.host(SHADE, name="old"), world.host(SHADE, name="new")
-    for host, signature in ((old, "aaaa0000"), (new, "bbbb1111")):
-        rows = Daemon.objects.filter(uuid=host.uuid)
-        rows.update(release=f"r-{host.name}", signatures={SHADE: signature})
+        found = lines(call(subcommand)[1])
+        at = found.index(shown[0])
+        assert found[at : at + len(shown)] == shown
     client.force_login(user_with("view_daemon"))
     page = client.get("/atp/daemons/").content.decode()
     section = page[page.index("<h2>Releases</h2>") :]
-    for part in ("r-old", "old:1", "r-new", SHADE):
+    for part in ("3f2a", "web1:4711", "8c01", *types):
         assert part in section
-    assert "r-old" in client.get(f"/atp/daemons/{old.uuid}/").content.decode()
-
-
-class TestAPI:
-    def test_operators_alone_may_ask(self, misfits, user_with):
-        assert Api(user_with("view_daemon")).get("health/pending").status_code == 403
-        assert Api(None).get("health/pending").status_code == 401
-
-    def test_what_would_not_run(self, misfits, user_with):
-        answer = Api(user_with("view_daemon", "operate")).get("health/pending")
-        [finding] = answer.json()["findings"]
-        assert (answer.status_code, answer.json()["fits"]) == (503, False)
-        assert (finding["type"], finding["instance"]) == (SHADE, str(misfits[0].uuid))
-
-    @pytest.mark.django_db
-    def test_all_is_well(self, user_with):
-        answer = Api(user_with("view_daemon", "operate")).get("health/pending")
-        assert (answer.status_code, answer.json()["fits"]) == (200, True)
+    assert "8c01" in client.get(f"/atp/daemons/{daemon.uuid}/").content.decode()

@@ -1,5 +1,6 @@
 """A queue whose Types a daemon serves, and what the tests of each cause do with it."""
 
+import io
 import shlex
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from atp.states import Event
 from atp.store import get_store
 
 from ..app.tasks import add, echo
+from ..store.world import Case
 
 
 class Scene:
@@ -31,7 +33,7 @@ class Scene:
         """Do what the cause says would end it, with the command that it names."""
         words = shlex.split(reason.helps.command)
         assert words[:2] == ["manage.py", "atp"]
-        call_command("atp", *words[2:], stdout=_Nowhere())
+        call_command("atp", *words[2:], stdout=io.StringIO())
 
     def starts(self, instance, host=None):
         """Claim and start what is due; whether the Instance is among that."""
@@ -75,14 +77,19 @@ class Scene:
     def move(self, instance, *events, **details):
         """Move what the host has claimed."""
         task = Task.objects.get(pk=instance.pk)
-        from ..store.world import Case
-
         self.host.move(Case(instance.pk, task.attempt), *events, **details)
 
-
-class _Nowhere:
-    def write(self, text):
-        pass
+    def run(self, count=1, took=None):
+        """Let so many of tests.echo end now, each after this time; return the last."""
+        for _ in range(count):
+            last = echo.enqueue()
+            [case] = self.host.claim()
+            self.host.move(case, Event.START, Event.FINISH)
+        if took is not None:
+            now = get_store().now()
+            ended = Instance.objects.filter(finished__isnull=False)
+            ended.update(started=now - took, finished=now)
+        return last
 
 
 @pytest.fixture

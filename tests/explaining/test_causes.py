@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from atp import queue, task_type
+from atp import Graph, queue, task_type
 from atp.models import Instance, Task
 from atp.reports.explaining import gathering
-from atp.reports.explaining.causes.table import CAUSES
 from atp.rows.log import misfit
 from atp.states import Event, Reason
 from atp.store import get_store
@@ -27,6 +26,12 @@ def _of_another_module(context):
     pass
 
 
+def backend_pid():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]
+
+
 def test_what_nothing_holds_back(scene):
     one = echo.enqueue()
     assert scene.codes(one) == ("ready",)
@@ -37,8 +42,6 @@ class TestEnds:
     def test_no_such(self, scene):
         found = queue.explain(uuid7())
         assert (found.codes, found.state, found.starts) == (("no-such",), "", None)
-
-    def test_removed_by_somebody(self, scene):
         one = echo.enqueue()
         queue.delete(one, cancel=True, by="ann")
         found = scene.first(str(one.uuid))
@@ -47,10 +50,9 @@ class TestEnds:
 
     def test_failed(self, scene):
         one = echo.enqueue()
-        [case] = scene.host.claim()
-        scene.host.move(case, Event.START)
+        scene.starts(one)
         message = "Traceback (most recent call last):\nValueError: no relief"
-        scene.host.move(case, Event.FAIL, reason=Reason.ERROR, message=message, level=logging.ERROR)
+        scene.move(one, Event.FAIL, reason=Reason.ERROR, message=message, level=logging.ERROR)
         found = scene.first(one)
         assert (found.code, found.facts["reason"]) == ("ended", "ERROR")
         assert found.sentence.endswith("ValueError: no relief.")
@@ -59,10 +61,7 @@ class TestEnds:
         assert scene.starts(one)
 
     def test_finished(self, scene):
-        one = echo.enqueue()
-        [case] = scene.host.claim()
-        scene.host.move(case, Event.START, Event.FINISH)
-        found = queue.explain(one)
+        found = queue.explain(scene.run())
         assert (found.codes, found.starts) == (("ended",), None)
         assert found.reasons[0].helps is None
 
@@ -78,6 +77,7 @@ class TestHeld:
         assert scene.codes(one) == ("cancel-asked", "running")
 
     def test_paused(self, scene):
+        """Who has asked for it is told if it was this attempt that was asked."""
         one = echo.enqueue()
         scene.starts(one)
         queue.pause(one, by="ann")
@@ -87,13 +87,6 @@ class TestHeld:
         scene.apply(found)
         scene.move(one, Event.RESUME)
         assert scene.codes(one) == ("running",)
-
-    def test_paused_whoever_else_has_asked_for_something(self, scene):
-        """The attempt of its own, and only a request to pause."""
-        one = echo.enqueue()
-        scene.starts(one)
-        queue.pause(one, by="dave")
-        scene.move(one, Event.PAUSE)
         scene.move(one, Event.RELEASE)
         scene.starts(one)
         scene.move(one, Event.PAUSE)
@@ -103,51 +96,40 @@ class TestHeld:
         found = scene.first(one)
         assert (found.code, found.facts["who"], found.helps) == ("paused", "", None)
 
-    def test_running_after_a_pause(self, scene):
-        """The time-out does not count the pause."""
-        one = add.enqueue(1)
-        scene.starts(one)
-        scene.move(one, Event.PAUSE, Event.RESUME)
-        found = scene.first(one)
-        assert (found.code, found.until, found.facts["is_slow"]) == ("running", None, False)
-
     def test_running(self, scene):
+        """The time-out does not count a pause."""
         one = add.enqueue(1)
         scene.starts(one)
         found = scene.first(one)
         assert (found.code, found.facts["attempt"], found.facts["is_slow"]) == ("running", 1, False)
         assert found.until - found.since == timedelta(seconds=60)
         assert found.helps is None
-
-    def _run_for_an_hour(self, scene, others):
-        """Return the first Reason for one that runs, beside others that have ended after 2 s."""
-        ended = echo.enqueue_many([{}] * others)
-        for case in scene.host.claim(others):
-            scene.host.move(case, Event.START, Event.FINISH)
-        one = echo.enqueue()
-        scene.starts(one)
-        now = get_store().now()
-        Instance.objects.filter(pk=one.pk).update(started=now - HOUR)
-        own = Instance.objects.filter(pk__in=[each.pk for each in ended])
-        own.update(started=now - timedelta(seconds=2))
-        return one, scene.first(one)
+        scene.move(one, Event.PAUSE, Event.RESUME)
+        found = scene.first(one)
+        assert (found.code, found.until, found.facts["is_slow"]) == ("running", None, False)
 
     def test_running_for_longer_than_its_type_does(self, scene):
-        """The act hands it back, and it starts again."""
-        one, found = self._run_for_an_hour(scene, 10)
+        """A hundred runs have a quantile, ten a longest, and three do not show it."""
+
+        def run_for_an_hour(others):
+            """Return one that runs for an hour, beside others that have ended after 2 s."""
+            scene.run(others, timedelta(seconds=2))
+            one = echo.enqueue()
+            scene.starts(one)
+            Instance.objects.filter(pk=one.pk).update(started=get_store().now() - HOUR)
+            scene.row().update(seen=get_store().now())  # so many runs may take long
+            return one
+
+        assert not scene.first(run_for_an_hour(3)).facts["is_slow"]
+        one = run_for_an_hour(7)
+        found = scene.first(one)
         assert (found.code, found.facts["is_slow"]) == ("running", True)
         assert "longer than the last 10 of its Type" in found.sentence
-        scene.apply(found)
+        scene.apply(found)  # hands it back
         scene.move(one, Event.RELEASE)
         assert scene.starts(one)
-
-    def test_a_hundred_runs_have_a_quantile(self, scene):
-        _, found = self._run_for_an_hour(scene, 100)
+        found = scene.first(run_for_an_hour(100))
         assert "longer than 99 of 100 of its Type" in found.sentence
-
-    def test_three_runs_do_not_show_that_one_is_slow(self, scene):
-        _, found = self._run_for_an_hour(scene, 3)
-        assert not found.facts["is_slow"]
 
     def test_claimed(self, scene):
         one = echo.enqueue()
@@ -158,15 +140,11 @@ class TestHeld:
         scene.move(one, Event.RELEASE)
         assert scene.starts(one)
 
-    def test_the_holder_is_late(self, scene):
+    def test_the_holder_is_late_or_lost(self, scene, world):
         one = echo.enqueue()
         scene.starts(one)
         scene.row().update(seen=get_store().now() - timedelta(minutes=1))
         assert scene.codes(one) == ("holder-late", "running")
-
-    def test_the_holder_is_lost(self, scene, world):
-        one = echo.enqueue()
-        scene.starts(one)
         scene.host.lose_lease()
         found = scene.first(one)
         assert (found.code, found.facts["others"]) == ("holder-lost", 0)
@@ -179,49 +157,38 @@ class TestHeld:
 
 
 class TestControl:
-    @pytest.mark.parametrize(
-        "scope", [(), ("tests.echo",), ("tests.echo", "a")], ids=["everything", "Type", "lane"]
-    )
-    def test_a_gate(self, scene, scope):
+    def test_a_gate(self, scene):
+        """Gates of other places are no reason."""
         one = echo.using(collection="a").enqueue()
-        queue.hold(*scope, reason="upgrade", until=HOUR, by="ann")
-        assert not scene.starts(one)
-        found = scene.first(one)
-        assert (found.code, found.facts["who"]) == ("gate", "ann")
-        assert found.until > found.since
-        scene.apply(found)
+        for place in (("tests.add",), ("tests.echo", "b"), ("tests.echo", "")):
+            queue.hold(*place)
+        assert scene.codes(one) == ("ready",)
+        for scope in ((), ("tests.echo",), ("tests.echo", "a")):
+            queue.hold(*scope, reason="upgrade", until=HOUR, by="ann")
+            assert not scene.starts(one)
+            found = scene.first(one)
+            assert (found.code, found.facts["who"]) == ("gate", "ann"), scope
+            assert found.until > found.since
+            scene.apply(found)
         assert scene.starts(one)
 
     def test_a_limit_that_is_full(self, scene):
-        queue.limit("tests.echo", max_running=1)
-        scene.starts(echo.enqueue())
-        one = echo.enqueue()
-        assert not scene.starts(one)
-        found = scene.first(one)
-        assert (found.code, found.facts["held"]) == ("max-running", 1)
-        scene.apply(found)
-        assert scene.starts(one)
-
-    def test_the_limit_of_a_lane(self, scene):
-        queue.limit("tests.echo", "a", max_running=1)
+        """That of the Type, of one lane, and of each lane."""
         lane = echo.using(collection="a")
         scene.starts(lane.enqueue())
         one, other = lane.enqueue(), echo.using(collection="b").enqueue()
-        assert scene.codes(other) == ("ready",)
-        found = scene.first(one)
-        assert (found.code, found.facts["collection"]) == ("max-running", "a")
-        scene.apply(found)
-        assert scene.starts(one)
-
-    def test_the_limit_of_each_lane(self, scene):
-        queue.limit("tests.echo", max_running_per_collection=1)
-        lane = echo.using(collection="a")
-        scene.starts(lane.enqueue())
-        one = lane.enqueue()
-        assert not scene.starts(one)
-        found = scene.first(one)
-        assert (found.code, found.facts["limit"]) == ("max-running-per-collection", 1)
-        scene.apply(found)
+        of_each = "max_running_per_collection", "max-running-per-collection"
+        for scope, name, code, code_of_other in (
+            (("tests.echo",), "max_running", "max-running", "max-running"),
+            (("tests.echo",), *of_each, "ready"),
+            (("tests.echo", "a"), "max_running", "max-running", "ready"),
+        ):
+            queue.limit(*scope, **{name: 1})
+            found = scene.first(one)
+            assert (found.code, found.facts["limit"]) == (code, 1)
+            assert scene.first(other).code == code_of_other
+            scene.apply(found)
+            assert scene.codes(one) == ("ready",)
         assert scene.starts(one)
 
     def test_a_rate_that_is_used_up(self, scene):
@@ -256,7 +223,7 @@ class TestDue:
         scene.apply(found.reasons[0])
         assert scene.starts(one)
 
-    def test_a_retry(self, scene):
+    def test_a_retry_and_a_deferral(self, scene):
         one = add.enqueue(1)
         scene.starts(one)
         message = "Traceback (most recent call last):\nOSError: 503"
@@ -267,10 +234,6 @@ class TestDue:
         assert found.sentence.startswith('Retry 1 of 2 after "OSError: 503" is due in ')
         scene.apply(found)
         assert scene.starts(one)
-
-    def test_deferred_by_its_handler(self, scene):
-        one = echo.enqueue()
-        scene.starts(one)
         scene.move(one, Event.DEFER, delay=HOUR)
         found = scene.first(one)
         assert found.code == "deferred"
@@ -291,19 +254,15 @@ class TestDue:
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
     def test_a_node_that_waits_for_others(self, scene):
-        from atp import Graph
-
-        graph = Graph("mosaic")
-        first = graph.add(echo, name="first")
-        graph.add(echo, name="then", after=[first])
-        graph.submit()
-        then = Instance.objects.get(node__name="then")
+        with Graph("mosaic") as graph:
+            graph.add(echo, name="then", after=graph.add(echo, name="first"))
+        then = graph.instance("then")
         found = queue.explain(then)
         assert found.codes == ("blocked",)
         assert found.reasons[0].facts["upstream"][0]["name"] == "first"
         assert (found.starts.is_open, found.starts.why) == (True, "blocked")
-        [case] = scene.host.claim()
-        scene.host.move(case, Event.START, Event.FINISH)
+        scene.starts(graph.instance("first"))
+        scene.move(graph.instance("first"), Event.FINISH)
         assert scene.starts(then)
 
     def test_one_that_waits_for_those_before_it_of_its_schedule(self, scene):
@@ -319,6 +278,8 @@ class TestDue:
 
 class TestServing:
     def test_nobody_serves_it(self, scene, world):
+        """Who has served it is told, also if its row is gone."""
+        before = scene.run()
         one = echo.enqueue()
         scene.host.lose_lease()
         world.host("tests.add", name="other")
@@ -329,6 +290,9 @@ class TestServing:
             "A daemon knows the Types of the code with which it started."
         )
         assert found.starts.why == "unserved"
+        world.store.leave(scene.host.uuid)
+        who = before.log.filter(kind=Event.CLAIM).get().who
+        assert scene.first(one).facts["last"] == who
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
     def test_daemons_do_not_import_the_module_that_declares_it(self, scene, monkeypatch):
@@ -343,15 +307,6 @@ class TestServing:
         )
         assert found.facts["module"] == __name__
         assert found.helps.label == f"Import {__name__} in a tasks.py, and restart the daemon"
-
-    def test_nobody_serves_it_and_the_last_is_gone(self, scene, world):
-        before = echo.enqueue()
-        [case] = scene.host.claim()
-        scene.host.move(case, Event.START, Event.FINISH)
-        who = before.log.filter(kind=Event.CLAIM).get().who
-        one = echo.enqueue()
-        world.store.leave(scene.host.uuid)
-        assert scene.first(one).facts["last"] == who
 
     def test_who_serves_it_is_quiet(self, scene, world):
         one = echo.enqueue()
@@ -379,8 +334,9 @@ class TestServing:
 
 class TestTurn:
     def test_others_are_before_it(self, scene):
-        """The act puts it first."""
-        echo.using(priority=7).enqueue()
+        """The act puts it first. What is dated in the future is not before it."""
+        echo.using(run_after=HOUR, priority=9).enqueue()
+        assert scene.codes(echo.using(priority=7).enqueue()) == ("ready",)
         echo.enqueue_many([{}] * 3)
         one = echo.enqueue()
         found = queue.explain(one)
@@ -395,11 +351,6 @@ class TestTurn:
         [case] = scene.host.claim(limit=1)
         assert case.instance == one.pk
 
-    def test_what_is_dated_in_the_future_is_not_before_it(self, scene):
-        echo.using(run_after=HOUR).enqueue()
-        echo.using(run_after=HOUR, priority=9).enqueue()
-        assert scene.codes(echo.enqueue()) == ("ready",)
-
     def test_it_runs_alone_after_a_loss(self, scene):
         one = echo.enqueue()
         scene.starts(one)
@@ -410,65 +361,58 @@ class TestTurn:
 
     @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
     @pytest.mark.django_db(transaction=True)
-    def test_a_transaction_that_is_open(self, monkeypatch, transactional_db):
-        monkeypatch.setattr(gathering, "LONG", 0.0)
-        queue.register(echo)
-        one = echo.enqueue()
-        pids = []
-
-        def lock():
-            list(Instance.objects.select_for_update().filter(pk=one.pk))
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_backend_pid()")
-                pids.extend(cursor.fetchone())
-
-        def told():
-            """What is told of this transaction; others may be open at any moment."""
-            found = [r for r in queue.explain(one).reasons if r.code == "transaction"]
-            return [reason for reason in found if reason.facts["pid"] in pids]
-
-        with open_transaction(lock):
-            [found] = told()
-        assert found.helps.command == f"SELECT pg_terminate_backend({found.facts['pid']});"
-        assert told() == []
-
-    @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
-    @pytest.mark.django_db(transaction=True)
-    @pytest.mark.parametrize("how", ["row", "row in a savepoint", "updated row", "table"])
-    def test_a_transaction_that_has_locked_its_row_or_the_table(
-        self, monkeypatch, transactional_db, world, how
+    def test_a_transaction_that_is_open_or_has_locked_its_row_or_the_table(
+        self, monkeypatch, transactional_db, world
     ):
-        monkeypatch.setattr(gathering, "LOCKING", 0.0)
         world.host("tests.echo")
+        queue.register(echo)
         one, other = echo.enqueue(), echo.enqueue()
         rows = Task.objects.filter(pk=one.pk)
-        pids = []
 
-        def lock():
+        def blamed(code, take):
+            """Return what one and the other are told of a transaction that has done this."""
+            pids = []
+
+            def work():
+                pids.append(backend_pid())
+                take()
+
+            with open_transaction(work):
+                found = queue.explain(one), queue.explain(other)
+            reasons = [[r for r in each.reasons if r.code == code] for each in found]
+            # Others may be open at any moment.
+            own = [[r for r in each if r.facts["pid"] in pids] for each in reasons]
+            for [reason] in filter(None, own):
+                assert reason.helps.command == f"SELECT pg_terminate_backend({pids[0]});"
+            return (found[0].starts.why, *own)
+
+        with monkeypatch.context() as context:
+            context.setattr(gathering, "LONG", 0.0)
+            instances = Instance.objects.select_for_update().filter(pk=one.pk)
+            _, found, _ = blamed("transaction", lambda: list(instances))
+        assert len(found) == 1
+        monkeypatch.setattr(gathering, "LOCKING", 0.0)
+
+        def in_a_savepoint():
+            Instance.objects.filter(pk=one.pk).update(progress_message="first")
+            with transaction.atomic():
+                list(rows.select_for_update())
+
+        def table():
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_backend_pid()")
-                pids.extend(cursor.fetchone())
-                if how == "table":
-                    cursor.execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")
-                elif how == "row":
-                    list(rows.select_for_update())
-                elif how == "updated row":
-                    rows.update(priority=1)
-                else:
-                    Instance.objects.filter(pk=one.pk).update(progress_message="first")
-                    with transaction.atomic():
-                        list(rows.select_for_update())
+                cursor.execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")
 
-        with open_transaction(lock):
-            found, of_other = queue.explain(one), queue.explain(other)
-        [reason] = [reason for reason in found.reasons if reason.code == "locked"]
-        assert [reason.facts["pid"]] == pids
-        assert reason.facts["statement_since"] >= reason.since
-        what = "the table atp_task" if how == "table" else "its row"
-        assert f" and has locked {what} in the database; its last statement" in reason.sentence
-        assert reason.helps.command == f"SELECT pg_terminate_backend({pids[0]});"
-        assert found.starts.why == "locked"
-        assert of_other.has("locked") == (how == "table")
+        for take, what in (
+            (lambda: list(rows.select_for_update()), "its row"),
+            (in_a_savepoint, "its row"),
+            (lambda: rows.update(priority=1), "its row"),
+            (table, "the table atp_task"),
+        ):
+            why, [reason], of_other = blamed("locked", take)
+            assert why == "locked"
+            assert reason.facts["statement_since"] >= reason.since
+            assert f" and has locked {what} in the database; its last stat" in reason.sentence
+            assert bool(of_other) == (take is table)
         # The row still names the transaction that has ended: nobody else is blamed for it.
         with open_transaction(lambda: list(Task.objects.select_for_update().filter(pk=other.pk))):
             assert not queue.explain(one).has("locked")
@@ -483,7 +427,3 @@ def test_two_causes_are_both_told(scene):
     found = queue.explain(one)
     assert found.starts.is_open
     assert found.starts.why == "gate"
-
-
-def test_nobody_is_told_twice():
-    assert len(set(CAUSES)) == len(CAUSES)

@@ -24,20 +24,13 @@ def told(low, likely, high):
     return starts(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
 
 
-class TestWords:
-    def test_one_unit(self):
-        assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
-        assert told(7190, 7200, 7210) == "Starts in about 2 h."
-
-    def test_several_units(self):
-        assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
-
-    def test_an_open_end_has_its_reason(self):
-        assert "something has to be done" in starts(Estimate(why="gate"))
-        assert "nothing of its Type has ended of late" in starts(Estimate(why="no-figures"))
-
-    def test_what_is_not_to_start(self):
-        assert starts(None) == ""
+def test_words():
+    assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
+    assert told(7190, 7200, 7210) == "Starts in about 2 h."
+    assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
+    assert "something has to be done" in starts(Estimate(why="gate"))
+    assert "nothing of its Type has ended of late" in starts(Estimate(why="no-figures"))
+    assert starts(None) == ""
 
 
 class TestBounds:
@@ -48,8 +41,7 @@ class TestBounds:
         assert found.starts.low >= found.reasons[0].until - found.looked_at
 
     def test_more_ahead_is_later(self, scene):
-        for case in [echo.enqueue() and scene.host.claim()[0] for _ in range(3)]:
-            scene.host.move(case, Event.START, Event.FINISH)
+        scene.run(3)
         Instance.objects.update(started=datetime(2020, 1, 1, tzinfo=UTC))
         first, *_, last = echo.enqueue_many([{}] * 50)
         scene.tell_workers(first)
@@ -57,16 +49,10 @@ class TestBounds:
         assert soon.likely < late.likely
         assert late.low <= late.likely <= late.high
 
-    def test_more_than_a_thousand_ahead_are_counted(self, scene):
-        *_, last = echo.enqueue_many([{}] * 1_200)
-        found = queue.explain(last)
-        assert found.ahead == 1_199
-        assert "1,199 of its lane are before it" in found.reasons[-1].sentence
-
     def test_beyond_what_is_counted_only_the_earliest_start_is_known(self, scene, monkeypatch):
         for module in (around, estimate, sentences):
             monkeypatch.setattr(module, "MOST_COUNTED", 5)
-        self.run(scene, 3, SECOND)
+        scene.run(3, SECOND)
         lane, *_, last = echo.enqueue_many([{}] * 10)
         aside = echo.using(collection="aside").enqueue()
         scene.tell_workers(lane)
@@ -78,47 +64,29 @@ class TestBounds:
         assert found.low <= found.likely
         assert "or later" in starts(found)
 
-    def run(self, scene, count, each):
-        """Let so many Instances end now, each after this time."""
-        for _ in range(count):
-            echo.enqueue()
-            [case] = scene.host.claim()
-            scene.host.move(case, Event.START, Event.FINISH)
-        now = get_store().now()
-        ended = Instance.objects.filter(finished__isnull=False)
-        ended.update(started=now - each, finished=now)
-
     def test_a_full_limit_is_waited_for_although_a_worker_is_idle(self, scene):
-        self.run(scene, 3, HOUR)
+        scene.run(3, HOUR)
         queue.limit("tests.echo", max_running=1)
         first, second = echo.enqueue_many([{}] * 2)
         scene.starts(first)
         scene.tell_workers(first, count=4)
         assert queue.explain(second).starts.high >= HOUR
 
-    @pytest.mark.parametrize("limits", ["lane", "each lane"])
-    def test_what_a_lane_may_run_at_a_time_bounds_it(self, scene, limits):
-        if limits == "lane":
-            queue.limit("tests.echo", "a", max_running=1)
-        else:
-            queue.limit("tests.echo", max_running_per_collection=1)
-        self.run(scene, 30, 60 * SECOND)
+    def test_what_a_lane_may_run_at_a_time_bounds_it(self, scene):
+        """Its own limit replaces that for each lane."""
+        queue.limit("tests.echo", max_running_per_collection=1)
+        scene.run(30, 60 * SECOND)
         first, *_, last = echo.using(collection="a").enqueue_many([{}] * 102)
         scene.starts(first)
         scene.tell_workers(first, count=20)
         assert queue.explain(last).starts.likely >= 90 * 60 * SECOND
-
-    def test_the_limit_of_a_lane_replaces_that_for_each_lane(self, scene):
-        queue.limit("tests.echo", max_running_per_collection=1)
         queue.limit("tests.echo", "a", max_running=20)
-        self.run(scene, 30, 60 * SECOND)
-        first, *_, last = echo.using(collection="a").enqueue_many([{}] * 82)
-        scene.starts(first)
-        scene.tell_workers(first, count=20)
         assert queue.explain(last).starts.low < 30 * 60 * SECOND
+        queue.limit("tests.echo", "a", max_running=1)
+        assert queue.explain(last).starts.likely >= 90 * 60 * SECOND
 
     def test_what_was_cancelled_did_not_run_while_it_waited(self, scene):
-        self.run(scene, 10, SECOND)
+        scene.run(10, SECOND)
         one = echo.enqueue()
         scene.starts(one)
         scene.move(one, Event.RETRY, delay=10 * HOUR)
@@ -150,6 +118,7 @@ class TestBounds:
         assert found.high < 10 * SECOND
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_four_of_five_starts_come_when_they_were_foretold(atpd, record, tmp_path):
     """A daemon works off 1,000 of five Types; what is foretold in the midst is compared."""

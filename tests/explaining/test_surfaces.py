@@ -6,6 +6,7 @@ from io import StringIO
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -15,15 +16,16 @@ from atp.exceptions import UnknownInstance, UnknownType
 from atp.models import Instance
 from atp.reports import overview
 from atp.reports.explaining import explain as room
+from atp.reports.explaining import notes as noting
 from atp.reports.explaining.brief import SHORT, briefs
-from atp.reports.explaining.causes.table import CAUSES
+from atp.reports.explaining.notes import notes
 from atp.states import Event
 
 from ..app import tasks_downstream
 from ..app.tasks import add, echo
 
 MOST = 9
-pytestmark = pytest.mark.each_database
+HOUR = timedelta(hours=1)
 
 
 def why(*words):
@@ -52,7 +54,6 @@ def asked(monkeypatch):
 @pytest.fixture
 def client_of(client, django_user_model):
     """A client of somebody with these permissions of ATP."""
-    from django.contrib.auth.models import Permission
 
     def make(*names):
         user = django_user_model.objects.create_user("olga")
@@ -75,39 +76,32 @@ def tangled(scene):
 
 
 class TestShell:
-    def test_an_instance(self, tangled):
+    def test_an_instance_or_a_type(self, tangled):
+        """By its uuid, by how that begins, or by its identifier."""
         told = why(str(tangled.uuid))
         assert told.startswith(f"{tangled.uuid}, ACCEPTED, 3 ahead of it\n")
         assert "→ manage.py atp gate open --type tests.echo" in told
-
-    def test_by_how_it_begins_by_identifier_and_a_type(self, tangled):
-        assert str(tangled.uuid) in why(str(tangled.uuid)[:23])
-        assert str(tangled.uuid) in why("x")
-        assert why("tests.echo").startswith("tests.echo")
-        assert why("tests.echo", "--collection", "a").startswith("tests.echo/a")
-
-    def test_json(self, tangled):
         told = json.loads(why(str(tangled.uuid), "--json"))
         assert told["reasons"][0]["helps"]["verb"] == "open"
         assert told["starts"]["why"] == "gate"
         assert UUID(told["subject"]) == tangled.uuid
+        for name in (str(tangled.uuid)[:23], "x"):
+            assert str(tangled.uuid) in why(name)
+        assert why("tests.echo").startswith("tests.echo")
+        assert why("tests.echo", "--collection", "a").startswith("tests.echo/a")
 
-    @pytest.mark.parametrize("words", [["nothing of the kind"], [""], ["x", "--collection", "a"]])
-    def test_garbage(self, scene, words):
-        with pytest.raises(CommandError) as error:
-            why(*words)
-        assert error.value.returncode == 2
-
-    def test_what_is_accepted_is_told(self, scene):
-        with pytest.raises(CommandError, match="Give the uuid of an Instance, its identifier"):
-            why("nothing of the kind")
-
-    def test_an_identifier_in_several_types(self, scene):
+    def test_garbage(self, scene):
         both = [echo.using(identifier="x").enqueue(), add.using(identifier="x").enqueue(1)]
-        with pytest.raises(CommandError, match="several Types") as error:
-            why("x")
+        for words, told in (
+            (["nothing of the kind"], "Give the uuid of an Instance, its identifier"),
+            ([""], None),
+            (["y", "--collection", "a"], None),
+            (["x"], "several Types"),
+        ):
+            with pytest.raises(CommandError, match=told) as error:
+                why(*words)
+            assert error.value.returncode == 2
         assert all(str(each.uuid) in str(error.value) for each in both)
-        assert error.value.returncode == 2
 
 
 class TestSubjects:
@@ -119,39 +113,47 @@ class TestSubjects:
         assert (lane.subject, lane.codes, lane.ahead) == ("tests.echo/a", ("gate", "behind"), 1)
         assert queue.explain(("tests.echo", "b")).codes == ("ready",)
 
-    @pytest.mark.parametrize("subject", [None, 7, "\x00", "", (1, 2, 3), ("tests.echo", "\ud800")])
-    def test_what_is_nothing_of_the_kind(self, scene, subject):
-        with pytest.raises(UnknownInstance, match="Give the uuid"):
-            queue.explain(subject)
-
-    def test_a_lane_of_no_type(self, scene):
+    def test_what_is_nothing_of_the_kind(self, scene):
+        for subject in (None, 7, "\x00", "", (1, 2, 3), ("tests.echo", "\ud800")):
+            with pytest.raises(UnknownInstance, match="Give the uuid"):
+                queue.explain(subject)
         with pytest.raises(UnknownType):
             queue.explain(("tests.ecko", "a"))
+        with pytest.raises(UnknownInstance, match=r"Did you mean 'tests.echo'"):
+            queue.explain("tests.ecko")
+
+    def test_an_identifier_may_look_like_a_uuid(self, scene):
+        for key in (str(UUID(int=7)), "0" * 32):
+            one = echo.using(identifier=key).enqueue()
+            assert queue.explain(key).subject == queue.explain(one).subject
+        assert queue.explain(str(UUID(int=8))).codes == ("no-such",)
 
 
-class TestApi:
+class TestWeb:
     def test_an_instance(self, tangled, client_of):
         client = client_of("view_instance")
         told = client.get(f"/atp/api/instances/{tangled.uuid}/explanation").json()
         assert told["reasons"][0]["code"] == "gate"
         assert told["reasons"][0]["helps"]["permission"] == "atp.control"
+        page = client.get(f"/atp/instances/{tangled.uuid}/").content.decode()
+        assert "tests.echo is held by ann" in page
+        assert "manage.py atp gate open --type tests.echo" in page
+        assert SHORT["gate"] in client.get("/atp/instances/").content.decode()
 
     def test_a_type_and_a_lane(self, tangled, client_of):
         client = client_of("view_type")
         path = "/atp/api/types/tests.echo/explanation"
         assert client.get(path).json()["subject"] == "tests.echo"
         assert client.get(path, {"collection": "a"}).json()["subject"] == "tests.echo/a"
-
-    def test_without_permission(self, tangled, client_of):
-        path = f"/atp/api/instances/{tangled.uuid}/explanation"
-        assert client_of().get(path).status_code == 403
+        page = client.get("/atp/types/tests.echo/").content.decode()
+        assert "tests.echo is held by ann" in page
 
     @pytest.mark.parametrize("may", [True, False])
     def test_errors_and_daemons_are_for_those_who_may_see_them(self, scene, client_of, may):
         """G14: the error of a retry, and who holds it."""
         retried, held = add.enqueue(1), add.enqueue(2)
         scene.starts(retried)
-        scene.move(retried, Event.RETRY, delay=add_delay(), message="OSError: 503")
+        scene.move(retried, Event.RETRY, delay=HOUR, message="OSError: 503")
         more = ["view_logrecord", "view_daemon"] if may else []
         client = client_of("view_instance", *more)
         scene.move(held, Event.RELEASE)
@@ -163,58 +165,33 @@ class TestApi:
             assert (word in page) is may
 
 
-def add_delay():
-    from datetime import timedelta
-
-    return timedelta(hours=1)
-
-
-class TestPages:
-    def test_an_instance(self, tangled, client_of):
-        page = client_of("view_instance").get(f"/atp/instances/{tangled.uuid}/").content.decode()
-        assert "tests.echo is held by ann" in page
-        assert "manage.py atp gate open --type tests.echo" in page
-
-    def test_a_type(self, tangled, client_of):
-        page = client_of("view_type").get("/atp/types/tests.echo/").content.decode()
-        assert "tests.echo is held by ann" in page
-
-    def test_a_list(self, tangled, client_of):
-        page = client_of("view_instance").get("/atp/instances/").content.decode()
-        assert SHORT["gate"] in page
-
-
 class TestQueries:
-    def test_of_each_surface(self, tangled, asked, client_of):
+    def test_few_on_each_surface_whatever_it_waits_for(self, tangled, scene, asked, client_of):
         client = client_of("view_instance", "view_type")
         why(str(tangled.uuid))
-        why("x")
         why("tests.echo", "--collection", "a")
-        client.get(f"/atp/api/instances/{tangled.uuid}/explanation")
-        client.get("/atp/api/types/tests.echo/explanation")
-        client.get(f"/atp/instances/{tangled.uuid}/")
-        client.get("/atp/types/tests.echo/")
-        assert len(asked) == 7
+        for path in (
+            f"/atp/api/instances/{tangled.uuid}/explanation",
+            "/atp/api/types/tests.echo/explanation",
+            f"/atp/instances/{tangled.uuid}/",
+            "/atp/types/tests.echo/",
+        ):
+            client.get(path)
+        assert len(asked) == 6
         # An identifier is looked up first, and what it names is explained then.
-        assert max(asked[0], *asked[2:]) <= MOST
-        assert asked[1] <= MOST + 2
-
-    @pytest.mark.parametrize("event", [None, Event.RETRY, Event.DEFER, Event.EXPIRE])
-    def test_whatever_it_waits_for(self, scene, asked, event):
-        one = add.enqueue(1)
-        if event is not None:
-            scene.starts(one)
-            scene.move(one, event)
-        queue.explain(one)
+        why("x")
+        assert asked.pop() <= MOST + 2
+        for event in (None, Event.RETRY, Event.DEFER, Event.EXPIRE):
+            one = add.enqueue(1)
+            if event is not None:
+                scene.starts(one)
+                queue.explain(one)
+                assert asked[-1] <= 5
+                scene.move(one, event)
+            queue.explain(one)
         scene.host.lose_lease()
         queue.explain(one)
         assert max(asked) <= MOST
-
-    def test_while_it_runs(self, scene, asked):
-        one = echo.enqueue()
-        scene.starts(one)
-        queue.explain(one)
-        assert max(asked) <= 5
 
     def test_a_list_takes_as_many_for_two_as_for_twenty(self, tangled, scene):
         add.enqueue_many([{"first": 1}] * 10)
@@ -229,37 +206,54 @@ class TestQueries:
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
 
 
-class TestLists:
-    """A list says what an explanation says first."""
-
-    def words(self, one):
-        [row] = Instance.objects.select_related("type").filter(pk=one.pk)
-        brief = briefs([row], overview.now())[row.pk]
-        assert brief.code == queue.explain(one).codes[0]
-        return brief.words
-
-    def test_a_downstream_that_is_not_healthy(self, scene, world):
-        queue.register(tasks_downstream.other)
-        host = world.host("downstream.other")
-        one = tasks_downstream.other.enqueue()
-        queue.trip_downstream("relay", by="ann")
-        assert not scene.starts(one, host)
-        assert self.words(one) == "its downstream is not healthy"
-
-    def test_what_was_tried_again_and_then_deferred(self, scene):
-        one = add.enqueue(1)
-        for event, delay in ((Event.RETRY, timedelta(0)), (Event.DEFER, timedelta(days=1))):
-            scene.starts(one)
-            scene.move(one, event, delay=delay)
-        assert self.words(one) == "deferred"
+def test_a_list_says_what_an_explanation_says_first(scene, world):
+    queue.register(tasks_downstream.other)
+    host = world.host("downstream.other")
+    waiting, deferred = tasks_downstream.other.enqueue(), add.enqueue(1)
+    queue.trip_downstream("relay", by="ann")
+    assert not scene.starts(waiting, host)
+    for event, delay in ((Event.RETRY, timedelta(0)), (Event.DEFER, timedelta(days=1))):
+        scene.starts(deferred)
+        scene.move(deferred, event, delay=delay)
+    found = briefs(Instance.objects.select_related("type"), overview.now())
+    for one, words in ((waiting, "its downstream is not healthy"), (deferred, "deferred")):
+        assert found[one.pk].code == queue.explain(one).codes[0]
+        assert found[one.pk].words == words
 
 
-@pytest.mark.parametrize("key", [str(UUID(int=7)), "0" * 32])
-def test_an_identifier_may_look_like_a_uuid(scene, key):
-    one = echo.using(identifier=key).enqueue()
-    assert queue.explain(key).subject == queue.explain(one).subject
-    assert queue.explain(str(UUID(int=8))).codes == ("no-such",)
+class TestNotes:
+    """What waits because of gates and limits is noted for operators."""
 
+    def test_gates_and_what_is_due_there(self, scene, monkeypatch):
+        echo.enqueue()
+        echo.using(run_after=HOUR).enqueue()
+        queue.hold("tests.echo", by="ann")
+        queue.hold("tests.add")
+        assert notes(overview.now()) == (
+            "tests.add is held: nothing of that is due.",
+            "tests.echo is held by ann: 1 that waits there is due.",
+        )
+        # No more is counted than has to be.
+        monkeypatch.setattr(noting, "MOST", 2)
+        echo.enqueue_many([{}] * 3)
+        queue.open_gate("tests.add")
+        assert notes(overview.now()) == (
+            "tests.echo is held by ann: more than 2 that wait there are due.",
+        )
 
-def test_each_cause_says_what_it_is():
-    assert all(cause.__doc__ for cause in CAUSES)
+    def test_limits_that_are_full(self, scene, monkeypatch):
+        queue.limit("tests.echo", max_running=2)
+        echo.enqueue_many([{}] * 5)
+        for claimed in scene.host.claim():
+            scene.host.move(claimed, Event.START)
+        assert notes(overview.now()) == (
+            "tests.echo is limited to 2 at once, and 2 are claimed: 3 that wait there are due.",
+        )
+        queue.hold("tests.echo")
+        assert len(notes(overview.now())) == 1  # the limit is not what they wait for
+        # Not all of very many are shown.
+        monkeypatch.setattr(noting, "SHOWN", 1)
+        for name in "abc":
+            queue.hold("tests.echo", name)
+            queue.limit("tests.add", name, max_running=1)
+        assert len(notes(overview.now())) == 3

@@ -12,54 +12,38 @@ from atp.states import State
 
 from .samples import NAMES, fan, mixed, node
 
-SAMPLES = [fan(6), fan(10_000), mixed(50, 1), mixed(50, 2), mixed(2_000, 3, types=40)]
 
-
-@pytest.mark.parametrize(("nodes", "links"), SAMPLES)
-def test_all_of_it_is_in_the_picture(nodes, links):
-    found = drawn(nodes, links)
+@pytest.mark.parametrize(("nodes", "links"), [fan(6), mixed(50, 1), mixed(2_000, 3, types=40)])
+def test_all_is_in_the_picture_without_overlaps_and_lines_lead_from_box_to_box(nodes, links):
+    found, columns = drawn(nodes, links), {}
     for each in found.boxes:
         assert 0 <= each.x <= each.x + each.width <= found.width
         assert 0 <= each.y <= each.y + each.height <= found.height
         if each.bars:
             assert each.x + each.width < found.width
             assert each.behind[1] >= 0
+        columns.setdefault(each.x, []).append(each.y)
+    for column in columns.values():
+        assert all(upper + 48 < lower for upper, lower in pairwise(sorted(column)))
+    at = {id(each.box): each for each in found.boxes}
     for line in found.lines:
         numbers = [float(text) for text in re.findall(r"-?[\d.]+", line.path)]
         assert min(numbers) >= 0
         assert max(numbers) <= max(found.width, found.height)
-
-
-@pytest.mark.parametrize(("nodes", "links"), SAMPLES)
-def test_boxes_do_not_overlap(nodes, links):
-    columns = {}
-    for each in drawn(nodes, links).boxes:
-        columns.setdefault(each.x, []).append(each.y)
-    for column in columns.values():
-        assert all(upper + 48 < lower for upper, lower in pairwise(sorted(column)))
-
-
-@pytest.mark.parametrize(("nodes", "links"), SAMPLES)
-def test_lines_lead_from_box_to_box(nodes, links):
-    found = drawn(nodes, links)
-    at = {id(each.box): each for each in found.boxes}
-    for line in found.lines:
         begin, end = at[id(line.upstream)], at[id(line.downstream)]
         assert line.path.startswith(f"M{begin.x + 180:g} {begin.y + 24:g}")
         assert line.path.endswith(f" {end.x:g} {end.y + 24:g}")
 
 
-@pytest.mark.parametrize("text", [*NAMES, "", "short", "é" * 21])
-def test_texts_fit_into_their_boxes(text):
-    wide = sum(2 if ord(letter) > 0x2E80 else 1 for letter in fitted(text, LARGE))
-    assert wide <= LARGE
-
-
-def test_names_keep_both_ends():
+def test_texts_fit_into_their_boxes_and_keep_both_ends():
+    for text in (*NAMES, "", "short", "é" * 21):
+        wide = sum(2 if ord(letter) > 0x2E80 else 1 for letter in fitted(text, LARGE))
+        assert wide <= LARGE
     assert fitted("hillshade-of-the-whole-fault-0017", 20) == "hillshade-…ault-0017"
 
 
-def test_a_list_is_cut_after_an_entry():
+def test_what_a_large_box_says_and_its_bars():
+    """A list is cut after an entry; each share can be seen."""
     nodes, links = fan(10_000)
     for at, state in enumerate([State.FAILED] * 3 + [State.ACCEPTED] * 685, start=1):
         nodes[at] = nodes[at]._replace(state=state)
@@ -67,18 +51,12 @@ def test_a_list_is_cut_after_an_entry():
     assert box.told == "9,312 finished, 3 failed, …"
     assert len(box.told) <= SMALL
     assert box.title == "part × 10,000: 9,312 finished, 3 failed, 685 accepted"
-
-
-def test_bars_are_shares_that_can_be_seen():
-    nodes, links = fan(10_000)
-    nodes[1] = nodes[1]._replace(state=State.FAILED)
-    box = drawn(nodes, links).boxes[1]
-    (first, begin, length), (second, next_begin, least) = box.bars
-    assert (first, second) == (State.FINISHED, State.FAILED)
-    assert begin + length == pytest.approx(next_begin)
-    assert 3 <= least < 4
-    assert box.x < begin
-    assert next_begin + least < box.x + box.width
+    assert {state for state, *_ in box.bars} == {State.FINISHED, State.FAILED, State.ACCEPTED}
+    for (_, begin, length), (_, next_begin, _) in pairwise(box.bars):
+        assert begin + length == pytest.approx(next_begin)
+    assert 3 <= min(length for *_, length in box.bars) < 4
+    assert box.x < box.bars[0][1]
+    assert sum(box.bars[-1][1:]) < box.x + box.width
 
 
 def test_titles_say_it_all():
@@ -87,6 +65,7 @@ def test_titles_say_it_all():
     assert found.boxes[1].title == f"{NAMES[4]} (merge): accepted, waits for 1"
     assert found.lines[0].title == f"{NAMES[1]} → {NAMES[4]}, however that ends"
     assert found.words == "2 nodes in 2 layers: 1 finished, 1 accepted."
+    assert drawn([], []).boxes == ()
 
 
 def test_the_same_graph_is_drawn_the_same_way():
@@ -96,7 +75,3 @@ def test_the_same_graph_is_drawn_the_same_way():
     assert [(each.x, each.y) for each in drawn(nodes, links).boxes] == [
         (each.x, each.y) for each in drawn(later, links[::-1]).boxes
     ]
-
-
-def test_nothing_to_draw():
-    assert drawn([], []).boxes == ()

@@ -7,16 +7,15 @@ import pytest
 from atp.graphs.mermaid import escaped, mermaid
 from atp.graphs.outline import outline
 from atp.graphs.vertex import Link
-from atp.states import State
 
-from .samples import NAMES, fan, mixed, node
+from .samples import fan, mixed, node
 
 NODE = re.compile(r'  n\d+\["[^"<>`&#;%:]*(?:#\d+;[^"<>`&#;%:]*)*<br/>[\w ,.×…#;()]+"\]:::[a-z]+')
 LINE = re.compile(r"  n\d+ (?:-->|-\.->)(?:\|\d+\|)? n\d+")
 CLASS = re.compile(r"  classDef [a-z]+ stroke:#[0-9a-f]{6},stroke-width:2px")
 
 
-@pytest.mark.parametrize(("nodes", "links"), [fan(3), fan(10_000), mixed(50, 1)])
+@pytest.mark.parametrize(("nodes", "links"), [fan(30), mixed(50, 1)])
 def test_each_line_is_one_of_mermaid(nodes, links):
     first, *lines = mermaid(nodes, links).splitlines()
     assert first == "flowchart LR"
@@ -24,18 +23,15 @@ def test_each_line_is_one_of_mermaid(nodes, links):
         assert any(kind.fullmatch(line) for kind in (NODE, LINE, CLASS)), line
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_what_mermaid_would_read_is_escaped():
+    for text, told in (
         ('say "x"', "say #34;x#34;"),
         ("<b>&#35;", "#60;b#62;#38;#35;35#59;"),
         ("a`b`]--> n1", "a#96;b#96;#93;--#62; n1"),
         ("two\nlines\tand more", "two lines and more"),
         ("日本 é", "日本 é"),
-    ],
-)
-def test_what_mermaid_would_read_is_escaped(text, told):
-    assert escaped(text.replace("--#62;", "-->")) == told
+    ):
+        assert escaped(text) == told
 
 
 def test_groups_and_what_follows_anyway():
@@ -46,39 +42,14 @@ def test_groups_and_what_follows_anyway():
     assert "  n1 -.->|30| n2" in text
 
 
-def listed(nodes, links):
-    return [(entry.depth, entry.box.label, entry.after) for entry in outline(nodes, links)]
-
-
-def test_a_chain_goes_deeper():
-    nodes = [node(key, name=name) for key, name in enumerate("abc")]
-    assert listed(nodes, [Link(0, 1), Link(1, 2)]) == [
-        (0, "a", ()),
-        (1, "b", ("a",)),
-        (2, "c", ("b",)),
-    ]
-
-
 def test_what_joins_branches_stands_below_the_last():
     nodes = [node(key, f"type-{key}", name=name) for key, name in enumerate("abcde")]
     links = [Link(0, 1), Link(0, 2), Link(1, 3), Link(2, 3), Link(3, 4), Link(0, 4)]
-    assert listed(nodes, links) == [
+    entries = outline(nodes, links)
+    assert [(entry.depth, entry.box.label, entry.after) for entry in entries] == [
         (0, "a", ()),
         (1, "b", ("a",)),
         (1, "c", ("a",)),
         (2, "d", ("b", "c")),
         (3, "e", ("a", "d")),
     ]
-
-
-@pytest.mark.parametrize(("nodes", "links"), [fan(10_000), mixed(50, 1), mixed(300, 2)])
-def test_each_box_is_listed_once(nodes, links):
-    entries = list(outline(nodes, links))
-    assert sum(entry.box.count for entry in entries) == len(nodes)
-    assert all(entry.depth == entry.box.layer for entry in entries)
-
-
-def test_names_stay_as_they_are():
-    nodes = [node(0, name=NAMES[1], state=State.FAILED, reason="ERROR")]
-    [entry] = outline(nodes, [])
-    assert (entry.box.label, entry.box.told) == (NAMES[1], "failed (error)")

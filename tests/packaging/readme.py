@@ -52,8 +52,12 @@ class Walk:
         return self
 
     def __exit__(self, *exc):
-        for command in list(self._running):
-            self.stop(command)
+        for process in self._running.values():
+            process.terminate()
+            try:
+                process.wait(DEADLINE)
+            finally:
+                process.kill()
 
     def go(self):
         for block in self.blocks:
@@ -61,15 +65,6 @@ class Walk:
                 self._run(block.text.strip())
             elif block.language == "python":
                 self._write(block.text)
-
-    def stop(self, command):
-        """Stop a command as a service manager does."""
-        process = self._running.pop(command)
-        process.terminate()
-        try:
-            process.wait(DEADLINE)
-        finally:
-            process.kill()
 
     def _run(self, text):
         if text == ATPD:

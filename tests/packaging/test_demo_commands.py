@@ -13,7 +13,7 @@ from tests.helpers import DEADLINE, wait_for
 
 from .readme import blocks
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(900)]
 PYTHON = ".venv/bin/python"
 
 

@@ -66,14 +66,11 @@ def run(text, names):
     exec(compile(text, "README.md", "exec"), names)
 
 
-def test_the_option_of_postgresql():
+@pytest.mark.django_db
+def test_the_option_the_handler_and_its_enqueue(names, atp):
     found = {"DATABASES": {"default": {}}}
     run(OPTIONS, found)
     assert "client_connection_check_interval" in str(found["DATABASES"]["default"]["OPTIONS"])
-
-
-@pytest.mark.django_db
-def test_the_handler_and_its_enqueue(names, atp):
     run(HANDLER, names)
     run(ENQUEUE, names)
     instance = Instance.objects.get(identifier="order-7")

@@ -34,25 +34,15 @@ def options(words):
     return Command().create_parser("manage.py", "atpd").parse_args(words[where + 1 :])
 
 
-@pytest.fixture
-def unit():
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.optionxform = str
-    parser.read_string(file("ini"))
-    return parser
-
-
-def test_the_unit_waits_longer_than_the_daemon_takes_to_stop(unit):
-    grace = options(unit["Service"]["ExecStart"].split()).grace
-    assert float(unit["Service"]["TimeoutStopSec"]) > grace + BEYOND
-
-
-def test_the_unit_signals_the_supervisor_alone(unit):
-    assert unit["Service"]["KillMode"] == "mixed"
-
-
-def test_the_unit_goes_on_when_the_kernel_kills_a_worker(unit):
-    assert unit["Service"]["OOMPolicy"] == "continue"
+def test_the_unit_waits_for_the_daemon_and_signals_the_supervisor_alone():
+    """It goes on when the kernel kills a worker."""
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str
+    unit.read_string(file("ini"))
+    service = unit["Service"]
+    grace = options(service["ExecStart"].split()).grace
+    assert float(service["TimeoutStopSec"]) > grace + BEYOND
+    assert (service["KillMode"], service["OOMPolicy"]) == ("mixed", "continue")
 
 
 @pytest.mark.processes
@@ -67,17 +57,10 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_containers_command_is_a_list_that_atpd_understands():
+def test_the_container_takes_this_wheel_and_its_stop_time_is_longer_than_the_daemon_takes():
     [command] = re.findall(r"^CMD (.*)$", file("dockerfile"), re.MULTILINE)
     assert options(json.loads(command)).processes
-
-
-def test_the_container_takes_this_wheel():
     assert set(re.findall(r"django_atp-([\d.]+)-py3", file("dockerfile"))) == {atp.__version__}
-
-
-def test_the_containers_stop_time_is_longer_than_the_daemon_takes():
-    [command] = re.findall(r"^CMD (.*)$", file("dockerfile"), re.MULTILINE)
     times = re.findall(
         r"(?:--stop-timeout |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", PAGE
     )

@@ -7,20 +7,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-import atp
 from tests.environment import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)]
 
-PAGES = [
-    path.relative_to(ROOT).with_suffix(".html")
-    for path in (
-        ROOT / "README.md",
-        ROOT / "SECURITY.md",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "docs").rglob("*.rst"),
-    )
-]
+SOURCES = "README.md", "SECURITY.md", "docs/**/*.md", "docs/**/*.rst"
+FOUND = [path for pattern in SOURCES for path in ROOT.glob(pattern)]
+PAGES = [path.relative_to(ROOT).with_suffix(".html") for path in FOUND]
 # What a browser fetches by itself, and by which attribute.
 FETCHED = {
     *("audio", "embed", "iframe", "img", "input", "link", "object", "script", "source", "track"),
@@ -62,32 +55,20 @@ def is_elsewhere(address):
     return bool(urlsplit(address).scheme or urlsplit(address).netloc)
 
 
-def test_each_page_of_the_docs_is_a_page_of_the_site(site):
+def test_it_begins_with_the_readme_which_leads_to_each_page_and_to_a_search(site, pages):
     assert [page for page in PAGES if not (site / page).is_file()] == []
-
-
-def test_each_page_is_in_the_navigation(site, pages):
+    assert 'url=README.html"' in (site / "index.html").read_text()
     reached = {(site / link).resolve() for link in pages[site / "README.html"].links}
     assert {site / page for page in PAGES if page.name != "README.html"} <= reached
-
-
-def test_it_begins_with_the_readme(site):
-    assert 'url=README.html"' in (site / "index.html").read_text()
-
-
-def test_it_has_an_index_to_search(site):
     index = (site / "searchindex.js").read_text()
     assert "docs/transactions" in index
     assert "fingerprint" in index
 
 
-def test_a_page_fetches_nothing_from_elsewhere(pages):
+def test_nothing_is_fetched_from_elsewhere(site, pages):
     for path, page in pages.items():
         assert [each for each in page.fetched if is_elsewhere(each)] == [], path
         assert "@import" not in path.read_text()
-
-
-def test_styles_fetch_nothing_from_elsewhere(site):
     styles = list(site.rglob("*.css"))
     assert styles
     for style in styles:
@@ -105,19 +86,6 @@ def test_every_link_leads_somewhere(pages):
                 assert target.is_file(), f"{path} leads to {link}"
                 if where.fragment and target in pages:
                     assert unquote(where.fragment) in pages[target].ids, f"{path} leads to {link}"
-
-
-def test_docstrings_are_in_the_reference(site):
-    page = (site / "docs" / "reference" / "queue.html").read_text()
-    for name in atp.queue.__all__:
-        assert f'id="atp.queue.{name}"' in page
-
-
-def test_code_is_highlighted(site):
-    page = (site / "docs" / "api.html").read_text()
-    assert 'class="highlight-console' in page
-    assert '<span class="gp">$ </span>' in page
-    assert '<span class="k">def</span>' in (site / "docs" / "tasks.html").read_text()
 
 
 def test_what_leads_nowhere_is_an_error_and_so_is_a_page_to_which_nothing_leads(clone, shell):

@@ -28,12 +28,10 @@ def throttled(rate, **more):
 
 class TestRate:
     def test_a_refusal_brings_it_to_a_part_of_what_went_well(self):
+        """What other daemons saw go well counts, too."""
         found = rules.reported(FINE, report(ok=10, refused=1, age=1.0), NOW)
         assert found.state is State.THROTTLED
         assert found.per_second == pytest.approx(7.0)
-
-    def test_what_other_daemons_saw_go_well_counts_too(self):
-        found = rules.reported(FINE, report(ok=10, refused=1, age=1.0), NOW)
         found = rules.reported(found, report(ok=10, age=1.1), NOW + 0.1)
         assert found.per_second > 12
 
@@ -43,25 +41,21 @@ class TestRate:
             found = rules.reported(found, report(ok=2, refused=1), NOW + number / 10)
         assert found.per_second == rules.BACK * min(was.per_second, 2)
 
-    def test_after_the_fence_it_falls_again(self):
-        found = rules.reported(throttled(20.0, last_max=20.0), report(ok=20, refused=1), NOW)
+    def test_after_the_fence_it_falls_again_and_remembers_the_last_maximum(self):
+        found = rules.reported(throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW)
         again = rules.reported(found, report(ok=5, refused=1), NOW + rules.FENCE)
         assert again.per_second < found.per_second
-
-    def test_it_remembers_the_last_maximum(self):
-        found = rules.reported(throttled(20.0, last_max=30.0), report(ok=18, refused=1), NOW)
         assert found.last_max == 20.0
 
-    @pytest.mark.parametrize(
-        ("rate", "last_max", "wanted"),
-        [(10.0, 20.0, 11.0), (17.5, 20.0, 18.0), (20.0, 20.0, 20.2), (30.0, 20.0, 33.0)],
-        ids=["below", "not beyond", "near", "above"],
-    )
-    def test_it_rises_where_it_was_used(self, rate, last_max, wanted):
-        found = rules.reported(throttled(rate, last_max=last_max), report(ok=5), NOW)
-        assert found.per_second == pytest.approx(wanted)
-
-    def test_it_stays_where_it_was_not_used(self):
+    def test_it_rises_where_it_was_used(self):
+        for rate, wanted in (
+            (10.0, 11.0),  # below
+            (17.5, 18.0),  # not beyond
+            (20.0, 20.2),  # near
+            (30.0, 33.0),  # above
+        ):
+            found = rules.reported(throttled(rate, last_max=20.0), report(ok=5), NOW)
+            assert found.per_second == pytest.approx(wanted)
         was = throttled(10.0, last_max=20.0, window=Window(since=NOW - 1, used=7))
         assert rules.reported(was, report(ok=7), NOW).per_second == 10.0
 
@@ -77,17 +71,15 @@ class TestRate:
         assert rules.reported(risen, report(ok=5), NOW + 1).per_second == 5.0
         assert rules.closed(found, NOW).per_second == 5.0
 
-    @pytest.mark.parametrize("ceiling", [2.0, 500.0])
-    def test_another_ceiling_is_the_rate_of_what_is_healthy(self, ceiling):
+    def test_another_ceiling_is_the_rate_of_what_is_healthy(self):
         first = rules.bounded(replace(FINE, ceiling=5.0), NOW)
-        found = rules.bounded(replace(first, ceiling=ceiling), NOW)
-        assert (found.state, found.per_second) == (State.THROTTLED, ceiling)
+        for ceiling in (2.0, 500.0):
+            found = rules.bounded(replace(first, ceiling=ceiling), NOW)
+            assert (found.state, found.per_second) == (State.THROTTLED, ceiling)
 
-    def test_without_its_ceiling_what_is_healthy_has_no_rate(self):
+    def test_without_its_ceiling_only_what_refuses_calls_keeps_its_rate(self):
         first = rules.bounded(replace(FINE, ceiling=5.0), NOW)
         assert rules.bounded(replace(first, ceiling=None), NOW) == FINE
-
-    def test_without_a_ceiling_what_refuses_calls_keeps_its_rate(self):
         was = throttled(4.0, ceiling=5.0, decreased_at=NOW - 5)
         found = rules.bounded(replace(was, ceiling=None), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 4.0)
@@ -103,15 +95,11 @@ class TestRate:
         assert was.available(NOW + 60) < 6
 
 
-class TestRetryAfter:
-    def test_nothing_is_called_before(self):
-        found = rules.reported(FINE, report(ok=1, refused=1, after=30.0), NOW)
-        assert found.opens_in(NOW) == 30.0
-
-    def test_a_later_time_stands(self):
-        found = rules.reported(FINE, report(refused=1, after=30.0), NOW)
-        found = rules.reported(found, report(refused=1, after=2.0), NOW + 1)
-        assert found.opens_in(NOW) == 30.0
+def test_nothing_is_called_before_the_time_that_it_asks_for_and_the_latest_stands():
+    found = rules.reported(FINE, report(ok=1, refused=1, after=30.0), NOW)
+    assert found.opens_in(NOW) == 30.0
+    found = rules.reported(found, report(refused=1, after=2.0), NOW + 1)
+    assert found.opens_in(NOW) == 30.0
 
 
 class TestBreaker:
@@ -128,34 +116,26 @@ class TestBreaker:
         assert found.state is State.CLOSED
         assert found.window.row == 1
 
-    def test_half_of_the_window_opens_it(self):
-        found = rules.reported(FINE, report(ok=10, failed=10, row=2), NOW)
-        assert found.state is State.OPEN
-
-    def test_less_than_half_does_not(self):
-        found = rules.reported(FINE, report(ok=11, failed=10, row=2), NOW)
-        assert found.state is State.CLOSED
+    def test_half_of_the_window_opens_it_and_less_does_not(self):
+        for ok, state in ((10, State.OPEN), (11, State.CLOSED)):
+            assert rules.reported(FINE, report(ok=ok, failed=10, row=2), NOW).state is state
 
     def test_it_is_open_for_longer_each_time_up_to_a_limit(self):
+        """With a spread, so that daemons do not all come at once."""
         found, lengths = FINE, []
         for _ in range(12):
             found = rules.tripped(replace(found, not_before=None), NOW)
             lengths.append(found.opens_in(NOW))
         assert lengths[:5] == [1, 2, 4, 8, 16]
         assert lengths[-1] == rules.LONGEST
+        for spread in (-1.0, 1.0):
+            found = rules.tripped(FINE, NOW, spread=spread)
+            assert found.opens_in(NOW) == pytest.approx(1 + 0.2 * spread)
 
-    @pytest.mark.parametrize("spread", [-1.0, 1.0])
-    def test_daemons_do_not_all_come_at_once(self, spread):
-        found = rules.tripped(FINE, NOW, spread=spread)
-        assert found.opens_in(NOW) == pytest.approx(1 + 0.2 * spread)
-
-    def test_its_window_is_cleared(self):
+    def test_its_window_is_cleared_and_calls_that_had_begun_before_say_nothing_new(self):
         found = rules.reported(FINE, report(failed=10), NOW)
         assert (found.window.total, found.window.row) == (0, 0)
-
-    def test_calls_that_had_begun_before_say_nothing_new(self):
-        was = rules.tripped(FINE, NOW)
-        assert rules.reported(was, report(ok=5, failed=15), NOW) == was
+        assert rules.reported(found, report(ok=5, failed=15), NOW) == found
 
 
 class TestProbe:
@@ -191,8 +171,7 @@ class TestProbe:
         found = self.probed(Verdict.UNKNOWN)
         assert found.state is State.OPEN
         assert found.opens_in(NOW + 2) == 0
-
-    def test_that_of_another_says_nothing(self):
+        # That of another Instance says nothing.
         assert self.probed(Verdict.OK, instance=8) == self.was
 
 

@@ -1,13 +1,11 @@
 """Fixtures of the store contract: the store of each database runs through every test here."""
 
-import contextlib
-
 import pytest
 
 from atp.conf import settings
-from atp.store import get_store, handover
+from atp.store import get_store
 
-from .handings import say
+from .internals import handover
 from .world import ONE, TWO, World, registration
 
 
@@ -31,18 +29,3 @@ def handing_world(transactional_db, tmp_path, monkeypatch):
     with World(type(get_store())(settings.DATABASE), tmp_path) as world:
         world.store.register([registration(ONE), registration(TWO)])
         yield world
-
-
-@pytest.fixture
-def listening(world):
-    """Make a daemon that listens and has said that it is idle, with its listener."""
-    with contextlib.ExitStack() as stack:
-
-        def listen(*types, **said):
-            host = world.host(*types)
-            ear = stack.enter_context(contextlib.closing(world.store.listener()))
-            assert ear.wait(0)
-            say(world, host, ear, **said)
-            return host, ear
-
-        yield listen

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from atp.models import Instance, LogRecord, Response, Task
 from atp.states import Event, Reason, State
-from atp.store.common import ORMStore
 from atp.store.values import RELEASE, Move, ResponseData
 
 from ..nonsense import without_noise
-from .world import SECOND, Case
+from .internals import ORMStore
+from .world import SECOND
 
 # One of each, and two that are running: most batches are about these.
 STATES = [State.SCHEDULED, State.RUNNING, State.PAUSED, State.ACCEPTED, State.RUNNING]
@@ -98,12 +98,21 @@ def outcome(store, changes, daemon):
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=80, suppress_health_check=list(HealthCheck))
-@given(made=st.lists(MADE, min_size=1, max_size=7))
-def test_it_comes_to_what_the_portable_store_makes_of_it(world, made):
+@pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_it_comes_to_what_the_portable_store_makes_of_it(world, examples):
     """One statement for many Instances says the same as one event after the other."""
     if type(world.store) is ORMStore:
         pytest.skip("that is this store")
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(made=st.lists(MADE, min_size=1, max_size=7))
+    def compare(made):
+        compare_batch(world, made)
+
+    compare()
+
+
+def compare_batch(world, made):
     with transaction.atomic():
         host = world.host()
         cases = [world.bring_to(state, host) for state in STATES[:3]]
@@ -116,75 +125,23 @@ def test_it_comes_to_what_the_portable_store_makes_of_it(world, made):
         transaction.set_rollback(True)
 
 
-def started(case, event, now, **details):
-    return Move(
-        event=event,
-        instance=case.instance,
-        attempt=case.attempt,
-        started=now - SECOND,
-        time=now,
-        **details,
-    )
-
-
-class TestWithItsStart:
-    """A change that records its START too."""
-
-    @pytest.mark.parametrize(
-        ("event", "state"),
-        [
-            (Event.FINISH, State.FINISHED),
-            (Event.FAIL, State.FAILED),
-            (Event.RETRY, State.ACCEPTED),
-            (Event.DEFER, State.ACCEPTED),
-            (Event.RELEASE, State.ACCEPTED),
-            (Event.EXPIRE, State.ACCEPTED),
-            (Event.PAUSE, State.PAUSED),
-        ],
-    )
-    def test_both_are_logged_each_with_its_time(self, world, event, state):
-        """G6."""
-        host = world.host()
-        case = world.bring_to(State.SCHEDULED, host)
-        now = world.store.now()
-        reason = Reason.ERROR if event == Event.FAIL else ""
-        change = started(case, event, now, who="worker", message="so", reason=reason)
-        assert host.record(change) == []
-        instance = world.get(case.instance)
-        assert (instance.state, instance.started) == (state, now - SECOND)
-        start, end = world.log(case.instance)[-2:]
-        assert (start.event, start.state, start.time) == (Event.START, State.RUNNING, now - SECOND)
-        assert (start.who, start.message, start.level) == ("worker", "", logging.INFO)
-        assert (end.event, end.state, end.time) == (event, state, now)
-        assert (end.who, end.message) == ("worker", "so")
-
-    @pytest.mark.parametrize("event", [Event.START, Event.RESUME, Event.CLAIM, Event.REDRIVE])
-    def test_what_cannot_follow_a_start_is_refused(self, world, event):
-        host = world.host()
-        case = world.bring_to(State.SCHEDULED, host)
-        before = world.snapshot()
-        change = started(case, event, world.store.now())
-        assert host.record(change) == [change]
-        assert world.snapshot() == before
-
-    @pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED])
-    def test_what_was_started_already_is_refused(self, world, state):
-        """G4: neither the start nor the end is written."""
-        host = world.host()
-        case = world.bring_to(state, host)
-        before = world.snapshot()
-        change = started(case, Event.FINISH, world.store.now())
-        assert host.record(change) == [change]
-        assert world.snapshot() == before
-
-    def test_beside_others_of_every_kind(self, world):
-        host = world.host()
-        world.enqueue(60)
-        claimed = [Case(c.instance, c.attempt) for c in host.claim()]
-        now = world.store.now()
-        events = [Event.FINISH, Event.RETRY, Event.PAUSE]
-        batch = [started(c, events[n % 3], now, who=f"w{n % 2}") for n, c in enumerate(claimed)]
-        batch[7] = batch[7]._replace(attempt=5)
-        assert host.record(*batch) == [batch[7]]
-        states = {each.state for each in Instance.objects.all()}
-        assert states == {State.FINISHED, State.ACCEPTED, State.PAUSED, State.SCHEDULED}
+def test_a_change_that_records_its_start_too_is_logged_as_both(world):
+    """G6: each with its time."""
+    host = world.host()
+    states = {Event.FINISH: State.FINISHED, Event.FAIL: State.FAILED, Event.PAUSE: State.PAUSED}
+    for event in (*states, Event.RETRY, Event.DEFER, Event.RELEASE, Event.EXPIRE):
+        with world.case(event):
+            case = world.bring_to(State.SCHEDULED, host)
+            now, state = world.store.now(), states.get(event, State.ACCEPTED)
+            reason = Reason.ERROR if event == Event.FAIL else ""
+            change = Move(event, case.instance, case.attempt, now, now - SECOND)
+            change = change._replace(who="worker", message="so", reason=reason)
+            assert host.record(change) == []
+            instance = world.get(case.instance)
+            assert (instance.state, instance.started) == (state, now - SECOND)
+            start, end = world.log(case.instance)[-2:]
+            told = (start.event, start.state, start.time, start.who, start.message, start.level)
+            began = (Event.START, State.RUNNING, now - SECOND)
+            assert told == (*began, "worker", "", logging.INFO)
+            assert (end.event, end.state, end.time) == (event, state, now)
+            assert (end.who, end.message) == ("worker", "so")

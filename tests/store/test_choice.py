@@ -7,30 +7,28 @@ import pytest
 from django.db import connection
 from django.test.utils import override_settings
 
+from atp import store
 from atp.store import get_store
-from atp.store.common import ORMStore
 
 from ..helpers import child_environment
+from .internals import ORMStore
 
 VENDORS = {"sqlite": "SQLiteStore", "postgresql": "PostgreSQLStore", "another": "ORMStore"}
 
 
 @pytest.fixture(autouse=True)
 def no_memory():
-    from atp import store
-
     store._store.cache_clear()
     yield
     store._store.cache_clear()
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
-def test_it_is_that_of_the_databases_vendor(vendor, monkeypatch):
-    monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)
-    assert type(get_store()).__name__ == VENDORS[vendor]
-
-
-def test_the_setting_names_another():
+def test_it_is_that_of_the_databases_vendor_or_of_the_setting(monkeypatch):
+    for vendor, name in VENDORS.items():
+        store._store.cache_clear()
+        monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)
+        assert type(get_store()).__name__ == name
+    monkeypatch.undo()
     with override_settings(ATP={"STORE": "atp.store.common.ORMStore"}):
         assert type(get_store()) is ORMStore
 

@@ -1,16 +1,18 @@
 """The store contract: claim."""
 
 import random
+from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
-from atp.exceptions import LeaseLost
 from atp.models import Task
+from atp.rows.querysets import CLAIMING_ORDER, LANES_ORDER
 from atp.states import Event, Reason, State
-from atp.store.values import Move
 
-from .world import ONE, SECOND, THREE, TWO, registration
+from .internals import RowOrder
+from .world import ONE, SECOND, THREE, TWO, registration, scope
 
 
 def keys(claimed):
@@ -36,173 +38,165 @@ def test_it_brings_all_that_the_attempt_needs(world):
     assert (instance.state, instance.attempt, host.holds()) == (State.SCHEDULED, 1, {key})
 
 
-def test_what_is_claimed_is_not_claimed_again(world):
-    """G3."""
-    world.enqueue(5)
-    first, second = world.host(), world.host()
-    assert len(first.claim(3)) == 3
-    assert len(second.claim(3)) == 2
-    assert first.claim(3) == []
-    assert not first.holds() & second.holds()
-
-
-@pytest.mark.parametrize("limit", [0, 1, 4, 5, 6])
-def test_the_limit_holds(world, limit):
-    world.enqueue(3, type=ONE)
-    world.enqueue(2, type=TWO)
-    assert len(world.host().claim(limit)) == min(limit, 5)
-
-
-def test_what_is_dated_in_the_future_waits(world):
-    now = world.store.now()
-    [past] = world.enqueue(due=now - SECOND)
-    [future] = world.enqueue(due=now + timedelta(minutes=1), priority=100)
-    assert keys(world.host().claim()) == [past]
-    Task.objects.filter(pk=future).update(due_at=now)
-    assert keys(world.host().claim()) == [future]
-
-
 def test_only_the_types_that_are_named(world):
     [one] = world.enqueue(type=ONE)
     world.enqueue(type=TWO)
     [three] = world.enqueue(type=THREE)
-    assert set(keys(world.host().claim(types=(ONE, THREE, "unknown")))) == {one, three}
-    assert world.host().claim(types=("unknown",)) == []
-    assert world.store.claim(world.host().uuid, [], 10) == []
+    host = world.host()
+    for types, limit in ((("unknown",), 10), ([], 10), ((ONE,), 0)):
+        assert world.store.claim(host.uuid, types, limit) == []
+    assert set(keys(host.claim(types=(ONE, THREE, "unknown")))) == {one, three}
 
 
-class TestOrder:
-    """G8: by priority, then due time, then order of enqueueing."""
-
-    def test_by_priority_then_due_time_then_key(self, world):
-        now = world.store.now()
-        expected = []
-        for priority in (100, 5, 0, -1, -100):
-            for minutes in (60, 30, 1):
-                due = now - timedelta(minutes=minutes)
-                expected.append((priority, due))
-        shuffled = random.sample(expected, len(expected))
-        made = {}
-        for priority, due in shuffled:
-            made[priority, due] = world.enqueue(2, priority=priority, due=due)
-        wanted = [key for each in expected for key in made[each]]
-        assert keys(world.host().claim()) == wanted
-
-    def test_in_small_claims_too(self, world):
-        wanted = [*world.enqueue(3, priority=1), *world.enqueue(4)]
-        host = world.host()
-        found = []
-        while claimed := host.claim(2):
-            found += keys(claimed)
-        assert found == wanted
-
-    def test_lanes_of_one_type_keep_their_order_beside_each_other(self, world):
-        made = {name: [] for name in ("a", "b", "c")}
-        for name in random.choices("abc", k=30):
-            made[name] += world.enqueue(collection=name)
-        found = world.host().claim()
-        for name, wanted in made.items():
-            assert keys(c for c in found if c.collection == name) == wanted
-
-    def test_types_keep_their_order_beside_each_other(self, world):
-        made = {of: world.enqueue(10, type=of) for of in (ONE, TWO)}
-        found = world.host().claim(15)
-        for of, wanted in made.items():
-            mine = keys(c for c in found if c.type == of)
-            assert mine == wanted[: len(mine)]
-
-    @pytest.mark.parametrize("event", [Event.RELEASE, Event.EXPIRE])
-    def test_a_task_handed_back_keeps_its_place(self, world, event):
-        """A claim does not touch the due time."""
-        wanted = world.enqueue(4)
-        host = world.host()
-        [first] = host.claim(1)
-        host.move(first, Event.START, event)
-        assert keys(host.claim()) == wanted
+TYPES = (ONE, TWO, THREE)
 
 
-class TestShares:
-    """G9: what waits in one Type does not lie in front of another."""
-
-    def test_types_get_even_shares(self, world):
-        world.enqueue(50, type=ONE, priority=100)
-        world.enqueue(50, type=TWO)
-        world.enqueue(50, type=THREE)
-        found = [c.type for c in world.host().claim(30)]
-        assert {of: found.count(of) for of in (ONE, TWO, THREE)} == {ONE: 10, TWO: 10, THREE: 10}
-
-    def test_what_one_type_leaves_another_takes(self, world):
-        world.enqueue(2, type=ONE)
-        world.enqueue(50, type=TWO)
-        found = [c.type for c in world.host().claim(20)]
-        assert (found.count(ONE), found.count(TWO)) == (2, 18)
-
-    def test_single_claims_take_turns(self, world):
-        for of in (ONE, TWO, THREE):
-            world.enqueue(5, type=of)
-        host = world.host()
-        found = [host.claim(1)[0].type for _ in range(9)]
-        assert {of: found.count(of) for of in (ONE, TWO, THREE)} == {ONE: 3, TWO: 3, THREE: 3}
+def fill(world, count):
+    """Enqueue a few at a time: of all Types, priorities, lanes and times."""
+    now = world.store.now()
+    for _ in range(count):
+        world.enqueue(
+            random.choice([1, 1, 3]),
+            type=random.choice(TYPES),
+            priority=random.choice([-100, -1, 0, 0, 1, 100]),
+            collection=random.choice(["", "esa"]),
+            due=now + random.choice([-60, -30, -1, 3600]) * SECOND,
+        )
 
 
-class TestLease:
-    """Only a daemon with a live lease takes anything."""
-
-    def test_a_daemon_without_a_row_holds_nothing(self, world):
-        world.enqueue()
-        host = world.host()
-        world.store.leave(host.uuid)
-        before = world.snapshot()
-        with pytest.raises(LeaseLost):
-            host.claim()
-        assert world.snapshot() == before
-
-    def test_a_lease_that_has_run_out_takes_nothing(self, world):
-        if world.store.lock_folder is not None:
-            pytest.skip("here the lease is a file lock, which does not run out")
-        world.enqueue()
-        host = world.host()
-        host.lose_lease()
-        before = world.snapshot()
-        with pytest.raises(LeaseLost):
-            host.claim()
-        assert world.snapshot() == before
+def due(world, type, collection):
+    """The keys of what is due in a lane, in claiming order."""
+    rows = Task.objects.due(world.store.now())
+    rows = rows.filter(type__identifier=type, collection=collection)
+    return list(rows.in_claiming_order().values_list("pk", flat=True))
 
 
-class TestStartBefore:
-    def test_what_is_too_late_is_missed_instead_of_claimed(self, world):
-        now = world.store.now()
-        [late] = world.enqueue(start_before=now - SECOND)
-        [early] = world.enqueue(start_before=now + timedelta(minutes=1))
-        host = world.host()
-        assert keys(host.claim()) == [early]
-        missed = world.get(late)
-        assert (missed.state, missed.reason, missed.attempt) == (State.FAILED, Reason.MISSED, 0)
+@pytest.mark.parametrize("limit", [1, 7, 100])
+def test_each_lane_in_its_order_and_to_even_shares(world, limit):
+    """G8, G9."""
+    fill(world, 40)
+    lanes = [(type, collection) for type in TYPES for collection in ("", "esa")]
+    waiting = {lane: due(world, *lane) for lane in lanes}
+    host = world.host()
+    while any(waiting.values()):
+        claimed = host.claim(limit)
+        assert len(claimed) == min(limit, sum(map(len, waiting.values())))
+        check_shares(Counter(each.type for each in claimed), waiting, limit)
+        for lane, keys in waiting.items():
+            own = [each.instance for each in claimed if (each.type, each.collection) == lane]
+            assert own == keys[: len(own)]
+            del keys[: len(own)]
+    assert host.claim(limit) == []
+
+
+def check_shares(counts, waiting, limit):
+    """Nobody gets more than a share before everybody else has got one."""
+    of_type = {
+        type: sum(len(k) for lane, k in waiting.items() if lane[0] == type) for type in TYPES
+    }
+    share = limit // sum(map(bool, of_type.values()))
+    if max(counts.values()) > share + 1:
+        for type, number in of_type.items():
+            assert counts[type] >= min(share, number)
+
+
+def test_what_is_dated_in_the_future_hides_nothing_of_any_lower_priority(world):
+    later = world.store.now() + timedelta(hours=1)
+    for priority in range(0, 60, 2):
+        world.enqueue(2, priority=priority, due=later)
+    wanted = [key for priority in (41, 1, -5) for key in world.enqueue(2, priority=priority)]
+    assert [each.instance for each in world.host().claim()] == wanted
+
+
+def test_what_is_too_late_is_missed_and_hides_nothing_behind_it(world):
+    now = world.store.now()
+    missed = world.enqueue(7, start_before=now - SECOND, priority=5)
+    [key] = world.enqueue(start_before=now + timedelta(hours=1))
+    host = world.host()
+    found = []
+    # A store may take more than one look, but says when it has found something to do.
+    for _ in range(20):
+        found += host.claim(1)
+    assert [each.instance for each in found] == [key]
+    for late in missed:
+        instance = world.get(late)
+        assert (instance.state, instance.reason) == (State.FAILED, Reason.MISSED)
         assert world.events(late) == [Event.ENQUEUE, Event.FAIL]
         assert world.log(late)[-1].who == str(host.row)
 
-    def test_what_has_been_started_in_time_is_not_missed_later(self, world):
-        """G2: a retry is not a first start."""
-        [key] = world.enqueue(start_before=world.store.now() + timedelta(minutes=1))
-        host = world.host()
-        [claimed] = host.claim()
-        host.move(claimed, Event.START, Event.RETRY)
-        late = world.store.now() - SECOND
-        Task.objects.filter(pk=key, start_before__isnull=False).update(start_before=late)
-        assert keys(host.claim()) == [key]
 
-    def test_what_was_handed_back_unstarted_can_still_be_missed(self, world):
-        [key] = world.enqueue(start_before=world.store.now() + timedelta(minutes=1))
-        host = world.host()
-        [claimed] = host.claim()
-        host.move(claimed, Event.RELEASE)
-        Task.objects.filter(pk=key).update(start_before=world.store.now() - SECOND)
-        assert host.claim() == []
-        assert world.get(key).reason == Reason.MISSED
+def test_what_a_rolled_back_claim_took_is_claimed_again(world):
+    """G7: a claim is part of the caller's transaction."""
+    keys = world.enqueue(3)
+    host = world.host()
+    before = world.snapshot()
+    with transaction.atomic():
+        assert len(host.claim()) == 3
+        transaction.set_rollback(True)
+    assert world.snapshot() == before
+    claimed = host.claim()
+    assert [(each.instance, each.attempt) for each in claimed] == [(key, 1) for key in keys]
+    host.move(claimed[0], Event.START)
 
-    def test_a_redriven_one_is_not_missed_again(self, world):
-        [key] = world.enqueue(start_before=world.store.now() - SECOND)
-        host = world.host()
-        assert host.claim() == []
-        assert world.store.record([Move(event=Event.REDRIVE, instance=key)]) == []
-        assert keys(host.claim()) == [key]
+
+COUNT = 60
+
+
+@pytest.fixture
+def queue(world):
+    """Tasks of one lane with random priorities and due times, many of them the same."""
+    chance, now = random.Random(18), world.store.now()
+    for _ in range(COUNT):
+        due = now - timedelta(seconds=chance.randrange(60, 64))
+        world.enqueue(priority=chance.randrange(-1, 3), due=due)
+    return world
+
+
+def in_order():
+    """The keys of what waits, in the order that is said."""
+    return list(Task.objects.waiting().order_by(*CLAIMING_ORDER).values_list("pk", flat=True))
+
+
+def claimed_by(host, *limits, **more):
+    """The keys of what is claimed in one claim for each limit, until nothing is left."""
+    keys = []
+    while claimed := host.claim(limits[len(keys) % len(limits)], **more):
+        keys += [task.instance for task in claimed]
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("limits", "max_running", "more"),
+    [
+        ((1,), None, {}),
+        ((COUNT,), None, {"careful": True}),
+        ((2, 30, 1, 5), None, {}),
+        ((1, 7), COUNT, {"free": COUNT}),
+    ],
+    ids=str,
+)
+def test_claims_are_in_the_order_that_is_said(queue, limits, max_running, more):
+    """G8."""
+    expected = in_order()
+    if max_running:
+        queue.store.limit(scope(ONE), max_running=max_running)
+    assert claimed_by(queue.host(), *limits, **more) == expected
+
+
+def test_rows_in_memory():
+    chance = random.Random(4)
+    rows = [tuple(chance.randrange(3) for _ in range(4)) for _ in range(200)]
+    expected = sorted(rows, key=lambda row: (row[3], -row[1], row[0], row[2]))
+    columns = {"place": 3, "priority": 1, "due_at": 0, "instance_id": 2}
+    RowOrder(("place", *CLAIMING_ORDER), columns).sort(rows)
+    assert rows == expected
+
+
+def test_the_index_on_what_waits():
+    [index] = [index for index in Task._meta.indexes if index.name == "atp_task_claim"]
+    found = []
+    for each in index.expressions:
+        # F("priority").desc() is about an F, and F("due_at") is one.
+        is_descending = getattr(each, "descending", False)
+        found.append("-" * is_descending + getattr(each, "expression", each).name)
+    assert found == [name.removesuffix("_id") for name in LANES_ORDER]

@@ -1,5 +1,7 @@
 """The store contract: command, what a daemon is told by request on its row."""
 
+from itertools import product
+
 import pytest
 
 from atp.exceptions import IllegalOrder, UnknownDaemon
@@ -28,23 +30,23 @@ def in_mode(world, mode, host=None):
     return host
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("order", Order)
-def test_each_order_in_each_mode(world, mode, order):
+def test_each_order_in_each_mode(world):
     """What makes no difference is refused with what the daemon is doing, and not logged."""
-    host = in_mode(world, mode)
-    sources, aim = orders.ORDERS[order]
-    before = (host.row.request, told(host.row))
-    if mode in sources:
-        row = world.store.command(host.uuid, order, who="ann")
-        assert (row.request, host.row.request) == (orders.REQUESTS[order],) * 2
-        assert (host.row.aim, host.row.mode) == (aim, mode)
-        assert told(host.row)[-1] == ("ann", order)
-        return
-    with pytest.raises(IllegalOrder, match=f"is {mode}") as caught:
-        world.store.command(host.uuid, order, who="ann")
-    assert (caught.value.mode, caught.value.order) == (mode, order)
-    assert (host.row.request, told(host.row)) == before
+    for mode, order in product(Mode, Order):
+        with world.case((mode, order)):
+            host = in_mode(world, mode)
+            sources, aim = orders.ORDERS[order]
+            before = (host.row.request, told(host.row))
+            if mode in sources:
+                row = world.store.command(host.uuid, order, who="ann")
+                assert (row.request, host.row.request) == (orders.REQUESTS[order],) * 2
+                assert (host.row.aim, host.row.mode) == (aim, mode)
+                assert told(host.row)[-1] == ("ann", order)
+                continue
+            with pytest.raises(IllegalOrder, match=f"is {mode}") as caught:
+                world.store.command(host.uuid, order, who="ann")
+            assert (caught.value.mode, caught.value.order) == (mode, order)
+            assert (host.row.request, told(host.row)) == before
 
 
 def test_the_same_again_before_it_has_acted(world):
@@ -61,31 +63,6 @@ def test_the_same_again_before_it_has_acted(world):
     assert [who for who, _ in told(host.row)] == ["ann", "bob", "ann"]
 
 
-def test_one_that_stops_by_itself_can_be_told_nothing(world):
-    """After a signal there is no request: it says so itself."""
-    host = world.host()
-    world.store.renew(host.uuid, lease=LEASE, mode=Mode.STOPPING)
-    for order in Order:
-        with pytest.raises(IllegalOrder, match="is stopping"):
-            world.store.command(host.uuid, order)
-
-
-def test_a_daemon_that_there_is_not(world):
-    host = world.host()
-    world.store.leave(host.uuid)
-    for order in Order:
-        with pytest.raises(UnknownDaemon, match=str(host.uuid)):
-            world.store.command(host.uuid, order)
-
-
-def test_a_lost_one_can_be_told_nothing(world):
-    host = world.host()
-    host.lose_lease()
-    with pytest.raises(IllegalOrder, match="is lost"):
-        world.store.command(host.uuid, Order.QUIET)
-    assert host.row.request == ""
-
-
 def test_renewal_and_outlook_bring_it(world):
     host, other = world.host(), world.host()
     assert world.store.outlook([ONE], daemon=host.uuid).request == ""
@@ -99,47 +76,22 @@ def test_renewal_and_outlook_bring_it(world):
     assert world.store.outlook([ONE]).request is None
 
 
-def test_a_renewal_says_what_the_daemon_does_and_leaves_the_request(world):
-    host = in_mode(world, Mode.QUIET)
-    assert (host.row.mode, host.row.request) == (Mode.QUIET, "quiet")
-    world.store.renew(host.uuid, lease=LEASE)
-    assert (host.row.mode, host.row.request) == (Mode.RUNNING, "quiet")
-
-
-def again(world, old, **facts):
-    new = Host(world)
-    world.hosts.append(new)
-    return new, new.join(old=old.uuid, **facts)
-
-
 def test_it_goes_on_to_the_next_identity(world):
-    host = in_mode(world, Mode.QUIET)
-    new, joined = again(world, host)
-    assert (joined.request, new.row.request, new.row.aim) == ("quiet", "quiet", Mode.QUIET)
-    # Again, as when the answer got lost, after the old row has gone.
-    new.close()
+    host, new = in_mode(world, Mode.QUIET), Host(world)
+    world.hosts.append(new)
+    assert new.join(old=host.uuid).request == "quiet"
+    assert (new.row.request, new.row.aim) == ("quiet", Mode.QUIET)
+    new.close()  # again, as when the answer got lost, after the old row has gone
     assert new.join(old=host.uuid).request == "quiet"
     world.store.command(new.uuid, Order.RESUME)
     new.close()
     assert new.join(old=host.uuid).request == ""
-    newer, joined = again(world, new)
-    assert (joined.request, newer.row.request) == ("", "")
-
-
-def test_what_a_daemon_knows_counts_where_its_row_is_gone(world):
-    """It was cut off, and another took its row away meanwhile."""
-    host = in_mode(world, Mode.QUIET)
-    host.lose_lease()
+    assert world.host(old=new.uuid).row.request == ""
+    # What a daemon knows counts where another has taken its row away: it was cut off.
+    lost = in_mode(world, Mode.QUIET)
+    lost.lose_lease()
     world.store.sweep()
-    new, joined = again(world, host, request="quiet")
-    assert (joined.request, new.row.request) == ("quiet", "quiet")
-
-
-def test_what_its_row_says_counts_for_more_than_what_it_knows(world):
-    host = in_mode(world, Mode.QUIET)
-    world.store.command(host.uuid, Order.RESUME)
-    new, joined = again(world, host, request="quiet")
-    assert (joined.request, new.row.request) == ("", "")
+    assert world.host(old=lost.uuid, request="quiet").row.request == "quiet"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -167,13 +119,3 @@ def test_a_command_and_a_new_identity_do_not_meet(world):
         is_done = isinstance(outcome, Daemon)
         assert is_done or isinstance(outcome, UnknownDaemon)
         assert new.row.request == joined.request == ("quiet" if is_done else "")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_renewals_do_not_undo_it(world):
-    host = world.host()
-    at_once(
-        lambda: world.store.command(host.uuid, Order.QUIET),
-        *[lambda: world.store.renew(host.uuid, lease=LEASE)] * 3,
-    )
-    assert host.row.request == "quiet"

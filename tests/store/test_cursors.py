@@ -1,7 +1,6 @@
 """Whoever looks at Django's cursors sees what a store executes (G11)."""
 
 import asyncio
-import threading
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
@@ -21,13 +20,10 @@ from django.test.utils import CaptureQueriesContext
 from atp.models import Instance
 
 from ..app import tasks
+from ..helpers import Thread
+from .internals import cursor_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-if connection.vendor == "postgresql":
-    from atp.store.postgresql.driver.cursors import cursor_of
-else:
-    from atp.store.sqlite.driver.cursors import cursor_of
-
 # What is no column.
 REFUSED = ProgrammingError if connection.vendor == "postgresql" else OperationalError
 
@@ -51,11 +47,7 @@ def is_bare():
         return not isinstance(cursor, CursorWrapper)
 
 
-def test_where_nobody_looks_it_is_the_drivers():
-    assert is_bare()
-
-
-def test_a_wrapper_of_execution_sees_it():
+def test_a_wrapper_of_execution_and_the_log_of_queries_see_it(settings):
     seen = []
 
     def see(execute, sql, parameters, many, context):
@@ -65,52 +57,38 @@ def test_a_wrapper_of_execution_sees_it():
     with connection.execute_wrapper(see):
         enqueue()
     assert any("atp_enqueue" in sql or "INTO atp_instance" in sql for sql in seen)
-    assert is_bare()
-
-
-def test_the_log_of_queries_has_it(settings):
     with CaptureQueriesContext(connection) as captured:
         enqueue()
     assert sum("INTO atp_instance" in query["sql"] for query in captured) == 1
+    assert is_bare()
     settings.DEBUG = True
     assert not is_bare()
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (CursorWrapper, "execute"),
-        (CursorWrapper, "_execute"),
-        (BaseDatabaseWrapper, "cursor"),
-        (BaseDatabaseWrapper, "make_cursor"),
-        (BaseDatabaseWrapper, "ensure_connection"),
-    ],
-)
-def test_what_a_tool_has_put_in_the_place_of_djangos_is_called(monkeypatch, owner, name):
-    calls = []
-    djangos = getattr(owner, name)
-
+def tracing(djangos, calls):
     def traced(*args, **kwargs):
         calls.append(args)
         return djangos(*args, **kwargs)
 
-    monkeypatch.setattr(owner, name, traced)
-    enqueue()
-    assert calls
+    return traced
 
 
-@pytest.mark.parametrize("name", ["cursor", "create_cursor", "make_cursor", "ensure_connection"])
-def test_so_is_what_it_has_put_into_one_connection(monkeypatch, name):
-    calls = []
-    djangos = getattr(own(), name)
+def test_what_a_tool_has_put_in_the_place_of_djangos_is_called(monkeypatch):
+    """In its classes, or in one connection."""
+    of_classes = [(CursorWrapper, "execute"), (CursorWrapper, "_execute")]
+    names = "cursor", "create_cursor", "make_cursor", "ensure_connection"
+    of_classes += [(BaseDatabaseWrapper, name) for name in names if name != "create_cursor"]
+    for owner, name in [*of_classes, *((own(), name) for name in names)]:
+        calls = []
 
-    def traced(*args, **kwargs):
-        calls.append(args)
-        return djangos(*args, **kwargs)
-
-    monkeypatch.setattr(own(), name, traced)
-    enqueue()
-    assert calls
+        with monkeypatch.context() as patch:
+            traced = tracing(getattr(owner, name), calls)
+            if isinstance(owner, type):
+                patch.setattr(owner, name, traced)
+            else:
+                patch.setitem(vars(owner), name, traced)
+            enqueue()
+        assert calls, (owner, name)
 
 
 def test_a_backend_made_from_djangos_is_asked_itself(monkeypatch):
@@ -134,19 +112,14 @@ def test_an_event_loop_is_refused_unless_django_allows_it(monkeypatch):
 
 
 def test_another_thread_is_refused():
-    used, raised = own(), []
+    used = own()
 
     def use():
-        try:
-            with cursor_of(used):
-                pass
-        except DatabaseError as error:
-            raised.append(error)
+        with cursor_of(used):
+            pass
 
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert "created in thread" in str(raised[0])
+    with pytest.raises(DatabaseError, match="created in thread"):
+        Thread(use).result()
 
 
 def test_a_broken_transaction_is_refused():
@@ -160,20 +133,11 @@ def test_a_broken_transaction_is_refused():
     assert Instance.objects.count() == before
 
 
-def test_an_error_is_djangos():
+def test_an_error_or_a_lost_connection_is_djangos():
     with pytest.raises(REFUSED) as caught, cursor_of(own()) as cursor:
         cursor.execute("SELECT nothing")
     assert isinstance(caught.value.__cause__, own().Database.Error)
     assert own().errors_occurred
-
-
-def test_a_connection_that_is_closed_is_opened():
-    connection.close()
-    assert is_bare()
-    enqueue()
-
-
-def test_a_lost_connection_is_djangos_error_and_can_be_closed():
     own().connection.close()
     with pytest.raises(Error):
         enqueue()

@@ -7,11 +7,12 @@ from django.db import transaction
 
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Inputs, Instance, LogRecord, Task
+from atp.payload import own
 from atp.payload.codec import Payload
-from atp.states import Event, Reason, State
+from atp.states import Event, State
 from atp.store.values import Submission
 
-from .world import ONE, TWO, registration
+from .world import ONE, registration
 
 
 def request(identifier=None, data="{}", **options):
@@ -22,13 +23,7 @@ def test_it_writes_instance_inputs_log_and_task(world):
     due = world.store.now() + timedelta(hours=1)
     late = due + timedelta(hours=1)
     asked = request(
-        "key",
-        '{"a":1}',
-        collection="esa",
-        priority=7,
-        due=due,
-        start_before=late,
-        created_by="ann",
+        "key", '{"a":1}', collection="esa", priority=7, due=due, start_before=late, created_by="ann"
     )
     [instance] = world.store.enqueue(registration(), [asked], who="tests")
     found = Instance.objects.get(pk=instance.pk)
@@ -36,25 +31,13 @@ def test_it_writes_instance_inputs_log_and_task(world):
     assert (found.priority, found.start_before, found.created_by) == (7, late, "ann")
     assert (found.attempt, found.restarts, found.retries, found.lost) == (0, 0, 0, 0)
     task = Task.objects.get(pk=instance.pk)
-    assert (task.collection, task.priority, task.due_at, task.start_before) == (
-        "esa",
-        7,
-        due,
-        late,
-    )
+    assert (task.collection, task.priority, task.due_at, task.start_before) == ("esa", 7, due, late)
     assert (task.daemon, task.attempt, task.request) == (None, 0, "")
     assert task.type == found.type
     assert Inputs.objects.get(pk=instance.pk).value == {"a": 1}
     [record] = world.log(instance.pk)
     assert (record.event, record.state, record.attempt) == (Event.ENQUEUE, State.ACCEPTED, 0)
     assert (record.who, record.time) == ("ann", found.created)
-
-
-def test_without_a_due_time_it_is_due_at_once(world):
-    before = world.store.now()
-    [key] = world.enqueue()
-    assert before <= world.task(key).due_at <= world.store.now()
-    assert world.log(key)[0].who == "tests"
 
 
 def test_instances_come_back_in_the_order_of_the_requests(world):
@@ -64,9 +47,6 @@ def test_instances_come_back_in_the_order_of_the_requests(world):
     assert keys == sorted(keys)
     values = Inputs.objects.in_bulk(keys)
     assert [values[key].value["n"] for key in keys] == list(range(250))
-
-
-def test_an_empty_batch_is_no_error(world):
     assert world.store.enqueue(registration(), []) == []
 
 
@@ -95,31 +75,6 @@ class TestIdentifiers:
         assert first.pk == third.pk != second.pk
         assert Task.objects.count() == 2
 
-    def test_an_identifier_is_unique_within_its_type_only(self, world):
-        world.enqueue(identifier="a")
-        world.enqueue(type=TWO, identifier="a")
-        assert Instance.objects.filter(identifier="a").count() == 2
-
-    def test_none_is_no_identifier(self, world):
-        world.enqueue(3)
-        assert Instance.objects.filter(identifier=None).count() == 3
-
-    @pytest.mark.parametrize("state", State)
-    def test_return_gives_the_existing_one_whatever_its_state(self, world, state):
-        case = world.bring_to(state, world.host(), identifier="a")
-        before = world.snapshot()
-        [key] = world.enqueue(identifier="a", existing="return")
-        assert key == case.instance
-        assert world.snapshot() == before
-
-    @pytest.mark.parametrize("state", sorted(set(State) - {State.FAILED}))
-    def test_redrive_leaves_what_has_not_failed(self, world, state):
-        case = world.bring_to(state, world.host(), identifier="a")
-        before = world.snapshot()
-        [key] = world.enqueue(identifier="a", existing="redrive")
-        assert key == case.instance
-        assert world.snapshot() == before
-
     def test_redrive_runs_a_failed_one_again(self, world):
         case = world.bring_to(State.FAILED, world.host(), identifier="a")
         asked = request("a", existing="redrive", created_by="ann")
@@ -129,19 +84,6 @@ class TestIdentifiers:
         assert world.task(case.instance).attempt == case.attempt
         last = world.log(case.instance)[-1]
         assert (last.event, last.who) == (Event.REDRIVE, "ann")
-
-    def test_redrive_of_one_that_is_twice_in_the_batch(self, world):
-        case = world.bring_to(State.FAILED, world.host(), identifier="a")
-        asked = [request("a", existing="redrive")] * 2
-        instances = world.store.enqueue(registration(), asked)
-        assert [(i.pk, i.state) for i in instances] == [(case.instance, State.ACCEPTED)] * 2
-        assert world.events(case.instance).count(Event.REDRIVE) == 1
-
-    def test_an_identifier_is_free_again_once_its_instance_is_removed(self, world):
-        [key] = world.enqueue(identifier="a")
-        world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
-        world.store.purge(instances=[key])
-        assert world.enqueue(identifier="a") != [key]
 
 
 def test_in_a_transaction_that_is_rolled_back_nothing_is_written(world):
@@ -153,3 +95,19 @@ def test_in_a_transaction_that_is_rolled_back_nothing_is_written(world):
         transaction.set_rollback(True)
     assert world.snapshot() == before
     assert LogRecord.objects.about(f"type:{ONE}").exists()
+
+
+OWN = own.of(timeout=timedelta(seconds=1.5), max_retries=7)
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+def test_a_claim_brings_the_timeout_and_retries_that_an_instance_has_of_its_own(world, limit):
+    """Of one as of many; what has nothing of its own has what its Type says."""
+    nine, one = timedelta(seconds=9), timedelta(seconds=1.5)
+    submissions = [request(own=each) for each in (OWN, None, own.of(max_retries=0))]
+    made = world.store.enqueue(registration(timeout=nine, max_retries=4), submissions)
+    assert [instance.max_retries for instance in made] == [7, None, 0]
+    host = world.host()
+    claimed = [each for _ in range(3) for each in host.claim(limit)]
+    found = {each.instance: (each.timeout, each.max_retries) for each in claimed}
+    assert [found[instance.pk] for instance in made] == [(one, 7), (nine, 4), (nine, 0)]

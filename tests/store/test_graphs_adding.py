@@ -16,7 +16,7 @@ from .graphs import check, submit
 from .world import ONE, registration
 
 only_postgresql = pytest.mark.skipif(
-    "connection.vendor == 'sqlite'", reason="SQLite has one writer: nothing waits for a row"
+    connection.vendor == "sqlite", reason="SQLite has one writer: nothing waits for a row"
 )
 
 
@@ -74,11 +74,6 @@ def waits(key):
     return Task.objects.get(pk=key).waits
 
 
-def finish(host, *cases):
-    for case in cases:
-        host.move(case, Event.FINISH)
-
-
 def test_a_node_of_a_cancelled_graph_that_is_redriven_by_itself_may_add(world, host, keys):
     """Nobody is cancelling any more; while another node is live, somebody is."""
     world.store.graphs.cancel(Graph.objects.get().pk)
@@ -89,34 +84,21 @@ def test_a_node_of_a_cancelled_graph_that_is_redriven_by_itself_may_add(world, h
 
 
 def test_new_nodes_are_due_and_are_waited_for(world, host, keys, cases, adder):
-    """G17: merge starts when the new nodes have finished too."""
-    added = adder.add(["a", "b"], before=["merge"])
+    """G17: merge starts when the new nodes have finished too; each waits as for the others."""
+    added = adder.add(["a", "b"], before=["merge", "report"])
     assert [waits(key) for key in added.values()] == [0, 0]
     assert waits(keys["merge"]) == 4
+    found = dict(Edge.objects.filter(upstream=added["a"]).values_list("downstream", "on"))
+    assert found == {keys["merge"]: "finished", keys["report"]: "ended"}
     check()
     parts = host.claim()
     assert {case.instance for case in parts} == set(added.values())
-    finish(host, *cases.values())
+    for case in cases.values():
+        host.move(case, Event.FINISH)
     assert waits(keys["merge"]) == 2
     for case in parts:
-        host.move(case, Event.START)
-    finish(host, *parts)
+        host.move(case, Event.START, Event.FINISH)
     assert waits(keys["merge"]) == 0
-    check()
-
-
-def test_new_nodes_wait_for_what_they_come_after(world, host, keys, cases, adder):
-    added = adder.add(["a", "b"], [("split", "a"), ("a", "b"), ("other", "b", "ended")])
-    assert (waits(added["a"]), waits(added["b"])) == (1, 2)
-    finish(host, cases[keys["split"]])
-    assert waits(added["a"]) == 0
-    check()
-
-
-def test_what_has_ended_is_not_waited_for(world, host, keys, cases, adder):
-    finish(host, cases[keys["other"]])
-    added = adder.add("a", [("other", "a")], results=("other",))
-    assert waits(added["a"]) == 0
     check()
 
 
@@ -130,117 +112,63 @@ def test_what_comes_after_one_that_failed_fails(world, host, keys, cases, adder)
     check()
 
 
-def test_how_one_waits_is_how_it_waits_for_the_others(world, keys, adder):
-    added = adder.add("a", before=["merge", "report"])
-    found = dict(Edge.objects.filter(upstream=added["a"]).values_list("downstream", "on"))
-    assert found == {keys["merge"]: "finished", keys["report"]: "ended"}
+def test_a_second_attempt_finds_what_the_first_has_added(world, host, keys, adder):
+    """G17: no node twice, no edge twice."""
+    first = adder.add("ab", [("a", "b")], ["merge"])
+    release = Move(Event.RELEASE, adder.case.instance, adder.case.attempt)
+    assert host.record(release) == []
+    again = next(case for case in host.claim() if case.instance == keys["split"])
+    assert again.attempt == 2
+    second = Adder(world, again).add("abc", [("a", "b")], ["merge"])
+    assert {name: second[name] for name in first} == first
+    assert Node.objects.count() == 7
+    assert waits(keys["merge"]) == 5
     check()
 
 
-class TestNames:
-    def test_a_second_attempt_finds_what_the_first_has_added(self, world, host, keys, adder):
-        """G17: no node twice, no edge twice."""
-        first = adder.add("ab", [("a", "b")], ["merge"])
-        release = Move(Event.RELEASE, adder.case.instance, adder.case.attempt)
-        assert host.record(release) == []
-        again = next(case for case in host.claim() if case.instance == keys["split"])
-        assert again.attempt == 2
-        second = Adder(world, again).add("abc", [("a", "b")], ["merge"])
-        assert {name: second[name] for name in first} == first
-        assert Node.objects.count() == 7
-        assert waits(keys["merge"]) == 5
-        check()
-
-    def test_another_type_is_refused(self, adder):
-        """G13."""
+def test_only_the_attempt_that_holds_the_task_adds(host, adder):
+    """G4."""
+    assert host.record(Move(Event.RELEASE, adder.case.instance, adder.case.attempt)) == []
+    assert host.claim()
+    with pytest.raises(TaskGone):
         adder.add("a")
-        with pytest.raises(InvalidGraph, match="'a' already"):
-            adder.add("ab", type="tests.two")
-        assert Node.objects.count() == 5
-
-    def test_a_name_that_there_is_not(self, adder):
-        """G13."""
-        with pytest.raises(InvalidGraph, match="no node 'z'"):
-            adder.add("a", [("z", "a")])
-        with pytest.raises(InvalidGraph, match="no node 'z'"):
-            adder.add("a", before=["z"])
-        assert Node.objects.count() == 4
+    assert Node.objects.count() == 4
 
 
-class TestFence:
-    """G4: only the attempt under which the Task is held."""
-
-    def test_it_has_ended(self, host, adder):
-        finish(host, adder.case)
-        with pytest.raises(TaskGone):
-            adder.add("a", before=["merge"])
-        assert Node.objects.count() == 4
-
-    def test_a_later_attempt_has_it(self, host, adder):
-        assert host.record(Move(Event.RELEASE, adder.case.instance, adder.case.attempt)) == []
-        assert host.claim()
-        with pytest.raises(TaskGone):
-            adder.add("a")
-        assert Node.objects.count() == 4
-
-
-class TestRefusals:
-    """G13: named, and before anything is written."""
-
-    @pytest.fixture(autouse=True)
-    def unchanged(self, keys, adder):
-        yield
-        assert Node.objects.count() == len(keys)
-        check()
-
-    @pytest.mark.parametrize("asked", ["cancel", "remove"])
-    def test_a_graph_of_which_something_is_asked(self, adder, asked):
-        Graph.objects.update(request=asked)
-        with pytest.raises(GraphClosed, match="is being"):
-            adder.add("a")
-
-    def test_a_graph_that_has_ended(self, world, adder):
-        Graph.objects.update(ended=world.store.now())
-        with pytest.raises(GraphClosed, match="has ended"):
-            adder.add("a")
-
-    def test_what_waits_no_more(self, world, host, keys, cases, adder):
-        """An operator has cancelled it."""
-        assert world.store.cancel([keys["merge"]]).failed
-        with pytest.raises(GraphClosed, match="'merge' waits no more"):
-            adder.add("a", before=["merge"])
-
-    def test_before_what_is_not_behind_the_adder(self, adder):
-        with pytest.raises(InvalidGraph, match="'other' does not wait"):
-            adder.add("a", before=["other"])
-        with pytest.raises(InvalidGraph, match="'split' does not wait"):
-            adder.add("a", before=["split"])
-
-    def test_a_circle_through_what_is_there(self, adder):
-        with pytest.raises(InvalidGraph, match="circle"):
-            adder.add("a", [("report", "a")], ["merge"])
-        with pytest.raises(InvalidGraph, match="circle"):
-            adder.add("a", [("merge", "a")], ["merge"])
-
-    def test_a_circle_of_new_ones(self, adder):
-        with pytest.raises(InvalidGraph, match="circle"):
-            adder.add("ab", [("a", "b"), ("b", "a")])
-
-    def test_a_result_that_is_not_waited_for(self, adder):
-        with pytest.raises(InvalidGraph, match="result of 'merge'"):
-            adder.add("a", results=("merge",))
-
-
-def test_a_result_of_what_is_further_up(keys, adder):
+def test_what_is_refused_is_named_with_nothing_written(world, host, keys, cases, adder):
+    """G13."""
+    refused = [
+        (("a", [("z", "a")]), {}, "no node 'z'"),
+        (("a",), {"before": ["z"]}, "no node 'z'"),
+        (("a", [("report", "a")], ["merge"]), {}, "circle"),
+        (("ab", [("a", "b"), ("b", "a")]), {}, "circle"),
+        (("a",), {"results": ("merge",)}, "result of 'merge'"),
+        (("a",), {"before": ["other"]}, "'other' does not wait"),
+        (("a",), {"before": ["split"]}, "'split' does not wait"),
+    ]
+    for given, more, told in refused:
+        with pytest.raises(InvalidGraph, match=told):
+            adder.add(*given, **more)
+    with pytest.raises(InvalidGraph, match="in no graph"):
+        Adder(world, world.bring_to(State.RUNNING, host)).add("a")
+    # An operator has cancelled it.
+    assert world.store.cancel([keys["merge"]]).failed
+    with pytest.raises(GraphClosed, match="'merge' waits no more"):
+        adder.add("a", before=["merge"])
+    assert Node.objects.count() == len(keys)
     added = adder.add("a", [("report", "a")], results=("other",))
     assert waits(added["a"]) == 1
-
-
-def test_what_is_in_no_graph_adds_nothing(world, host):
-    """G13."""
-    case = world.bring_to(State.RUNNING, host)
-    with pytest.raises(InvalidGraph, match="in no graph"):
-        Adder(world, case).add("a")
+    with pytest.raises(InvalidGraph, match="'a' already"):
+        adder.add("ab", type="tests.two")
+    for asked in ("cancel", "remove"):
+        Graph.objects.update(request=asked)
+        with pytest.raises(GraphClosed, match="is being"):
+            adder.add("b")
+    Graph.objects.update(request="", ended=world.store.now())
+    with pytest.raises(GraphClosed, match="has ended"):
+        adder.add("b")
+    assert Node.objects.count() == len(keys) + 1
+    check()
 
 
 def test_with_the_end_in_one_transaction(world, keys, adder):
@@ -263,12 +191,12 @@ class TestTogether:
             assert host.record(move) == []
 
         def add():
-            for number in range(20):
+            for number in range(8):
                 while adder.add([f"a{number}"], [("other", f"a{number}")], ["merge"]) is None:
                     pass
 
         at_once(add, end)
-        assert Node.objects.count() == 24
+        assert Node.objects.count() == 12
         assert not Task.objects.filter(waits__gt=0).exclude(pk__in=[keys["merge"], keys["report"]])
         check()
 
@@ -276,32 +204,23 @@ class TestTogether:
         other = Adder(world, cases[keys["other"]], "other")
 
         def add(who):
-            for number in range(20):
+            for number in range(8):
                 while who.add([f"a{number}"], before=["merge"]) is None:
                     pass
 
         at_once(lambda: add(adder), lambda: add(other))
-        assert Node.objects.count() == 24
-        assert waits(keys["merge"]) == 22
+        assert Node.objects.count() == 12
+        assert waits(keys["merge"]) == 10
         check()
 
     @only_postgresql
-    @pytest.mark.parametrize("model", [Graph, Node, Task])
-    def test_nobody_is_waited_for(self, keys, adder, model):
+    def test_nobody_is_waited_for(self, keys, adder):
         """G9: not for who holds the graph, a node, or a Task open; and nothing is written."""
-        with transaction.atomic():
-            assert list(model.objects.select_for_update())
-            assert Thread(lambda: adder.add("a", [("other", "a")], ["merge"])).result(20) is None
-        assert Node.objects.count() == 4
+        for model in (Graph, Node, Task):
+            with transaction.atomic():
+                assert list(model.objects.select_for_update())
+                adding = Thread(lambda: adder.add("a", [("other", "a")], ["merge"]))
+                assert adding.result(20) is None, model
+            assert Node.objects.count() == 4
         assert adder.add("a", [("other", "a")], ["merge"])
         check()
-
-    @only_postgresql
-    def test_the_node_is_locked_before_the_task(self, world, keys, adder):
-        """Who ends it too locks the node first: neither waits for the other in a circle."""
-        from django.test.utils import CaptureQueriesContext
-
-        with CaptureQueriesContext(connection) as asked:
-            world.store.conclude(Move(Event.FINISH, adder.case.instance, adder.case.attempt))
-        locking = [query["sql"] for query in asked if "FOR UPDATE" in query["sql"]]
-        assert "atp_node" in locking[0]

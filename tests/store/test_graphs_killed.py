@@ -4,15 +4,9 @@ import signal
 import subprocess
 import sys
 
-import pytest
-from django.db import connection
-
 from atp.models import Edge, Graph, Instance, LogRecord, Node, Task
 
-from ..helpers import DEADLINE, Thread, child_environment
-from .graphs import plan
-
-pytestmark = pytest.mark.django_db(transaction=True)
+from ..helpers import DEADLINE, child_environment
 
 # More than are written by one statement.
 NODES = [f"node-{number}" for number in range(2500)]
@@ -42,44 +36,11 @@ with connection.execute_wrapper(die):
 """
 
 
-def check_nothing():
+def test_a_process_that_is_killed_halfway_leaves_nothing(transactional_db):
+    process = subprocess.run(
+        [sys.executable, "-c", _PROCESS], env=child_environment(), timeout=2 * DEADLINE, check=False
+    )
+    assert process.returncode == -signal.SIGKILL
     for model in (Graph, Node, Edge, Instance, Task):
         assert not model.objects.exists(), model
     assert not LogRecord.objects.filter(instance__isnull=False).exists()
-
-
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has no sessions to end")
-def test_a_session_that_is_ended_halfway_leaves_nothing(world):
-    met = []
-
-    def terminate(execute, sql, params, many, context):
-        if LAST in sql:
-            met.append(sql)
-            Thread(_terminate, connection.connection.info.backend_pid).result()
-        return execute(sql, params, many, context)
-
-    def submit():
-        with connection.execute_wrapper(terminate):
-            world.store.graphs.submit(plan(NODES, EDGES))
-
-    with pytest.raises(Exception, match=r"terminat|closed"):
-        Thread(submit).result()
-    assert met
-    check_nothing()
-
-
-def test_a_process_that_is_killed_halfway_leaves_nothing(world):
-    process = subprocess.run(
-        [sys.executable, "-c", _PROCESS],
-        env=child_environment(),
-        timeout=2 * DEADLINE,
-        check=False,
-    )
-    assert process.returncode == -signal.SIGKILL
-    check_nothing()
-
-
-def _terminate(pid):
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-        assert cursor.fetchone() == (True,)

@@ -8,6 +8,8 @@
 import os
 import random
 from collections import defaultdict
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -93,8 +95,7 @@ class Run:
             chosen = [self.choices(host, *parts) for host in self.hosts]
             others = [self.operator] * (self.rng.random() < 0.2)
             functions = [*(each for each in chosen if each), *others]
-            outcomes = at_once(*functions) if functions else []
-            for outcome in outcomes:
+            for outcome in at_once(*functions) if functions else []:
                 if isinstance(outcome, Exception):
                     raise outcome
             open_ = set(Task.objects.claimed().values_list("pk", "attempt"))
@@ -108,33 +109,25 @@ class Run:
         """Return the function that records random ends of what a daemon holds."""
         cases = {case.key: case for part in parts for holder, case in part if holder is host}
         moves = [self.move(case) for case in cases.values()]
-        if not moves:
-            return None
-
-        def record():
-            return host.record(*moves)
-
-        return record
+        return partial(host.record, *moves) if moves else None
 
     def move(self, case):
         now = self.world.store.now()
-        given = {"instance": case.instance, "attempt": case.attempt, "time": now, "started": now}
-        what = self.rng.random()
-        if what < 0.6:
-            return Move(Event.FINISH, **given)
-        if what < 0.7:
-            return Move(Event.FINISH, **given, message="with a message")
-        if what < 0.8:
-            return Move(Event.RETRY, **given)
-        return Move(Event.FAIL, reason=Reason.ERROR, **given)
+        event = self.rng.choice([Event.FINISH] * 7 + [Event.RETRY] + [Event.FAIL] * 2)
+        return Move(
+            event,
+            case.instance,
+            case.attempt,
+            now,
+            now,
+            message=self.rng.choice(["", "", "", "with a message"]),
+            reason=Reason.ERROR if event == Event.FAIL else "",
+        )
 
     def operator(self):
         """Cancel something, whatever it does."""
-        key = self.rng.choice(list(self.names))
-        try:
-            self.world.store.cancel([key])
-        except ATPError:
-            pass
+        with suppress(ATPError):
+            self.world.store.cancel([self.rng.choice(list(self.names))])
 
     def check_started(self):
         """No node is claimed before each of its edges is satisfied."""
@@ -187,7 +180,10 @@ class Run:
         assert model.states == found
 
 
-@pytest.mark.parametrize("seed", range(GRAPHS or 12))
+SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 12))]
+
+
+@pytest.mark.parametrize("seed", range(GRAPHS) if GRAPHS else SEEDS)
 def test_random_graphs(world, seed):
     """G17: none early, none stuck, and at rest every count is right."""
     Run(world, seed if not GRAPHS else random.SystemRandom().random()).run()
@@ -195,18 +191,14 @@ def test_random_graphs(world, seed):
 
 def test_the_last_two_parents_at_once(world):
     """G17: two daemons that finish them at once cannot both miss it."""
-    for _ in range(10):
+    for _ in range(5):
         keys = graphs.submit(world, "abc", [("a", "c"), ("b", "c")])
         hosts = [world.host(), world.host()]
-        cases = [host.claim(1)[0] for host in hosts]
-        now = world.store.now()
-
-        def finish(host, case, now=now):
-            return host.record(Move(Event.FINISH, case.instance, case.attempt, now, now))
-
-        pairs = zip(hosts, cases, strict=True)
-        assert at_once(*[lambda pair=pair: finish(*pair) for pair in pairs]) == [[], []]
+        cases, now = [host.claim(1)[0] for host in hosts], world.store.now()
+        ends = [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
+        pairs = zip(hosts, ends, strict=True)
+        assert at_once(*[partial(host.record, end) for host, end in pairs]) == [[], []]
         assert world.task(keys["c"]).waits == 0
         [case] = hosts[0].claim()
         assert case.instance == keys["c"]
-        assert finish(hosts[0], case) == []
+        hosts[0].move(case, Event.START, Event.FINISH)

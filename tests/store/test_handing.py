@@ -1,6 +1,11 @@
 """An enqueue hands its Task to a daemon that is idle (G15)."""
 
+import contextlib
+import errno
+import json
+import os
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection, transaction
@@ -8,16 +13,15 @@ from django.db import connection, transaction
 from atp.admin.rows import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
 from atp.exceptions import DuplicateIdentifier
-from atp.models import Instance, Task
+from atp.models import Daemon, Inputs, Instance
+from atp.payload import own
 from atp.payload.codec import Payload
 from atp.states import Event, State
-from atp.store import handover
 from atp.store.values import Submission
 from atp.words.orders import Order
 
-from ..helpers import DEADLINE, Thread, remove_by_hand, wait_for
-from .handings import heard, is_waiting, say
-from .world import LEASE, ONE, SECOND, TWO, registration, scope
+from ..helpers import Thread, remove_by_hand, wait_for
+from .world import LEASE, ONE, SECOND, TWO, Case, registration, scope
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,39 +31,71 @@ def world(handing_world):
     return handing_world
 
 
+def say(world, host, ear, **said):
+    """Let the daemon renew its lease, and say that it is idle unless something else is given."""
+    said = {"idle": True, "channel": ear.channel} | said
+    world.store.renew(host.uuid, lease=LEASE, **said)
+
+
+def heard(ear):
+    """What has been handed over by now."""
+    if connection.vendor == "postgresql":
+        with ear._wrapper.cursor() as cursor:
+            cursor.execute("SELECT 1")  # what was committed before is here with the answer
+    ear.wait(0)
+    return ear.handed()
+
+
+def is_waiting(world, key):
+    """Whether it was enqueued, and nothing else."""
+    task = world.task(key)
+    return (
+        world.state(key) == State.ACCEPTED
+        and (task.daemon_id, task.attempt) == (None, 0)
+        and world.events(key) == ["enqueue"]
+    )
+
+
+@pytest.fixture
+def listening(world):
+    """Make a daemon that listens and has said that it is idle, with its listener."""
+    with contextlib.ExitStack() as stack:
+
+        def listen(*types, **said):
+            host = world.host(*types)
+            ear = stack.enter_context(contextlib.closing(world.store.listener()))
+            assert ear.wait(0)
+            say(world, host, ear, **said)
+            return host, ear
+
+        yield listen
+
+
 def test_it_is_held_by_the_daemon_that_is_told(world, listening):
     """G1, G6: one commit, after which it is as if the daemon had claimed it."""
     host, ear = listening()
-    [key] = world.enqueue(collection="a", priority=7, created_by="somebody")
-    instance, task = world.get(key), world.task(key)
+    data, has = Payload("json", '{"a":"b\\\\n"}'), own.of(timeout=SECOND * 1.5, max_retries=7)
+    handed = Submission(
+        data, identifier="named", collection="a", priority=3, own=has, created_by="somebody"
+    )
+    [made] = world.store.enqueue(registration(), [handed])
+    instance, task = world.get(made.pk), world.task(made.pk)
     assert (instance.state, instance.attempt) == (State.SCHEDULED, 1)
     assert (task.daemon, task.attempt) == (host.row, 1)
-    log = [(r.event, r.state, r.attempt, r.who, r.time) for r in world.log(key)]
+    log = [(r.event, r.state, r.attempt, r.who, r.time) for r in world.log(made.pk)]
     assert log == [
         ("enqueue", "ACCEPTED", 0, "somebody", instance.created),
         ("claim", "SCHEDULED", 1, str(host.row), instance.created),
     ]
-    [(daemon, claimed)] = heard(ear)
+    [(daemon, told)] = heard(ear)
     assert daemon == host.uuid
-    host.move(claimed, Event.START, Event.FINISH)
-    assert world.state(key) == State.FINISHED
-
-
-def test_it_is_told_what_a_claim_is_told(world, listening):
-    host, ear = listening()
-    data = Payload("json", '{"a":"b\\\\n"}')
-    handed = Submission(data, identifier="named", collection="a", priority=3)
-    world.store.enqueue(registration(), [handed])
-    [(_, told)] = heard(ear)
+    assert (told.timeout, told.max_retries) == (SECOND * 1.5, 7)
     host.move(told, Event.RELEASE)
-    Instance.objects.update(attempt=0)
-    Task.objects.update(attempt=0)
     [claimed] = host.claim()
-    Instance.objects.update(attempt=0)
-    given = {"time": None, "waited": 0.0}
+    given = {"time": None, "waited": 0.0, "attempt": 1, "own": None}
     assert told._replace(**given) == claimed._replace(**given)
-    world.as_anyone(Event.FAIL, told.instance, reason="CANCELLED")
-    remove_by_hand(Instance.objects.all())
+    assert json.loads(told.own) == json.loads(claimed.own)
+    host.move(claimed, Event.START, Event.FINISH)
 
 
 def test_an_identifier_that_is_taken_takes_no_daemon(world, listening):
@@ -78,12 +114,6 @@ def test_an_identifier_that_is_taken_takes_no_daemon(world, listening):
     assert [claimed.instance for _, claimed in heard(ear)] == [other]
 
 
-def test_what_the_caller_gets_is_accepted(world, listening):
-    listening()
-    [instance] = world.store.enqueue(registration(), [Submission(Payload("json", "{}"))])
-    assert (instance.state, instance.attempt, instance.is_new) == (State.ACCEPTED, 0, True)
-
-
 def test_a_daemon_is_handed_one_until_it_says_again_that_it_is_idle(world, listening):
     host, ear = listening()
     [first], [second] = world.enqueue(), world.enqueue()
@@ -98,30 +128,6 @@ def test_a_daemon_is_handed_one_until_it_says_again_that_it_is_idle(world, liste
     assert [claimed.instance for _, claimed in heard(ear)] == [third]
 
 
-def test_of_two_each_is_handed_one(world, listening):
-    (one, _), (two, _) = listening(), listening()
-    [first], [second] = world.enqueue(), world.enqueue()
-    assert {world.task(key).daemon.uuid for key in (first, second)} == {one.uuid, two.uuid}
-
-
-def test_an_ordinary_notice_goes_to_those_that_are_left(world, listening):
-    """What cannot be handed over is told to whoever is idle."""
-    _, ear = listening()
-    world.store.renew(world.host().uuid, lease=LEASE, idle=True)
-    [first], [second] = world.enqueue(), world.enqueue()
-    assert is_waiting(world, second)
-    assert ear.wait(DEADLINE)
-    assert [claimed.instance for _, claimed in heard(ear)] == [first]
-
-
-def busy(world, host, ear):
-    say(world, host, ear, idle=False)
-
-
-def deaf(world, host, ear):
-    say(world, host, ear, channel="")
-
-
 def gone(world, host, ear):
     if connection.vendor != "postgresql":
         ear.close()
@@ -132,92 +138,48 @@ def gone(world, host, ear):
         cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [backend])
 
 
-def over(world, host, ear):
-    host.lose_lease()
-
-
-def quiet(world, host, ear):
-    say(world, host, ear, mode="quiet")
-
-
-def asked_to_stop(world, host, ear):
-    world.store.command(host.uuid, Order.STOP)
-
-
-def gate_of_everything(world, host, ear):
-    world.store.shut(scope(), "hold")
-
-
-def gate_of_the_type(world, host, ear):
-    world.store.shut(scope(ONE), "hold")
-
-
-def gate_of_another_lane(world, host, ear):
-    world.store.shut(scope(ONE, "other"), "hold")
-
-
-def limit(world, host, ear):
-    world.store.limit(scope(ONE), max_running=1)
-
-
-def limit_of_each_lane(world, host, ear):
-    world.store.limit(scope(ONE), max_running_per_collection=1)
-
-
 def something_in_the_lane(world, host, ear):
     say(world, host, ear, idle=False)
     world.enqueue()
     say(world, host, ear)
 
 
-def something_dated_in_the_lane(world, host, ear):
-    world.enqueue(due=world.store.now() + timedelta(hours=1))
+HINDRANCES = {
+    "busy": lambda world, host, ear: say(world, host, ear, idle=False),
+    "deaf": lambda world, host, ear: say(world, host, ear, channel=""),
+    "gone": gone,
+    "its lease is over": lambda world, host, ear: host.lose_lease(),
+    "quiet": lambda world, host, ear: say(world, host, ear, mode="quiet"),
+    "asked to stop": lambda world, host, ear: world.store.command(host.uuid, Order.STOP),
+    "gate": lambda world, host, ear: world.store.shut(scope(ONE), "hold"),
+    "limit": lambda world, host, ear: world.store.limit(scope(ONE), max_running=1),
+    "limit of each lane": lambda world, host, ear: world.store.limit(
+        scope(ONE), max_running_per_collection=1
+    ),
+    "something in the lane": something_in_the_lane,
+    "something dated in the lane": lambda world, host, ear: world.enqueue(
+        due=world.store.now() + timedelta(hours=1)
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        *(busy, deaf, gone, over, quiet, asked_to_stop),
-        *(gate_of_everything, gate_of_the_type, gate_of_another_lane),
-        *(limit, limit_of_each_lane),
-        *(something_in_the_lane, something_dated_in_the_lane),
-    ],
-)
-def test_when_it_is_not_handed_over(world, listening, prepare):
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_when_it_is_not_handed_over(world, listening, hindrance):
     """G8, G10: where the daemon would not claim it, or not first, or would not hear of it."""
-    prepare(world, *listening())
+    HINDRANCES[hindrance](world, *listening())
     [key] = world.enqueue()
     assert is_waiting(world, key)
 
 
-def test_another_type_is_not_handed_over(world, listening):
+def test_what_is_more_than_simple_or_of_another_type_is_not_handed_over(world, listening):
+    """What waits in another lane is no hindrance."""
     listening(TWO)
-    [key] = world.enqueue()
-    assert is_waiting(world, key)
-
-
-@pytest.mark.parametrize("option", ["due", "start_before"])
-def test_what_is_more_than_simple_is_not_handed_over(world, listening, option):
-    listening()
     now = world.store.now()
-    value = {"due": now, "start_before": now + SECOND * 60}[option]
-    [key] = world.enqueue(**{option: value})
-    assert is_waiting(world, key)
-
-
-def test_what_waits_in_another_lane_is_no_hindrance(world, listening):
-    listening()
-    world.enqueue(collection="a", due=world.store.now() + SECOND * 3600)
-    [key] = world.enqueue(collection="b")
+    for more in ({"due": now}, {"start_before": now + SECOND * 60}, {"type": ONE}):
+        [key] = world.enqueue(**{"type": TWO, **more})
+        assert is_waiting(world, key), more
+    [key] = world.enqueue(type=TWO, collection="b")
     assert world.state(key) == State.SCHEDULED
-
-
-def test_many_in_a_row_are_not_looked_after_one_by_one(world, listening, monkeypatch):
-    monkeypatch.setattr(handover, "APART", 1000.0)
-    listening()
-    world.store._last = 0.0
-    keys = [key for _ in range(3) for key in world.enqueue()]
-    assert all(is_waiting(world, key) for key in keys[1:])
 
 
 def test_in_a_transaction_of_the_caller_nothing_is_handed_over(world, listening):
@@ -231,39 +193,25 @@ def test_in_a_transaction_of_the_caller_nothing_is_handed_over(world, listening)
     assert heard(ear) == []
 
 
-def test_what_a_lost_daemon_was_handed_is_done_by_another(world, listening):
-    """G1, G2."""
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_a_daemon_was_handed_and_has_not_heard_of_is_given_back(world, listening, is_lost):
+    """G1, G2: another takes it from a lost daemon; a new identity gives it back and claims it."""
     host, _ = listening()
     [key] = world.enqueue()
-    host.lose_lease()
-    other = world.host()
-    assert world.store.sweep(daemon=other.uuid).expired == 1
+    if is_lost:
+        host.lose_lease()
+        other = world.host()
+        assert world.store.sweep(daemon=other.uuid).expired == 1
+    else:
+        other = world.host(old=host.uuid, holding=())
+    assert host.row is None
     [claimed] = other.claim()
     assert (claimed.instance, claimed.attempt, claimed.restarts) == (key, 2, 0)
 
 
-def test_a_new_identity_gives_back_what_it_has_not_heard_of(world, listening):
-    """G1: and then claims it."""
-    host, _ = listening()
-    [key] = world.enqueue()
-    again = world.host(old=host.uuid, holding=())
-    assert host.row is None
-    assert world.state(key) == State.ACCEPTED
-    assert [claimed.instance for claimed in again.claim()] == [key]
-
-
-def test_a_daemon_that_leaves_hands_it_back(world, listening):
-    """G10."""
-    host, _ = listening()
-    [key] = world.enqueue()
-    world.store.leave(host.uuid)
-    assert world.state(key) == State.ACCEPTED
-    assert world.events(key) == ["enqueue", "claim", "release"]
-
-
 def test_a_race_with_the_end_of_the_daemon(world, listening):
     """G1: whoever comes first, it waits in the end or is held by a row that is there."""
-    for _ in range(20):
+    for _ in range(8):
         host, ear = listening()
         leaving = Thread(world.store.leave, host.uuid)
         [key] = world.enqueue()
@@ -282,15 +230,147 @@ def test_others_cannot_listen_in(world, listening):
     assert "channel" not in DaemonAdmin.fields
 
 
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of PostgreSQL")
-def test_the_first_of_a_connection_is_not_handed(world, listening):
-    """To plan the statement that hands takes a new session longer than a claim."""
-    listening()
-    connection.close()
-    [key] = world.enqueue()
-    assert world.state(key) == State.ACCEPTED
-    # What waits now would come first.
-    remove_by_hand(Instance.objects.all())
-    [key] = world.enqueue()
-    assert world.state(key) == State.SCHEDULED
-    remove_by_hand(Instance.objects.all())
+WIDE = "\U0001f71a"
+
+
+def ears(world):
+    return sorted(path.stem for path in Path(world.store.lock_folder).glob("*.ear"))
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="of sqlite")
+class TestSQLite:
+    """The daemon's row says what, until the daemon has heard of it."""
+
+    def test_what_nobody_has_heard_of_stays_there(self, world, listening):
+        """G1: a daemon that says again that it is idle, and has not looked, would lose it."""
+        host, ear = listening()
+        [key] = world.enqueue()
+        say(world, host, ear)
+        assert not host.row.idle
+        say(world, host, ear, idle=False)
+        [other] = world.enqueue()
+        assert is_waiting(world, other)
+        assert [claimed.instance for _, claimed in heard(ear)] == [key]
+        assert heard(ear) == []
+        say(world, host, ear)
+        assert (host.row.idle, host.row.channel) == (True, ear.channel)
+
+    def test_it_is_heard_of_once_and_not_once_it_was_taken_away(self, world, listening):
+        """G1, G6: it would be run twice."""
+        host, ear = listening()
+        [key] = world.enqueue()
+        assert [claimed.instance for _, claimed in heard(ear)] == [key]
+        world.enqueue(3)
+        assert heard(ear) == []
+        for case in host.claim():
+            host.move(case, Event.START, Event.FINISH)
+        host.move(Case(key, 1), Event.START, Event.FINISH)
+        say(world, host, ear)
+        world.enqueue()
+        host.lose_lease()
+        other = world.host()
+        assert world.store.sweep(daemon=other.uuid).expired == 1
+        [claimed] = other.claim()
+        assert heard(ear) == []
+        other.move(claimed, Event.START, Event.FINISH)
+
+    def test_what_it_no_longer_holds_is_not_waited_for(self, world, listening):
+        """G15: it would never be handed anything again."""
+        host, ear = listening()
+        [key] = world.enqueue()
+        host.move(Case(key, 1), Event.RELEASE)
+        say(world, host, ear)
+        assert (host.row.idle, host.row.channel) == (True, ear.channel)
+
+    def test_a_daemon_that_was_killed_is_handed_nothing(self, world, listening):
+        """G15: the kernel has freed its file, which is still there."""
+        _, ear = listening()
+        os.close(ear._channel_lock._lock)
+        try:
+            [key] = world.enqueue()
+            assert is_waiting(world, key)
+            assert ears(world) == [ear.channel]
+            # The next that comes removes it.
+            with contextlib.closing(world.store.listener()) as next_one:
+                assert next_one.wait(0)
+                assert ears(world) == [next_one.channel]
+        finally:
+            ear._channel_lock._lock = os.open(os.devnull, os.O_RDONLY)
+
+    def test_what_cannot_be_found_out_is_no_error(self, world, listening, monkeypatch):
+        """A process that may open no more files has always been able to enqueue."""
+
+        def refused(path):
+            raise OSError(errno.EMFILE, "too many open files")
+
+        listening()
+        monkeypatch.setattr("atp.store.filelock.is_free", refused)
+        [key] = world.enqueue()
+        assert is_waiting(world, key)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of postgresql")
+class TestPostgreSQL:
+    """Nobody waits for a lock, and it fits into a notice."""
+
+    def test_a_row_that_somebody_has_locked_is_not_waited_for(self, world, listening):
+        host, _ = listening()
+        with transaction.atomic():
+            Daemon.objects.select_for_update().get(uuid=host.uuid)
+            [key] = Thread(world.enqueue).result()
+        assert is_waiting(world, key)
+
+    def test_at_another_isolation_nothing_is_handed_over(self, world, listening):
+        listening()
+        with connection.cursor() as cursor:
+            cursor.execute("SET default_transaction_isolation = 'SERIALIZABLE'")
+            try:
+                [key] = world.enqueue()
+            finally:
+                cursor.execute("RESET default_transaction_isolation")
+        assert is_waiting(world, key)
+
+    @pytest.mark.parametrize(
+        ("character", "size", "is_handed"),
+        [*((WIDE, 1200, True), ("\\", 1200, True), ("a", 1201, False), (WIDE, 1201, False))],
+    )
+    def test_inputs_of_any_size_and_kind(self, world, listening, character, size, is_handed):
+        """G13: what does not fit into a notice is claimed."""
+        _, ear = listening()
+        longest = registration("t" * 200)
+        world.store.register([longest])
+        Daemon.objects.update(types=["t" * 200])
+        data = json.dumps(character * size, ensure_ascii=False)[:size]
+        names = {"identifier": WIDE * 200, "collection": WIDE * 200}
+        request = Submission(Payload("json", data), priority=-100, **names)
+        [instance] = world.store.enqueue(longest, [request])
+        assert (world.state(instance.pk) == State.SCHEDULED) == is_handed
+        told = [(claimed.data, claimed.collection) for _, claimed in heard(ear)]
+        assert told == [(data, WIDE * 200)] * is_handed
+        assert Inputs.objects.get(pk=instance.pk).data == data
+
+    def test_the_first_of_a_connection_is_not_handed(self, world, listening):
+        """To plan the statement that hands takes a new session longer than a claim."""
+        listening()
+        connection.close()
+        [key] = world.enqueue()
+        assert world.state(key) == State.ACCEPTED
+        # What waits now would come first.
+        remove_by_hand(Instance.objects.all())
+        [key] = world.enqueue()
+        assert world.state(key) == State.SCHEDULED
+        remove_by_hand(Instance.objects.all())
+
+
+def test_what_an_instance_has_of_its_own_counts_to_what_can_be_told(world, listening):
+    """G1: a notice of PostgreSQL has 8,000 bytes; what is longer is claimed as ever."""
+    host, ear = listening()
+    is_told = connection.vendor == "sqlite"
+    data, has = "1" * (100_000 if is_told else 1), own.of(carried={"text": "ü" * 3000})
+    submission = Submission(Payload("json", data), own=has)
+    [made] = world.store.enqueue(registration(), [submission])
+    if is_told:
+        assert [claimed.data for _, claimed in heard(ear)] == [data]
+    else:
+        assert world.state(made.pk) == State.ACCEPTED
+        assert [each.instance for each in host.claim()] == [made.pk]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from atp.exceptions import TaskGone, TypeInUse
+from atp.exceptions import TypeInUse
 from atp.models import Instance, Task, Type
 from atp.payload.hooks import Hook
 from atp.rows.log import Kind
@@ -14,13 +14,14 @@ from atp.rows.task import HOOKED as MARK
 from atp.states import Event, Reason, State
 from atp.store.values import Move
 
+from .. import environment
+from ..helpers import Thread, at_once
 from . import graphs, hooks
+from .ends import FAILING, FINISHING
 from .hooks import ALERT, HOOKED, INDEX, hooked, hooks_of, own_hooks
 from .world import ONE, registration, scope
 
 pytestmark = pytest.mark.django_db
-
-SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,6 @@ def claimed(host, world, count=1, type=None, **options):
 
 
 def finish(host, *cases, **more):
-    """Record in one batch that attempts started and finished, as a daemon does."""
     now = host.world.store.now()
     moves = [
         Move(Event.FINISH, c.instance, c.attempt, started=now, time=now, **more) for c in cases
@@ -50,161 +50,47 @@ def finish(host, *cases, **more):
     assert host.record(*moves) == []
 
 
-def test_a_hook_is_given_the_facts_of_the_end(world, host):
+def test_a_hook_is_given_the_facts_of_the_end_and_is_a_task_like_any_other(world, host):
     [case] = claimed(host, world)
     finish(host, case)
     instance = world.get(case.instance)
     facts = {"uuid": str(instance.uuid), "type": HOOKED, "state": "FINISHED", "reason": ""}
     assert hooks_of(case.instance) == [(INDEX, facts)]
+    [hook] = host.claim(types=(INDEX,))
+    finish(host, hook)
+    assert world.events(hook.instance) == ["enqueue", "claim", "start", "finish"]
+    assert world.get(hook.instance).hook_of == str(instance.uuid)
+    record = world.log(case.instance)[-1]
+    assert (record.kind, record.state, record.attempt) == (Kind.HOOK, State.FINISHED, 1)
+    assert Instance.objects.get(uuid=record.detail).type.identifier == INDEX
 
 
 MORE = [{"on": "on_finished", "type": INDEX, "more": "identifier collection"}]
+ASKING = registration(HOOKED, hooks=MORE, hook_types=(registration(INDEX),))
 
 
-@pytest.mark.parametrize("options", [{"identifier": "order-17", "collection": "x"}, {}])
-def test_a_hook_that_asks_is_given_the_identifier_and_the_collection(world, host, options):
+def test_a_hook_that_asks_is_given_the_identifier_and_the_collection(world, host):
     # The first settled end is a surprise, the next one is expected.
-    for prefix in ("a", "b"):
-        given = {k: prefix + v for k, v in options.items()}
-        asking = registration(HOOKED, hooks=MORE, hook_types=(registration(INDEX),))
-        [case] = claimed(host, world, type=asking, **given)
+    for given in ({"identifier": "order-17", "collection": "x"}, {}):
+        [case] = claimed(host, world, type=ASKING, **given)
         finish(host, case)
         [(_, data)] = hooks_of(case.instance)
         assert data["identifier"] == given.get("identifier")
         assert data["collection"] == given.get("collection", "")
 
 
-def test_a_hook_that_an_older_version_wrote_is_the_same_hook(world, host):
-    """During an upgrade a Type has the hook of the one version, its Instance that of the other."""
-    asking = registration(HOOKED, hooks=MORE, hook_types=(registration(INDEX),))
-    older = own_hooks({"on": "on_finished", "type": INDEX})
-    [case] = claimed(host, world, type=asking, own=older)
-    finish(host, case)
-    assert len(hooks_of(case.instance)) == 1
-
-
-def test_a_hook_is_a_task_like_any_other(world, host):
-    [case] = claimed(host, world)
-    finish(host, case)
-    [hook] = host.claim(types=(INDEX,))
-    finish(host, hook)
-    assert world.events(hook.instance) == ["enqueue", "claim", "start", "finish"]
-    assert world.get(hook.instance).hook_of == str(world.get(case.instance).uuid)
-
-
-def test_the_log_of_what_ended_names_its_hook(world, host):
-    [case] = claimed(host, world)
-    finish(host, case)
-    record = world.log(case.instance)[-1]
-    assert (record.kind, record.state, record.attempt) == (Kind.HOOK, State.FINISHED, 1)
-    assert Instance.objects.get(uuid=record.detail).type.identifier == INDEX
-
-
-def test_a_batch_of_many_ends(world, host):
-    """The first batch is a surprise, the next one is expected."""
-    for _ in range(3):
-        cases = claimed(host, world, 20)
-        finish(host, *cases)
-    assert Instance.objects.filter(type__identifier=INDEX).count() == 60
-
-
-def test_a_batch_with_others_in_it(world, host):
-    for _ in range(2):
-        keys = world.enqueue(3) + world.enqueue(3, type=hooked())
-        finish(host, *host.claim(types=(ONE, HOOKED)))
-        assert {world.state(key) for key in keys} == {State.FINISHED}
-    assert Instance.objects.filter(type__identifier=INDEX).count() == 6
-
-
-FAILURES = (Reason.ERROR, Reason.FATAL)
-
-
-@pytest.mark.parametrize("reason", FAILURES)
-def test_fails(world, host, reason):
-    for _ in range(2):
-        [case] = claimed(host, world)
-        host.move(case, Event.START)
-        host.move(case, Event.FAIL, reason=reason)
-        [(type, facts)] = hooks_of(case.instance)
-        assert (type, facts["state"], facts["reason"]) == (ALERT, "FAILED", reason)
-
-
-def test_started_and_failed_in_one_move(world, host):
-    [case] = claimed(host, world)
-    now = world.store.now()
-    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.ERROR, message="no")
-    assert [type for type, _ in hooks_of(case.instance)] == [ALERT]
-
-
-def test_a_retry_is_no_end(world, host):
-    [case] = claimed(host, world)
-    host.move(case, Event.START)
-    host.move(case, Event.RETRY, delay=timedelta(0))
-    assert hooks_of(case.instance) == []
-
-
-def test_lost_too_often(world, host):
-    """STALE: no process that ran it is left to say so."""
-    [key] = world.enqueue(type=hooked(max_restarts=0))
-    [case] = host.claim(types=(HOOKED,))
-    host.move(case, Event.START)
-    host.move(case, Event.EXPIRE)
-    assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.STALE]
-
-
-def test_its_daemon_is_lost(world, host):
-    [key] = world.enqueue(type=hooked(max_restarts=0))
-    [case] = host.claim(types=(HOOKED,))
-    host.move(case, Event.START)
-    host.lose_lease()
-    world.store.sweep()
-    assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.STALE]
-
-
-def test_cancelled_while_it_waits(world):
-    keys = world.enqueue(3, type=hooked())
-    world.store.cancel(keys, who="ann")
-    for key in keys:
-        assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.CANCELLED]
-
-
-def test_cancelled_by_its_holder(world, host):
-    [case] = claimed(host, world)
-    host.move(case, Event.START)
-    world.store.cancel([case.instance], who="ann")
-    host.move(case, Event.FAIL, reason=Reason.CANCELLED)
-    assert [facts["reason"] for _, facts in hooks_of(case.instance)] == [Reason.CANCELLED]
-
-
-def test_handed_back_and_then_cancelled(world, host):
-    [case] = claimed(host, world)
-    world.store.cancel([case.instance], who="ann")
-    host.move(case, Event.RELEASE)
-    assert [facts["reason"] for _, facts in hooks_of(case.instance)] == [Reason.CANCELLED]
-
-
-def test_missed(world, host):
-    now = world.store.now()
-    [key] = world.enqueue(type=hooked(), start_before=now + SECOND)
-    Task.objects.filter(pk=key).update(start_before=now - SECOND)
+@pytest.mark.parametrize("way", [*FINISHING, *FAILING], ids=lambda way: way.__name__)
+def test_every_end_has_its_hook(world, way):
+    """G6: whatever ends an Instance; STALE, where no process that ran it is left to say so, too."""
+    [key] = world.enqueue(type=registration(ONE, hooks=hooks.BOTH, hook_types=hooks.HOOK_TYPES))
+    way(world, key, world.host(ONE))
+    # A claim leaves what is too late and has hooks to it.
     world.store.miss()
-    assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.MISSED]
-
-
-def test_missed_as_a_claim_finds_it(world, host):
-    now = world.store.now()
-    [key] = world.enqueue(type=hooked(), start_before=now + SECOND)
-    Task.objects.filter(pk=key).update(start_before=now - SECOND)
-    assert host.claim(types=(HOOKED,)) == []
-    world.store.miss()
-    assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.MISSED]
-
-
-def test_dropped(world):
-    [key] = world.enqueue(type=hooked())
-    world.store.shut(scope(HOOKED), "drop")
-    world.store.drop()
-    assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.DROPPED]
+    instance = world.get(key)
+    [(type, facts)] = hooks_of(key)
+    assert (type, facts["state"], facts["reason"]) == (
+        (INDEX, "FINISHED", "") if way in FINISHING else (ALERT, "FAILED", instance.reason)
+    )
 
 
 def test_a_node_fails_for_its_upstream(world, host):
@@ -220,57 +106,26 @@ def test_a_node_fails_for_its_upstream(world, host):
         assert [facts["reason"] for _, facts in hooks_of(key)] == [Reason.UPSTREAM]
 
 
-def test_a_node_that_finishes(world, host):
-    world.store.register([hooked(), *hooks.HOOK_TYPES])
-    keys = graphs.chain(world, *"ab", types=dict.fromkeys("ab", HOOKED))
-    for key in keys:
-        [case] = host.claim(types=(HOOKED,))
-        finish(host, case)
-        assert [type for type, _ in hooks_of(key)] == [INDEX]
-
-
-def test_concluded_in_the_transaction_of_its_handler(world, host):
-    """G7: a transactional Type commits its hooks with what its handler has written."""
-    [case] = claimed(host, world)
-    host.move(case, Event.START)
-    move = Move(Event.FINISH, case.instance, case.attempt, time=world.store.now())
+def test_an_end_that_is_rolled_back_or_late_has_no_hook_and_one_recorded_again_has_one(world, host):
+    """G4, G6, G7: both or neither."""
+    [late] = claimed(host, world)
+    host.lose_lease()
+    world.store.sweep()
+    end = Move(Event.FINISH, late.instance, late.attempt, time=world.store.now())
+    assert host.record(end) == [end]
+    assert hooks_of(late.instance) == []
+    host = world.host(HOOKED)
+    [case] = host.claim()
+    now = world.store.now()
+    end = Move(Event.FINISH, case.instance, case.attempt, started=now, time=now, who="host")
     with transaction.atomic():
-        world.store.conclude(move)
-    assert [type for type, _ in hooks_of(case.instance)] == [INDEX]
-    with pytest.raises(TaskGone), transaction.atomic():
-        world.store.conclude(move)
-
-
-def test_rolled_back_with_the_end(world, host):
-    """G7: both or neither."""
-    [case] = claimed(host, world)
-    with transaction.atomic():
-        finish(host, case)
+        assert host.record(end) == []
         assert len(hooks_of(case.instance)) == 1
         transaction.set_rollback(True)
     assert (world.state(case.instance), hooks_of(case.instance)) == (State.SCHEDULED, [])
-    finish(host, case)
-    assert len(hooks_of(case.instance)) == 1
-
-
-def test_recorded_again_it_is_refused(world, host):
-    """G6: who does not know whether it was written records it again."""
-    [case] = claimed(host, world)
-    now = world.store.now()
-    move = Move(Event.FINISH, case.instance, case.attempt, started=now, time=now, who="host")
-    assert host.record(move) == []
-    host.record(move)
-    assert len(hooks_of(case.instance)) == 1
-
-
-def test_too_late_it_has_no_hook(world, host):
-    """G4."""
-    [case] = claimed(host, world)
-    host.lose_lease()
-    world.store.sweep()
-    move = Move(Event.FINISH, case.instance, case.attempt, time=world.store.now())
-    assert host.record(move) == [move]
-    assert hooks_of(case.instance) == []
+    for _ in range(2):
+        host.record(end)
+        assert len(hooks_of(case.instance)) == 1
 
 
 def test_each_end_has_its_own(world, host):
@@ -283,14 +138,6 @@ def test_each_end_has_its_own(world, host):
     [again] = host.claim(types=(HOOKED,))
     finish(host, again)
     assert [type for type, _ in hooks_of(case.instance)] == [ALERT, INDEX]
-
-
-def test_redriven_and_cancelled_twice_in_one_attempt(world):
-    [key] = world.enqueue(type=hooked())
-    for count in (1, 2):
-        world.store.cancel([key])
-        assert len(hooks_of(key)) == count
-        world.as_anyone(Event.REDRIVE, key)
 
 
 def test_a_hook_has_none(world, host):
@@ -310,31 +157,28 @@ def test_a_hook_has_none(world, host):
 
 
 def test_hooks_of_its_own(world, host):
+    """Also beside those of its Type: one that both name is written once, whoever wrote it."""
     entry = {"on": "on_finished", "type": ALERT, "inputs": '{"to":"ann"}', "priority": 7}
-    options = {"own": own_hooks(entry), "waits": MARK}
     plain = replace(registration(), hook_types=hooks.HOOK_TYPES)
-    [case] = claimed(host, world, type=plain, **options)
-    finish(host, case)
-    [(type, facts)] = hooks_of(case.instance)
-    assert (type, facts["to"], facts["type"]) == (ALERT, "ann", ONE)
-    assert Instance.objects.get(type__identifier=ALERT).priority == 7
-
-
-def test_hooks_of_its_own_beside_those_of_its_type(world, host):
-    """One that both name is written once."""
-    entries = hooks.BOTH[1], {"on": "on_finished", "type": ALERT}
-    [case] = claimed(host, world, own=own_hooks(*entries), waits=MARK)
-    finish(host, case)
-    assert sorted(type for type, _ in hooks_of(case.instance)) == [ALERT, INDEX]
-
-
-def test_a_type_without_hooks_has_no_mark(world):
-    [key] = world.enqueue()
-    assert world.task(key).waits is None
+    older = {"on": "on_finished", "type": INDEX}
+    for type, entries, wanted in (
+        (plain, [entry], [ALERT]),
+        (ASKING, [older], [INDEX]),
+        (hooked(), [hooks.BOTH[1], entry], [ALERT, INDEX]),
+    ):
+        [case] = claimed(host, world, type=type, own=own_hooks(*entries), waits=MARK)
+        finish(host, case)
+        found = dict(hooks_of(case.instance))
+        assert sorted(found) == wanted
+        assert len(hooks_of(case.instance)) == len(wanted)
+        if ALERT in found:
+            assert (found[ALERT]["to"], found[ALERT]["type"]) == ("ann", type.identifier)
+    assert {row.priority for row in Instance.objects.filter(type__identifier=ALERT)} == {7}
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_hooked_type_has_a_mark(world, count):
+def test_a_hooked_type_has_a_mark_and_another_has_none(world, count):
+    assert world.task(world.enqueue()[0]).waits is None
     for key in world.enqueue(count, type=hooked()):
         assert world.task(key).waits == MARK
         assert not world.task(key).is_blocked
@@ -371,23 +215,112 @@ def test_a_hook_whose_type_is_gone_stops_no_end(world, host):
     Type.objects.filter(identifier=HOOKED).update(hooks=[hooks.BOTH[0]])
 
 
-def test_a_hook_of_a_type_cannot_be_unregistered(world):
-    world.store.register([hooked(), *hooks.HOOK_TYPES])
-    with pytest.raises(TypeInUse, match=f"it is a hook of '{HOOKED}'"):
-        world.store.unregister(ALERT)
-
-
-def test_a_hook_of_a_live_instance_cannot_be_unregistered(world):
+def test_a_hook_of_a_live_instance_or_of_a_type_cannot_be_unregistered(world):
     entry = Hook(on="on_failed", type=ALERT).entry()
     plain = replace(registration(), hook_types=hooks.HOOK_TYPES)
     [key] = world.enqueue(type=plain, own=own_hooks(entry), waits=MARK)
     with pytest.raises(TypeInUse, match="it is a hook of a live Instance"):
         world.store.unregister(ALERT)
+    world.store.register([hooked()])
+    with pytest.raises(TypeInUse, match=f"it is a hook of '{HOOKED}'"):
+        world.store.unregister(INDEX)
+    world.store.unregister(HOOKED)
     world.store.unregister(INDEX)
     world.store.register([registration(INDEX)])
     world.store.cancel([key])
 
 
-def test_types_of_hooks_are_registered_with_the_first_instance(world):
-    world.enqueue(type=hooked())
-    assert Type.objects.filter(identifier__in=(ALERT, INDEX)).count() == 2
+# Several end an Instance at once, or hold locks (G1, G6, G11)
+
+
+needs_row_locks = pytest.mark.skipif(
+    environment.kind() == "sqlite", reason="SQLite has one writer: nothing waits for a row"
+)
+
+
+def together(*functions):
+    """Call them at once; none of them may raise, as after a deadlock."""
+    assert [each for each in at_once(*functions) if isinstance(each, Exception)] == []
+
+
+def end_of(case, now):
+    return Move(Event.FINISH, case.instance, case.attempt, started=now, time=now, who="host")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_from_many_connections(world):
+    """With others in it."""
+    host = world.host(HOOKED, ONE)
+    world.enqueue(5)
+    world.enqueue(20, type=hooked())
+    cases, now = host.claim(), world.store.now()
+    parts = cases[:15], cases[5:], cases[::2]
+    together(*[lambda p=part: host.record(*[end_of(c, now) for c in p]) for part in parts])
+    ended = Instance.objects.filter(type__identifier__in=(HOOKED, ONE))
+    assert set(ended.values_list("state", flat=True)) == {State.FINISHED}
+    assert Instance.objects.filter(type__identifier=INDEX).count() == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_operators_and_daemons_end_what_waits(world):
+    """Cancelled, dropped and missed at once: whoever is first, there is one end and one hook."""
+    now = world.store.now()
+    keys = world.enqueue(20, type=hooked(), start_before=now + timedelta(seconds=1))
+    Task.objects.update(start_before=now - timedelta(seconds=1))
+    world.store.shut(scope(HOOKED), "drop")
+    together(
+        lambda: world.store.cancel(keys),
+        lambda: world.store.cancel(keys[::-1]),
+        world.store.drop,
+        world.store.miss,
+    )
+    assert Instance.objects.filter(pk__in=keys, state=State.FAILED).count() == 20
+    assert Instance.objects.filter(type__identifier=ALERT).count() == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_attempt_is_expired_while_it_ends(world):
+    host = world.host(HOOKED)
+    for _ in range(3):
+        world.enqueue(type=hooked(max_restarts=0))
+        [case] = host.claim()
+        host.move(case, Event.START)
+        now = world.store.now()
+        end = Move(Event.FINISH, case.instance, case.attempt, time=now)
+        lost = Move(Event.EXPIRE, case.instance, case.attempt, time=now)
+        together(lambda end=end: host.record(end), lambda lost=lost: host.record(lost))
+        assert len(hooks_of(case.instance)) == 1
+
+
+@needs_row_locks
+@pytest.mark.django_db(transaction=True)
+def test_who_has_locked_the_type_of_a_hook_delays_no_end(world):
+    """G11: as somebody who is about to unregister it."""
+    host = world.host(HOOKED)
+    world.enqueue(3, type=hooked())
+    cases, now = host.claim(), world.store.now()
+    with transaction.atomic():
+        list(Type.objects.select_for_update().filter(identifier__in=(ALERT, INDEX, HOOKED)))
+        moves = [end_of(case, now) for case in cases]
+        assert Thread(host.record, *moves).result() == []
+    assert Instance.objects.filter(type__identifier=INDEX).count() == 3
+
+
+@needs_row_locks
+@pytest.mark.django_db(transaction=True)
+def test_one_that_is_locked_is_left_and_the_others_have_their_hooks(world):
+    """G11."""
+    host = world.host(HOOKED, ONE)
+    world.enqueue(3, type=hooked())
+    cases, now = host.claim(), world.store.now()
+    moves = [end_of(case, now) for case in cases]
+
+    def deliver():
+        world.store.limit_waiting(0.2)
+        return world.store.deliver(moves, daemon=host.uuid, careful=True)
+
+    with transaction.atomic():
+        Task.objects.select_for_update().get(pk=cases[1].instance)
+        assert Thread(deliver).result().locked == {cases[1].instance}
+    assert Instance.objects.filter(type__identifier=INDEX).count() == 2
+    assert host.record(moves[1]) == []

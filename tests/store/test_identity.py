@@ -1,9 +1,10 @@
-"""The store contract: join, renew, leave."""
+"""The store contract: join, renew, leave, and what becomes of a lost daemon."""
 
 import logging
 import os
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -11,10 +12,13 @@ from django.db import connection
 from atp.exceptions import LeaseLost
 from atp.models import Daemon, LogRecord, Task
 from atp.rows.log import Kind
-from atp.states import Event, State
+from atp.states import Event, Reason, State
+from atp.words import attempt_messages, log_messages
 from atp.words.orders import Order
 
 from ..helpers import open_transaction
+from ..nonsense import tells
+from .internals import filelock
 from .world import LEASE, ONE, SECOND, Host
 
 
@@ -56,13 +60,7 @@ def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
     again.join(old=host.uuid)
     world.store.renew(again.uuid, lease=LEASE)
     assert list(Daemon.objects.values_list("uuid", flat=True)) == [again.uuid]
-
-
-@ON_A_FILE
-@pytest.mark.django_db(transaction=True)
-def test_another_daemon_may_join_after_the_file_was_replaced(world):
-    """As in the tests of a project, whose database is another each time."""
-    joined(world)
+    # Another may join, as in the tests of a project, whose database is another each time.
     replace_file()
     connection.close()
     joined(world)
@@ -80,15 +78,6 @@ class TestJoin:
         assert ONE in row.types
         assert (dict(joined_.kept), joined_.expired) == ({}, 0)
         assert log_of(row) == [Kind.STARTED]
-
-    def test_again_under_the_same_name_does_no_harm(self, world):
-        host, _ = joined(world)
-        case = world.bring_to(State.RUNNING, host)
-        host.close()
-        host.join()
-        assert Daemon.objects.filter(uuid=host.uuid).count() == 1
-        assert host.holds() == {case.instance}
-        assert log_of(host.row) == [Kind.STARTED]
 
     def test_with_an_old_identity_it_moves_what_is_still_in_hand(self, world):
         """G3: the attempts that its workers still run go on under the new identity."""
@@ -124,73 +113,14 @@ class TestJoin:
                 settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
                 assert (settled.request, new.row.request) == ("", "")
 
-    def test_an_attempt_that_is_held_no_longer_is_not_moved(self, world):
-        """G4: what another daemon has, or what waits, stays where it is."""
-        host, other = world.host(), world.host()
-        older = world.bring_to(State.SCHEDULED, host)
-        taken = world.bring_to(State.RUNNING, host)
-        host.move(taken, Event.RETRY)
-        [again] = other.claim()
-        waiting = world.bring_to(State.RUNNING, host)
-        host.move(waiting, Event.RETRY)
-        holding = {(c.instance, c.attempt) for c in (taken, waiting)}
-        holding |= {(older.instance, older.attempt + 1), (2**40, 1)}
-        new, answer = joined(world, old=host.uuid, holding=holding)
-        assert (dict(answer.kept), new.holds()) == ({}, set())
-        assert answer.expired == 1  # what is held, but not under that attempt
-        assert other.holds() == {again.instance}
 
-    def test_nothing_is_claimed_under_the_old_identity_any_more(self, world):
-        world.enqueue()
-        host = world.host()
-        joined(world, old=host.uuid)
-        with pytest.raises(LeaseLost):
-            host.claim()
-        with pytest.raises(LeaseLost):
-            world.store.renew(host.uuid, lease=LEASE)
-
-    def test_an_old_identity_that_is_gone_leaves_nothing_to_move(self, world):
-        """A sweep was quicker."""
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
-        host.lose_lease()
-        world.store.sweep()
-        new, answer = joined(world, old=host.uuid, holding={(case.instance, case.attempt)})
-        assert (dict(answer.kept), answer.expired, new.holds()) == ({}, 0, set())
-        assert world.state(case.instance) == State.ACCEPTED
-
-    @pytest.mark.parametrize(
-        ("state", "restarts"), [(State.SCHEDULED, 0), (State.RUNNING, 1), (State.PAUSED, 1)]
-    )
-    def test_only_what_was_running_is_charged(self, world, state, restarts):
-        """G5."""
-        host = world.host()
-        case = world.bring_to(state, host)
-        joined(world, old=host.uuid)
-        instance = world.get(case.instance)
-        assert (instance.state, instance.restarts, instance.lost) == (State.ACCEPTED, restarts, 1)
-
-
-class TestRenew:
-    def test_it_extends_the_lease_and_writes_what_the_workers_do(self, world):
-        host = world.host(lease=1)
-        workers = [{"pid": 5, "instance": "x"}]
-        answer = world.store.renew(host.uuid, lease=60, workers=workers, idle=True)
-        row = host.row
-        assert row.lease_until == answer.time + 60 * SECOND
-        assert (row.seen, row.workers, row.idle) == (answer.time, workers, True)
-        assert answer.request == ""
-
-    def test_it_brings_the_daemons_request(self, world):
-        host = world.host()
-        Daemon.objects.filter(uuid=host.uuid).update(request="stop")
-        assert world.store.renew(host.uuid, lease=LEASE).request == "stop"
-
-    def test_without_a_row_the_lease_is_lost(self, world):
-        host = world.host()
-        world.store.leave(host.uuid)
-        with pytest.raises(LeaseLost):
-            world.store.renew(host.uuid, lease=LEASE)
+def test_a_renewal_extends_the_lease_and_writes_what_the_workers_do(world):
+    host = world.host(lease=1)
+    workers = [{"pid": 5, "instance": "x"}]
+    answer = world.store.renew(host.uuid, lease=60, workers=workers, idle=True)
+    row = host.row
+    assert (row.lease_until, answer.request) == (answer.time + 60 * SECOND, "")
+    assert (row.seen, row.workers, row.idle) == (answer.time, workers, True)
 
 
 class TestLeave:
@@ -209,9 +139,55 @@ class TestLeave:
             assert world.events(case.instance)[-1] == Event.RELEASE
         assert len(world.host().claim()) == 3
 
-    def test_twice_does_no_harm(self, world):
-        host = world.host()
-        world.store.leave(host.uuid)
-        before = world.snapshot()
-        world.store.leave(host.uuid)
-        assert world.snapshot() == before
+
+def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
+    """G1, G2, G3: the log tells who took it away and why; what others hold is theirs."""
+    lost, sweeper = world.host(name="lost"), world.host(name="sweeper")
+    kept = world.bring_to(State.RUNNING, sweeper)
+    case = world.bring_to(State.RUNNING, lost)
+    name = str(lost.row)
+    lost.lose_lease()
+    swept = world.store.sweep(daemon=sweeper.uuid)
+    assert (swept.daemons, swept.expired) == ((name,), 1)
+    assert (lost.row, world.state(case.instance)) == (None, State.ACCEPTED)
+    last = world.log(case.instance)[-1]
+    assert (last.event, last.who) == (Event.EXPIRE, str(sweeper.row))
+    assert tells(last.message, attempt_messages.daemon_lost("lost:1"))
+    gone = LogRecord.objects.about(f"daemon:{name}").last()
+    assert (gone.kind, gone.detail) == (Kind.LOST, str(lost.uuid))
+    assert tells(gone.message, log_messages.lost(lost.uuid, 1))
+    assert world.state(kept.instance) == State.RUNNING
+    assert sweeper.claim()[0].instance == case.instance
+
+
+def test_a_lease_that_is_a_file_lock(world):
+    """G3: on one host the kernel says when the last of its processes is dead."""
+    host = world.host()
+    path = str(world.folder / "family.lock")
+    descriptor = filelock.acquire(path)
+    over = world.store.now() - timedelta(days=1)
+    Daemon.objects.filter(uuid=host.uuid).update(lock=path, lease_until=over)
+    assert world.store.sweep().daemons == ()
+    os.close(descriptor)
+    assert len(world.store.sweep().daemons) == 1
+    assert not os.path.exists(path)
+    # A file that is gone is held by nobody.
+    Daemon.objects.filter(uuid=world.host().uuid).update(lock=path)
+    assert len(world.store.sweep().daemons) == 1
+
+
+def test_what_was_not_started_in_time_fails(world):
+    now = world.store.now()
+    [late] = world.enqueue(start_before=now - SECOND)
+    [future] = world.enqueue(start_before=now - SECOND, due=now + timedelta(hours=1))
+    [early] = world.enqueue(start_before=now + timedelta(hours=1))
+    [never] = world.enqueue()
+    host = world.host()
+    assert world.store.miss(who=str(host.row)) == 2
+    for key in (late, future):
+        instance = world.get(key)
+        assert (instance.state, instance.reason) == (State.FAILED, Reason.MISSED)
+        assert world.log(key)[-1].who == str(host.row)
+    assert world.state(early) == world.state(never) == State.ACCEPTED
+    world.enqueue(5, start_before=now - SECOND)
+    assert [world.store.miss(limit=3) for _ in range(3)] == [3, 2, 0]

@@ -10,8 +10,6 @@ from atp.exceptions import GateChanged
 from atp.models import Gate, LogRecord, Type
 from atp.rows.log import Kind
 from atp.states import Event
-from atp.store.postgresql import shortcuts
-from atp.store.sqlite.look import known
 from atp.store.values import Changes
 from atp.words import log_messages
 
@@ -24,17 +22,6 @@ def lanes(claimed):
 
 
 class TestShares:
-    def test_lanes_of_a_type_get_even_shares(self, world):
-        world.enqueue(50, collection="a", priority=100)
-        world.enqueue(50, collection="b")
-        world.enqueue(50)
-        assert lanes(world.host().claim(30)) == {(ONE, "a"): 10, (ONE, "b"): 10, (ONE, ""): 10}
-
-    def test_what_one_lane_leaves_another_takes(self, world):
-        world.enqueue(2, collection="a")
-        world.enqueue(50, collection="b")
-        assert lanes(world.host().claim(20)) == {(ONE, "a"): 2, (ONE, "b"): 18}
-
     def test_what_a_lane_leaves_others_of_its_type_take_first(self, world):
         world.enqueue(50)
         world.enqueue(1, type=TWO, collection="a")
@@ -45,14 +32,7 @@ class TestShares:
         assert Counter(each.type for each in claimed) == {ONE: 10, TWO: 10, THREE: 10}
         assert lanes(claimed)[THREE, "b"] == 8
 
-    def test_a_type_has_its_share_however_many_lanes_another_has(self, world):
-        for number in range(12):
-            world.enqueue(5, collection=f"c{number}")
-        world.enqueue(50, type=TWO)
-        found = Counter(each.type for each in world.host().claim(24))
-        assert found == {ONE: 12, TWO: 12}
-
-    @pytest.mark.parametrize("limit", [1, 2, 3])
+    @pytest.mark.parametrize("limit", [1, 3])
     def test_small_claims_take_turns(self, world, limit):
         for collection in ("", "a", "b", "c"):
             world.enqueue(30, collection=collection)
@@ -70,14 +50,6 @@ class TestShares:
         world.store.limit(scope(ONE), weight=3.0)
         found = Counter(each.type for each in world.host().claim(50))
         assert found == {ONE: 30, TWO: 10, THREE: 10}
-
-    def test_small_claims_by_weight_too(self, world):
-        for type in (ONE, TWO):
-            world.enqueue(100, type=type)
-        world.store.limit(scope(TWO), weight=3.0)
-        host = world.host()
-        found = Counter(host.claim(1)[0].type for _ in range(40))
-        assert found == {ONE: 10, TWO: 30}
 
     def test_who_was_idle_does_not_get_back_what_it_did_not_ask_for(self, world):
         world.enqueue(100)
@@ -100,29 +72,7 @@ class TestShares:
 
 
 class TestMany:
-    def test_all_lanes_are_claimed_from(self, world):
-        keys = [key for n in range(40) for key in world.enqueue(collection=f"lane {n}")]
-        host = world.host()
-        claimed = [each.instance for _ in range(8) for each in host.claim(5)]
-        assert sorted(claimed) == sorted(keys)
-
-    def test_all_at_once(self, world):
-        keys = [key for n in range(40) for key in world.enqueue(collection=f"lane {n}")]
-        assert sorted(each.instance for each in world.host().claim(100)) == sorted(keys)
-
-    @pytest.mark.parametrize("limit", [1, 100])
-    def test_what_is_dated_in_the_future_hides_no_lane(self, world, limit):
-        later = world.store.now() + timedelta(hours=1)
-        for n in range(20):
-            world.enqueue(2, collection=f"lane {n}", due=later, priority=5)
-        keys = [*world.enqueue(collection="lane 0"), *world.enqueue(collection="zuletzt")]
-        keys += world.enqueue()
-        host = world.host()
-        claimed = [each.instance for _ in range(3) for each in host.claim(limit)]
-        assert sorted(claimed) == sorted(keys)
-
-    @pytest.mark.parametrize("lane", ["", "a"])
-    @pytest.mark.parametrize("limit", [1, 2, 4])
+    @pytest.mark.parametrize(("limit", "lane"), [(1, "a"), (4, "")])
     def test_what_is_dated_in_the_future_hides_no_type(self, world, limit, lane):
         """Where others have more than enough at first sight."""
         later = world.store.now() + timedelta(hours=1)
@@ -152,62 +102,19 @@ class TestMany:
         claimed = [each.instance for _ in range(6) for each in host.claim(limit)]
         assert key in claimed
 
-    def test_a_look_that_is_broken_off_goes_on_next_time(self, world, monkeypatch):
-        """G9: however many lanes have nothing due."""
+    @pytest.mark.parametrize("name", ["", "z"])
+    def test_a_full_lane_is_not_left_while_a_look_is_broken_off(self, world, monkeypatch, name):
+        """G9: it goes on next time, however many lanes have nothing due."""
         monkeypatch.setattr("atp.store.rotation.STEPS", 7)
         later = world.store.now() + timedelta(hours=1)
         for n in range(40):
             world.enqueue(collection=f"lane {n:02}", due=later)
         keys = [key for n in (3, 17, 38) for key in world.enqueue(collection=f"lane {n:02}")]
-        host = world.host()
+        keys += world.enqueue(100, collection=name)
         assert world.store.outlook([ONE]).due <= 0
-        claimed = [each.instance for _ in range(9) for each in host.claim(types=[ONE])]
+        host = world.host()
+        claimed = [each.instance for _ in range(32) for each in host.claim(5, types=[ONE])]
         assert sorted(claimed) == sorted(keys)
-
-    @pytest.mark.parametrize("name", ["", "lane 20x", "z"])
-    def test_a_full_lane_is_not_left_meanwhile(self, world, monkeypatch, name):
-        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
-        later = world.store.now() + timedelta(hours=1)
-        for n in range(40):
-            world.enqueue(collection=f"lane {n:02}", due=later)
-        keys = world.enqueue(100, collection=name)
-        host = world.host()
-        counts = [len(host.claim(5, types=[ONE])) for _ in range(28)]
-        assert sum(counts) == len(keys)
-
-    @pytest.mark.parametrize("limit", [1, 5])
-    def test_a_look_that_is_broken_off_goes_on_though_claims_need_none_meanwhile(
-        self, world, monkeypatch, limit
-    ):
-        """G9: the claims between two looks are from the lanes that are known."""
-        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
-        monkeypatch.setattr(known, "SLOW", 0.0)
-        for module in (known, shortcuts):
-            monkeypatch.setattr(module, "AGAIN", 1e9)
-        monkeypatch.setattr(known, "TIMES", 1e12)
-        later = world.store.now() + timedelta(hours=1)
-        for n in range(20):
-            world.enqueue(collection=f"lane {n:02}", due=later)
-        world.enqueue(400, collection="a")
-        [key] = world.enqueue(collection="z")
-        host, claimed = world.host(), []
-        for _ in range(12):
-            for _ in range(3):
-                claimed += host.claim(limit, types=[ONE])
-            # The moment ends for which they are relied on.
-            host.memory.shortcut(known.Known).forget()
-            host.memory.shortcut(shortcuts.Ends).until = 0.0
-        assert key in [each.instance for each in claimed]
-
-    def test_a_limited_type_with_many_lanes(self, world, monkeypatch):
-        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
-        later = world.store.now() + timedelta(hours=1)
-        for n in range(40):
-            world.enqueue(collection=f"lane {n:02}", due=later)
-        world.enqueue(collection="z")
-        world.store.limit(scope(ONE), max_running=3)
-        host = world.host()
-        assert sum(len(host.claim(types=[ONE])) for _ in range(9)) == 1
 
     def test_names_of_all_sorts(self, world):
         names = ["", "é", "Z", "a'b", 'a"b', "a\\b", "{a,b}", "NULL", "日本", " ", "a" * 200]
@@ -218,8 +125,9 @@ class TestMany:
 
 
 class TestGates:
-    @pytest.mark.parametrize("of", [(), (ONE,), (ONE, "a")])
-    @pytest.mark.parametrize("mode", ["hold", "drop"])
+    @pytest.mark.parametrize(
+        ("of", "mode"), [((), "hold"), ((ONE,), "drop"), ((ONE, "a"), "hold"), ((), "drop")]
+    )
     def test_nothing_is_claimed_of_what_is_shut(self, world, of, mode):
         made = {(ONE, "a"): world.enqueue(3, collection="a"), (ONE, ""): world.enqueue(3)}
         made[TWO, ""] = world.enqueue(3, type=TWO)
@@ -231,26 +139,7 @@ class TestGates:
         assert len(host.claim()) == 9 - len(expected)
         assert not world.store.open(scope(*of))
 
-    def test_one_that_is_shut_again(self, world):
-        world.enqueue(2)
-        host = world.host()
-        for mode in ("hold", "drop"):
-            world.store.shut(scope(ONE), mode)
-            assert host.claim() == []
-            assert world.store.open(scope(ONE))
-        assert len(host.claim()) == 2
-        assert not world.store.outlook([ONE]).drops
-
-    def test_one_that_was_opened_long_ago_leaves_nothing(self, world):
-        world.enqueue()
-        for collection in ("a", "b"):
-            world.store.shut(scope(ONE, collection), "hold")
-            world.store.open(scope(ONE, collection))
-            Gate.objects.update(until=F("until") - timedelta(days=2))
-        world.store.shut(scope(ONE, "c"), "hold")
-        assert [gate.collection for gate in Gate.objects.all()] == ["c"]
-
-    def test_it_opens_by_itself(self, world):
+    def test_it_opens_by_itself_and_leaves_nothing_in_the_end(self, world):
         world.enqueue(2)
         gate = world.store.shut(scope(ONE), "hold", until=world.store.now() + timedelta(hours=1))
         host = world.host()
@@ -258,6 +147,9 @@ class TestGates:
         gate.until = world.store.now() - SECOND
         gate.save()
         assert len(host.claim()) == 2
+        Gate.objects.update(until=F("until") - timedelta(days=2))
+        world.store.shut(scope(ONE, "c"), "hold")
+        assert [gate.collection for gate in Gate.objects.all()] == ["c"]
 
     def test_the_outlook_sees_what_is_not_held(self, world):
         now = world.store.now()
@@ -293,16 +185,6 @@ class TestGates:
         assert world.state(others[1]) in ("ACCEPTED", "SCHEDULED")
         assert not world.store.outlook([ONE]).drops
 
-    def test_it_is_logged(self, world):
-        world.enqueue()
-        gate = world.store.shut(scope(ONE, "a"), "hold", who="me", reason="why")
-        world.store.open(scope(ONE, "a"), who="you")
-        shut, opened = LogRecord.objects.about(f"lane:{ONE}/a")
-        assert (shut.who, shut.kind, shut.detail) == ("me", Kind.GATE, "hold")
-        assert (opened.who, opened.kind, opened.detail) == ("you", Kind.GATE, "open")
-        assert tells(shut.message, log_messages.gate("hold", reason="why"))
-        assert tells(opened.message, log_messages.gate("open", was=gate))
-
     def test_what_was_there_is_told(self, world):
         """One wins, the other is told what was there, and so is the log."""
         world.enqueue()
@@ -313,8 +195,11 @@ class TestGates:
         assert (gate.was.mode, gate.was.who, gate.was.reason) == ("drop", "ann", "spam")
         assert gate.was.until == until
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
+        assert (last.who, last.kind, last.detail) == ("bob", Kind.GATE, "hold")
         assert tells(last.message, log_messages.gate("hold", was=gate.was))
         assert world.store.open(scope(ONE), who="ann").who == "bob"
+        [*_, last] = LogRecord.objects.about(f"type:{ONE}")
+        assert (last.who, last.kind, last.detail) == ("ann", Kind.GATE, "open")
         assert world.store.open(scope(ONE), who="ann") is None
         assert world.store.shut(scope(ONE), "hold").was is None
 
@@ -341,15 +226,6 @@ class TestGates:
         perform(shut.since)
         assert not world.store.outlook([ONE]).drops
 
-    def test_one_that_has_opened_by_itself_is_open(self, world):
-        world.enqueue()
-        gate = world.store.shut(scope(ONE), "hold", until=world.store.now() + timedelta(hours=1))
-        Gate.objects.update(until=world.store.now() - SECOND)
-        assert world.store.open(scope(ONE)) is None
-        with pytest.raises(GateChanged):
-            world.store.shut(scope(ONE), "hold", expected=gate.since)
-        assert world.store.shut(scope(ONE), "hold", expected="open").was is None
-
 
 class TestLimits:
     def test_no_more_are_held_than_may_run(self, world):
@@ -366,45 +242,7 @@ class TestLimits:
         assert lanes(second.claim()) == {(ONE, ""): 1}
         assert first.claim() == []
 
-    def test_what_was_held_before_counts(self, world):
-        world.enqueue(10)
-        host = world.host()
-        host.claim(3)
-        world.store.limit(scope(ONE), max_running=4)
-        assert len(host.claim()) == 1
-
-    def test_of_a_lane_only(self, world):
-        world.enqueue(5, collection="a")
-        world.enqueue(5)
-        world.store.limit(scope(ONE, "a"), max_running=1)
-        host = world.host()
-        assert lanes(host.claim()) == {(ONE, ""): 5, (ONE, "a"): 1}
-        assert host.claim() == []
-
-    def test_of_a_type_and_a_lane_of_it(self, world):
-        world.enqueue(5, collection="a")
-        world.enqueue(5, collection="b")
-        world.store.limit(scope(ONE), max_running=4)
-        world.store.limit(scope(ONE, "a"), max_running=1)
-        host = world.host()
-        claimed = host.claim()
-        claimed += host.claim()
-        assert lanes(claimed) == {(ONE, "a"): 1, (ONE, "b"): 3}
-
-    def test_lanes_of_a_limited_type_take_turns(self, world):
-        for name in ("a", "b", "c"):
-            world.enqueue(5, collection=name)
-        world.store.limit(scope(ONE), max_running=1)
-        host = world.host()
-        found = Counter()
-        for _ in range(6):
-            [task] = host.claim()
-            found[task.collection] += 1
-            host.move(task, Event.START, Event.FINISH)
-        assert found == {"a": 2, "b": 2, "c": 2}
-
-    @pytest.mark.parametrize("whole", [False, True])
-    @pytest.mark.parametrize("beside", ["", "b", "z"])
+    @pytest.mark.parametrize(("beside", "whole"), [("", False), ("b", True), ("z", False)])
     def test_limited_lanes_take_turns(self, world, beside, whole):
         """G9: whichever lane of the same Type is not limited, or only with all others."""
         if whole:
@@ -423,27 +261,21 @@ class TestLimits:
         assert abs(found["a"] - found["c"]) <= 1
         assert found[beside] >= 3
 
-    def test_what_is_paused_counts(self, world):
+    @pytest.mark.parametrize("end", [Event.RELEASE, Event.RETRY])
+    def test_what_is_paused_counts_and_what_goes_back_gives_its_place_back(self, world, end):
         world.enqueue(3)
         world.store.limit(scope(ONE), max_running=1)
+        assert world.store.outlook([ONE]).due <= 0
         host = world.host()
         [task] = host.claim()
         host.move(task, Event.START, Event.PAUSE)
         assert host.claim() == world.host().claim() == []
-        host.move(task, Event.RESUME, Event.FINISH)
-        assert len(host.claim()) == 1
-
-    @pytest.mark.parametrize("end", [Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER])
-    def test_what_goes_back_to_the_queue_gives_its_place_back(self, world, end):
-        world.enqueue(3)
-        world.store.limit(scope(ONE), max_running=1)
-        host = world.host()
-        [task] = host.claim()
-        host.move(task, Event.START)
-        delay = timedelta(hours=1) if end in (Event.RETRY, Event.DEFER) else None
-        host.move(task, end, delay=delay)
+        assert world.store.outlook([ONE]).due is None
+        host.move(task, Event.RESUME)
+        host.move(task, end, delay=timedelta(hours=1) if end == Event.RETRY else None)
+        assert world.store.outlook([ONE]).due <= 0
         [other] = host.claim()
-        assert other.instance == task.instance or end in (Event.RETRY, Event.DEFER)
+        assert (other.instance == task.instance) == (end == Event.RELEASE)
         assert host.claim() == []
 
     def test_what_is_moved_to_another_lane_counts_there(self, world):
@@ -467,24 +299,6 @@ class TestLimits:
         assert lanes(claimed) == {(ONE, ""): 3, (TWO, ""): 10}
         assert world.host().claim(20, [ONE, TWO], free=0) == []
 
-    def test_a_limited_type_has_its_turn_beside_a_burst(self, world):
-        world.enqueue(100)
-        world.enqueue(20, type=TWO)
-        world.store.limit(scope(TWO), max_running=50)
-        host = world.host()
-        found = Counter(each.type for _ in range(20) for each in host.claim(1))
-        assert 8 <= found[TWO] <= 12
-
-    def test_a_held_lane_of_a_limited_type_stays_held(self, world):
-        world.enqueue(5, collection="a")
-        world.enqueue(5, collection="b")
-        world.store.limit(scope(ONE), max_running=4)
-        world.store.limit(scope(ONE, "a"), max_running=4)
-        world.store.shut(scope(ONE, "a"), "hold")
-        assert lanes(world.host().claim()) == {(ONE, "b"): 4}
-        world.store.shut(scope(ONE), "hold")
-        assert world.host().claim() == []
-
     def test_a_rate_lets_go_what_came_together(self, world):
         world.enqueue(10)
         limit = world.store.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
@@ -497,18 +311,8 @@ class TestLimits:
         limit.save()
         assert len(host.claim()) == 2
 
-    def test_the_outlook_does_not_wait_for_what_is_full(self, world):
-        world.enqueue(3)
-        world.store.limit(scope(ONE), max_running=1)
-        assert world.store.outlook([ONE]).due <= 0
-        host = world.host()
-        [task] = host.claim()
-        assert world.store.outlook([ONE]).due is None
-        host.move(task, Event.RELEASE)
-        assert world.store.outlook([ONE]).due <= 0
-
-    def test_what_an_operator_has_set_stays(self, world):
-        world.enqueue()
+    def test_what_an_operator_has_set_stays_until_it_is_left_to_the_code(self, world):
+        world.enqueue(10)
         world.store.declare({ONE: {"max_running": 3}})
         world.store.declare({ONE: {"max_running": 4}})
         [limit] = Type.objects.get(identifier=ONE).limits.all()
@@ -517,34 +321,15 @@ class TestLimits:
         world.store.declare({ONE: {"max_running": 5}})
         limit.refresh_from_db()
         assert (limit.max_running, limit.weight, limit.is_set) == (4, 2.0, True)
-        assert world.store.unlimit(scope(ONE), {})
-        assert not world.store.unlimit(scope(ONE), {})
-        world.store.declare({ONE: {}})
-        assert not Type.objects.get(identifier=ONE).limits.exists()
-
-    def test_what_is_left_to_the_code_is_as_that_says_at_once(self, world):
-        world.enqueue(10)
-        world.store.declare({ONE: {"max_running": 4}})
-        world.store.limit(scope(ONE), max_running=2, weight=3.0)
-        assert world.store.unlimit(scope(ONE), {"max_running": 4}, who="me")
-        [limit] = Type.objects.get(identifier=ONE).limits.all()
-        assert (limit.max_running, limit.weight, limit.is_set) == (4, 1.0, False)
-        assert len(world.host().claim()) == 4
+        assert world.store.unlimit(scope(ONE), {"max_running": 5}, who="me")
+        limit.refresh_from_db()
+        assert (limit.max_running, limit.weight, limit.is_set) == (5, 1.0, False)
+        assert len(world.host().claim()) == 5
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("me", Kind.LIMITS, "left")
-
-    def test_what_is_left_to_a_code_that_nobody_knows_holds_on(self, world):
-        world.enqueue(10)
-        world.store.limit(scope(ONE), max_running=2)
-        assert world.store.unlimit(scope(ONE), None)
-        assert len(world.host().claim()) == 2
-        world.store.declare({ONE: {"max_running": 4}})
-        [limit] = Type.objects.get(identifier=ONE).limits.all()
-        assert (limit.max_running, limit.is_set) == (4, False)
-
-    def test_what_the_code_does_not_declare_any_more_goes(self, world):
-        world.enqueue()
-        world.store.declare({ONE: {"max_running": 3}})
+        world.store.limit(scope(ONE), weight=2.0)
+        assert world.store.unlimit(scope(ONE), {})
+        assert not world.store.unlimit(scope(ONE), {})
         world.store.declare({ONE: {}})
         assert not Type.objects.get(identifier=ONE).limits.exists()
 
@@ -554,34 +339,24 @@ def test_a_limited_lane_gets_as_much_as_each_of_the_others(world, limit):
     """G9: a tenant whose lane has a limit, however high, gets no larger share by that."""
     lanes = "abcdefghij"
     for name in lanes:
-        world.enqueue(100, collection=name)
+        world.enqueue(60, collection=name)
     world.store.limit(scope(ONE, "a"), max_running=500)
     host, found = world.host(), Counter()
-    while found.total() < 400:
+    while found.total() < 200:
         found.update(task.collection for task in host.claim(limit, free=limit))
     assert found.keys() == set(lanes)
-    assert all(30 <= count <= 50 for count in found.values()), found
+    assert all(10 <= count <= 30 for count in found.values()), found
 
 
-@pytest.mark.parametrize("limit", [40, 8, 1])
+@pytest.mark.parametrize("limit", [40, 1])
 def test_lanes_of_a_type_of_which_one_is_limited_beside_another_type(world, limit):
     """G9: each of them goes on to get its part, whatever the other Type has waiting."""
     for type, collection in ((ONE, "a"), (ONE, "b"), (TWO, "")):
-        world.enqueue(300, type=type, collection=collection)
+        world.enqueue(150, type=type, collection=collection)
     world.store.limit(scope(ONE, "a"), max_running=500)
     host, found = world.host(), Counter()
-    while found.total() < 240:
+    while found.total() < 120:
         claimed = host.claim(limit, free=limit)
         found.update((task.type, task.collection) for task in claimed)
     assert len(found) == 3
-    assert min(found.values()) >= 36, found
-
-
-def test_a_limited_lane_that_is_alone_gets_all(world):
-    world.enqueue(30, collection="a")
-    world.enqueue(10, collection="b")
-    world.store.limit(scope(ONE, "a"), max_running=500)
-    host, found = world.host(), Counter()
-    for _ in range(6):
-        found.update(task.collection for task in host.claim(8, free=8))
-    assert found == {"a": 30, "b": 10}
+    assert min(found.values()) >= 18, found

@@ -1,4 +1,4 @@
-"""What is claimed ahead of limits, and what tokens of a rate do."""
+"""Limits of Types and lanes: what is claimed ahead of them, rates, and of each lane of a Type."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from atp.models import Limit
-from atp.store.buckets import Bucket
+from atp.models import Limit, Task
+from atp.states import Event
 
-from ..helpers import at_once
+from ..helpers import DEADLINE, at_once, wait_for
+from .internals import Bucket
 from .world import ONE, TWO, registration, scope
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -32,35 +33,15 @@ class TestAhead:
         host.claim(1, [ONE], free=1)
         assert len(host.claim(150, [ONE], free=2)) == 150
 
-    def test_each_daemon_has_its_part(self, world):
+    @pytest.mark.parametrize(("free", "sizes"), [(1, [5, 0]), (2, [5, 2, 2, 1, 0])])
+    def test_each_daemon_has_its_part_and_more_only_for_free_workers(self, world, free, sizes):
         """G9: what one holds ahead leaves the others what they can run."""
         world.enqueue(40)
         world.store.limit(scope(ONE), max_running=10)
         first, second = world.host(), world.host()
-        assert len(first.claim(30, [ONE], free=1)) == 5
-        assert len(second.claim(30, [ONE], free=1)) == 5
-        assert first.claim(30, [ONE], free=1) == []
-
-    def test_beyond_its_part_only_for_free_workers(self, world):
-        world.enqueue(40)
-        world.store.limit(scope(ONE), max_running=10)
-        host, _ = world.host(), world.host()
-        sizes = [len(host.claim(30, [ONE], free=2)) for _ in range(5)]
-        assert sizes == [5, 2, 2, 1, 0]
-
-    def test_lanes_that_bind_are_claimed_beside_those_that_do_not(self, world):
-        for name in ("wide", "narrow", "other"):
-            world.enqueue(50, collection=name)
-        world.store.limit(scope(ONE, "wide"), max_running=100)
-        world.store.limit(scope(ONE, "narrow"), max_running=1)
-        host, _ = world.host(), world.host()
-        found = Counter()
-        for _ in range(3):
-            for task in host.claim(30, [ONE], free=2):
-                found[task.collection] += 1
-        assert found["narrow"] == 1
-        assert found["wide"] >= 30
-        assert found["other"] >= 10
+        if free == 1:
+            assert len(second.claim(30, [ONE], free=1)) == 5
+        assert [len(first.claim(30, [ONE], free=free)) for _ in sizes] == sizes
 
     def test_a_type_and_a_lane_of_it(self, world):
         world.enqueue(50, collection="a")
@@ -74,14 +55,12 @@ class TestAhead:
                 found[task.collection] += 1
         assert found == {"a": 3, "b": 37}
 
-    @pytest.mark.parametrize("other", [{}, {"max_running": 1000}])
-    def test_by_weight_beside_another_type(self, world, other):
-        """G9: whether the other one has a limit or none."""
+    def test_by_weight_beside_another_type(self, world):
+        """G9."""
         world.enqueue(400)
         world.enqueue(400, type=TWO)
         world.store.limit(scope(ONE), max_running=1000, weight=3.0)
-        if other:
-            world.store.limit(scope(TWO), **other)
+        world.store.limit(scope(TWO), max_running=1000)
         host = world.host()
         found = Counter()
         for _ in range(10):
@@ -111,8 +90,7 @@ class TestRates:
         """Or a rate without a burst could never be reached."""
         found = bucket(after=0.25, per_second=5.0, burst=1)
         assert (found.room, found.tokens) == (1, pytest.approx(1.25))
-
-    def test_after_a_pause_no_more_at_once_than_the_burst(self):
+        # But after a pause no more than the burst.
         assert bucket(after=3600, per_second=5.0, burst=3).room == 3
         seldom = bucket(after=3600, per_second=0.1, burst=1)
         assert (seldom.room, seldom.tokens) == (1, pytest.approx(1.01))
@@ -140,3 +118,123 @@ class TestRates:
         world.store.give_back([(ONE, "a")] * 4)
         limits[0].refresh_from_db()
         assert limits[0].tokens == 6
+
+
+# ``max_running_per_collection``: the limit of each lane of a Type, declared by its code
+
+
+@pytest.fixture
+def each(world):
+    """Declare how many of each collection of ONE may run."""
+
+    def declare(count=1, **more):
+        world.store.register([registration(ONE), registration(TWO)])
+        world.store.declare({ONE: {"max_running_per_collection": count, **more}})
+
+    return declare
+
+
+def collections(claimed):
+    return Counter(task.collection for task in claimed)
+
+
+def finish(host, *tasks):
+    for task in tasks:
+        host.move(task, Event.START, Event.FINISH)
+
+
+@pytest.mark.parametrize(("count", "max_running"), [(1, None), (3, None), (2, 3)])
+def test_so_many_of_each_and_no_more_of_the_whole_type(world, each, count, max_running):
+    each(count, **({"max_running": max_running} if max_running else {}))
+    for name in ("a", "b", "c"):
+        world.enqueue(5, collection=name)
+    host = world.host()
+    found = Counter()
+    for _ in range(4):
+        found += collections(host.claim(20, [ONE]))
+    assert found.total() == (max_running or 3 * count)
+    assert max(found.values()) <= count
+
+
+def test_only_for_workers_that_are_free(world, each):
+    """What is claimed ahead would keep a lane from daemons that can run it."""
+    each()
+    for number in range(10):
+        world.enqueue(collection=str(number))
+    host = world.host()
+    assert len(host.claim(20, [ONE], free=3)) == 3
+    assert host.claim(20, [ONE], free=0) == []
+
+
+def test_lanes_take_turns(world, each):
+    """G9: each of many comes before one comes again."""
+    each()
+    for number in range(9):
+        world.enqueue(3, collection=f"lane {number}")
+    host = world.host()
+    found = Counter()
+    for _ in range(9):
+        [task] = host.claim(1, [ONE])
+        found[task.collection] += 1
+        finish(host, task)
+    assert set(found.values()) == {1}
+
+
+def test_what_is_due_later_or_held_or_full_is_stepped_over(world, each):
+    """And an operator's limit of a lane goes before."""
+    each()
+    later = world.store.now() + timedelta(hours=1)
+    for number in range(20):
+        world.enqueue(collection=f"a {number}", due=later)
+    world.enqueue(50, collection="b")
+    world.enqueue(collection="c", priority=5, due=later)
+    world.enqueue(50, collection="c")
+    for name in ("held", "more", "z"):
+        world.enqueue(5, collection=name)
+    world.store.shut(scope(ONE, "held"), "hold")
+    world.store.limit(scope(ONE, "more"), max_running=3)
+    host = world.host()
+    found = Counter()
+    for _ in range(8):
+        found += collections(host.claim(2, [ONE]))
+    assert found == {"b": 1, "c": 1, "more": 3, "z": 1}
+
+
+def test_a_daemon_is_not_told_that_work_is_due_which_it_cannot_claim(world, each):
+    """Or it would ask on and on."""
+    each()
+    world.enqueue(collection="b", due=world.store.now() + timedelta(minutes=10))
+    host = world.host()
+    assert 500 < world.store.outlook([ONE], daemon=host.uuid).due < 700
+    world.enqueue(3, collection="a")
+    assert world.store.outlook([ONE], daemon=host.uuid).due <= 0
+    host.claim(20, [ONE])
+    # PostgreSQL looks at the lanes of such a Type together: that one is due later is not told.
+    due = world.store.outlook([ONE], daemon=host.uuid).due
+    assert due is None or due > 500
+    world.enqueue(collection="c")
+    assert world.store.outlook([ONE], daemon=host.uuid).due <= 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_never_more_than_that_under_three_claimers(world, each):
+    """G3: each counts what is held at every claim of its own, and ends some again."""
+    each(2)
+    names = ["a", "b", "c", ""]
+    for name in names:
+        world.enqueue(8, collection=name)
+    hosts = [world.host() for _ in range(3)]
+
+    def work(host):
+        def look():
+            tasks = host.claim(4, [ONE])
+            held = Task.objects.filter(daemon__isnull=False)
+            counts = Counter(held.values_list("collection", flat=True))
+            assert max(counts.values(), default=0) <= 2, counts
+            finish(host, *tasks)
+            return not Task.objects.exists()
+
+        wait_for(look, DEADLINE)
+
+    outcomes = at_once(*[lambda host=host: work(host) for host in hosts], timeout=3 * DEADLINE)
+    assert outcomes == [None] * 3

@@ -1,16 +1,20 @@
-"""Locks that others hold on what a daemon writes to: nobody else waits for them (G9, G11)."""
+"""Locks that others hold on what a daemon writes to: nobody else waits for them (G9, G11, G17)."""
+
+import threading
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from atp.models import LogRecord, Task
+from atp.models import Edge, Failing, Graph, Limit, LogRecord, Node, Task, Type
 from atp.rows.log import Kind
 from atp.states import Event, State
-from atp.store.values import Message, Note
+from atp.store.values import Message, Move, Note
 
-from ..helpers import open_transaction
-from .graphs import submit
-from .world import ONE, scope
+from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
+from .graphs import chain, submit
+from .internals import failing
+from .test_lanes import lanes
+from .world import ONE, TWO, scope
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -61,6 +65,12 @@ def shortened():
     return dict(left.values_list("instance", "detail"))
 
 
+def lock_node(key):
+    """Lock a node as who adds an edge behind it does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", [key])
+
+
 def test_a_node_that_nobody_holds_and_somebody_has_locked(impatient):
     """G9: a scan mends its neighbour; and that node when the lock is gone."""
     world, host = impatient, impatient.host()
@@ -71,17 +81,12 @@ def test_a_node_that_nobody_holds_and_somebody_has_locked(impatient):
     def mended():
         return set(world.store.mend_tasks(list(keys.values()), world.store.now(), "tests"))
 
-    def lock_node():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", [keys["a"]])
-
-    with open_transaction(lock_node):
+    with open_transaction(lambda: lock_node(keys["a"])):
         assert mended() == {keys["b"]}
     assert mended() == {keys["a"]}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5])
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize(("limit", "is_told"), [(1, True), (1, False), (5, True)])
 def test_the_first_tasks_of_a_lane(world, limit, is_told):
     """G9: however few are claimed, those behind are, of lower priorities and of other lanes."""
     locked = [world.enqueue(priority=priority)[0] for priority in range(100, 80, -1)]
@@ -129,9 +134,9 @@ def test_the_first_lanes_of_a_type_whose_lanes_are_limited(world, own):
         assert sorted(claimed) == [keys["d"], keys["e"]]
 
 
-@pytest.mark.parametrize("limit", [4, 8])
-def test_lanes_behind_locked_ones_take_turns(world, limit):
+def test_lanes_behind_locked_ones_take_turns(world):
     """G9: none is passed over for ever."""
+    limit = 8
     for number in range(40):
         world.enqueue(12, collection=f"{number:02}")
     locked = [f"{number:02}" for number in range(limit)]
@@ -153,3 +158,230 @@ def test_the_order_of_a_lane_behind_another_that_is_locked(world):
     host = world.host()
     with open_transaction(lock(Task.objects.filter(pk=b))):
         assert [case.instance for case in host.claim(3)] == [a, first, second]
+
+
+# Limits that somebody keeps locked: their Types wait, and nothing else does
+
+
+@pytest.fixture
+def limited(world):
+    """A queue with a limited Type, a lane of it that has a limit too, and another Type."""
+    world.enqueue(5)
+    world.enqueue(5, type=TWO)
+    world.store.limit(scope(ONE), max_running=4, per_second=0.001, burst=4, rate="1/1000s")
+    world.store.limit(scope(ONE, "lane"), max_running=4)
+    return world
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda world: world.store.limit(scope(ONE), weight=2.0),
+        lambda world: list(Limit.objects.select_for_update()),
+    ],
+    ids=["limit", "by-hand"],
+)
+def test_a_claim_leaves_out_what_somebody_keeps_locked(limited, keep):
+    """G9: and takes it when the lock is gone."""
+    host = limited.host()
+    with transaction.atomic():
+        keep(limited)
+        assert lanes(Thread(host.claim).result()) == {(TWO, ""): 5}
+        assert Thread(host.claim).result() == []
+    wait_for(lambda: lanes(host.claim()).get((ONE, ""), 0) >= 3)
+
+
+def test_who_finds_one_limit_locked_keeps_no_other(limited):
+    """Or two that want both would keep them from each other."""
+    host = limited.host()
+    with transaction.atomic():
+        Limit.objects.select_for_update().get(collection="lane")
+        Thread(host.claim).result()
+        others = Limit.objects.filter(collection=None).select_for_update(nowait=True)
+        assert len(others) == 1
+
+
+def test_giving_tokens_back_waits_for_nobody(limited):
+    """They are spent then, which is no more than a start that comes late."""
+    host = limited.host()
+    wait_for(lambda: len(host.claim()) > 0 or Task.objects.claimed().count() == 9)
+    with transaction.atomic():
+        Limit.objects.select_for_update().get(collection=None)
+        Thread(lambda: limited.store.give_back([(ONE, "")])).result()
+    limited.store.give_back([(ONE, "")])
+    assert Limit.objects.get(collection=None).tokens == pytest.approx(1, abs=0.1)
+
+
+# Nodes of graphs
+
+
+def finished(world, cases):
+    now = world.store.now()
+    return [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
+
+
+def deliver(world, host, moves):
+    """Record as a daemon does, which waits for a lock only for a moment."""
+    world.store.limit_waiting(0.1)
+    try:
+        return world.store.deliver(moves, daemon=host.uuid)
+    finally:
+        world.store.limit_waiting(0)
+
+
+def test_an_edge_that_is_being_added_is_seen_by_the_end_that_waits_for_it(world):
+    """G17: the end is not recorded before it is known whether the edge is there."""
+    keys = submit(world, "abx", [("b", "x")])
+    plain = world.enqueue()
+    host = world.host()
+    cases = host.claim()
+    moves = finished(world, [case for case in cases if case.instance != keys["b"]])
+
+    def add():
+        lock_node(keys["a"])
+        Edge.objects.create(upstream_id=keys["a"], downstream_id=keys["x"])
+        Task.objects.filter(pk=keys["x"]).update(waits=2)
+
+    with open_transaction(add):
+        delivered = deliver(world, host, moves)
+        assert delivered.locked == {keys["a"]}
+        assert world.state(plain[0]) == State.FINISHED
+        assert host.claim() == []
+    assert deliver(world, host, moves[:1]).locked == frozenset()
+    assert world.state(keys["a"]) == State.FINISHED
+    assert world.task(keys["x"]).waits == 1
+
+
+def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypatch):
+    """Else one of them would be the victim of a deadlock."""
+    chain(world, "held", "waiting")
+    host = world.host()
+    [case] = host.claim()
+    host.move(case, Event.START)
+    cancel, begun = world.store.cancel, threading.Event()
+
+    def beside_an_end(keys, **more):
+        done = cancel(keys, **more)
+        if not begun.is_set():
+            begun.set()
+            wait_for(is_anybody_waiting, what="the end that waits for the cancel")
+        return done
+
+    def conclude():
+        assert begun.wait(DEADLINE)
+        world.store.conclude(Move(Event.FINISH, case.instance, case.attempt))
+
+    monkeypatch.setattr(world.store, "cancel", beside_an_end)
+    ending = Thread(conclude)
+    with transaction.atomic():
+        world.store.graphs.cancel(Graph.objects.get().pk)
+    ending.result()
+    assert world.state(case.instance) == State.FINISHED
+
+
+def test_whoever_has_locked_what_waits_holds_up_that_end_alone(world):
+    """G11: as an operator does who changes its priority, in a transaction of his."""
+    first, second = chain(world, "a", "b")
+    other, last = chain(world, "c", "d")
+    host = world.host()
+    moves = finished(world, host.claim())
+
+    def change():
+        assert Task.objects.select_for_update().get(pk=second)
+
+    with open_transaction(change):
+        assert deliver(world, host, moves).locked == {first}
+        assert world.state(other) == State.FINISHED
+        assert world.task(last).waits == 0
+    assert deliver(world, host, moves[:1]).refused == []
+    assert world.task(second).waits == 0
+
+
+def test_what_waits_and_is_locked_is_failed_later(world):
+    """G17: a failure that cannot reach what waits for it is worked off by the chore."""
+    first, second = chain(world, "a", "b")
+    host = world.host()
+    [case] = host.claim()
+    host.move(case, Event.START)
+    with open_transaction(lambda: lock_node(second)):
+        host.move(case, Event.FAIL, reason="ERROR")
+        assert world.state(second) == State.ACCEPTED
+        assert world.store.graphs.fail_dependants() == 0
+    assert world.store.graphs.fail_dependants() == 1
+    assert world.state(second) == State.FAILED
+    assert world.get(first).reason == "ERROR"
+
+
+def test_who_has_locked_what_waits_for_any_end_holds_up_no_chore(world):
+    """G11: what fails late nodes, or takes them from a lost daemon, steps over that one."""
+    keys = submit(world, "abx", [("a", "x", "ended")])
+    Task.objects.exclude(pk=keys["x"]).update(start_before=world.store.now())
+    world.store.limit_waiting(0.1)
+    with open_transaction(lambda: list(Task.objects.select_for_update().filter(pk=keys["x"]))):
+        assert world.store.miss() == 1
+        assert world.state(keys["b"]) == State.FAILED
+    world.store.limit_waiting(0)
+    assert world.store.miss() == 1
+    assert world.task(keys["x"]).waits == 0
+
+
+def test_ends_in_any_order_wait_for_each_other_in_no_circle(world):
+    """Two daemons end many parents of the same children, each in an order of its own."""
+    parents = [f"p{number}" for number in range(20)]
+    children = [f"c{number}" for number in range(20)]
+    keys = submit(world, parents + children, [(p, c) for p in parents for c in children])
+    hosts = [world.host(), world.host()]
+    shares = [host.claim(10) for host in hosts]
+    batches = [finished(world, shares[0]), finished(world, reversed(shares[1]))]
+    pairs = zip(hosts, batches, strict=True)
+    outcomes = at_once(*[lambda pair=pair: pair[0].record(*pair[1]) for pair in pairs])
+    assert outcomes == [[], []]
+    assert set(Task.objects.values_list("waits", flat=True)) == {0}
+    assert Node.objects.count() == len(keys)
+
+
+def is_anybody_waiting():
+    with connection.cursor() as cursor:
+        # A transaction sees what it has seen first.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND wait_event_type = 'Lock'"
+        )
+        return cursor.fetchone()[0] > 0
+
+
+def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
+    """G9: the others end, and it does once the lock is gone."""
+    submit(world, "a", [])
+    keys = submit(world, "cd", [("c", "d")], undos="c", types={"c": TWO, "d": TWO})
+    host = world.host()
+    assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
+    world.store.cancel([keys["d"]])
+    locked = Type.objects.select_for_update().filter(identifier=ONE)
+    world.store.limit_waiting(0.1)
+    try:
+        with open_transaction(lambda: list(locked)):
+            assert world.store.graphs.end() == (1, 0)
+        world.store.graphs.undo()
+    finally:
+        world.store.limit_waiting(0)
+    assert Node.objects.filter(undoes=keys["c"]).exists()
+
+
+def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, monkeypatch):
+    """Their dependant is locked: what other graphs wait for is failed all the same."""
+    monkeypatch.setattr(failing, "ROWS", 3)
+    monkeypatch.setattr(failing, "MOST", 0)
+    parts = submit(world, [*"abc", "merge"], [(part, "merge") for part in "abc"])
+    other = chain(world, "x", "y")
+    roots = [parts[part] for part in "abc"] + other[:1]
+    locked = Task.objects.select_for_update().filter(pk=parts["merge"])
+    with open_transaction(lambda: list(locked)):
+        world.store.cancel(roots)
+        assert Failing.objects.count() == 4
+        counts = [world.store.graphs.fail_dependants(limit=500) for _ in range(2)]
+        assert sum(counts) == 1
+        assert world.state(other[1]) == State.FAILED
+    world.store.graphs.fail_dependants(limit=500)
+    assert world.state(parts["merge"]) == State.FAILED

@@ -87,47 +87,24 @@ def test_as_long_as_a_daemon_lives_that_may_take_it_it_is_not_failed(world):
     assert world.state(key) == State.FAILED
 
 
-def test_each_daemon_that_refuses_it_lets_others_go_first(world):
-    """Where two refuse it, it is due at once twice, and then a while later."""
-    host, refusing, other = world.host(), world.host(), world.host()
-    for each, signature in ((host, "1a2b3c4d"), (refusing, "1a2b3c4d"), (other, "bbbb1111")):
-        signed(each, signature)
-    [key] = world.enqueue()
-    assert [put_off(host, key) for _ in range(6)] == [0, 0, 5, 0, 0, 10]
-
-
-def test_a_daemon_that_has_refused_it_or_does_not_serve_it_is_none_that_may(world):
-    host, refused, unserving = world.host(), world.host(), world.host(TWO)
-    for other in (host, refused):
-        signed(other, "1a2b3c4d")
-    signed(unserving, "bbbb1111", TWO)
-    [key] = world.enqueue()
-    put_off(host, key)
-    age(key)
-    run(host, Event.DEFER, **MISFIT)
-    assert world.state(key) == State.FAILED
-
-
 def test_after_the_time_it_is_a_dead_letter(world, host):
+    """Whoever only hands it back does not begin the time anew.
+
+    G4: recorded again, because the acknowledgement got lost, it is refused and tells nothing.
+    """
     [key] = world.enqueue()
     put_off(host, key)
+    run(host, Event.RELEASE, start=False)
     age(key)
-    run(host, Event.DEFER, **MISFIT)
-    instance, last = world.get(key), world.log(key)[-1]
+    case = run(host, Event.DEFER, **MISFIT)
+    instance, log = world.get(key), world.log(key)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
     assert instance.reason in DEAD_LETTER
-    assert (last.event, last.detail) == (Event.FAIL, "atp.exceptions.InvalidInputs")
-    assert last.message != MISFIT["message"]
-
-
-def test_a_redrive_begins_anew(world, host):
-    [key] = world.enqueue()
-    put_off(host, key)
-    age(key)
-    run(host, Event.DEFER, **MISFIT)
-    assert world.as_anyone(Event.REDRIVE, key) == []
-    assert put_off(host, key) <= 5
-    assert world.state(key) == State.ACCEPTED
+    assert (log[-1].event, log[-1].detail) == (Event.FAIL, "atp.exceptions.InvalidInputs")
+    assert log[-1].message != MISFIT["message"]
+    again = Move(Event.DEFER, key, case.attempt, time=world.store.now(), **MISFIT)
+    assert host.record(again) == [again]
+    assert len(world.log(key)) == len(log)
 
 
 def test_a_handler_that_ran_meanwhile_begins_anew(world, host):
@@ -141,59 +118,15 @@ def test_a_handler_that_ran_meanwhile_begins_anew(world, host):
     assert world.state(key) == State.ACCEPTED
 
 
-def test_a_task_that_was_only_handed_back_does_not_begin_anew(world, host):
-    [key] = world.enqueue()
-    put_off(host, key)
-    run(host, Event.RELEASE, start=False)
-    age(key)
-    run(host, Event.DEFER, **MISFIT)
-    assert world.state(key) == State.FAILED
-
-
-def test_a_time_of_nothing_fails_it_at_once(world, host, settings):
-    settings.ATP = settings.ATP | {"MISFIT_FOR": 0}
-    [key] = world.enqueue()
-    run(host, Event.DEFER, **MISFIT)
-    assert world.state(key) == State.FAILED
-
-
-def test_it_was_not_started_in_time(world, host):
-    """Its handler was not entered: that it misfits is no start before its start_before."""
-    [key] = world.enqueue(start_before=world.store.now() + HOUR)
-    put_off(host, key)
-    assert world.task(key).start_before is not None
-
-
-@pytest.mark.parametrize("event", [Event.RELEASE, Event.EXPIRE])
-def test_nor_is_it_started_by_who_hands_it_back(world, host, event):
+def test_it_is_started_neither_by_a_misfit_nor_by_who_hands_it_back(world, host):
+    """Its handler was not entered, so it can still be too late for its start_before."""
     [key] = world.enqueue(start_before=world.store.now() + HOUR)
     put_off(host, key)
     [case] = host.claim()
-    host.move(case, event)
+    host.move(case, Event.RELEASE)
     assert world.task(key).start_before is not None
     Task.objects.update(start_before=world.store.now())
     assert world.store.miss() == 1
-
-
-def test_it_is_cancelled_if_that_was_asked(world, host):
-    [key] = world.enqueue()
-    [case] = host.claim()
-    Task.objects.filter(pk=key).update(request="cancel")
-    host.move(case, Event.DEFER, started=world.store.now(), **MISFIT)
-    assert world.get(key).reason == Reason.CANCELLED
-
-
-def test_in_a_batch_with_others(world, host):
-    keys = world.enqueue(3)
-    cases, now = host.claim(), world.store.now()
-    ends = [(Event.FINISH, {}), (Event.DEFER, MISFIT), (Event.DEFER, {"delay": HOUR})]
-    moves = [
-        Move(event, case.instance, case.attempt, started=now, time=now, **more)
-        for case, (event, more) in zip(cases, ends, strict=True)
-    ]
-    assert host.record(*moves) == []
-    states = [State.FINISHED, State.ACCEPTED, State.ACCEPTED]
-    assert [world.state(key) for key in keys] == states
 
 
 def test_a_node_of_a_graph_that_fails_so_takes_along_what_follows(world, host):
@@ -205,15 +138,3 @@ def test_a_node_of_a_graph_that_fails_so_takes_along_what_follows(world, host):
     run(host, Event.DEFER, **MISFIT)
     assert world.state(first) == State.FAILED
     assert world.get(second).reason == Reason.UPSTREAM
-
-
-def test_it_was_recorded_before(world, host):
-    """G4: recorded again, because the acknowledgement got lost, it is refused and tells nothing."""
-    [key] = world.enqueue()
-    put_off(host, key)
-    age(key)
-    case = run(host, Event.DEFER, **MISFIT)
-    count = len(world.log(key))
-    again = Move(Event.DEFER, key, case.attempt, time=world.store.now(), **MISFIT)
-    assert host.record(again) == [again]
-    assert len(world.log(key)) == count

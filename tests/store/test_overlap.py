@@ -16,6 +16,7 @@ from atp.words import schedule_messages
 from ..clock import wait_for_moment
 from ..helpers import at_once, open_transaction
 from ..nonsense import is_made_by, tells
+from . import hooks
 from .world import ONE, registration
 
 pytestmark = pytest.mark.django_db
@@ -52,13 +53,12 @@ class Line:
         # Earlier than all that were decided: those behind them are known.
         start = (first.at if first else row.next_at) - slots * HOUR
         before = set(Instance.objects.values_list("pk", flat=True))
-        last = Schedule.objects.get().last_id
         slots_of = [start + number * HOUR for number in range(slots)]
         Schedule.objects.update(next_at=start, due_at=start, late_after=3650 * DAY)
         self.planned = self.store.schedules.plan(who="host")
         found = Slot.objects.filter(at__in=slots_of, outcome=Outcome.ENQUEUED).order_by("at")
         made = [slot.instance_id for slot in found if slot.instance_id not in before]
-        assert made == [] or Schedule.objects.get().last_id != last
+        assert made == [] or Schedule.objects.get().last_id != row.last_id
         return made
 
     def claim(self):
@@ -87,31 +87,11 @@ def _is_within(now):
     return (now.minute, now.second) < (59, 50)
 
 
-def outcomes():
-    return [slot.outcome for slot in Slot.objects.order_by("at")]
-
-
-def test_one_waits_for_the_end_of_the_last(line):
-    """G17: it is not due before, and it is then."""
-    line.create()
-    [first] = line.plan()
-    [second] = line.plan()
-    assert line.claim() == [first]
-    assert line.world.task(second).waits == 1
-    line.end()
-    assert line.claim() == [second]
-
-
-def test_however_it_ended(line):
-    line.create()
-    [_], [second] = line.plan(), line.plan()
-    line.claim()
-    line.end(Event.FAIL, reason=Reason.ERROR)
-    assert line.claim() == [second]
-
-
 def test_slots_that_are_due_together_run_in_their_order(line):
-    """As those that were missed."""
+    """G17: each after the one before, also once the schedule was deleted.
+
+    G12: no graph is left, and each Instance is removed when its retention is over.
+    """
     line.create()
     keys = line.plan(4)
     assert keys == sorted(keys)
@@ -119,52 +99,24 @@ def test_slots_that_are_due_together_run_in_their_order(line):
     while line.claim():
         assert len(line.last) == 1
         ran.append(line.last[0].instance)
+        if ran == keys[:1]:
+            line.store.schedules.delete(NAME)
         line.end()
     assert ran == keys
-
-
-def test_one_that_is_cancelled_in_the_middle_lets_nobody_start(line):
-    """G17: what is behind it waits for what was before it too."""
-    line.create()
-    first, second, third = line.plan(3)
-    assert line.claim() == [first]
-    line.store.cancel([second])
-    assert line.world.task(third).waits == 1
-    line.end()
-    assert line.claim() == [third]
+    assert (Node.objects.count(), Edge.objects.count()) == (0, 0)
+    assert line.store.purge(instances=keys) == 4
 
 
 def test_one_behind_a_cancelled_last_one_waits_too(line):
+    """G17: for what was before that."""
     line.create()
     first, second = line.plan(2)
     assert line.claim() == [first]
     line.store.cancel([second])
     [third] = line.plan()
     assert line.world.task(third).waits == 1
-
-
-def test_a_line_is_as_long_as_what_is_live(line):
-    """G12: no graph is left, and each Instance is removed when its retention is over."""
-    line.create()
-    line.plan(3)
-    while line.claim():
-        line.end()
-    assert (Node.objects.count(), Edge.objects.count()) == (0, 0)
-    keys = list(Instance.objects.values_list("pk", flat=True))
-    assert line.store.purge(instances=keys) == 3
-
-
-def test_what_is_not_kept_is_removed_by_the_purge(line):
-    """G12."""
-    line.store.register([registration(ONE, retention=timedelta(0))])
-    line.create()
-    line.plan(2)
-    while line.claim():
-        for case in line.last:
-            line.host.move(case, Event.START)
-            line.host.move(case, Event.FINISH, kept=False)
-    line.store.purge()
-    assert Instance.objects.count() == 0
+    line.end()
+    assert line.claim() == [third]
 
 
 def test_no_more_wait_than_most(line):
@@ -175,13 +127,6 @@ def test_no_more_wait_than_most(line):
     told = schedule_messages.slot_full(2)
     assert [tells(slot.message, told) for slot in skipped] == [True, True]
     assert line.plan() == []
-
-
-def test_a_slot_tells_behind_how_many_it_waits(line):
-    line.create()
-    line.plan(3)
-    for behind, slot in enumerate(Slot.objects.order_by("at")[1:], 1):
-        assert tells(slot.message, schedule_messages.slot_in_line(behind, 0))
 
 
 def test_an_instance_from_before_the_policy_is_waited_for(line):
@@ -211,13 +156,6 @@ def test_cancel_ends_what_waits_and_asks_who_holds_the_other(line):
     assert line.claim() == [last]
 
 
-def test_cancel_runs_the_newest_of_those_that_are_due(line):
-    line.create("cancel")
-    [key] = line.plan(3)
-    assert outcomes() == [Outcome.SKIPPED, Outcome.SKIPPED, Outcome.ENQUEUED]
-    assert line.claim() == [key]
-
-
 def test_a_lost_record_of_a_slot_cancels_nothing(line):
     """G16: its Instance is there, and is the one of its slot."""
     line.create("cancel")
@@ -244,22 +182,6 @@ def test_run_now_stands_in_the_line(line, overlap):
     assert line.world.task(second).waits == (1 if overlap == "cancel" else 2)
 
 
-def test_a_backfill_stands_in_the_line(line):
-    row = line.create()
-    slots = [row.next_at - number * HOUR for number in (4, 3, 2)]
-    assert line.store.schedules.backfill(NAME, slots, who="ann").enqueued == 3
-    assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2]
-    told = Slot.objects.order_by("at").last().message
-    assert is_made_by(told, schedule_messages.slot_backfilled, "backfilled, waits behind 2")
-
-
-def test_a_backfill_of_what_is_cancelled_by_the_next_runs_beside(line):
-    row = line.create("cancel")
-    slots = [row.next_at - number * HOUR for number in (4, 3, 2)]
-    line.store.schedules.backfill(NAME, slots, who="ann")
-    assert set(Task.objects.values_list("waits", flat=True)) == {None}
-
-
 def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
     """G13: before anything is written."""
     row = line.create()
@@ -268,46 +190,18 @@ def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
         line.store.schedules.backfill(NAME, slots, who="ann")
     assert Instance.objects.count() == 0
     assert line.store.schedules.backfill(NAME, slots[1:], who="ann").enqueued == 101
+    assert sorted(Task.objects.values_list("waits", flat=True)) == list(range(101))
+    told = Slot.objects.order_by("at").last().message
+    assert is_made_by(told, schedule_messages.slot_backfilled, "backfilled, waits behind 100")
     with pytest.raises(IllegalSchedule, match="101 Instances would wait"):
         line.store.schedules.run(NAME, who="ann")
 
 
-def test_a_schedule_may_be_deleted_while_its_instances_wait(line):
-    """G17: these go on one after the other."""
-    line.create()
-    first, second = line.plan(2)
-    line.store.schedules.delete(NAME)
-    assert line.claim() == [first]
-    line.end()
-    assert line.claim() == [second]
-    line.end()
-    assert Node.objects.count() == 0
-
-
-def test_what_has_another_policy_is_in_no_line(line):
-    line.create("allow")
-    line.plan(2)
-    assert Node.objects.count() == 0
-    assert set(Task.objects.values_list("waits", flat=True)) == {None}
-
-
-def test_a_lost_daemon_lets_nobody_start(line):
-    """G3, G17: its Instance is tried again first."""
-    line.create()
-    first, second = line.plan(2)
-    assert line.claim() == [first]
-    line.host.lose_lease()
-    line.store.sweep()
-    assert line.world.task(second).waits == 1
-    assert [case.instance for case in line.world.host().claim()] == [first]
-
-
 @LOCKS
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("overlap", ["queue", "cancel"])
-def test_a_line_that_somebody_has_locked_is_planned_later(line, overlap):
+def test_a_line_that_somebody_has_locked_is_planned_later(line):
     """G11, G16: nobody waits for him, and no slot is lost."""
-    line.create(overlap)
+    line.create("cancel")
     [first] = line.plan()
 
     def cancel():
@@ -320,34 +214,13 @@ def test_a_line_that_somebody_has_locked_is_planned_later(line, overlap):
     assert Task.objects.get().waits == 0
 
 
-@LOCKS
-@pytest.mark.django_db(transaction=True)
-def test_an_edge_that_somebody_has_locked_delays_that_end_alone(line):
-    """G11: the end deletes it."""
-    line.create()
-    [first, second] = line.plan(2)
-    [plain] = line.world.enqueue()
-    cases = line.cases()
-    assert {case.instance for case in cases} == {first, plain}
-    now = line.store.now()
-    moves = [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
-    line.store.limit_waiting(0.1)
-    with open_transaction(lambda: list(Edge.objects.select_for_update())):
-        assert line.store.deliver(moves, daemon=line.host.uuid).locked == {first}
-        assert line.world.state(plain) == State.FINISHED
-    line.store.limit_waiting(0)
-    again = [move for move in moves if move.instance == first]
-    assert line.store.deliver(again, daemon=line.host.uuid).locked == frozenset()
-    assert line.claim() == [second]
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("overlap", ["queue", "cancel"])
 def test_a_slot_is_planned_while_the_last_one_ends(line, overlap):
     """G17: on two connections; whoever comes first, the next one is free when both are done."""
     line.create(overlap)
     [first] = line.plan()
-    for _ in range(10):
+    for _ in range(4):
         [case] = line.cases()
         now = line.store.now()
         finish = Move(Event.FINISH, case.instance, case.attempt, now, now)
@@ -376,3 +249,28 @@ def test_two_daemons_plan_at_once(line):
     at_once(*[lambda: line.store.schedules.plan()] * 2)
     line.store.schedules.plan()
     assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2, 3, 4]
+
+
+@LOCKS
+def test_an_end_that_had_looked_before_is_settled_as_a_node(line, monkeypatch):
+    """G17: it has hooks, and is taken into a line between the look at what ends and the end."""
+    line.store.register([registration(ONE, hooks=hooks.BOTH), *hooks.HOOK_TYPES])
+    line.create(overlap="allow")
+    [first] = line.plan()
+    line.claim()
+    line.create()
+    graphs = line.world.store.graphs
+    look, made = graphs.lock_ends, []
+
+    def plan_after(*args, **given):
+        found = look(*args, **given)
+        if not made:
+            made.extend(line.plan())
+        return found
+
+    monkeypatch.setattr(graphs, "lock_ends", plan_after)
+    line.end()
+    [second] = made
+    assert [type for type, _ in hooks.hooks_of(first)] == [hooks.INDEX]
+    assert line.claim() == [second]
+    hooks.check()

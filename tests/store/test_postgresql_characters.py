@@ -52,6 +52,7 @@ def latin1(transactional_db):
         cursor.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no other encoding")
 def test_a_character_that_the_database_lacks_is_refused_by_name(latin1):
     done = subprocess.run(

@@ -5,33 +5,20 @@ import contextlib
 from datetime import UTC, datetime
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, connection, transaction
 
-from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store import handover
-from atp.store.postgresql import PostgreSQLStore
-from atp.store.postgresql.driver import sessions
-from atp.store.postgresql.driver.statements import FEW, THRESHOLD
 from atp.store.values import Move
 
 from .. import environment
-from .world import World
+from .internals import THRESHOLD, handover, sessions
 
 pytestmark = [
     pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL"),
     pytest.mark.django_db(transaction=True),
 ]
 OFTEN = THRESHOLD + 3
-
-
-@pytest.fixture
-def world(transactional_db, tmp_path):
-    connection.close()  # what was prepared before is gone
-    with World(PostgreSQLStore(settings.DATABASE), tmp_path) as world:
-        yield world
-    connection.close()
 
 
 def ask(sql):
@@ -62,58 +49,28 @@ def often(call):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_row(monkeypatch):
+def _in_a_row(monkeypatch, world):
     """Nothing that is enqueued may be handed over, however long after another it comes."""
     monkeypatch.setattr(handover, "APART", float("inf"))
-
-
-def test_a_connection_that_comes_back_from_a_pool_has_its_statements(world):
-    """Django's pool gives a connection to one after another, as a new session to ATP."""
-    often(world.enqueue)
-    for _ in range(2):
-        sessions._SESSIONS.pop(connections[settings.DATABASE])
-        with transaction.atomic():
-            often(world.enqueue)
-
-
-def test_what_is_handed_over_is_prepared_too(world, monkeypatch):
-    monkeypatch.setattr(handover, "APART", 0.0)
-    often(world.enqueue)
-    assert prepared() == {"enqueue_handing"}
+    connection.close()  # what was prepared before is gone
+    yield
+    connection.close()
 
 
 def test_what_is_done_again_and_again_is_prepared(world):
+    """Also where what prepares was rolled back; an application's session keeps its settings."""
     assert prepared() == set()
     for _ in range(THRESHOLD):
         world.enqueue()
         assert "enqueue_one" not in prepared()
-    world.enqueue()
-    world.enqueue()
-    assert "enqueue_one" in prepared()
-    assert Instance.objects.count() == THRESHOLD + 2
-
-
-def test_a_new_connection_begins_anew(world):
-    often(world.enqueue)
-    connection.close()
+    for _ in range(2):
+        with transaction.atomic():
+            world.enqueue()
+            transaction.set_rollback(True)
     often(world.enqueue)
     assert "enqueue_one" in prepared()
-
-
-def test_an_applications_session_keeps_its_settings(world):
-    often(world.enqueue)
+    assert Instance.objects.count() == THRESHOLD + OFTEN
     assert ask("SHOW plan_cache_mode") == [("auto",)]
-
-
-def test_many_are_planned_as_many(world):
-    """But for claims and what has FINISHED, whose plans are the same for any number."""
-    host = world.host()
-    for _ in range(OFTEN):
-        world.enqueue(FEW + 5)
-        claimed = host.claim()
-        assert len(claimed) == FEW + 5
-    assert "claim" in prepared()
-    assert "enqueue" not in prepared()
 
 
 def test_plans_are_made_anew_after_a_while(world, monkeypatch):
@@ -128,12 +85,6 @@ def test_plans_are_made_anew_after_a_while(world, monkeypatch):
 @pytest.mark.parametrize("command", ["DISCARD ALL", "DEALLOCATE ALL", "DISCARD PLANS"])
 class TestWhatAnApplicationDoesToItsSession:
     """Its connection is its own: what was prepared there may be gone at any time."""
-
-    def test_enqueueing_goes_on(self, world, command):
-        often(world.enqueue)
-        ask(command)
-        often(world.enqueue)
-        assert Instance.objects.count() == 2 * OFTEN
 
     def test_enqueueing_inside_a_transaction_goes_on(self, world, command):
         often(world.enqueue)
@@ -161,7 +112,7 @@ class TestWhatAnApplicationDoesToItsSession:
         assert Instance.objects.filter(state=State.FINISHED).count() == 2 * OFTEN
 
 
-@pytest.mark.parametrize("number", range(1, OFTEN))
+@pytest.mark.parametrize("number", [1, THRESHOLD, THRESHOLD + 1])
 def test_a_transaction_that_is_broken_breaks_no_later_one(world, number):
     """Whether it is the first statement or that which prepares: the next is as good as ever."""
     often(world.store.tell)  # that statements can be prepared here is known
@@ -176,15 +127,6 @@ def test_a_transaction_that_is_broken_breaks_no_later_one(world, number):
     assert Instance.objects.count() == number + OFTEN
 
 
-def test_what_prepares_is_rolled_back(world):
-    for _ in range(OFTEN):
-        with transaction.atomic():
-            world.enqueue()
-            transaction.set_rollback(True)
-    often(world.enqueue)
-    assert Instance.objects.count() == OFTEN
-
-
 def test_a_table_that_changes_under_it(world):
     """A migration while applications are connected."""
     often(world.enqueue)
@@ -197,25 +139,22 @@ def test_a_table_that_changes_under_it(world):
     assert Instance.objects.count() == 3 * OFTEN
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_is_planned_where_there_is_nothing_does_for_much(world, count):
+def test_what_is_planned_where_there_is_nothing_does_for_much(world):
     """Each row is looked up by an index that says where it is, and no other is walked for it."""
     ask("VACUUM (ANALYZE) atp_instance, atp_inputs, atp_task")
     host = world.host()
     for _ in range(OFTEN):
-        world.enqueue(count)
-        claimed = host.claim(count)
+        world.enqueue(2)
+        claimed = host.claim(2)
         for event in (Event.START, Event.FINISH):
-            world.store.record([now(event, task) for task in claimed], daemon=host.uuid)
+            now = datetime.now(UTC)
+            moves = [Move(event, task.instance, task.attempt, now) for task in claimed]
+            world.store.record(moves, daemon=host.uuid)
     looked_up = [each for name in planned() for each in lookups(plan_of(name))]
     assert {table for table, _, _ in looked_up} == {"atp_instance", "atp_inputs", "atp_task"}
     for table, index, condition in looked_up:
         wanted = 2 if index == "atp_instance_of_type" else 1
         assert condition.count("= ANY") >= wanted, f"{table} by {index}: {condition}"
-
-
-def now(event, task):
-    return Move(event, task.instance, task.attempt, datetime.now(UTC))
 
 
 def planned():
@@ -243,3 +182,16 @@ def lookups(node):
         yield node["Relation Name"], node["Index Name"], condition
     for below in node.get("Plans", ()):
         yield from lookups(below)
+
+
+def test_a_guest_leaves_no_trace(world):
+    """As the testing kit is one: a daemon has its statements planned in its own way."""
+    host = world.host()
+    world.enqueue()
+    ask("SET enable_seqscan = on")
+    with transaction.atomic():
+        with world.store.as_guest():
+            assert host.claim()
+            assert ask("SHOW enable_seqscan") == [("off",)]
+        assert ask("SHOW enable_seqscan") == [("on",)]
+    assert ask("SHOW enable_seqscan") == [("on",)]

@@ -2,8 +2,7 @@
 
 import logging
 from datetime import timedelta
-
-import pytest
+from itertools import product
 
 from atp import states
 from atp.models import LogRecord
@@ -13,14 +12,30 @@ from atp.store.values import Move
 WHO = {"holder": Actor.HOLDER, "anyone": Actor.ANYONE, "stranger": None}
 
 
-@pytest.mark.parametrize("who", WHO)
-@pytest.mark.parametrize("event", Event)
-@pytest.mark.parametrize("state", State)
-def test_exactly_the_moves_of_the_table_are_accepted(world, state, event, who):
+def test_exactly_the_moves_of_the_table_are_accepted(world):
     """G6: what the table has is done and logged once; anything else writes nothing."""
     holder, stranger = world.host(name="holder"), world.host(name="stranger")
-    case = world.bring_to(state, holder)
-    change = Move(
+    daemons = {"holder": holder.uuid, "anyone": None, "stranger": stranger.uuid}
+    for state in State:
+        with world.case(state):
+            case = world.bring_to(state, holder)
+            before = world.snapshot()
+            due = getattr(world.task(case.instance), "due_at", None)
+            for event, who in product(Event, WHO):
+                with world.case((event, who)):
+                    change = change_of(world, case, event)
+                    refused = world.store.record([change], daemon=daemons[who])
+                    row = states.transition(event, state)
+                    if row is None or WHO[who] not in row.actors:
+                        assert refused == [change]
+                        assert world.snapshot() == before
+                    else:
+                        assert refused == []
+                        check_move(world, row, change, before, due, holder)
+
+
+def change_of(world, case, event):
+    return Move(
         event=event,
         instance=case.instance,
         attempt=case.attempt,
@@ -31,19 +46,6 @@ def test_exactly_the_moves_of_the_table_are_accepted(world, state, event, who):
         reason=Reason.CANCELLED if event == Event.FAIL else "",
         delay=timedelta(minutes=1) if event in (Event.RETRY, Event.DEFER) else None,
     )
-    daemon = {"holder": holder.uuid, "anyone": None, "stranger": stranger.uuid}[who]
-    before = world.snapshot()
-    due = getattr(world.task(case.instance), "due_at", None)
-
-    refused = world.store.record([change], daemon=daemon)
-
-    row = states.transition(event, state)
-    if row is None or WHO[who] not in row.actors:
-        assert refused == [change]
-        assert world.snapshot() == before
-    else:
-        assert refused == []
-        check_move(world, row, change, before, due, holder)
 
 
 def check_move(world, row, change, before, due, holder):
@@ -86,32 +88,13 @@ def check_task(world, row, change, due, holder):
         assert task.due_at == due
 
 
-@pytest.mark.parametrize("state", State)
-def test_a_sweep_expires_what_is_claimed_and_nothing_else(world, state):
-    """G6: the one event that a sweeper may cause."""
-    holder = world.host(name="holder")
-    case = world.bring_to(state, holder)
-    before = world.get(case.instance)
-    holder.lose_lease()
-
-    swept = world.store.sweep()
-
-    row = states.transition(Event.EXPIRE, state)
-    assert swept.expired == (row is not None)
-    after = world.get(case.instance)
-    assert after.state == (row.target if row else state)
-    assert after.restarts == before.restarts + (row is not None and "restarts" in row.counts)
-    assert holder.row is None
-
-
-@pytest.mark.parametrize("state", State)
-def test_a_claim_takes_what_is_accepted_and_nothing_else(world, state):
+def test_a_claim_takes_what_is_accepted_and_nothing_else(world):
     """G6 and G3: what is held or over is not claimed again."""
     holder, other = world.host(name="holder"), world.host(name="other")
-    case = world.bring_to(state, holder)
-    claimed = other.claim()
-    if state == State.ACCEPTED:
-        assert [c.instance for c in claimed] == [case.instance]
-        assert world.get(case.instance).attempt == case.attempt + 1
-    else:
-        assert claimed == []
+    cases = {state: world.bring_to(state, holder) for state in State if state != State.ACCEPTED}
+    assert other.claim() == []
+    waiting = world.bring_to(State.ACCEPTED, holder)
+    assert [claimed.instance for claimed in other.claim()] == [waiting.instance]
+    assert {state: world.state(case.instance) for state, case in cases.items()} == dict(
+        zip(cases, cases, strict=True)
+    )

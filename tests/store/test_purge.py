@@ -1,4 +1,4 @@
-"""The store contract: purge (RFC 14's retention, G12)."""
+"""The store contract: purge (RFC 14's retention), and Types that keep nothing (G12)."""
 
 import contextlib
 from datetime import timedelta
@@ -9,12 +9,14 @@ from django.core.files.storage import default_storage
 from django.db import connection
 from django.db.models.signals import post_delete
 
-from atp.models import Inputs, Instance, LogRecord, Response
-from atp.states import LIVE, TERMINAL, Event, Reason, State
-from atp.store.findings import Marks
-from atp.store.values import Move, Note, ResponseData
+from atp.conf import settings
+from atp.exceptions import TaskGone
+from atp.models import Inputs, Instance, LogRecord, Response, Task
+from atp.states import LIVE, Event, Reason, State
+from atp.store.values import Message, Move, Note, ResponseData
 
-from .world import ONE, THREE, TWO, registration
+from .internals import Marks
+from .world import ONE, THREE, TWO, Case, registration
 
 DAY = timedelta(days=1)
 # Longer ago than this is everything that has ended.
@@ -46,55 +48,28 @@ def test_only_what_ended_longer_ago_than_its_type_keeps_it(world, ended):
     """G12: each by the retention of its own Type; without one it is kept for ever."""
     day, hour, ever = kept(ONE, DAY), kept(TWO, DAY / 24), kept(THREE, None)
     stays = {ended(day, DAY / 2), ended(hour, DAY / 48), ended(ever, 9999 * DAY)}
-    gone = {ended(day, 1.1 * DAY), ended(hour, DAY / 2)}
-    assert world.store.purge() == len(gone)
+    old = ended(day, 1.1 * DAY)
+    ended(hour, DAY / 2)
+    assert world.store.purge(type="unknown") == 0
+    assert world.store.purge(type=TWO) == 1
+    assert left() == {*stays, old}
+    assert world.store.purge() == 1
     assert left() == stays
     assert world.store.purge() == 0
 
 
-@pytest.mark.parametrize("state", sorted(LIVE))
-def test_a_live_instance_is_never_removed(world, state):
+def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(world):
     """G12, and G1."""
     host = world.host()
-    case = world.bring_to(state, host, type=kept(ONE, MOMENT))
-    assert world.store.purge() == 0
-    assert world.store.purge(instances=[case.instance]) == 0
-    assert left() == {case.instance}
-
-
-@pytest.mark.parametrize("state", sorted(TERMINAL))
-def test_a_terminal_instance_goes_with_all_that_belongs_to_it(world, state):
-    host = world.host()
-    case = world.bring_to(state, host, type=kept(ONE, MOMENT))
-    other = world.enqueue(type=TWO)
-    assert world.store.purge() == 1
-    assert left() == set(other)
-    assert set(Inputs.objects.values_list("pk", flat=True)) == set(other)
-    assert not LogRecord.objects.filter(instance=case.instance).exists()
-
-
-def test_what_was_redriven_is_live_and_stays(world, ended):
-    """G12."""
-    key = ended(kept(ONE, DAY), 2 * DAY)
-    assert world.as_anyone(Event.REDRIVE, key) == []
-    assert world.store.purge() == 0
-    assert left() == {key}
-
-
-def test_records_about_types_and_daemons_are_kept(world, ended):
-    world.host()
-    ended(kept(ONE, DAY), 2 * DAY)
-    before = LogRecord.objects.filter(instance=None).count()
-    assert world.store.purge() == 1
-    assert LogRecord.objects.filter(instance=None).count() == before > 0
-
-
-def test_of_one_type_only(world, ended):
-    one, two = ended(kept(ONE, DAY), 2 * DAY), ended(kept(TWO, DAY), 2 * DAY)
-    assert world.store.purge(type=TWO) == 1
-    assert left() == {one}
-    assert two not in left()
-    assert world.store.purge(type="unknown") == 0
+    states = sorted(State, key=lambda state: state == State.ACCEPTED)
+    of = kept(ONE, MOMENT)
+    keys = {state: world.bring_to(state, host, type=of).instance for state in states}
+    live = {key for state, key in keys.items() if state in LIVE}
+    assert world.store.purge(instances=[*live, 2**40]) == 0
+    assert world.store.purge() == 2
+    assert left() == live == set(Inputs.objects.values_list("pk", flat=True))
+    logged = LogRecord.objects.filter(instance__isnull=False)
+    assert set(logged.values_list("instance", flat=True)) == live
 
 
 def test_in_bounded_chunks_the_oldest_first(world, ended):
@@ -106,14 +81,6 @@ def test_in_bounded_chunks_the_oldest_first(world, ended):
     assert world.store.purge(limit=3) == 3
     assert world.store.purge(limit=3) == 1
     assert world.store.purge(limit=0) == 0
-
-
-def test_those_given_by_key_whatever_their_retention(world, ended):
-    keys = [ended(kept(ONE, None), timedelta(0)) for _ in range(3)]
-    assert world.store.purge(instances=keys[:2]) == 2
-    assert left() == {keys[2]}
-    assert world.store.purge(instances=[]) == 0
-    assert world.store.purge(instances=[2**40]) == 0
 
 
 class TestFiles:
@@ -144,10 +111,6 @@ class TestFiles:
         assert not Response.objects.exists()
         assert list((media / "atp").iterdir()) == []
 
-    def test_one_that_is_gone_already_is_no_obstacle(self, world, case, media):
-        next(path for path in media.rglob("*") if path.is_file()).unlink()
-        assert world.store.purge() == 1
-
     @pytest.fixture
     def refusing(self, monkeypatch):
         """Let the storage raise an error; some have errors of their own."""
@@ -161,13 +124,10 @@ class TestFiles:
 
         return refusing
 
-    @pytest.mark.parametrize("error", [PermissionError, RuntimeError])
-    def test_what_cannot_be_removed_keeps_its_row(
-        self, world, case, ended, refusing, error, caplog
-    ):
+    def test_what_cannot_be_removed_keeps_its_row(self, world, case, ended, refusing, caplog):
         """G12: nothing is forgotten that still lies somewhere, and nothing else is kept."""
         ended(kept(TWO, DAY), 2 * DAY)
-        refusing(error)
+        refusing(RuntimeError)
         assert world.store.purge() == 1
         assert left() == {case.instance}
         assert "files of 1 Instances cannot be removed" in caplog.text
@@ -199,15 +159,13 @@ class TestLocks:
             yield other.cursor()
 
     @pytest.mark.parametrize(
-        "lock",
+        ("lock", "by_key"),
         [
-            "SELECT FROM atp_instance WHERE id = %s FOR UPDATE",
-            "SELECT FROM atp_inputs WHERE instance_id = %s FOR UPDATE",
-            "SELECT FROM atp_logrecord WHERE instance_id = %s LIMIT 1 FOR UPDATE",
-            "UPDATE atp_logrecord SET message = 'x' WHERE instance_id = %s",
+            ("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", False),
+            ("SELECT FROM atp_inputs WHERE instance_id = %s FOR UPDATE", True),
+            ("SELECT FROM atp_logrecord WHERE instance_id = %s LIMIT 1 FOR UPDATE", False),
         ],
     )
-    @pytest.mark.parametrize("by_key", [False, True])
     def test_all_others_go_at_once(self, world, ended, elsewhere, lock, by_key):
         keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
         elsewhere.execute(lock, [keys[2]])
@@ -219,14 +177,6 @@ class TestLocks:
         assert left() == {keys[2]}
         elsewhere.connection.rollback()
         assert world.store.purge(**chosen) == 1
-
-    def test_the_marks_go_past_it(self, world, ended, elsewhere):
-        keys = [ended(kept(ONE, DAY), (9 - n) * DAY) for n in range(5)]
-        elsewhere.execute("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", [keys[0]])
-        marks = Marks()
-        removed = [world.store.purge(limit=2, marks=marks) for _ in range(3)]
-        assert removed == [2, 2, 0]
-        assert left() == {keys[0]}
 
 
 def test_marks_say_how_far_it_has_come(world, ended):
@@ -258,7 +208,104 @@ def test_who_follows_an_instance_is_told(world, ended):
     assert told == [key]
 
 
-def test_two_purges_share_what_there_is(world, ended):
-    keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(6)]
-    assert [world.store.purge(limit=4), world.store.purge(limit=4)] == [4, 2]
-    assert not left() & set(keys)
+# What FINISHED of a Type that keeps nothing goes with its end
+
+
+NOTHING = registration(ONE, retention=timedelta(0))
+ANSWER = ResponseData(content_type="text/plain", data=b"done", file="", size=4)
+
+
+@pytest.fixture
+def host(world):
+    return world.host()
+
+
+@pytest.fixture
+def running(world, host):
+    """Return a function that makes an Instance which runs."""
+    return lambda: world.bring_to(State.RUNNING, host, type=NOTHING)
+
+
+def ending(case, **details):
+    return Move(
+        event=Event.FINISH, instance=case.instance, attempt=case.attempt, kept=False, **details
+    )
+
+
+def is_left(key):
+    return [
+        model.__name__
+        for model in (Instance, Task, Inputs, Response, LogRecord)
+        if model.objects.filter(**{"pk" if model is Instance else "instance": key}).exists()
+    ]
+
+
+def test_it_is_removed_with_its_end(world, host, running):
+    """G12: with its inputs, its log and its Response."""
+    case = running()
+    message = Message(time=world.store.now(), level=20, text="hello")
+    note = Note(instance=case.instance, attempt=case.attempt, messages=(message,))
+    assert world.store.note([note], daemon=host.uuid) == []
+    assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
+    assert is_left(case.instance) == []
+
+
+def test_a_refused_end_leaves_the_others_alone(world, host, running):
+    """G3: nobody but the holder removes it so, and under this attempt; what is kept stays.
+
+    What FAILED is kept: an operator sees it, for as long as the setting says.
+    """
+    case, other, kept = running(), running(), world.bring_to(State.RUNNING, host)
+    [both] = world.enqueue(type=NOTHING)
+    host.claim()
+    now = world.store.now()
+    late = ending(other, time=now)._replace(attempt=other.attempt + 1)
+    end = ending(kept, time=now)._replace(kept=True)
+    started = ending(Case(both, 1), time=now, started=now)
+    assert host.record(ending(case, time=now), late, end, started) == [late]
+    assert world.state(kept.instance) == State.FINISHED
+    assert is_left(case.instance) == is_left(both) == []
+    assert world.state(other.instance) == State.RUNNING
+    host.move(other, Event.FAIL, reason=Reason.ERROR, kept=False)
+    assert world.store.purge() == 1
+    assert (is_left(kept.instance), world.state(other.instance)) == ([], State.FAILED)
+
+
+def test_a_worker_that_concludes_removes_it(world, running):
+    """G7, G12: in the transaction of its handler."""
+    case = running()
+    world.store.conclude(ending(case, response=ANSWER))
+    assert is_left(case.instance) == []
+    with pytest.raises(TaskGone):
+        world.store.conclude(ending(case))
+
+
+@pytest.fixture
+def with_a_file(world, host, running, media):
+    case = running()
+    path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
+    file = {"name": "a", "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
+    note = Note(instance=case.instance, attempt=case.attempt, files=(file,))
+    assert world.store.note([note], daemon=host.uuid) == []
+    return case
+
+
+def test_files_go_with_it_at_the_next_purge(world, host, with_a_file, media):
+    """G12: files go first, but not before it is committed that it FINISHED."""
+    case = with_a_file
+    assert host.record(ending(case, time=world.store.now())) == []
+    assert world.state(case.instance) == State.FINISHED
+    assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]
+    assert world.store.purge() == 1
+    assert is_left(case.instance) == []
+    assert [path for path in media.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(("setting", "stay"), [(timedelta(days=3), 1), (None, 3), (0, 2)])
+def test_failures_stay_as_long_as_the_setting_says(world, ended, monkeypatch, setting, stay):
+    """G12: for the default of the setting where that keeps nothing either."""
+    monkeypatch.setattr(settings, "RETENTION", setting, raising=False)
+    for days in (1, 4, 31):
+        ended(NOTHING, days * DAY)
+    assert world.store.purge() == 3 - stay
+    assert Instance.objects.count() == stay

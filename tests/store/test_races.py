@@ -1,6 +1,5 @@
 """The store contract under real concurrency: threads, each with its own connection."""
 
-import threading
 from datetime import timedelta
 from itertools import pairwise
 
@@ -11,14 +10,12 @@ from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUs
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
-from atp.store.common.control import setting
-from atp.store.common.mover import Mover
 from atp.store.values import Move, Submission
-from tests.helpers import remove_by_hand
 
-from ..helpers import DEADLINE, Thread, at_once, wait_for
+from ..helpers import Thread, at_once, remove_by_hand, wait_for
 from . import hooks
 from .broken import age, execute, put_back
+from .internals import Mover
 from .world import ONE, TWO, Host, registration, scope
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,25 +42,6 @@ def test_two_claimers_never_take_the_same_task(world):
     assert set(Instance.objects.values_list("attempt", flat=True)) == {1}
 
 
-@needs_row_locks
-def test_gates_that_opened_long_ago_are_set_at_once(world, monkeypatch):
-    """Whoever sets one forgets the others that are open, but for those that are being set."""
-    world.store.register([registration(ONE), registration(TWO)])
-    for type in (ONE, TWO):
-        world.store.shut(scope(type), "hold")
-        world.store.open(scope(type))
-    Gate.objects.update(until=world.store.now() - timedelta(days=2))
-    check, both = setting.check_expected, threading.Barrier(2)
-
-    def behind_its_lock(*given):
-        check(*given)
-        both.wait(DEADLINE)
-
-    monkeypatch.setattr(setting, "check_expected", behind_its_lock)
-    shut = at_once(*[lambda t=type: world.store.shut(scope(t), "hold") for type in (ONE, TWO)])
-    assert sorted(gate.type.identifier for gate in shut) == [ONE, TWO]
-
-
 def test_what_is_enqueued_after_a_gate_was_opened_is_not_dropped(world, monkeypatch):
     """It was opened while the Tasks behind another gate were dropped."""
     world.enqueue(type=ONE)
@@ -84,13 +62,9 @@ def test_what_is_enqueued_after_a_gate_was_opened_is_not_dropped(world, monkeypa
     assert world.state(made[0]) == State.ACCEPTED
 
 
-@pytest.mark.parametrize("was_set_once", [False, True])
-def test_many_operators_at_one_gate(world, was_set_once):
+def test_many_operators_at_one_gate(world):
     """One wins, the others are told who; without a row of the gate too."""
     world.enqueue()
-    if was_set_once:
-        world.store.shut(scope(ONE), "hold")
-        world.store.open(scope(ONE))
 
     def drop(who):
         return world.store.shut(scope(ONE), "drop", who=who, expected="open")
@@ -104,41 +78,24 @@ def test_many_operators_at_one_gate(world, was_set_once):
     assert sum(gate is not None for gate in opened) == 1
 
 
-def test_one_identifier_from_many_threads_is_one_instance(world):
-    """G13: one of them gets through, and the others are told by name."""
+@pytest.mark.parametrize("existing", ["raise", "redrive"])
+def test_one_identifier_from_many_threads_is_one_instance(world, existing):
+    """G13: one of them gets through, and the others are told by name, or given the same."""
 
-    def enqueue():
-        asked = Submission(inputs=Payload("json", "{}"), identifier="same")
-        return world.store.enqueue(registration(), [asked])[0].pk
-
-    outcomes = at_once(*[enqueue] * CLAIMERS)
-    assert Instance.objects.count() == Task.objects.count() == 1
-    made = [outcome for outcome in outcomes if isinstance(outcome, int)]
-    refused = [outcome for outcome in outcomes if isinstance(outcome, DuplicateIdentifier)]
-    assert (len(made), len(refused)) == (1, CLAIMERS - 1)
-    assert {error.instance.pk for error in refused} == set(made)
-
-
-@pytest.mark.parametrize("existing", ["return", "redrive"])
-def test_existing_from_many_threads_is_the_same_instance_for_all(world, existing):
     def enqueue():
         asked = [
             Submission(inputs=Payload("json", "{}"), identifier=name, existing=existing)
-            for name in ("x", "y", "x")
+            for name in ("x", "y", *(["x"] if existing == "redrive" else []))
         ]
         return tuple(i.pk for i in world.store.enqueue(registration(), asked))
 
     outcomes = at_once(*[enqueue] * CLAIMERS)
-    assert len(set(outcomes)) == 1, outcomes
-    assert Instance.objects.count() == 2
-
-
-def test_many_redrives_are_one(world):
-    """G6: one of them moves it, and it is logged once."""
-    case = world.bring_to(State.FAILED, world.host())
-    outcomes = at_once(*[lambda: world.as_anyone(Event.REDRIVE, case.instance)] * CLAIMERS)
-    assert sorted(map(len, outcomes)) == [0] + [1] * (CLAIMERS - 1)
-    assert world.events(case.instance).count(Event.REDRIVE) == 1
+    assert Instance.objects.count() == Task.objects.count() == 2
+    made = {outcome for outcome in outcomes if isinstance(outcome, tuple)}
+    refused = [outcome for outcome in outcomes if isinstance(outcome, DuplicateIdentifier)]
+    assert len(made) == 1, outcomes
+    assert len(refused) == (CLAIMERS - 1 if existing == "raise" else 0), outcomes
+    assert {error.instance.pk for error in refused} <= set(*made)
 
 
 def test_a_purge_and_a_redrive_do_not_meet(world):
@@ -157,7 +114,7 @@ def test_a_purge_and_a_redrive_do_not_meet(world):
 
 def test_a_finish_and_a_sweep_do_not_meet(world):
     """G4 and G6: the result is either kept or refused, never both."""
-    for _ in range(10):
+    for _ in range(5):
         host = world.host()
         case = world.bring_to(State.RUNNING, host)
         host.lose_lease()
@@ -215,7 +172,7 @@ def test_scans_beside_a_queue_at_work_find_nothing(world):
 
     def work(host):
         try:
-            for _ in range(10):
+            for _ in range(5):
                 world.enqueue(3)
                 for case in host.claim(3):
                     host.move(case, Event.START)
@@ -237,18 +194,11 @@ def test_scans_beside_a_queue_at_work_find_nothing(world):
     assert outcomes == [None, None, [], []]
 
 
-def test_many_threads_register_the_same_type(world):
-    at_once(*[lambda: world.store.register([registration("store.new")])] * CLAIMERS)
-    assert LogRecord.objects.about("type:store.new").count() >= 1
-    assert world.enqueue(type="store.new")
-
-
 def test_batches_that_overlap_do_not_deadlock(world):
     """Rows are locked in the order of their keys, whatever the order of the changes."""
     host = world.host()
     world.enqueue(30)
-    claimed = host.claim()
-    starts = [Move(event=Event.START, instance=c.instance, attempt=1) for c in claimed]
+    starts = [Move(event=Event.START, instance=c.instance, attempt=1) for c in host.claim()]
     outcomes = at_once(
         lambda: host.record(*starts),
         lambda: host.record(*reversed(starts)),
@@ -277,96 +227,25 @@ def test_ends_are_locked_in_the_order_of_their_keys(world, kind):
 
 
 @needs_row_locks
-def test_a_claim_that_waits_while_its_identity_ends_takes_nothing(world):
-    """G3: it is still on its way in the server when a new dispatcher takes over."""
-    world.enqueue(3)
-    host, new = world.host(), Host(world)
-    with transaction.atomic():
-        new.join(old=host.uuid)
-        claim = Thread(host.claim)
-        wait_for(somebody_waits_for_a_lock, what="a claim that waits for the daemon's row")
-    with pytest.raises(LeaseLost):
-        claim.result()
-    assert Task.objects.claimed().count() == 0
-    assert len(new.claim()) == 3
-
-
-@needs_row_locks
-def test_an_identity_that_ends_while_its_claim_is_under_way_takes_back_what_it_took(world):
-    """G3: the other order. The claim has finished before, so its Tasks are seen."""
-    world.enqueue(3)
-    host, new = world.host(), Host(world)
-    with transaction.atomic():
-        assert len(host.claim()) == 3
-        join = Thread(lambda: new.join(old=host.uuid))
-        wait_for(somebody_waits_for_a_lock, what="a join that waits for the claim")
-    assert join.result().expired == 3
-    assert Task.objects.claimed().count() == 0
-
-
-@needs_row_locks
-@pytest.mark.parametrize("existing", ["raise", "return", "redrive"])
-def test_an_identifier_that_is_being_taken_is_waited_for(world, existing):
-    """G13: the loser of the race is told as if it had come later, not by the database."""
-    world.enqueue()
-    with transaction.atomic():
-        [key] = world.enqueue(identifier="same")
-        loser = Thread(lambda: world.enqueue(identifier="same", existing=existing))
-        wait_for(somebody_waits_for_a_lock, what="an enqueue that waits for the identifier")
-    if existing == "raise":
-        with pytest.raises(DuplicateIdentifier):
-            loser.result()
-    else:
-        assert loser.result() == [key]
-    assert Instance.objects.filter(identifier="same").count() == 1
-
-
-@needs_row_locks
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_type_is_not_unregistered_while_it_is_enqueued(world, count):
-    """RFC 14: no constraint keeps what an Instance refers to, so the enqueue does."""
-    world.enqueue()
-    remove_by_hand(Instance.objects.all())
-    with transaction.atomic():
-        world.enqueue(count)
-        unregister = Thread(lambda: world.store.unregister(ONE))
-        wait_for(somebody_waits_for_a_lock, what="an unregister that waits for the enqueue")
-    with pytest.raises(TypeInUse):
-        unregister.result()
-    assert Instance.objects.filter(type__identifier=ONE).count() == count
-
-
-@needs_row_locks
-@pytest.mark.parametrize("count", [1, 3])
-def test_what_is_enqueued_while_its_type_is_unregistered_registers_it_again(world, count):
-    """RFC 14: the other order; no Instance is of a Type that is gone."""
+def test_an_enqueue_and_an_unregistration_wait_for_each_other(world, count):
+    """RFC 14: no Instance is of a Type that is gone, though no constraint keeps that."""
     world.store.register([registration()])
     with transaction.atomic():
         world.store.unregister(ONE)
         enqueue = Thread(lambda: world.enqueue(count))
         wait_for(somebody_waits_for_a_lock, what="an enqueue that waits for its Type")
     assert len(enqueue.result()) == count
-    assert Instance.objects.filter(type__identifier=ONE).count() == count
-
-
-@needs_row_locks
-def test_those_who_enqueue_a_type_do_not_wait_for_each_other(world):
-    world.store.register([registration()])
+    remove_by_hand(Instance.objects.all())
     with transaction.atomic():
         world.enqueue()
         Thread(lambda: world.enqueue(2)).result()
         Thread(lambda: world.store.register([registration(max_restarts=7)])).result()
-    assert Instance.objects.count() == 3
-
-
-@needs_row_locks
-def test_a_claim_does_not_wait_for_rows_that_another_holds(world):
-    """G9: it takes what is free."""
-    world.enqueue(4)
-    first, second = world.host(), world.host()
-    with transaction.atomic():
-        assert len(first.claim(2)) == 2
-        assert len(Thread(second.claim).result()) == 2
+        unregister = Thread(lambda: world.store.unregister(ONE))
+        wait_for(somebody_waits_for_a_lock, what="an unregister that waits for the enqueue")
+    with pytest.raises(TypeInUse):
+        unregister.result()
+    assert Instance.objects.filter(type__identifier=ONE).count() == 3
 
 
 @needs_row_locks
@@ -393,6 +272,26 @@ def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world):
         new.join(old=host.uuid, holding={(case.instance, case.attempt)})
         assert Thread(world.store.sweep).result().daemons == ()
     assert new.holds() == {case.instance}
+
+
+@needs_row_locks
+def test_a_claim_and_the_end_of_its_identity_wait_for_each_other(world):
+    """G3: a claim may still be on its way in the server when a new dispatcher takes over."""
+    world.enqueue(3)
+    host, new, newer = world.host(), Host(world), Host(world)
+    with transaction.atomic():
+        new.join(old=host.uuid)
+        claim = Thread(host.claim)
+        wait_for(somebody_waits_for_a_lock, what="a claim that waits for the daemon's row")
+    with pytest.raises(LeaseLost):
+        claim.result()
+    assert Task.objects.claimed().count() == 0
+    with transaction.atomic():
+        assert len(new.claim()) == 3
+        join = Thread(lambda: newer.join(old=new.uuid))
+        wait_for(somebody_waits_for_a_lock, what="a join that waits for the claim")
+    assert join.result().expired == 3
+    assert Task.objects.claimed().count() == 0
 
 
 def somebody_waits_for_a_lock():

@@ -1,15 +1,13 @@
-"""The store contract: record."""
+"""The store contract: record and note."""
 
 import logging
-from datetime import timedelta
 
-import pytest
-
-from atp.models import Response
+from atp.models import LogRecord, Response
+from atp.rows.log import Kind
 from atp.states import Event, Reason, State
-from atp.store.values import Move, ResponseData
+from atp.store.values import Message, Move, Note, ResponseData
 
-from .world import SECOND, Case
+from .world import SECOND
 
 
 def changes(case, *events, **details):
@@ -17,11 +15,6 @@ def changes(case, *events, **details):
         Move(event=event, instance=case.instance, attempt=case.attempt, **details)
         for event in events
     ]
-
-
-def test_nothing_to_record(world):
-    assert world.store.record([]) == []
-    assert world.host().record() == []
 
 
 def test_events_of_one_instance_are_applied_in_order_each_with_its_time(world):
@@ -41,34 +34,6 @@ def test_events_of_one_instance_are_applied_in_order_each_with_its_time(world):
     ]
 
 
-def test_a_refused_change_leaves_the_others_of_its_batch(world):
-    host = world.host()
-    cases = [world.bring_to(State.RUNNING, host) for _ in range(3)]
-    stale = Move(event=Event.FINISH, instance=cases[1].instance, attempt=99)
-    unknown = Move(event=Event.FINISH, instance=2**40, attempt=1)
-    first, last = changes(cases[0], Event.FINISH) + changes(cases[2], Event.FINISH)
-    assert host.record(first, stale, unknown, last) == [stale, unknown]
-    states = [world.state(case.instance) for case in cases]
-    assert states == [State.FINISHED, State.RUNNING, State.FINISHED]
-
-
-def test_what_follows_a_refused_change_is_judged_by_itself(world):
-    host = world.host()
-    case = world.bring_to(State.SCHEDULED, host)
-    finish, start, again = changes(case, Event.FINISH, Event.START, Event.FINISH)
-    assert host.record(finish, start, again) == [finish]
-    assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]
-
-
-def test_after_the_end_of_an_attempt_its_batch_can_do_nothing_more(world):
-    """G4: the fence holds within a batch as well."""
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    retry, finish = changes(case, Event.RETRY, Event.FINISH)
-    assert host.record(retry, finish) == [finish]
-    assert world.state(case.instance) == State.ACCEPTED
-
-
 def test_somebody_may_fail_and_redrive_in_one_batch(world):
     """G1: whatever the order, the Task row goes with the state."""
     [key] = world.enqueue()
@@ -82,117 +47,28 @@ def test_somebody_may_fail_and_redrive_in_one_batch(world):
     assert (world.state(key), world.task(key)) == (State.FAILED, None)
 
 
-@pytest.mark.parametrize("event", [Event.RETRY, Event.DEFER])
-def test_a_delay_counts_from_now(world, event):
+def test_a_response_is_written_beside_published_files(world):
     host = world.host()
     case = world.bring_to(State.RUNNING, host)
-    before = world.store.now()
-    host.record(*changes(case, event, delay=timedelta(minutes=10)))
-    due = world.task(case.instance).due_at
-    assert before + timedelta(minutes=10) <= due <= world.store.now() + timedelta(minutes=10)
-    assert host.claim() == []
-
-
-def test_a_retry_spends_a_retry_and_a_deferral_does_not(world):
-    host = world.host()
-    retried, deferred = (world.bring_to(State.RUNNING, host) for _ in range(2))
-    host.record(*changes(retried, Event.RETRY), *changes(deferred, Event.DEFER))
-    first, second = world.get(retried.instance), world.get(deferred.instance)
-    assert (first.retries, first.restarts, first.lost) == (1, 0, 0)
-    assert (second.retries, second.restarts, second.lost) == (0, 0, 0)
-
-
-def test_without_a_time_it_is_the_databases_now(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    before = world.store.now()
-    host.move(case, Event.FINISH)
-    assert before <= world.get(case.instance).finished <= world.store.now()
-
-
-def test_a_start_clears_the_progress_of_an_earlier_attempt(world):
-    from atp.store.values import Note
-
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    note = Note(
-        instance=case.instance, attempt=case.attempt, progress=0.7, progress_message="seven"
-    )
-    world.store.note([note], daemon=host.uuid)
-    host.move(case, Event.RETRY)
-    [again] = host.claim()
-    host.move(again, Event.START)
-    instance = world.get(case.instance)
-    assert (instance.progress, instance.progress_message) == (None, "")
-
-
-class TestResponse:
-    def test_it_is_written_with_the_finish(self, world):
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
-        answer = ResponseData(content_type="application/json", data=b'{"a":1}', size=7)
-        host.record(*changes(case, Event.FINISH, response=answer))
-        response = Response.objects.get(pk=case.instance)
-        assert (response.value, response.size, response.file) == ({"a": 1}, 7, "")
-        assert world.get(case.instance).progress == 1.0
-
-    def test_it_may_be_a_stored_file(self, world):
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
-        answer = ResponseData(content_type="image/png", data=None, file="atp/x/1-r", size=10**10)
-        host.record(*changes(case, Event.FINISH, response=answer))
-        response = Response.objects.get(pk=case.instance)
-        assert (response.data, response.file, response.size) == (None, "atp/x/1-r", 10**10)
-        assert response.stored_paths == ["atp/x/1-r"]
-
-    def test_published_files_stay_beside_it(self, world):
-        from atp.store.values import Note
-
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
-        file = {"name": "a", "path": "atp/a", "content_type": "x/y", "size": 1, "attempt": 1}
-        note = Note(instance=case.instance, attempt=case.attempt, files=(file,))
-        world.store.note([note], daemon=host.uuid)
-        answer = ResponseData(content_type="text/plain", data=b"hello", size=5)
-        host.record(*changes(case, Event.FINISH, response=answer))
-        response = Response.objects.get(pk=case.instance)
-        assert (response.value, response.files) == ("hello", [file])
-
-
-def test_a_failure_keeps_its_reason_and_message(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    details = {"reason": Reason.ERROR, "message": "Traceback …", "level": logging.ERROR}
-    host.record(*changes(case, Event.FAIL, **details))
-    assert world.get(case.instance).reason == Reason.ERROR
-    last = world.log(case.instance)[-1]
-    assert (last.message, last.level) == ("Traceback …", logging.ERROR)
-
-
-def test_a_redrive_makes_the_budgets_new_and_keeps_the_fence(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    host.move(case, Event.RETRY)
-    for event in (Event.EXPIRE, Event.FAIL):
-        [claimed] = host.claim()
-        host.move(claimed, Event.START, event, reason=Reason.ERROR)
-    before = world.get(case.instance)
-    assert (before.retries, before.restarts, before.lost) == (1, 1, 1)
-    assert world.as_anyone(Event.REDRIVE, case.instance) == []
-    after = world.get(case.instance)
-    assert (after.retries, after.restarts, after.lost, after.attempt) == (0, 0, 0, 3)
-    assert (after.reason, after.finished) == ("", None)
-    assert [c.attempt for c in host.claim()] == [4]
+    for names in ("ab", "c"):
+        files = tuple(file(name) for name in names)
+        assert world.store.note([note(case, files=files)], daemon=host.uuid) == []
+    response = Response.objects.get(pk=case.instance)
+    assert (response.value, response.files) == (None, [file(name) for name in "abc"])
+    answer = ResponseData(content_type="application/json", data=b'{"a":1}', size=7)
+    host.record(*changes(case, Event.FINISH, response=answer))
+    response = Response.objects.get(pk=case.instance)
+    assert (response.value, response.size) == ({"a": 1}, 7)
+    assert response.files == [file(name) for name in "abc"]
+    assert world.get(case.instance).progress == 1.0
 
 
 def test_many_instances_in_one_batch(world):
     host = world.host()
     world.enqueue(450)
     claimed = host.claim(450)
-    batch = [c for one in claimed for c in changes(Case(one.instance, one.attempt), Event.START)]
-    assert host.record(*batch) == []
-    ends = [c for one in claimed for c in changes(Case(one.instance, one.attempt), Event.FINISH)]
-    assert host.record(*ends) == []
+    for event in (Event.START, Event.FINISH):
+        assert host.record(*[Move(event, one.instance, one.attempt) for one in claimed]) == []
     assert world.get(claimed[-1].instance).state == State.FINISHED
 
 
@@ -201,22 +77,79 @@ def test_a_detail_of_a_move_is_logged_with_it(world):
     host = world.host()
     world.enqueue(5)
     cases, now = host.claim(), world.store.now()
+    details = ["shop.Error0", "shop.Error1", "", "shop.Error3", "shop.Error4"]
     ends = [
-        Move(
-            event=Event.RETRY if number % 2 else Event.FAIL,
-            instance=case.instance,
-            attempt=case.attempt,
-            time=now,
-            started=now,
-            reason="" if number % 2 else Reason.ERROR,
-            detail="" if number == 2 else f"shop.Error{number}",
-        )
-        for number, case in enumerate(cases)
+        Move(Event.FAIL, case.instance, case.attempt, now, now, reason=Reason.ERROR, detail=detail)
+        for case, detail in zip(cases, details, strict=True)
     ]
+    ends[1] = ends[1]._replace(event=Event.RETRY, reason="")
     assert host.record(ends[0]) == []
     assert host.record(*ends[1:4]) == []
-    assert host.record(*changes(cases[4], Event.START)) == []
+    host.move(cases[4], Event.START)
     assert host.record(ends[4]._replace(started=None)) == []
     logs = [world.log(case.instance) for case in cases]
-    assert [log[-1].detail for log in logs] == [end.detail for end in ends]
+    assert [log[-1].detail for log in logs] == details
     assert {record.detail for log in logs for record in log[:-1]} == {""}
+
+
+def note(case, **said):
+    return Note(instance=case.instance, attempt=case.attempt, who="worker", **said)
+
+
+def file(name):
+    return {"name": name, "path": f"atp/{name}", "content_type": "x/y", "size": 1, "attempt": 1}
+
+
+def test_progress(world):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    said = [note(case, progress=0.25, progress_message="one"), note(case, progress=0.5)]
+    assert world.store.note(said, daemon=host.uuid) == []
+    instance = world.get(case.instance)
+    assert (instance.progress, instance.progress_message) == (0.5, "one")
+    unknown = note(case, progress=None, progress_message="x")
+    assert world.store.note([unknown], daemon=host.uuid) == []
+    assert world.get(case.instance).progress is None
+
+
+def test_messages_are_log_records_of_the_attempt(world):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    now = world.store.now()
+    messages = tuple(
+        Message(time=now, level=level, text=f"at {level}")
+        for level in (logging.INFO, logging.ERROR)
+    )
+    assert world.store.note([note(case, messages=messages)], daemon=host.uuid) == []
+    found = LogRecord.objects.of_instance(case.instance).filter(kind=Kind.MESSAGE)
+    assert [(r.message, r.level, r.time) for r in found] == [("at 20", 20, now), ("at 40", 40, now)]
+    assert {(r.state, r.attempt, r.who) for r in found} == {(State.RUNNING, 1, "worker")}
+
+
+def test_the_first_and_the_last_messages_are_kept(world, settings):
+    settings.ATP = {**settings.ATP, "MAX_LOG_RECORDS": 10}
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    now = world.store.now()
+
+    def say(numbers, left_out):
+        messages = tuple(Message(time=now, level=20, text=str(number)) for number in numbers)
+        said = note(case, messages=messages, left_out=left_out)
+        assert world.store.note([said], daemon=host.uuid) == []
+
+    say(range(20), 10)
+    say(range(20, 25), 15)
+    found = LogRecord.objects.of_instance(case.instance).filter(who="worker")
+    first, second, left_out, *newest = [record for record in found if not record.event]
+    assert [first.message, second.message] == ["0", "1"]
+    assert (left_out.kind, left_out.detail) == (Kind.LEFT_OUT, "15")
+    assert [record.message for record in newest] == [str(number) for number in range(17, 25)]
+
+
+def test_a_refused_note_leaves_the_others_of_its_batch(world):
+    host, other = world.host(), world.host()
+    mine, theirs = world.bring_to(State.RUNNING, host), world.bring_to(State.RUNNING, other)
+    good, bad = (note(c, progress=0.5, progress_message="x") for c in (mine, theirs))
+    assert world.store.note([bad, good, bad], daemon=host.uuid) == [bad, bad]
+    assert world.get(mine.instance).progress == 0.5
+    assert world.get(theirs.instance).progress is None

@@ -3,21 +3,14 @@
 import contextlib
 import os
 import sqlite3
-import threading
 import time
 
 import pytest
 from django.db import connection, transaction
 
-from atp.conf import settings
-from atp.store.common import ORMStore
-from atp.store.sqlite import SQLiteStore
-from atp.store.sqlite.wakeups import listener
-from atp.store.sqlite.wakeups.inotify import Watch
-from atp.store.values import Note
-
 from ..helpers import DEADLINE, Thread, wait_for
-from .world import World
+from .internals import Watch
+from .internals import sqlite_listener as listener
 
 pytestmark = [
     pytest.mark.skipif("connection.vendor != 'sqlite'", reason="that of SQLite"),
@@ -28,51 +21,35 @@ SHORTLY = 0.1
 
 
 @pytest.fixture
-def world(transactional_db, tmp_path):
-    with World(SQLiteStore(settings.DATABASE), tmp_path) as world:
-        yield world
+def polling(monkeypatch):
+    """As elsewhere than on Linux."""
+    monkeypatch.setattr("ctypes.CDLL", lambda *args, **kwargs: object())
+    with pytest.raises(OSError, match="Linux"):
+        Watch([])
 
 
-@pytest.fixture(params=["inotify", "polling"])
-def ear(request, world, monkeypatch):
+@pytest.fixture
+def ear(world):
     """A listener that has said its first yes."""
-    if request.param == "polling":
-        monkeypatch.setattr(listener, "_watch", lambda path: None)
     ear = world.store.listener()
     assert ear.wait(0)
     yield ear
     ear.close()
 
 
-def test_the_portable_store_has_none():
-    assert ORMStore(settings.DATABASE).listener() is None
-
-
-def test_what_was_committed_before_the_first_wait_may_matter(world):
-    with contextlib.closing(world.store.listener()) as ear:
-        assert ear.wait(0)
-        assert not ear.wait(0)
-
-
-def test_a_commit_is_told_once(world, ear):
+def test_a_commit_is_told_once_and_ends_a_wait(world, ear):
     assert not ear.wait(SHORTLY)
     world.enqueue()
     assert ear.wait(DEADLINE)
     assert not ear.wait(SHORTLY)
-
-
-def test_a_commit_ends_a_wait(world, ear):
     waiting = Thread(ear.wait, DEADLINE)
     wait_for(ear._in_use.locked, what="the wait")
     world.enqueue()
     assert waiting.result()
 
 
-def test_of_what_happens_between_two_waits_the_second_tells(world, ear):
-    world.enqueue()
-    world.enqueue()
-    assert ear.wait(0)
-    assert not ear.wait(SHORTLY)
+def test_without_inotify_a_commit_is_told_once_and_ends_a_wait(world, polling, ear):
+    test_a_commit_is_told_once_and_ends_a_wait(world, ear)
 
 
 def test_what_is_not_committed_is_not_told(world, ear):
@@ -83,25 +60,13 @@ def test_what_is_not_committed_is_not_told(world, ear):
             cursor.execute("PRAGMA cache_size")
             [size] = cursor.fetchone()
             cursor.execute("PRAGMA cache_size = 10")
-            world.enqueue(3000)
+            world.enqueue(300)
             cursor.execute(f"PRAGMA cache_size = {size}")
         assert not Thread(ear.wait, SHORTLY).result()
     assert ear.wait(DEADLINE)
-
-
-def test_what_is_rolled_back_is_not_told(world, ear):
     with transaction.atomic():
         world.enqueue()
         transaction.set_rollback(True)
-    assert not ear.wait(SHORTLY)
-
-
-def test_reading_is_not_told(world, ear):
-    host = world.host()
-    assert ear.wait(DEADLINE)
-    assert host.claim() == []
-    assert world.store.note([], daemon=host.uuid) == []
-    assert world.store.record([]) == []
     assert not ear.wait(SHORTLY)
 
 
@@ -115,15 +80,6 @@ def test_a_database_that_is_locked_is_waited_for(world, ear):
         other.execute("ROLLBACK")
     world.enqueue()
     assert ear.wait(DEADLINE)
-
-
-def test_it_keeps_no_writer_and_no_checkpoint_waiting(world, ear):
-    world.enqueue()
-    assert ear.wait(DEADLINE)
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        [blocked, *_] = cursor.fetchone()
-    assert blocked == 0
 
 
 def test_after_a_checkpoint_it_goes_on(world, ear):
@@ -170,13 +126,9 @@ class TestAFileOfItsOwn:
             other.execute("INSERT INTO t VALUES (1)")
             other.commit()
 
-    def test_where_there_is_none_none_is_made(self, own, path):
+    def test_none_is_made_and_another_of_the_name_is_another_database(self, own, path, tmp_path):
         assert not own.wait(SHORTLY)
         assert not path.exists()
-        self.write(path)
-        assert own.wait(DEADLINE)
-
-    def test_another_of_the_name_is_another_database(self, own, path, tmp_path):
         self.write(path)
         assert own.wait(DEADLINE)
         self.write(tmp_path / "new")
@@ -184,10 +136,6 @@ class TestAFileOfItsOwn:
         assert own.wait(DEADLINE)
         self.write(path)
         assert own.wait(DEADLINE)
-
-    def test_what_is_no_database_is_no_news(self, own, path):
-        path.write_bytes(b"nothing that could be read, and long enough for a header" * 100)
-        assert not own.wait(SHORTLY)
 
     def test_without_a_write_ahead_log(self, own, path):
         self.write(path, mode="DELETE")
@@ -199,35 +147,15 @@ class TestAFileOfItsOwn:
         assert waiting.result()
 
 
-class TestWatch:
-    def test_it_tells_of_writes_until_they_are_cleared(self, tmp_path):
-        path = tmp_path / "file"
-        path.touch()
-        with contextlib.closing(Watch([path])) as watch:
-            assert not watch.wait(0)
-            path.write_text("a")
-            assert watch.wait(DEADLINE)
-            assert watch.wait(0)
-            watch.clear()
-            assert not watch.wait(0)
-
-    def test_what_cannot_be_watched_is_an_error(self, tmp_path):
-        open_before = len(os.listdir("/proc/self/fd"))
-        with pytest.raises(FileNotFoundError):
-            Watch([tmp_path / "none"])
-        assert len(os.listdir("/proc/self/fd")) == open_before
-
-    def test_elsewhere_than_on_linux(self, monkeypatch):
-        monkeypatch.setattr("ctypes.CDLL", lambda *args, **kwargs: object())
-        with pytest.raises(OSError, match="Linux"):
-            Watch([])
+def test_what_cannot_be_watched_is_an_error(tmp_path):
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        Watch([tmp_path / "none"])
+    assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-@pytest.mark.parametrize("kind", ["inotify", "polling"])
-def test_idle_it_costs_next_to_nothing(world, kind, monkeypatch):
+def test_idle_it_costs_next_to_nothing(world, monkeypatch):
     """It looks so seldom that however long a look takes here, it is little."""
-    if kind == "polling":
-        monkeypatch.setattr(listener, "_watch", lambda path: None)
     looks = []
     has_changed = listener.Listener._has_changed
     monkeypatch.setattr(
@@ -240,16 +168,4 @@ def test_idle_it_costs_next_to_nothing(world, kind, monkeypatch):
         assert not ear.wait(1.0)
         passed = time.monotonic() - began
     # The intervals double from 1 ms on to a quarter of a second.
-    assert 1 < len(looks) <= (4 * passed + 10 if kind == "inotify" else 200 * passed + 2)
-
-
-def test_it_stands_beside_all_else_that_a_daemon_does(world, ear):
-    host = world.host()
-    world.enqueue()
-    [claimed] = host.claim()
-    said = Note(instance=claimed.instance, attempt=1, progress=0.5)
-    told = threading.Event()
-    waiting = Thread(lambda: ear.wait(DEADLINE) and told.set())
-    world.store.note([said], daemon=host.uuid)
-    waiting.result()
-    assert told.is_set()
+    assert 1 < len(looks) <= 4 * passed + 10

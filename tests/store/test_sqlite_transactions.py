@@ -7,30 +7,16 @@ from contextlib import closing, contextmanager
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.sqlite import SQLiteStore
-from atp.store.sqlite.driver import turns
 
 from ..helpers import DEADLINE, Thread, at_once, stays
-from .world import World
+from .internals import turns
 
 pytestmark = [
     pytest.mark.skipif("connection.vendor != 'sqlite'"),
     pytest.mark.django_db(transaction=True),
 ]
-
-
-@pytest.fixture
-def store():
-    return SQLiteStore(settings.DATABASE)
-
-
-@pytest.fixture
-def world(transactional_db, store, tmp_path):
-    with World(store, tmp_path) as world:
-        yield world
 
 
 @pytest.fixture
@@ -89,7 +75,7 @@ class TestWithoutAMode:
     def test_verbs_of_many_threads_wait_for_each_other(self, world, monkeypatch):
         """G3: nobody is told that the database is locked, and nothing is taken twice."""
         monkeypatch.setattr(turns, "PATIENCE", 0)  # as for processes
-        keys = world.enqueue(60)
+        keys = world.enqueue(30)
         hosts = [world.host() for _ in range(3)]
 
         def drain(host):
@@ -106,16 +92,6 @@ class TestWithoutAMode:
         found = at_once(*[lambda host=host: drain(host) for host in hosts])
         assert sorted(key for part in found for key in part) == keys
         assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
-
-    def test_within_a_callers_transaction(self, world):
-        """G7."""
-        with transaction.atomic():
-            world.enqueue(2)
-            transaction.set_rollback(True)
-        assert not Instance.objects.exists()
-        with transaction.atomic():
-            [key] = world.enqueue(identifier="a")
-        assert [each.instance for each in world.host().claim()] == [key]
 
 
 @pytest.fixture
@@ -146,12 +122,11 @@ class TestTurns:
         [key] = enqueue.result()
         assert world.state(key) == State.ACCEPTED
 
-    def test_who_is_in_a_transaction_does_not(self, world, held):
+    def test_who_is_in_a_transaction_does_not(self, world, held, monkeypatch):
         with transaction.atomic():
             [key] = world.enqueue()
         assert world.state(key) == State.ACCEPTED
-
-    def test_who_has_waited_long_enough_goes_on_without(self, world, held, monkeypatch):
+        # Who has waited long enough goes on without.
         monkeypatch.setattr(turns, "PATIENCE", 0.01)
         assert world.enqueue(2)
 
@@ -162,8 +137,3 @@ class TestTurns:
         with world.store.atomic():
             transaction.on_commit(lambda: made.extend(world.enqueue()))
         assert len(made) == 1
-
-    def test_a_process_that_was_forked_meanwhile_has_turns_of_its_own(self, held, monkeypatch):
-        monkeypatch.setattr(turns.os, "getpid", lambda: -1)
-        with turns.turn(settings.DATABASE):
-            pass

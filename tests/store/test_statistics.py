@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import pytest
 from django.db import connection
 
-from atp.daemon.pool.statistics import Statistics
-from atp.models import LogRecord, Statistic, Uncounted
+from atp.models import LogRecord, Statistic, Type, Uncounted
 from atp.reports import statistics
 from atp.rows.statistic import EPOCH, Span
 from atp.states import Event, Reason
 from atp.store.values import Move
 
-from ..helpers import Thread, open_transaction
+from ..helpers import open_transaction
+from .internals import Statistics
 from .world import ONE
 
 pytestmark = pytest.mark.django_db
-SECOND = timedelta(seconds=1)
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 
 
 class Counting:
@@ -84,36 +84,19 @@ def counted():
     return found[ONE][0]
 
 
-END = {"started": 1, "finished": 1, "wall_us": 1_000_000}
-
-
-def test_what_a_daemon_has_recorded_is_counted_with_its_renewal(daemon):
+def test_each_end_that_a_daemon_has_recorded_is_counted_with_its_renewal(daemon):
+    """One that is lost has no run time."""
     daemon.attempt(Event.START, Event.FINISH)
+    daemon.attempt(Event.START, Event.RETRY, delay=DAY)
+    daemon.attempt(Event.START, Event.DEFER, delay=DAY)
+    daemon.attempt(Event.START, Event.FAIL, reason=Reason.ERROR)
+    daemon.attempt(Event.START, Event.FAIL, reason=Reason.FATAL)
+    daemon.attempt(Event.START, Event.EXPIRE)
     assert not Statistic.objects.exists()
     assert daemon.add()
-    assert counted() == END
-    assert sum(statistics.sums()[ONE].wait) == 1
-
-
-@pytest.mark.parametrize(
-    ("event", "facts", "column"),
-    [
-        (Event.RETRY, {"delay": SECOND}, "retried"),
-        (Event.DEFER, {"delay": SECOND}, "deferred"),
-        (Event.FAIL, {"reason": Reason.ERROR}, "failed_error"),
-        (Event.FAIL, {"reason": Reason.FATAL}, "failed_fatal"),
-    ],
-)
-def test_each_end_of_a_handler_has_a_column(daemon, event, facts, column):
-    daemon.attempt(Event.START, event, **facts)
-    assert daemon.add()
-    assert counted() == {"started": 1, column: 1, "wall_us": 1_000_000}
-
-
-def test_an_attempt_that_is_lost_has_no_run_time(daemon):
-    daemon.attempt(Event.START, Event.EXPIRE)
-    assert daemon.add()
-    assert counted() == {"started": 1, "lost": 1}
+    ends = ("finished", "retried", "deferred", "failed_error", "failed_fatal", "lost")
+    assert counted() == {"started": 6, **dict.fromkeys(ends, 1), "wall_us": 5_000_000}
+    assert sum(statistics.sums()[ONE].wait) == 6
 
 
 def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
@@ -143,60 +126,23 @@ def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
     assert counted() == {"started": 4, "finished": 4, "wall_us": 4_000_000}
 
 
-def test_who_leaves_has_its_last_counts_made_up_for(world, daemon):
-    daemon.attempt(Event.START, Event.FINISH)
-    assert world.store.leave(daemon.host.uuid)
-    pay(world)
-    assert counted() == END
-
-
-def test_a_daemon_is_made_up_for_once_when_two_others_bury_it_at_once(handing_world):
-    world = handing_world
-    daemon = Counting(world, world.host(name="one"))
-    for _ in range(5):
-        daemon.attempt(Event.START, Event.FINISH)
-    daemon.host.lose_lease()
-
-    def bury():
-        world.store.sweep()
-        pay(world)
-
-    for thread in [Thread(bury) for _ in range(2)]:
-        thread.result()
-    pay(world)
-    assert counted() == {"started": 5, "finished": 5, "wall_us": 5_000_000}
-
-
-def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon):
-    daemon.attempt(Event.START, Event.FINISH)
-    old = daemon.host
-    old.lose_lease()
-    world.store.sweep()
-    daemon.host = world.host(name="one", old=old.uuid)
-    daemon.adder.restart(daemon.host.row.counted)
-    daemon.attempt(Event.START, Event.FINISH)
-    assert daemon.add()
-    pay(world)
-    assert counted() == {"started": 2, "finished": 2, "wall_us": 2_000_000}
-
-
-def test_what_was_written_before_its_daemon_came_back_is_counted_once(world, daemon):
-    """The acknowledgement got lost: it is recorded again under the next identity."""
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon, is_swept):
+    """An acknowledgement got lost: that end is recorded again under the next identity."""
     moves = daemon.attempt(Event.START, Event.FINISH)
+    if is_swept:
+        daemon.host.lose_lease()
+        world.store.sweep()
     daemon.host = world.host(name="one", old=daemon.host.uuid)
     daemon.adder.restart(daemon.host.row.counted)
-    daemon.deliver(moves)
+    if is_swept:
+        daemon.attempt(Event.START, Event.FINISH)
+    else:
+        daemon.deliver(moves)
     assert daemon.add()
     pay(world)
-    assert counted() == END
-
-
-def test_nothing_is_added_under_an_identity_that_has_ended(world, daemon):
-    daemon.attempt(Event.START, Event.FINISH)
-    world.host(name="one", old=daemon.host.uuid)
-    assert not daemon.add()
-    pay(world)
-    assert counted() == END
+    count = 1 + is_swept
+    assert counted() == {"started": count, "finished": count, "wall_us": count * 1_000_000}
 
 
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has no locks of rows")
@@ -248,30 +194,17 @@ def test_a_full_disk_costs_no_count(handing_world):
 
 
 def test_what_others_do_is_counted_as_they_do_it(world, daemon):
+    """And what is given up is counted as stale."""
     [key] = world.enqueue()
     world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
     assert counted() == {"failed_cancelled": 1}
     assert [r.counted for r in LogRecord.objects.filter(kind=Event.FAIL)] == [True]
-
-
-def test_a_failure_that_was_redriven_keeps_its_reason(world, daemon):
-    [_, failure] = daemon.attempt(Event.START, Event.FAIL, reason=Reason.FATAL)
-    world.as_anyone(Event.REDRIVE, failure.instance)
-    world.as_anyone(Event.FAIL, failure.instance, reason=Reason.DROPPED)
-    assert daemon.add()
-    expected = {"started": 1, "failed_fatal": 1, "failed_dropped": 1, "wall_us": 1_000_000}
-    assert counted() == expected
-
-
-def test_an_instance_that_is_given_up_is_counted_as_stale(world, daemon):
-    [start] = daemon.attempt(Event.START)
-    type = world.get(start.instance).type
-    type.max_restarts = 0
-    type.save()
+    daemon.attempt(Event.START)
+    Type.objects.update(max_restarts=0)
     daemon.host.lose_lease()
     world.store.sweep()
     pay(world)
-    assert counted() == {"started": 1, "lost": 1, "failed_stale": 1}
+    assert counted() == {"failed_cancelled": 1, "started": 1, "lost": 1, "failed_stale": 1}
 
 
 def test_the_counts_of_a_type_outlive_it(world, daemon):
@@ -307,13 +240,6 @@ def test_folding_keeps_the_totals(world):
     assert all(start > now - timedelta(days=2, hours=1) for start in spans[Span.MINUTE])
     assert len(spans[Span.MINUTE]) == 6
     assert len(spans[Span.HOUR]) == len(set(spans[Span.HOUR])) > 2
-
-
-def test_what_is_folded_is_left_alone_afterwards(world):
-    now = world.store.now()
-    old_rows(now)
-    while world.store.statistics.fold(now):
-        """There is more."""
     keys = set(Statistic.objects.values_list("pk", flat=True))
     assert not world.store.statistics.fold(now)
     assert set(Statistic.objects.values_list("pk", flat=True)) == keys

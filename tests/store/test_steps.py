@@ -6,14 +6,12 @@ import pytest
 from django.db import connection, transaction
 
 from atp.exceptions import InvalidStep, TaskGone, TooLarge
-from atp.models import Instance, Step, Task, Type
+from atp.models import Instance, Step, Task
 from atp.payload import codec
 from atp.rows.log import Kind
 from atp.states import Event, State
-from atp.store.values import Move
-from atp.words import attempt_messages
 
-from ..nonsense import tells
+from ..helpers import Thread
 from .world import World
 
 RESULT = codec.Payload(codec.JSON, "5")
@@ -37,8 +35,7 @@ def steps(world):
 
 def again(world, host, case):
     """Claim it once more, and return the number of that attempt."""
-    lost = Move(event=Event.RELEASE, instance=case.instance, attempt=case.attempt)
-    assert host.record(lost) == []
+    host.move(case, Event.RELEASE)
     [claimed] = host.claim()
     assert claimed.instance == case.instance
     return claimed.attempt
@@ -49,7 +46,8 @@ def repeated(case):
     return list(records.values_list("attempt", "detail"))
 
 
-def test_it_is_begun_and_kept(steps, case):
+def test_it_is_begun_and_kept(world, steps, host, case):
+    """G17: what was kept is not repeated."""
     key = case.instance, case.attempt
     assert steps.find(case.instance, "a") is None
     assert not steps.begin(*key, "a").is_done
@@ -57,13 +55,8 @@ def test_it_is_begun_and_kept(steps, case):
     assert steps.keep(*key, "a", RESULT)
     found = steps.find(case.instance, "a")
     assert (found.is_done, found.value) == (True, 5)
-    assert steps.begin(*key, "a").value == 5
-
-
-def test_one_that_was_not_begun_is_kept_with_the_time_that_it_took(steps, case):
-    steps.keep(case.instance, case.attempt, "a", RESULT, took=timedelta(seconds=7))
-    row = Step.objects.get()
-    assert row.finished - row.started == timedelta(seconds=7)
+    assert steps.begin(case.instance, again(world, host, case), "a").value == 5
+    assert repeated(case) == []
 
 
 def test_a_repetition_is_logged_once_for_each_attempt(world, steps, host, case):
@@ -77,63 +70,23 @@ def test_a_repetition_is_logged_once_for_each_attempt(world, steps, host, case):
     assert Step.objects.get().attempt == 2
 
 
-def test_what_was_kept_is_not_repeated(world, steps, host, case):
-    """G17."""
-    steps.begin(case.instance, case.attempt, "a")
-    steps.keep(case.instance, case.attempt, "a", RESULT)
-    second = again(world, host, case)
-    assert steps.begin(case.instance, second, "a").is_done
-    assert repeated(case) == []
-
-
-def test_a_detail_fits_its_column(world, steps, host, case):
-    name = "a" * 200
-    steps.begin(case.instance, case.attempt, name)
-    steps.begin(case.instance, again(world, host, case), name)
-    assert repeated(case) == [(2, "a" * 64)]
-    told = Instance.objects.get().log.get(kind=Kind.STEP).message
-    assert tells(told, attempt_messages.step_repeated(name, 1))
-
-
-class TestFence:
-    """G4: only the attempt under which the Task is held."""
-
-    def test_a_later_attempt_has_it(self, world, steps, host, case):
+@pytest.mark.parametrize("event", [Event.RELEASE, Event.FINISH, "claim"])
+def test_only_the_attempt_that_holds_the_task_writes(world, steps, host, case, event):
+    """G4."""
+    if event == "claim":
         again(world, host, case)
-        for write in writes(steps, case):
-            with pytest.raises(TaskGone):
-                write()
-        assert not Step.objects.exists()
-
-    def test_it_waits(self, world, steps, host, case):
-        lost = Move(event=Event.RELEASE, instance=case.instance, attempt=case.attempt)
-        assert host.record(lost) == []
-        for write in writes(steps, case):
-            with pytest.raises(TaskGone):
-                write()
-
-    def test_it_has_ended(self, world, steps, host, case):
-        done = Move(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
-        assert host.record(done) == []
-        for write in writes(steps, case):
-            with pytest.raises(TaskGone):
-                write()
-        assert not Step.objects.exists()
-
-    def test_another_identity_of_its_daemon_has_it(self, world, steps, host, case):
-        """The number of an attempt is given out once."""
-        other = world.host(name="other")
-        Task.objects.update(daemon=other.row)
-        assert steps.begin(case.instance, case.attempt, "a") is not None
-        Task.objects.update(daemon=host.row)
+    else:
+        host.move(case, event)
+    for write in writes(steps, case):
+        with pytest.raises(TaskGone):
+            write()
+    assert not Step.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no locks of rows")
 def test_a_task_that_is_locked_is_not_waited_for(world, steps, case):
     """G9."""
-    from tests.helpers import Thread
-
     with transaction.atomic():
         Task.objects.select_for_update().get(pk=case.instance)
         for write in writes(steps, case):
@@ -161,27 +114,16 @@ class TestSleep:
         assert Step.objects.get().until == until
         assert repeated(case) == []
 
-    def test_it_is_over(self, steps, case):
-        steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
-        Step.objects.update(until=Step.objects.get().started)
-        again = steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
-        assert (again.is_done, again.left) == (True, 0)
-
-    def test_it_is_no_step(self, steps, case):
-        """G13: the code has changed between two attempts."""
-        steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
+    def test_it_is_no_step_and_no_transaction(self, steps, case):
+        """G13, G17: the code has changed between two attempts; it would be skipped."""
+        key, hour = (case.instance, case.attempt), timedelta(hours=1)
+        steps.begin(*key, "s", delay=hour)
         with pytest.raises(InvalidStep, match="slept"):
-            steps.begin(case.instance, case.attempt, "s")
-        steps.begin(case.instance, case.attempt, "a")
+            steps.begin(*key, "s")
+        steps.begin(*key, "a")
         with pytest.raises(InvalidStep, match="no sleep"):
-            steps.begin(case.instance, case.attempt, "a", delay=timedelta(hours=1))
-
-    @pytest.mark.parametrize("is_over", [False, True])
-    def test_a_transaction_is_no_sleep(self, steps, case, is_over):
-        """G17: it would be skipped, or committed twice."""
-        steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
-        if is_over:
-            Step.objects.update(until=Step.objects.get().started)
+            steps.begin(*key, "a", delay=hour)
+        Step.objects.filter(name="s").update(until=Step.objects.get(name="s").started)
         with pytest.raises(InvalidStep, match="slept"):
             steps.find(case.instance, "s")
 
@@ -200,24 +142,9 @@ def test_there_are_no_more_than_allowed(steps, case, settings):
     assert Step.objects.count() == 2
 
 
-class TestRemoval:
-    """G12: they go with their Instance."""
-
-    def test_retention(self, world, steps, host, case):
-        steps.begin(case.instance, case.attempt, "a")
-        host.move(case, Event.FINISH)
-        Type.objects.update(retention=timedelta(0))
-        assert world.store.purge() == 1
-        assert not Step.objects.exists()
-
-    def test_by_an_operator(self, world, steps, host, case):
-        steps.begin(case.instance, case.attempt, "a")
-        host.move(case, Event.FINISH)
-        assert world.store.purge(instances=[case.instance], who="somebody") == 1
-        assert not Step.objects.exists()
-
-    def test_with_the_end_of_which_nothing_is_kept(self, world, steps, host, case):
-        steps.begin(case.instance, case.attempt, "a")
-        host.move(case, Event.FINISH, kept=False, time=world.store.now())
-        assert not Instance.objects.exists()
-        assert not Step.objects.exists()
+def test_they_go_with_the_end_of_which_nothing_is_kept(world, steps, host, case):
+    """G12."""
+    steps.begin(case.instance, case.attempt, "a")
+    host.move(case, Event.FINISH, kept=False, time=world.store.now())
+    assert not Instance.objects.exists()
+    assert not Step.objects.exists()

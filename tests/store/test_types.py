@@ -1,14 +1,19 @@
 """The store contract: Types."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from atp.exceptions import TypeInUse, UnknownType
-from atp.models import Downstream, LogRecord, Type
+from atp.exceptions import DuplicateIdentifier, TypeInUse, UniqueTaken, UnknownType
+from atp.models import Downstream, Instance, LogRecord, Type
+from atp.payload.codec import Payload
 from atp.rows.log import Kind
+from atp.rows.type import families
+from atp.store.values import Submission
 from atp.words import log_messages
 
+from ..helpers import at_once
 from ..nonsense import tells
 from .world import ONE, TWO, registration
 
@@ -17,24 +22,30 @@ def log_of(identifier):
     return [record.kind for record in LogRecord.objects.about(f"type:{identifier}")]
 
 
-def test_register_writes_and_logs_it(world):
+def test_registering_again_is_an_update_that_is_logged(world, caplog):
+    """RFC 14."""
     world.store.register([registration(ONE, timeout=None), registration(TWO)], who="deployer")
     row = Type.objects.get(identifier=ONE)
     assert (row.timeout, row.max_restarts, row.handler) == (None, 3, "somewhere.handler")
     assert log_of(ONE) == log_of(TWO) == [Kind.REGISTERED]
     assert LogRecord.objects.about(f"type:{ONE}").get().who == "deployer"
-
-
-def test_registering_again_is_an_update_that_is_logged(world):
-    """RFC 14."""
-    world.store.register([registration()])
-    world.store.register([registration(max_restarts=7, retention=timedelta(days=1))], who="me")
+    again = registration(timeout=None, max_restarts=7, retention=timedelta(days=1))
+    world.store.register([again], who="me")
     row = Type.objects.get(identifier=ONE)
     assert (row.max_restarts, row.retention) == (7, timedelta(days=1))
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
     changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
     last = LogRecord.objects.about(f"type:{ONE}").last()
     assert tells(last.message, log_messages.parameters(changes))
+    before = world.snapshot()
+    world.store.register([again], who="me")
+    assert world.snapshot() == before
+    assert not caplog.records
+    # Two projects in one database may have given the same identifier to different functions.
+    world.store.register([replace(again, handler="elsewhere.handler")])
+    (told,) = caplog.records
+    assert (told.name, told.levelname) == ("atp.store", "WARNING")
+    assert "somewhere.handler and is now elsewhere.handler" in told.getMessage()
 
 
 def test_the_rows_of_former_names_name_the_downstream_too(world):
@@ -48,54 +59,93 @@ def test_the_rows_of_former_names_name_the_downstream_too(world):
     assert log_of(TWO) == [Kind.REGISTERED]
 
 
-def test_another_handler_of_a_type_is_told(world, caplog):
-    """Two projects in one database may have given the same identifier to different functions."""
-    world.store.register([registration()])
-    world.store.register([registration(max_restarts=7)])
-    assert not caplog.records
-    world.store.register([registration(max_restarts=7, handler="elsewhere.handler")])
-    (told,) = caplog.records
-    assert (told.name, told.levelname) == ("atp.store", "WARNING")
-    assert "somewhere.handler and is now elsewhere.handler" in told.getMessage()
-
-
-def test_registering_the_same_again_writes_nothing(world):
-    world.store.register([registration()])
-    before = world.snapshot()
-    world.store.register([registration()])
-    assert world.snapshot() == before
-
-
-def test_without_update_only_what_is_missing_is_written(world):
-    world.store.register([registration(max_restarts=7)])
+def test_an_enqueue_or_a_registration_without_update_writes_only_what_is_missing(world):
+    world.enqueue(type=registration(max_restarts=7))
+    world.enqueue(type=registration(max_restarts=1))
     world.store.register([registration(), registration(TWO)], update=False)
     assert Type.objects.get(identifier=ONE).max_restarts == 7
     assert Type.objects.filter(identifier=TWO).exists()
 
 
-def test_an_enqueue_inserts_the_type_and_never_updates_it(world):
-    world.enqueue(type=registration(max_restarts=7))
-    world.enqueue(type=registration(max_restarts=1))
-    assert Type.objects.get(identifier=ONE).max_restarts == 7
-
-
-def test_unregister(world):
-    world.store.register([registration()])
-    world.store.unregister(ONE, who="me")
-    assert not Type.objects.filter(identifier=ONE).exists()
-    assert log_of(ONE) == [Kind.REGISTERED, Kind.UNREGISTERED]
-
-
 def test_unregister_is_refused_while_instances_exist(world):
     """RFC 14."""
+    world.store.register([registration(TWO)])
+    world.store.unregister(TWO, who="me")
+    assert log_of(TWO) == [Kind.REGISTERED, Kind.UNREGISTERED]
     world.enqueue()
     before = world.snapshot()
     with pytest.raises(TypeInUse, match=ONE):
         world.store.unregister(ONE)
+    with pytest.raises(UnknownType, match=f"Did you mean '{ONE}'"):
+        world.store.unregister("store.onne")
     assert world.snapshot() == before
 
 
-def test_an_unknown_type_cannot_be_unregistered(world):
-    world.store.register([registration()])
-    with pytest.raises(UnknownType, match=f"Did you mean '{ONE}'"):
-        world.store.unregister("store.onne")
+# A Type that is renamed keeps its unique keys and identifiers, whichever name enqueues
+
+
+OLD, NEW, OTHER = "dep.old", "dep.new", "dep.other"
+
+
+@pytest.fixture
+def names(world):
+    world.store.register([registration(OLD), registration(OTHER)])
+    return world.store
+
+
+def rename(names):
+    names.register([registration(NEW, formerly=(OLD,))])
+
+
+def enqueue(names, type, existing="raise", **given):
+    submission = Submission(inputs=Payload("json", "{}"), existing=existing, **given)
+    [instance] = names.enqueue(registration(type), [submission])
+    return instance
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [({"unique": "customer-7"}, UniqueTaken), ({"identifier": "order-7"}, DuplicateIdentifier)],
+)
+@pytest.mark.parametrize(("first", "second"), [(OLD, NEW), (NEW, OLD)])
+def test_old_and_new_releases_share_keys(names, first, second, given, error):
+    """Also what was enqueued before the rename has its key."""
+    if first == NEW:
+        rename(names)
+    made = enqueue(names, first, **given)
+    rename(names)
+    with pytest.raises(error):
+        enqueue(names, second, **given)
+    [again, plain] = names.enqueue(
+        registration(second),
+        [
+            Submission(inputs=Payload("json", "{}"), existing="return", **given),
+            Submission(inputs=Payload("json", "{}")),
+        ],
+    )
+    assert (again.pk, plain.is_new) == (made.pk, True)
+    assert enqueue(names, OTHER, **given).is_new
+
+
+def test_names_of_several_releases_are_one_type(names):
+    rename(names)
+    names.register([registration("dep.newest", formerly=(NEW,))])
+    rename(names)  # a daemon of the release in between starts
+    made = enqueue(names, OLD, identifier="order-7")
+    assert enqueue(names, "dep.newest", "return", identifier="order-7").pk == made.pk
+    keys = set(
+        Type.objects.filter(identifier__in=[OLD, NEW, "dep.newest"]).values_list("pk", flat=True)
+    )
+    assert set(families(Type.objects.all()).values()) == {frozenset(keys)}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_both_names_at_once(names):
+    """One of them waits for the other's commit."""
+    rename(names)
+    calls = [
+        lambda name=name: enqueue(names, name, "return", identifier="order-7")
+        for name in (OLD, NEW)
+    ]
+    at_once(*calls)
+    assert Instance.objects.filter(identifier="order-7").count() == 1

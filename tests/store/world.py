@@ -2,20 +2,21 @@
 
 import os
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from django.db import connection
+from django.db import connection, transaction
 
 from atp import states
 from atp.models import Daemon, Inputs, Instance, LogRecord, Node, Response, Task, Type
 from atp.payload.codec import Payload
 from atp.rows.log import Kind
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
-from atp.store import filelock
-from atp.store.memory import ClaimMemory
 from atp.store.values import DaemonFacts, Move, Registration, Scope, Submission
+
+from .internals import ClaimMemory, filelock
 
 # Longer than any test takes on a loaded machine: a lease that is over is made so by the test.
 LEASE = 600.0
@@ -185,6 +186,22 @@ class World:
             del row["late_writes"]
         rows["LogRecord"] = [row for row in rows["LogRecord"] if not _keeps_a_refusal(row)]
         return rows
+
+    @contextmanager
+    def case(self, what):
+        """One case of a table: a failure names it, and afterwards the queue is as before it."""
+        try:
+            with transaction.atomic():
+                yield
+                self.check()
+                transaction.set_rollback(True)
+        except BaseException as error:
+            error.add_note(f"in the case of {what}")
+            raise
+        # Nothing is known of what is gone.
+        self.store = type(self.store)(self.store.alias)
+        for host in self.hosts:
+            host.memory = ClaimMemory()
 
     def check(self):
         """G1 and G6: one Task row for each live Instance, and a history that is legal."""

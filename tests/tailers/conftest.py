@@ -1,5 +1,7 @@
 """Tailers that a test declares, and that are forgotten afterwards."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from atp import tailer, task_type
@@ -13,29 +15,35 @@ from atp.verbs.registry import registry
 
 
 class Numbers(Source):
-    """A log in memory that keeps its records: the position is the number of those read."""
+    """A log in memory that keeps its records: the position is the number of those read.
+
+    Its reader has these notes, and this jump until it is made.
+    """
 
     def __init__(self, *records):
-        self.records = list(records)
-        self.settled = []
+        self.records, self.notes, self.jump = list(records), (), None
 
     def __str__(self):
         return "numbers"
 
+    @contextmanager
     def open(self, positions):
-        return _Opened(self, positions)
+        yield _Opened(self, positions)
 
 
 class _Opened(Reader):
     def __init__(self, source, positions):
         self._source, self._begin = source, positions.get("a")
-        self._next = self._at = int(self._begin or 0)
+        self._next = int(self._begin or 0)
 
-    def __enter__(self):
-        return self
+    def jumps(self):
+        return [] if self._source.jump is None else [self._source.jump]
 
-    def __exit__(self, *given):
-        pass
+    def jumped(self):
+        self._source.jump = None
+
+    def notes(self):
+        return self._source.notes
 
     def read(self, limit):
         found = self._source.records[self._next : self._next + limit]
@@ -50,10 +58,9 @@ class _Opened(Reader):
 
     def settled(self, records):
         self._begin = records[-1].position
-        self._source.settled += records
 
     def behind(self):
-        return len(self._source.records) - int(self._begin or 0)
+        return max(0, len(self._source.records) - int(self._begin or 0))
 
 
 @pytest.fixture(autouse=True)

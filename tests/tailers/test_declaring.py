@@ -6,12 +6,12 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db.models import Q
 
-from atp import on_failed, on_finished, queue, task_type
+from atp import on_failed, on_finished, task_type
 from atp.authoring.schedule import declared as schedules
 from atp.checks import check_hooks, check_tailers
 from atp.exceptions import Fatal, InvalidSchedule, InvalidType
 from atp.models import Type
-from atp.sources import Directory, Record, Table
+from atp.sources import Directory, Kafka, Record, RedisStream, Table
 from atp.tailers.tailer import declared
 from atp.verbs.hook_specs import declared_hooks
 from atp.verbs.registry import registry
@@ -29,15 +29,12 @@ def test_it_has_a_type_that_reads_and_one_for_rejected_records(declare):
     assert made in list(declared)
 
 
-def test_it_has_a_schedule_that_never_reads_twice_at_a_time(declare):
+def test_it_has_a_schedule_that_never_reads_twice_at_a_time_or_none(declare):
+    declare(Numbers(), every=None)
+    assert "tests.tailer" not in schedules
     declare(Numbers(), every=7)
     [spec] = [each for each in schedules if each.identifier == "tests.tailer"]
     assert (spec.type, spec.every, spec.overlap) == ("tests.tailer", timedelta(seconds=7), "skip")
-
-
-def test_it_may_have_no_schedule(declare):
-    declare(Numbers(), every=None)
-    assert "tests.tailer" not in schedules
 
 
 @pytest.fixture
@@ -52,117 +49,67 @@ def alert(monkeypatch):
     declared_hooks.forget()
 
 
-@pytest.mark.parametrize("on", [on_finished, on_failed])
-@pytest.mark.parametrize("pattern", ["*", "tests.*", "tests.tailer*", "tests.taile[r]"])
-def test_a_pattern_of_hooks_leaves_it_out(declare, alert, on, pattern):
-    """It looks into its source every few seconds, and each look ends."""
+def test_a_pattern_of_hooks_is_for_its_rejected_records_alone(declare, alert):
+    """It looks into its source every few seconds, and each look ends. A hook may name it."""
     made = declare(Numbers())
-    on(pattern)(alert)
+    for pattern in ("*", "tests.*", "tests.tailer*"):
+        on_finished(pattern)(alert)
+        on_failed(pattern)(alert)
     assert made.type.registration().hooks is None
-
-
-def test_a_pattern_of_hooks_is_for_its_rejected_records(declare, alert):
-    """Each of them is a failure that somebody should know of."""
-    made = declare(Numbers())
-    on_failed("tests.*")(alert)
-    [hook] = made.rejected.registration().hooks
-    assert hook["type"] == "hooked.alert"
-
-
-def test_a_hook_may_name_it(declare, alert):
-    made = declare(Numbers())
+    assert {hook["type"] for hook in made.rejected.registration().hooks} == {"hooked.alert"}
     on_failed("tests.tailer")(alert)
     [hook] = made.type.registration().hooks
     assert hook["type"] == "hooked.alert"
     assert check_hooks(None) == []
-
-
-def test_a_check_tells_of_a_pattern_that_matches_only_what_it_leaves_out(declare, alert):
-    declare(Numbers())
-    on_failed("*.tailer")(alert)
+    # This one matches only what it leaves out.
+    on_failed("tests.taile[r]")(alert)
+    assert len(made.type.registration().hooks) == 1
     [problem] = check_hooks(None)
     assert problem.msg == (
-        "on_failed of 'hooked.alert': no Type matches '*.tailer'. A pattern leaves out hooks, "
-        "tailers and the Types of ATP, as 'tests.tailer'; to be told of a tailer, write its whole "
-        "identifier."
+        "on_failed of 'hooked.alert': no Type matches 'tests.taile[r]'. A pattern leaves out "
+        "hooks, tailers and the Types of ATP, as 'tests.tailer'; to be told of a tailer, write its "
+        "whole identifier."
     )
 
 
-@pytest.mark.django_db
-def test_its_types_can_be_registered(declare):
-    declare(Numbers())
-    queue.register_all()
-    found = Type.objects.filter(identifier__startswith="tests.tailer")
-    assert sorted(found.values_list("identifier", flat=True)) == [
-        "tests.tailer",
-        "tests.tailer.rejected",
-    ]
+def test_its_function_may_return_no_call_or_many_and_nothing_else(declare, work):
+    call, returned = work.call(data="a"), []
+    made = declare(Numbers(), lambda record: returned.pop())
+    for found, count in ((None, 0), ([], 0), (call, 1), ((each for each in (call, call)), 2)):
+        returned.append(found)
+        assert made(Record()) == [call] * count
+    for found, told in (("abc", "'a'"), (5, "5"), ([None], "None")):
+        returned.append(found)
+        with pytest.raises(TypeError, match=f"'tests.tailer' returned {told}: it must return"):
+            made(Record())
 
 
-def test_calling_it_calls_its_function(declare, work):
-    [call] = declare(Numbers())(Record(data=b"a"))
-    assert (call.task_type, call.kwargs) == (work, {"data": "a"})
-
-
-@pytest.mark.parametrize(("made", "count"), [(None, 0), ([], 0), ("one", 1), ("two", 2)])
-def test_its_function_may_return_no_call_or_many(declare, work, made, count):
-    call = work.call(data="a")
-    given = {"one": call, "two": (each for each in (call, call))}
-    found = given[made] if isinstance(made, str) else made
-    assert declare(Numbers(), lambda record: found)(Record()) == [call] * count
-
-
-@pytest.mark.parametrize(("found", "told"), [("abc", "'a'"), (5, "5"), ([None], "None")])
-def test_its_function_must_return_calls(declare, found, told):
-    made = declare(Numbers(), lambda record: found)
-    with pytest.raises(TypeError, match=f"Tailer 'tests.tailer' returned {told}: it must return"):
-        made(Record())
-
-
-@pytest.mark.parametrize(
-    ("parameters", "told"),
-    [
+def test_bad_parameters_are_refused(declare):
+    """G13: nothing is declared then."""
+    for parameters, told in (
         ({"batch": 0}, "batch=0"),
         ({"batch": True}, "batch=True"),
         ({"timout": 5}, "no parameter 'timout'"),
         ({"max_retries": 5}, "no parameter 'max_retries'"),
         ({"timeout": -1}, "timeout"),
         ({"owner": 5}, "owner"),
-    ],
-)
-def test_bad_parameters_are_refused(declare, parameters, told):
-    """G13."""
-    with pytest.raises(InvalidType, match=told):
-        declare(Numbers(), **parameters)
-    assert "tests.tailer" not in registry
-
-
-def test_a_bad_interval_declares_nothing(declare):
-    """G13."""
+    ):
+        with pytest.raises(InvalidType, match=told):
+            declare(Numbers(), **parameters)
+    with pytest.raises(InvalidType, match="is no source"):
+        declare("/srv/scenes")
     with pytest.raises(InvalidSchedule):
         declare(Numbers(), every=0.1)
     assert "tests.tailer" not in registry
     assert "tests.tailer.rejected" not in registry
-
-
-def test_two_tailers_of_one_name_are_refused(declare, work):
     declare(Numbers())
-
-    def other(record):
-        return None
-
     with pytest.raises(InvalidType, match="declared twice"):
-        declare(Numbers(), other)
+        declare(Numbers(), lambda record: None)
 
 
-def test_what_is_no_source_is_refused(declare):
-    with pytest.raises(InvalidType, match="is no source"):
-        declare("/srv/scenes")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_bad_sources_are_refused():
+    """G13."""
+    for make in (
         lambda: Directory("scenes"),
         lambda: Directory(""),
         lambda: Directory("/srv", pattern="a/*"),
@@ -171,12 +118,24 @@ def test_what_is_no_source_is_refused(declare):
         lambda: Table("auth.Group"),
         lambda: Table(Type, where={"identifier": "a"}),
         lambda: Table(Type, order_by="identifier"),
-    ],
-)
-def test_bad_sources_are_refused(make):
-    """G13."""
-    with pytest.raises(InvalidType, match=r"(Directory|Table)\("):
-        make()
+    ):
+        with pytest.raises(InvalidType, match=r"(Directory|Table)\("):
+            make()
+    streams = (
+        (RedisStream, {"key": "a"}, ({"url": ""}, {"key": 5}, {"key": "a\nb"})),
+        (
+            Kafka,
+            {"topic": "a", "servers": "a:9092"},
+            (
+                *({"servers": ""}, {"topic": None}, {"config": {"enable.auto.commit": True}}),
+                {"config": {"bootstrap.servers": "a:1"}},
+            ),
+        ),
+    )
+    for make, good, bad in streams:
+        for given in ({"start": "now"}, {"on_gap": "ask"}, *bad):
+            with pytest.raises(InvalidType, match=rf"{make.__name__}\("):
+                make(**{**good, **given})
 
 
 def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
@@ -191,19 +150,15 @@ def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    ("where", "told"),
-    [
-        (Q(kind="order"), "auth.Group where kind='order'"),
+def test_the_rows_of_a_table_are_described_in_words():
+    for where, told in (
         (Q(kind="order", done=False), "auth.Group where done=False and kind='order'"),
         (Q(kind="a") | ~Q(n__gt=3), "auth.Group where kind='a' or not n__gt=3"),
         (Q(a=1) & (Q(b=2) | Q(c=3)), "auth.Group where a=1 and (b=2 or c=3)"),
         (~Q(a=1, b=2), "auth.Group where not (a=1 and b=2)"),
         (None, "auth.Group"),
-    ],
-)
-def test_the_rows_of_a_table_are_described_in_words(where, told):
-    assert str(Table(Group, where=where)) == told
+    ):
+        assert str(Table(Group, where=where)) == told
 
 
 class Elsewhere:

@@ -4,7 +4,6 @@ import logging
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 
 from atp import queue
 from atp.exceptions import Fatal
@@ -12,7 +11,7 @@ from atp.models import LogRecord, Tailer
 from atp.reports import health
 from atp.reports.tailing import documents
 from atp.rows.log import Kind
-from atp.sources import CursorMove, Note, Reader, Source
+from atp.sources import CursorMove, Note
 from atp.store import get_store
 
 from .conftest import Numbers
@@ -28,45 +27,9 @@ def skipped(count, message="names are odd"):
     return Note(kind="skipped", count=count, message=message)
 
 
-class Noted(Source):
-    """A source without records, whose reader has these notes and this jump."""
-
-    def __init__(self):
-        self.notes, self.jump = [], None
-
-    def __str__(self):
-        return "noted"
-
-    def open(self, positions):
-        return _Opened(self)
-
-
-class _Opened(Reader):
-    def __init__(self, source):
-        self._source = source
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *given):
-        pass
-
-    def read(self, limit):
-        return []
-
-    def jumps(self):
-        return [] if self._source.jump is None else [self._source.jump]
-
-    def jumped(self):
-        self._source.jump = None
-
-    def notes(self):
-        return self._source.notes
-
-
 @pytest.fixture
 def source():
-    return Noted()
+    return Numbers()
 
 
 @pytest.fixture
@@ -76,6 +39,10 @@ def made(source, declare):
 
 def row():
     return Tailer.objects.get(identifier=NAME)
+
+
+def counts():
+    return row().gaps, row().lost, row().passed_over, row().skipped
 
 
 def logged(kind):
@@ -88,7 +55,7 @@ def test_what_is_lost_is_counted_with_the_move_of_the_cursor(source, made, read,
     notes = [lost(17), lost(None, "the stream ends early")]
     source.jump = CursorMove(shard="a", before=None, after="20", notes=notes)
     read(made)
-    assert (row().gaps, row().lost, row().passed_over) == (2, 17, 0)
+    assert counts() == (2, 17, 0, 0)
     assert row().lost_at is not None
     assert any("17 are known to be lost" in each for each in health.health().problems)
     assert logged(Kind.GAP) == [("records are gone", "17"), ("the stream ends early", "")]
@@ -101,15 +68,14 @@ def test_what_is_lost_is_counted_with_the_move_of_the_cursor(source, made, read,
 def test_what_a_cursor_passes_over_is_counted_apart(source, made, read):
     source.jump = CursorMove(shard="a", before=None, after="20", notes=[skipped(3)])
     read(made)
-    assert (row().gaps, row().lost, row().passed_over, row().skipped) == (0, 0, 3, 0)
+    assert counts() == (0, 0, 3, 0)
 
 
 def test_a_move_that_is_not_committed_counts_nothing(source, made, read):
     """G18: somebody else has moved the cursor."""
     source.jump = CursorMove(shard="a", before="7", after="20", notes=[lost(17)])
     read(made)
-    assert (row().gaps, row().lost) == (0, 0)
-    assert logged(Kind.GAP) == []
+    assert (counts(), logged(Kind.GAP)) == ((0, 0, 0, 0), [])
     assert row().notes == "a cursor was moved meanwhile: the next look goes on there"
 
 
@@ -126,7 +92,7 @@ def test_what_stays_in_the_source_is_told_once(source, made, read, caplog):
     ] * 2
 
 
-def test_changes_are_logged_once_an_hour_at_most(source, made, read):
+def test_changes_are_logged_once_an_hour_at_most_and_that_all_can_be_read_again(source, made, read):
     """The page always has the newest."""
     source.notes = [skipped(1)]
     read(made)
@@ -137,28 +103,11 @@ def test_changes_are_logged_once_an_hour_at_most(source, made, read):
     LogRecord.objects.filter(kind=Kind.SOURCE).update(time=get_store().now() - timedelta(hours=2))
     read(made)
     assert logged(Kind.SOURCE)[1:] == [("two names are odd", "2")]
-
-
-def test_the_log_tells_when_all_can_be_read_again(source, made, read):
-    source.notes = [skipped(1)]
-    read(made)
     source.notes = []
     read(made)
     read(made)
     assert (row().skipped, row().notes) == (0, "")
-    assert logged(Kind.SOURCE)[1:] == [("everything in the source can be read again", "0")]
-
-
-def test_a_look_without_notes_reads_no_log(source, made, read):
-    read(made)
-    tailers = get_store().tailers
-    with connection.execute_wrapper(_refuse_log):
-        tailers.look(NAME, source="noted", behind=None)
-
-
-def _refuse_log(execute, sql, params, many, context):
-    assert "atp_logrecord" not in sql
-    return execute(sql, params, many, context)
+    assert logged(Kind.SOURCE)[2:] == [("everything in the source can be read again", "0")]
 
 
 def test_what_waits_is_told_and_not_counted(source, made, read):
@@ -167,8 +116,12 @@ def test_what_waits_is_told_and_not_counted(source, made, read):
     assert (row().skipped, row().notes) == (0, "5 rows are locked")
 
 
-def test_odd_characters_of_a_note_can_be_kept(source, made, read):
-    """G13: names in a source are anybody's."""
+def test_a_note_is_checked_and_its_odd_characters_can_be_kept(source, made, read):
+    """G13: names in a source are anybody's, and a source of the project tells of them."""
+    with pytest.raises(ValueError, match="must be one of"):
+        Note(kind="gone", count=1, message="1 is gone")
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        lost(-1)
     source.notes = [skipped(1, "a\x00b \udcff\nc")]
     read(made)
     assert row().notes == "a\N{REPLACEMENT CHARACTER}b ? c"
@@ -176,7 +129,7 @@ def test_odd_characters_of_a_note_can_be_kept(source, made, read):
 
 def test_a_tailer_that_stops_itself_says_why(declare, read):
     def fail(positions):
-        raise Fatal("the position is odd")
+        raise Fatal("the position\u200b\nis odd")
 
     numbers = Numbers(b"a")
     opened, numbers.open = numbers.open, fail
@@ -186,6 +139,7 @@ def test_a_tailer_that_stops_itself_says_why(declare, read):
         read(made)
     [found] = documents.documents(queue.tailers())
     assert (found["state"], found["why"]) == ("paused", "the position is odd")
+    assert queue.get_schedule(NAME).paused_reason == "the position is odd"
     [problem] = [each for each in health.health().problems if "tests.tailer" in each]
     assert problem.startswith("Tailer 'tests.tailer' has paused its schedule: the position is odd")
     assert queue.explain(NAME).codes[0] == "schedule-paused"

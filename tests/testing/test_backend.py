@@ -1,8 +1,7 @@
 """InlineBackend: ``django.tasks`` in tests."""
 
 import pytest
-from django.contrib.auth.models import Group
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import override_settings
 
 from atp.backend.frameworks import TaskResultStatus
@@ -16,7 +15,7 @@ INLINE = {
         "OPTIONS": {"modules": ["tests.backend.tasks"], "types": {"*": {"backoff": 0}}},
     }
 }
-pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +27,6 @@ def inline():
 def test_a_task_has_ended_when_it_is_enqueued():
     result = tasks.add.enqueue(1, 2)
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 3)
-
-
-def test_an_error_stands_in_the_result():
     result = tasks.fails.enqueue("went wrong")
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
@@ -58,19 +54,13 @@ def test_a_drain_of_the_test_runs_what_its_tasks_enqueue(atp):
     assert [run.type.rpartition(".")[2] for run in runs] == ["parent", "add"]
 
 
-def test_it_runs_at_the_commit():
+@pytest.mark.parametrize(
+    "in_transaction", [True, pytest.param(False, marks=pytest.mark.django_db(transaction=True))]
+)
+def test_it_runs_at_the_commit(in_transaction):
+    assert connection.in_atomic_block == in_transaction
     with transaction.atomic():
         result = tasks.add.enqueue(1, 2)
         assert result.status == TaskResultStatus.READY
     result.refresh()
     assert result.status == TaskResultStatus.SUCCESSFUL
-
-
-@pytest.mark.django_db(transaction=True)
-def test_at_the_commit_without_a_transaction_of_the_test():
-    with transaction.atomic():
-        result = tasks.add.enqueue(1, 2)
-        assert result.status == TaskResultStatus.READY
-    result.refresh()
-    assert result.status == TaskResultStatus.SUCCESSFUL
-    assert not Group.objects.exists()

@@ -1,6 +1,7 @@
 """A context in memory, for unit tests of handlers: it needs no queue."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -32,13 +33,11 @@ def test_it_keeps_what_the_handler_says(kit):
     assert told == (2, "x", "c", 3)
 
 
-def test_files_are_stored_and_scratch_is_removed(kit, media):
-    with Kit() as inner:
-        context = inner.context(tasks.file)
+def test_files_are_stored_and_scratch_is_removed(media):
+    with Kit() as kit:
+        context = kit.context(tasks.file)
         path = tasks.file(context)
         assert [file["name"] for file in context.published] == ["file.txt"]
-    from pathlib import Path
-
     assert not Path(path).exists()
 
 
@@ -51,13 +50,17 @@ def test_it_is_cancelled(kit):
 
 
 def test_results_are_given(kit):
-    context = kit.context(results={"scene": [1]})
+    context = kit.context(results={"scene": [1]}, undoes={"booking": 7})
     assert context.results["scene"] == [1]
-    with pytest.raises(NoResult, match="'scnee'"):
-        _ = context.results["scnee"]
+    node = context.results.node("scene")
+    assert (node.state, node.output) == ("FINISHED", [1])
+    assert context.undoes.output["booking"] == 7
+    for ask in (context.results.__getitem__, context.results.node):
+        with pytest.raises(NoResult, match="'scnee'"):
+            ask("scnee")
     with pytest.raises(InvalidGraph):
         context.graph()
-    assert context.undoes is None
+    assert kit.context().undoes is None
 
 
 @pytest.mark.django_db
@@ -73,14 +76,3 @@ def test_steps_are_kept_for_a_later_attempt(kit):
 
 def test_a_sleep_is_over_at_once(kit):
     assert tasks.sleeper(kit.context()) == "awake"
-
-
-def test_nodes_around_a_handler(kit):
-    context = kit.context(results={"merge": 3}, undoes={"booking": 7})
-    assert (context.results.node("merge").state, context.results.node("merge").output) == (
-        "FINISHED",
-        3,
-    )
-    assert context.undoes.output["booking"] == 7
-    with pytest.raises(NoResult, match="'flight'"):
-        context.results.node("flight")

@@ -1,9 +1,11 @@
 """What a drain leaves as it was in the process, and what handlers tell others there."""
 
 import logging
+import os
 import signal
 
 import pytest
+from django.conf import settings
 from django.core.signals import got_request_exception
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
@@ -12,7 +14,7 @@ from django.urls import path
 from atp.testing import NotPossible
 from tests.app import tasks_testing as tasks
 
-pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+pytestmark = pytest.mark.django_db
 
 
 def order(request):
@@ -49,25 +51,29 @@ def test_error_reporters_are_told(atp):
     assert len(told) == 1
 
 
-def test_logging_is_as_it_was(atp):
+def logging_now():
     root = logging.getLogger()
-    before = root.level, list(root.handlers), [handler.level for handler in root.handlers]
-    tasks.group.enqueue(name="a")
-    atp.drain()
-    after = root.level, list(root.handlers), [handler.level for handler in root.handlers]
-    assert after == before
+    return root.level, list(root.handlers), [handler.level for handler in root.handlers]
 
 
-def test_an_alarm_of_the_test_goes_on(atp):
-    """As that of pytest-timeout."""
+def test_a_handler_leaves_the_process_as_it_was_and_finds_no_variable_of_the_test(atp):
+    """Also the alarm of a test, as that of pytest-timeout, and the logging."""
+    before, logged = (os.getcwd(), os.umask(0o022)), logging_now()
     had = signal.setitimer(signal.ITIMER_REAL, 1000)
+    token = tasks.TENANT.set("of the test")
     try:
         tasks.messy.enqueue()
-        atp.drain()
+        tasks.seen.enqueue()
+        runs = {run.type: run for run in atp.drain()}
         left, _ = signal.getitimer(signal.ITIMER_REAL)
-        assert 0 < left <= 1000
+        assert tasks.TENANT.get() == "of the test"
     finally:
+        tasks.TENANT.reset(token)
         signal.setitimer(signal.ITIMER_REAL, *had)
+    assert 0 < left <= 1000
+    assert (os.getcwd(), os.umask(before[1])) == (before[0], 0o022)
+    assert runs["kit.context"].response == ["none", settings.LANGUAGE_CODE]
+    assert logging_now() == logged
 
 
 def test_what_the_database_refuses_and_a_handler_ignores(atp):

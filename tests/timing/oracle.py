@@ -6,10 +6,29 @@ runs when the clock comes to it or jumps over it, and not when the clock shows i
 """
 
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from zoneinfo import ZoneInfo
 
+from hypothesis import strategies as st
+
 MINUTE = timedelta(minutes=1)
+# Their clocks are changed in different ways.
+ZONES = (
+    "Africa/Cairo",  # at midnight, the gap is the first hour of a Friday
+    "Africa/Casablanca",  # for Ramadan, whose dates move
+    "America/Havana",  # at midnight and at one
+    "America/New_York",
+    "America/Nuuk",  # the gap is the last hour of a Saturday
+    "America/Santiago",  # at midnight, southern hemisphere
+    "America/St_Johns",  # UTC-03:30
+    "Antarctica/Troll",  # by two hours
+    "Asia/Beirut",  # at midnight
+    "Atlantic/Azores",  # at midnight and at one, the gap is the first hour of a Sunday
+    "Australia/Lord_Howe",  # by half an hour, UTC+10:30
+    "Europe/Dublin",  # standard time is in summer
+    "Europe/Vienna",
+    "Pacific/Chatham",  # UTC+12:45, at 02:45
+)
 DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
@@ -86,6 +105,7 @@ def members(field, low, high):
     return found
 
 
+@cache
 def transitions(zone, first_year, last_year):
     """The times at which the clock of a zone changes, to the minute."""
     zone, hour = ZoneInfo(zone), timedelta(hours=1)
@@ -100,3 +120,13 @@ def transitions(zone, first_year, last_year):
             found.append(change)
             offset = time.astimezone(zone).utcoffset()
     return found
+
+
+def a_field(low, high, *others):
+    """Draw a field of a cron expression; ``others`` are what it may have besides numbers."""
+    numbers = st.integers(low, high)
+    ranges = st.tuples(numbers, numbers).map(sorted).map(lambda ends: f"{ends[0]}-{ends[1]}")
+    spans = st.one_of(st.just("*"), st.just(f"{low}-{high}"), ranges, numbers.map(str))
+    steps = st.tuples(spans, st.integers(1, high)).map(lambda part: f"{part[0]}/{part[1]}")
+    part = st.one_of(spans, steps, *([st.sampled_from(others)] if others else []))
+    return st.one_of(st.just("*"), st.lists(part, min_size=1, max_size=3).map(",".join))

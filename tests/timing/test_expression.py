@@ -11,6 +11,7 @@ from atp.exceptions import InvalidSchedule
 from atp.timing.expression import NICKNAMES, parse
 
 from . import reader
+from .oracle import a_field
 
 
 @pytest.mark.parametrize(
@@ -24,11 +25,9 @@ from . import reader
         ("0 24 * * *", "'24' is no hour. Possible are 0 to 23;"),
         ("0 1,2,25 * * *", "'25' is no hour"),
         ("0 2 0 * *", "'0' is no day of month. Possible are 1 to 31, L"),
-        ("0 2 32 * *", "'32' is no day of month"),
         ("0 2 15W * *", "'15W' is no day of month"),
         ("0 2 ? * *", "'\\?' is no day of month"),
         ("0 2 * FOO *", "'FOO' is no month. Possible are 1 to 12 or JAN to DEC;"),
-        ("0 2 * 13 *", "'13' is no month"),
         ("0 2 * * MONDAY", "'MONDAY' is no day of week. Possible are 0 to 7 or SUN to SAT"),
         ("0 2 * * 1#6", "'1#6' is no day of week"),
         ("0 2 * * 8", "'8' is no day of week"),
@@ -36,7 +35,6 @@ from . import reader
         ("\u0665 2 * * *", "'\u0665' is no minute"),
         ("*/90 * * * *", r"'\*/90' is no minute: a step is at most 60. .* every=timedelta"),
         ("0 0 31 2 *", "no date has the day of month '31', the month '2'"),
-        ("0 0 30,31 FEB *", "no date has"),
         ("* * */20 * 1L", "no date has .* the day of week '1L'"),
         ("* * * *", "has 4 fields and must have five: minute, hour, day of month, month, day"),
         ("daily", "has one field"),
@@ -46,9 +44,7 @@ from . import reader
         ("@dayly", r"nicknames are @hourly, .*\. Did you mean '@daily'\?$"),
         ("@daily *", "nicknames are"),
         ("", "must be text of five fields"),
-        ("  ", "must be text of five fields"),
         (None, "must be text"),
-        (["30", "2"], "must be text"),
         ("1," * 200, "at most 200 characters"),
         ("9" * 5000, "at most 200 characters"),
     ],
@@ -67,27 +63,17 @@ def test_what_is_no_cron_expression(expression, told):
         (" @Daily\n", "0 0 * * *"),
         ("30  2\t* * *", "30 2 * * *"),
         ("0 0 l jan-mar mon,fri#2,5l", "0 0 L JAN-MAR MON,FRI#2,5L"),
-        ("0 0 29 2 *", "0 0 29 2 *"),
     ],
 )
 def test_what_is_one(expression, fields):
     assert parse(expression).fields == fields
 
 
-@pytest.mark.parametrize(
-    ("expression", "is_fixed"),
-    [
-        ("30 2 * * *", True),
-        ("0-59 2 * * *", True),
-        ("5,*/15 2 * * *", True),
-        ("*/15,5 2 * * *", False),
-        ("30 */2 * * *", False),
-        ("@hourly", False),
-        ("@daily", True),
-    ],
-)
-def test_fixed_times(expression, is_fixed):
-    assert parse(expression).is_fixed is is_fixed
+def test_fixed_times():
+    for expression in ("30 2 * * *", "0-59 2 * * *", "5,*/15 2 * * *", "@daily"):
+        assert parse(expression).is_fixed
+    for expression in ("*/15,5 2 * * *", "30 */2 * * *", "@hourly"):
+        assert not parse(expression).is_fixed
 
 
 @given(st.lists(st.text("0123456789*/-,#LWSUNMOJA@ ", min_size=1, max_size=6), max_size=6))
@@ -106,9 +92,7 @@ def test_any_text_is_an_expression_with_words_or_a_named_error(parts):
         ("1-15,16-31 * 1", "every day"),
         ("5,* * 1", "every day"),
         ("13 * 0-6", "every day"),
-        ("13 * 1-7", "every day"),
         ("L * 0-7", "every day"),
-        ("1-31 * *", "every day"),
         ("1-31 2 1", "every day in February"),
         ("* * 0-6", "every day"),
         ("*,5 * 1", "on Monday"),
@@ -129,18 +113,15 @@ def test_words_of_days(days, words):
     assert parse(f"0 0 {days}").words() == f"at 00:00 {words}"
 
 
-def a_field(low, high, *others):
-    numbers = st.integers(low, high)
-    ranges = st.tuples(numbers, numbers).map(sorted).map(lambda ends: f"{ends[0]}-{ends[1]}")
-    spans = st.one_of(st.just("*"), st.just(f"{low}-{high}"), ranges, numbers.map(str))
-    steps = st.tuples(spans, st.integers(1, high)).map(lambda part: f"{part[0]}/{part[1]}")
-    part = st.one_of(spans, steps, *([st.sampled_from(others)] if others else []))
-    return st.one_of(st.just("*"), st.lists(part, min_size=1, max_size=3).map(",".join))
-
-
 DAYS = st.tuples(
     a_field(1, 31, "L", "LW"), a_field(1, 12, "JAN"), a_field(0, 7, "MON-FRI", "1#2", "5L", "0#5")
 ).map(" ".join)
+
+
+def slots(expression):
+    """Return when it runs in 2028."""
+    until = datetime(2028, 12, 31)
+    return list(takewhile(lambda slot: slot <= until, expression.walls(datetime(2027, 12, 31))))
 
 
 @given(DAYS)
@@ -149,27 +130,20 @@ def test_words_name_the_days_on_which_it_runs(days):
         expression = parse(f"0 0 {days}")
     except InvalidSchedule:  # no date has them
         assume(False)
-    until = datetime(2028, 12, 31)
-    slots = takewhile(lambda slot: slot <= until, expression.walls(datetime(2027, 12, 31)))
     words = expression.words().removeprefix("at 00:00 ")
     each = [date(2028, 1, 1) + timedelta(days=number) for number in range(366)]
-    assert [slot.date() for slot in slots] == [day for day in each if reader.is_on(words, day)]
+    found = [slot.date() for slot in slots(expression)]
+    assert found == [day for day in each if reader.is_on(words, day)]
 
 
 @given(DAYS)
 def test_an_expression_for_days_that_match_both_fields(days):
     try:
-        expression = parse(f"0 0 {days}")
-        both = expression.on_both()
+        both = parse(f"0 0 {days}").on_both()
         wanted = parse("0 0 {} {} *".format(*days.split()))
         other = parse("0 0 * {} {}".format(*days.split()[1:]))
         found = both and parse(both)
     except InvalidSchedule:  # no date has them
         assume(False)
     assume(both is not None)
-
-    def slots(of):
-        until = datetime(2028, 12, 31)
-        return list(takewhile(lambda slot: slot <= until, of.walls(datetime(2027, 12, 31))))
-
     assert slots(found) == sorted({*slots(wanted)} & {*slots(other)})

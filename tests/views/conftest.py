@@ -3,17 +3,11 @@
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from ..populated import populate, world_in
+from ..populated import populate
 
 
 @pytest.fixture
-def world(db, tmp_path, media):
-    with world_in(tmp_path) as world:
-        yield world
-
-
-@pytest.fixture
-def full(world):
+def full(world, media):
     """A queue with something of everything in it."""
     return populate(world)
 

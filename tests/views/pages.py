@@ -38,7 +38,7 @@ class PageCase:
             full.tailer()
         if "{error}" in self.path:
             named["error"] = full.error().name
-        return self.path.format(**named, daemon=Daemon.objects.get().uuid)
+        return self.path.format(**named, daemon=Daemon.objects.first().uuid)
 
 
 PAGES = (
@@ -59,6 +59,7 @@ PAGES = (
     ),
     PageCase("failures", "/atp/failures/", (ERROR,)),
     PageCase("failure", "/atp/failures/{error}/", (ERROR,)),
+    PageCase("failure-verb", "/atp/failures/{error}/redrive/", (ERROR, OPERATE)),
     PageCase("failure-verb", "/atp/failures/{error}/delete/", (ERROR, DELETE)),
     PageCase("types", "/atp/types/", (TYPE,)),
     PageCase("type", "/atp/types/tests.add/", (TYPE,)),
@@ -68,6 +69,7 @@ PAGES = (
     ),
     PageCase("type-gate", "/atp/types/tests.add/gate/", (TYPE, CONTROL)),
     PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, CONTROL)),
+    PageCase("type-verb", "/atp/types/tests.add/hold/", (TYPE, CONTROL)),
     PageCase("type-verb", "/atp/types/tests.add/purge/", (TYPE, DELETE)),
     PageCase("schedules", "/atp/schedules/", (SCHEDULE,)),
     PageCase("schedule", "/atp/schedules/nightly/", (SCHEDULE,)),
@@ -83,6 +85,7 @@ PAGES = (
     PageCase("tailers", "/atp/tailers/", (TAILER,)),
     PageCase("tailer", "/atp/tailers/tests.tailer/", (TAILER,)),
     PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, CONTROL)),
+    PageCase("tailer-verb", "/atp/tailers/tests.tailer/forget/", (TAILER, CONTROL)),
     PageCase("graphs", "/atp/graphs/", (GRAPH,)),
     PageCase("graph", "/atp/graphs/{graph}/", (GRAPH,)),
     PageCase("nodes", "/atp/graphs/{graph}/nodes/", (GRAPH,)),
@@ -95,4 +98,10 @@ PAGES = (
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
     PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, CONTROL), "post", 302),
     PageCase("verb", "/atp/purge/", (TYPE, DELETE)),
+)
+# Those that a browser shows: neither what acts, nor what is sent as it is.
+SHOWN = tuple(
+    page
+    for page in PAGES
+    if (page.method, page.shows) == ("get", 200) and page.name not in ("response", "graph-mermaid")
 )

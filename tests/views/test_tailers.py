@@ -15,26 +15,24 @@ def tailer(full):
     return full.tailer()
 
 
-def test_the_list_tells_what_is_left(tailer, operator):
+def test_the_list_tells_what_is_left(full, operator):
+    assert "No tailer has read its source." in operator.get("/atp/tailers/").content.decode()
+    full.tailer()
     text = operator.get("/atp/tailers/").content.decode()
     assert '<a href="/atp/tailers/tests.tailer/">tests.tailer</a>' in text
     assert '<td data-label="Behind" class="number">3</td>' in text
     assert MARKUP not in text
+    answer = operator.get("/atp/tailers/tests.tailor/")
+    assert answer.status_code == 404
+    assert "Did you mean" in answer.content.decode()
 
 
-def test_without_tailers_it_says_so(full, operator):
-    assert "No tailer has read its source." in operator.get("/atp/tailers/").content.decode()
-
-
-def test_a_page_has_the_cursors_and_who_has_set_them(tailer, operator):
+def test_a_page_has_the_cursors_and_what_was_lost_and_is_skipped(full, tailer, operator):
     queue.seek("tests.tailer", shard="a", position="5", by="user ann via shell")
     text = operator.get("/atp/tailers/tests.tailer/").content.decode()
     assert '<td data-label="Position">5</td>' in text
     assert "user ann via shell" in text
     assert MARKUP not in text
-
-
-def test_a_page_tells_what_was_lost_and_what_is_skipped(full, tailer, operator):
     lost = Note(kind="lost", count=17, message="17 entries were removed unread")
     move = CursorMove(shard="b", before=None, after="9", notes=[lost])
     store = full.world.store.tailers
@@ -51,18 +49,9 @@ def test_a_page_tells_what_was_lost_and_what_is_skipped(full, tailer, operator):
     assert '<td data-label="Skipped" class="number">2</td>' in text
 
 
-def test_one_that_is_not_there_is_not_found(tailer, operator):
-    answer = operator.get("/atp/tailers/tests.tailor/")
-    assert answer.status_code == 404
-    assert "Did you mean" in answer.content.decode()
-
-
-@pytest.mark.parametrize("identifier", ["tests.tailer", "tests.tailer.rejected"])
-def test_its_types_lead_to_it(full, tailer, operator, identifier):
-    full.world.store.register([registration(identifier)])
-    text = operator.get(f"/atp/types/{identifier}/").content.decode()
-    assert '<a href="/atp/tailers/tests.tailer/">tests.tailer</a>' in text
-
-
-def test_other_types_do_not(tailer, operator):
+def test_its_types_lead_to_it(full, tailer, operator):
+    for identifier in ("tests.tailer", "tests.tailer.rejected"):
+        full.world.store.register([registration(identifier)])
+        text = operator.get(f"/atp/types/{identifier}/").content.decode()
+        assert '<a href="/atp/tailers/tests.tailer/">tests.tailer</a>' in text
     assert "<dt>Tailer</dt>" not in operator.get("/atp/types/tests.echo/").content.decode()

@@ -83,26 +83,12 @@ def test_the_other_side_verifies_it(crm, target):
     assert received.id == str(context.uuid)
     assert received.headers["content-type"] == "application/json"
     assert context.lines == ["crm answered 204"]
-
-
-def test_identifier_and_collection_of_the_instance_are_in_the_message(crm, target):
-    more = {"identifier": "order-17", "collection": ""}
-    webhook(Context(), target="crm", **FACTS, **more)
-    [received] = crm.received
-    assert crm.verified(received)["data"] == FACTS | more
-
-
-def test_who_has_another_secret_does_not(crm, target):
-    send()
-    [received] = crm.received
     with pytest.raises(WebhookVerificationError):
         Webhook(OTHER).verify(received.body, received.headers)
-
-
-def test_two_secrets_while_one_is_replaced(crm, target):
+    # With two secrets, while one is replaced, each of them verifies it.
     target(secret=[OTHER, SECRET])
     send()
-    [received] = crm.received
+    received = crm.received[-1]
     for secret in (SECRET, OTHER):
         assert Webhook(secret).verify(received.body, received.headers)["data"] == FACTS
 
@@ -118,53 +104,44 @@ def test_id_and_time_of_the_event_stay_from_retry_to_retry(crm, target):
     assert (first.id, first.body) == (second.id, second.body)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_no_redirect_is_followed(crm, target, status):
+def test_no_redirect_is_followed(crm, target):
     """G14: who answers would choose where this host connects to."""
-    crm.answers += [(status, {"location": f"{crm.url}/elsewhere"})]
-    with pytest.raises(NotDelivered, match=f"crm answered {status}"):
-        send()
-    assert [each.path for each in crm.received] == ["/hooks"]
+    statuses = 301, 302, 307, 308
+    for status in statuses:
+        crm.answers += [(status, {"location": f"{crm.url}/elsewhere"})]
+        with pytest.raises(NotDelivered, match=f"crm answered {status}"):
+            send()
+    assert [each.path for each in crm.received] == ["/hooks"] * len(statuses)
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
-def test_what_is_no_success_is_tried_again(crm, target, status):
-    crm.answers += [status]
-    with pytest.raises(NotDelivered, match=f"crm answered {status}"):
-        send()
-
-
-def test_gone_is_final(crm, target):
+def test_what_is_no_success_is_tried_again_over_a_day_and_gone_is_final(crm, target):
     """Source: the specification of Standard Webhooks, 410."""
+    for status in (400, 404, 429, 500):
+        crm.answers += [status]
+        with pytest.raises(NotDelivered, match=f"crm answered {status}"):
+            send()
+    assert (webhook.max_retries, len(webhook.backoff_steps)) == (8, 8)
+    assert 23 * 3600 < sum(RETRIES) < 25 * 3600
     crm.answers += [410]
     with pytest.raises(Fatal, match="wants no more"):
         send()
-
-
-def test_nobody_listens(crm, target):
+    with pytest.raises(Fatal, match=r"has no target 'crn'\. Did you mean 'crm'\?"):
+        send(target="crn")
     crm.down()
     with pytest.raises(NotDelivered, match="crm cannot be reached") as raised:
         send()
     assert crm.url not in str(raised.value)
 
 
-def test_a_target_that_there_is_not(target):
-    with pytest.raises(Fatal, match=r"has no target 'crn'\. Did you mean 'crm'\?"):
-        send(target="crn")
-
-
-@pytest.mark.parametrize(
-    ("retries", "asked", "after"),
-    [(0, "120", 120.0), (0, "5", None), (3, "120", None), (9, "1", None)],
-)
-def test_a_busy_target_is_left_alone_for_as_long_as_it_asks(crm, target, retries, asked, after):
+def test_a_busy_target_is_left_alone_for_as_long_as_it_asks(crm, target):
     """A short time of a busy target spends the retries no faster."""
-    crm.answers += [(503, {"retry-after": asked})]
-    context = Context()
-    context.retries = retries
-    with pytest.raises(NotDelivered) as raised:
-        send(context)
-    assert raised.value.after == after
+    for retries, asked, after in ((0, "120", 120.0), (0, "5", None), (3, "120", None)):
+        crm.answers += [(503, {"retry-after": asked})]
+        context = Context()
+        context.retries = retries
+        with pytest.raises(NotDelivered) as raised:
+            send(context)
+        assert raised.value.after == after
 
 
 def test_time_of_sending_is_that_of_the_database(crm, target, monkeypatch):
@@ -176,24 +153,16 @@ def test_time_of_sending_is_that_of_the_database(crm, target, monkeypatch):
     assert received.headers["webhook-timestamp"] == str(int(now.timestamp()))
 
 
-def test_eight_retries_over_a_day():
-    assert (webhook.max_retries, len(webhook.backoff_steps)) == (8, 8)
-    assert 23 * 3600 < sum(RETRIES) < 25 * 3600
-
-
 BAD = [
     ({"secret": SECRET}, "has no 'url'."),
     ({"url": "https://crm.example"}, "has no 'secret'."),
     ({"url": "http://crm.example"}, "['url']: it must begin with https://; else say"),
-    ({"url": "ftp://crm.example"}, "['url']: it must begin with https:// and a host."),
     ({"url": "https://"}, "['url']: it must begin with https:// and a host."),
     ({"url": "https://crm.example/aufträge"}, "its path and query must be ASCII"),
     ({"url": "https://a b"}, "['url']: it must be the text of an address, without spaces."),
-    ({"url": "https://a:99999"}, "['url']: it is no address"),
     ({"url": "https://ann:pw@crm.example"}, "['url']: it must have no user, no password"),
     ({"url": 7}, "['url']: it must be the text of an address"),
     ({"secret": "whsec_short"}, "['secret'] must be 'whsec_' and 24 to 64 random bytes"),
-    ({"secret": "swordfish"}, "['secret'] must be 'whsec_' and"),
     ({"secret": []}, "['secret'] must be 'whsec_' and"),
     ({"on": "dem.*"}, "['on'] must be a list of patterns of Types, as ['dem.*'], not 'dem.*'."),
     ({"on_failed": [7]}, "['on_failed'] must be a list of patterns of Types"),
@@ -202,37 +171,27 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "problem"), BAD)
-def test_what_the_checks_say_of_a_target(settings, given, problem):
-    whole = {"url": "https://crm.example/hooks", "secret": SECRET} | given
-    if problem.startswith("has no"):
-        whole = given
-    settings.ATP = {"WEBHOOKS": {"crm": whole}}
-    [found] = problems()
-    assert found.startswith("ATP['WEBHOOKS']['crm']")
-    assert problem in found
-    assert str(whole.get("secret")) not in found or "secret" not in given
-    with pytest.raises(InvalidSetting):
-        send()
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
+def test_what_the_checks_say_of_a_target(settings):
+    good = {"url": "https://crm.example/hooks", "secret": SECRET}
+    settings.ATP = {"WEBHOOKS": {"crm": good | {"on": ["dem.*"], "on_failed": ["tiles.?"]}}}
+    assert problems() == []
+    for given, problem in BAD:
+        whole = given if problem.startswith("has no") else good | given
+        settings.ATP = {"WEBHOOKS": {"crm": whole}}
+        [found] = problems()
+        assert found.startswith("ATP['WEBHOOKS']['crm']")
+        assert problem in found
+        assert str(whole.get("secret")) not in found or "secret" not in given
+        with pytest.raises(InvalidSetting):
+            send()
+    for given, problem in (
         ([], "ATP['WEBHOOKS'] must be dict, not list."),
         ({"crm": 7}, "ATP['WEBHOOKS']['crm'] must be a dictionary, not int."),
         ({"": {}}, "ATP['WEBHOOKS']: the name of a target must not be empty."),
         ({7: {}}, "ATP['WEBHOOKS']: the name of a target=7: must be text."),
-    ],
-)
-def test_what_the_checks_say_of_the_setting(settings, given, problem):
-    settings.ATP = {"WEBHOOKS": given}
-    assert problems() == [problem]
-
-
-def test_a_good_target_has_no_problems(target):
-    target(on=["dem.*"], on_failed=["tiles.?"])
-    assert problems() == []
+    ):
+        settings.ATP = {"WEBHOOKS": given}
+        assert problems() == [problem]
 
 
 def declare(identifier, **parameters):
@@ -243,19 +202,11 @@ def declare(identifier, **parameters):
     return handler
 
 
-@pytest.mark.parametrize(
-    ("key", "hooks"),
-    [
-        ("on", ["on_finished", "on_failed"]),
-        ("on_finished", ["on_finished"]),
-        ("on_failed", ["on_failed"]),
-    ],
-)
-def test_types_that_a_target_is_told_of(target, key, hooks):
-    target(**{key: ["dem.*"]})
-    found = declare("dem.one").registration().hooks
-    assert [entry["on"] for entry in found] == hooks
-    assert declare("tiles.one").registration().hooks is None
+def test_types_that_a_target_is_told_of(target):
+    target(on=["dem.*"], on_finished=["tiles.*"])
+    for name, hooks in (("dem.one", ["on_finished", "on_failed"]), ("tiles.one", ["on_finished"])):
+        assert [entry["on"] for entry in declare(name).registration().hooks] == hooks
+    assert declare("other.one").registration().hooks is None
 
 
 def test_nothing_in_the_database_says_where_to_connect(crm, target):
@@ -279,13 +230,11 @@ def test_nothing_in_the_database_says_where_to_connect(crm, target):
     assert SECRET not in told
 
 
-def test_a_target_of_one_instance(target):
+def test_a_pattern_of_the_setting_that_matches_no_type_is_a_warning(target):
     made = declare("dem.one").using(on_failed=(webhook, {"target": "crm"})).enqueue()
     queue.cancel(made)
+    # A target of one Instance needs no pattern.
     assert Instance.objects.filter(type__identifier="atp.webhook").count() == 1
-
-
-def test_a_pattern_of_the_setting_that_matches_no_type_is_a_warning(target):
     target(on=["dme.*"])
     [problem] = check_hooks(None)
     assert (problem.id, problem.msg) == (
@@ -295,6 +244,7 @@ def test_a_pattern_of_the_setting_that_matches_no_type_is_a_warning(target):
 
 
 def test_the_testing_kit_keeps_them(crm, target, atp):
+    assert atp.webhooks == []
     target(on=["shop.*"])
 
     @task_type("shop.order")
@@ -310,14 +260,5 @@ def test_the_testing_kit_keeps_them(crm, target, atp):
     finished, failed = atp.webhooks
     assert (finished.target, finished.json()["type"]) == ("crm", "atp.instance.finished")
     assert Webhook(SECRET).verify(failed.body, failed.headers)["data"]["reason"] == "FATAL"
-
-
-def test_each_test_begins_with_no_webhooks(atp):
-    assert atp.webhooks == []
-
-
-def test_outside_a_drain_they_are_sent(crm, target, atp):
-    atp.drain()
-    send()
-    assert len(crm.received) == 1
-    assert atp.webhooks == []
+    send()  # outside a drain
+    assert (len(crm.received), len(atp.webhooks)) == (1, 2)

@@ -5,52 +5,20 @@ from tests.deploys.hurry import hurry
 
 hurry()
 RELEASE = "new"
-
-
-@task_type("shop.gains")
-def gains(context, *, order, note=""):
-    return RELEASE
-
-
-@task_type("shop.loses")
-def loses(context, *, order):
-    return RELEASE
-
-
-@task_type("shop.renames")
-def renames(context, *, order, email):
-    return RELEASE
-
-
-@task_type("shop.requires")
-def requires(context, *, order, zoom):
-    return RELEASE
-
-
-@task_type("shop.adapts")
-def adapts(context, *, order, email):
-    return RELEASE
+gains = task_type("shop.gains")(lambda context, *, order, note="": RELEASE)
+loses = task_type("shop.loses")(lambda context, *, order: RELEASE)
+renames = task_type("shop.renames")(lambda context, *, order, email: RELEASE)
+requires = task_type("shop.requires")(lambda context, *, order, zoom: RELEASE)
+adapts = task_type("shop.adapts")(lambda context, *, order, email: RELEASE)
+books = task_type("shop.books", transactional=True)(lambda context, *, order: RELEASE)
+shade = task_type("shop.shade", formerly=["shop.hillshade"])(lambda context, *, order: RELEASE)
+comes = task_type("shop.comes")(lambda context, *, order: RELEASE)
 
 
 @adapts.adapt
 def _(inputs):
     inputs["email"] = inputs.pop("mail")
     return inputs
-
-
-@task_type("shop.books", transactional=True)
-def books(context, *, order):
-    return RELEASE
-
-
-@task_type("shop.shade", formerly=["shop.hillshade"])
-def shade(context, *, order):
-    return RELEASE
-
-
-@task_type("shop.comes")
-def comes(context, *, order):
-    return RELEASE
 
 
 CALLS = {

@@ -5,48 +5,14 @@ from tests.deploys.hurry import hurry
 
 hurry()
 RELEASE = "old"
-
-
-@task_type("shop.gains")
-def gains(context, *, order):
-    return RELEASE
-
-
-@task_type("shop.loses")
-def loses(context, *, order, colour="red"):
-    return RELEASE
-
-
-@task_type("shop.renames")
-def renames(context, *, order, mail):
-    return RELEASE
-
-
-@task_type("shop.requires")
-def requires(context, *, order, zoom=10):
-    return RELEASE
-
-
-@task_type("shop.adapts")
-def adapts(context, *, order, mail):
-    return RELEASE
-
-
-@task_type("shop.books", transactional=True)
-def books(context, *, order, colour):
-    return RELEASE
-
-
-@task_type("shop.hillshade")
-def hillshade(context, *, order):
-    return RELEASE
-
-
-@task_type("shop.goes")
-def goes(context, *, order):
-    return RELEASE
-
-
+gains = task_type("shop.gains")(lambda context, *, order: RELEASE)
+loses = task_type("shop.loses")(lambda context, *, order, colour="red": RELEASE)
+renames = task_type("shop.renames")(lambda context, *, order, mail: RELEASE)
+requires = task_type("shop.requires")(lambda context, *, order, zoom=10: RELEASE)
+adapts = task_type("shop.adapts")(lambda context, *, order, mail: RELEASE)
+books = task_type("shop.books", transactional=True)(lambda context, *, order, colour: RELEASE)
+hillshade = task_type("shop.hillshade")(lambda context, *, order: RELEASE)
+goes = task_type("shop.goes")(lambda context, *, order: RELEASE)
 CALLS = {
     gains: {"order": 1},
     loses: {"order": 1, "colour": "blue"},

@@ -1,3 +1,0 @@
-"""The small project has no pages."""
-
-urlpatterns = []

@@ -1,0 +1,289 @@
+"""The store for SQLite: what it knows without looking, its plans, names and values."""
+
+import os
+import re
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection
+from django.test.utils import override_settings
+
+from atp.conf import settings
+from atp.exceptions import LeaseLost
+from atp.models import Daemon, Inputs, Instance, LogRecord, Task
+from atp.states import Event, State
+from atp.store.values import Move, ResponseData
+
+from ..helpers import Thread
+from .internals import HANDED, TAKERS, Known, ORMStore, as_text, known, sqlite_vendor
+from .world import ONE, SECOND, TWO, World, registration, scope
+
+pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="that of SQLite")
+
+
+@pytest.fixture
+def knower(world, monkeypatch):
+    monkeypatch.setattr(known, "SLOW", 0.0)
+    # For the whole test, however quick the look was.
+    monkeypatch.setattr(known, "TIMES", 1e9)
+    monkeypatch.setattr(known, "AGAIN", 1e9)
+    return world.host()
+
+
+def instances(claimed):
+    return [each.instance for each in claimed]
+
+
+def test_they_go_on_in_order(world, knower):
+    """G8: by priority, although nobody has looked which there are."""
+    last, first = world.enqueue(6), world.enqueue(6, priority=5)
+    taken = instances(knower.claim(3))
+    assert knower.memory.shortcut(Known).lanes(3)
+    now = world.enqueue(priority=9)
+    while claimed := knower.claim(3):
+        taken += instances(claimed)
+    assert taken == first[:3] + now + first[3:] + last
+
+
+def test_other_lanes_are_found_where_those_do_not_suffice(world, knower):
+    world.enqueue(6)
+    knower.claim(3)
+    [other] = world.enqueue(type=TWO)
+    assert other not in instances(knower.claim(2))
+    assert other in instances(knower.claim(3))
+
+
+def test_a_claim_during_which_the_shortcut_ends_finds_what_is_due(world, knower, monkeypatch):
+    """G9: it may end between the look before the transaction and the claim within it."""
+    world.enqueue(6)
+    knower.claim(2)
+    asked, lanes = [], Known.lanes
+
+    def only_once(self, limit):
+        asked.append(limit)
+        return lanes(self, limit) if len(asked) == 1 else []
+
+    monkeypatch.setattr(Known, "lanes", only_once)
+    assert len(knower.claim(2)) == 2
+
+
+@pytest.fixture
+def after_the_look(world, monkeypatch):
+    """Let another connection do something between the look of the next claim and its lock."""
+
+    def do(something):
+        atomic = world.store.atomic
+
+        def later():
+            monkeypatch.setattr(world.store, "atomic", atomic)
+            Thread(something).result()
+            return atomic()
+
+        monkeypatch.setattr(world.store, "atomic", later)
+
+    return do
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("what", ["shut", "gone", "late"])
+def test_what_has_changed_since_the_look_counts(world, after_the_look, what):
+    """G6, G8, G9: a gate is shut, the daemon's row is gone, or the first is late by then."""
+    host = world.host()
+    key, other = world.enqueue(2)
+
+    def make_late():
+        for model in (Instance, Task):
+            model.objects.filter(pk=key).update(start_before=world.store.now() - SECOND)
+
+    if what == "shut":
+        after_the_look(lambda: world.store.shut(scope(ONE), "hold"))
+        assert host.claim() == []
+        assert world.state(key) == State.ACCEPTED
+    elif what == "gone":
+        after_the_look(lambda: Daemon.objects.filter(uuid=host.uuid).delete())
+        with pytest.raises(LeaseLost):
+            host.claim()
+        assert world.state(key) == State.ACCEPTED
+    else:
+        after_the_look(make_late)
+        assert instances(host.claim()) == [other]
+        assert world.get(key).reason == "MISSED"
+
+
+VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+# What may be read from end to end: what the statement was given, the recursion's
+# queue, and the few daemons.
+SHORT = ("SCAN json_each", "SCAN level", "SCAN CONSTANT ROW", "SCAN atp_daemon")
+# Tables that hold a row for what somebody has set.
+SHORT += ("SCAN atp_gate", "SCAN atp_limit", "SCAN atp_downstream")
+# Looked at for one row: the index of graphs that live, and the nodes that are left to fail.
+SHORT += ("SCAN atp_graph USING INDEX atp_graph_live", "SCAN atp_failing")
+# One row each; of the latter what is in it has steps of its own.
+SHORT += ("SCAN pragma_data_version", "SCAN (subquery")
+
+
+@contextmanager
+def explained():
+    """Collect the steps of the plans of all statements that are executed, with their text."""
+    steps = []
+
+    def explain(execute, sql, parameters, many, context):
+        if VERB.match(sql):
+            with connection.cursor() as cursor:
+                given = parameters[0] if many else parameters
+                cursor.cursor.execute(f"EXPLAIN QUERY PLAN {sql}", given)
+                steps.extend((row[3], sql) for row in cursor.fetchall())
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(explain):
+        yield steps
+
+
+def work(world, host):
+    """Let everything be done that a daemon does all the time."""
+    now = world.store.now()
+    for type in (ONE, TWO):
+        world.enqueue(4, type=type, priority=1, due=now.replace(year=2100))
+        world.enqueue(8, type=type)
+    with explained() as steps:
+        world.enqueue(2)
+        claimed = host.claim(12)
+        answer = ResponseData(content_type="text/plain", data=b"a", size=1)
+        for each in claimed[:6]:
+            host.move(each, Event.START)
+        host.move(claimed[0], Event.FINISH)
+        host.move(claimed[1], Event.RETRY, delay=SECOND)
+        host.move(claimed[2], Event.FAIL, reason="ERROR")
+        host.move(claimed[3], Event.PAUSE)
+        host.move(claimed[4], Event.RELEASE)
+        for each in claimed[6:]:
+            host.move(each, Event.FINISH, started=now, response=answer)
+        host.claim(1)
+        world.store.miss()
+        world.store.outlook(host.types, daemon=host.uuid)
+        with connection.cursor() as cursor:
+            cursor.execute(TAKERS, {"type": 1, "collection": "a", "now": "2026"})
+            cursor.execute(HANDED.replace(":channel", "%(channel)s"), {"channel": "a"})
+    return steps
+
+
+@pytest.mark.parametrize("count", [None, 0, 300])
+def test_no_table_is_read_from_end_to_end_and_nothing_is_sorted(world, count):
+    """G8: a claim reads no further than to its limit, as it walks in the order of an index.
+
+    Also if a daemon starts with statistics of an empty queue, or of one that was full then.
+    """
+    if count is not None:
+        world.enqueue(count)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+        Task.objects.update(due_at=world.store.now().replace(year=2100))
+    host = world.host()
+    steps = work(world, host)
+    assert len({sql for _, sql in steps}) > 12
+    assert [
+        (step, sql) for step, sql in steps if step.startswith("SCAN") and not step.startswith(SHORT)
+    ] == []
+    of_lanes = [step for step, sql in steps if "FROM atp_task task INDEXED" in sql]
+    assert of_lanes
+    assert all("TEMP B-TREE" not in step for step in of_lanes)
+    wanted = "atp_task_claim (type_id=? AND collection=? AND priority=? AND due_at<?)"
+    assert any(wanted in step for step in of_lanes)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "own queue.sqlite3"
+    path.touch()
+    return path
+
+
+def test_locks_lie_beside_it(path):
+    quoted = str(path).replace(" ", "%20")
+    beside = "file:own%20queue.sqlite3?mode=rw&cache=private"
+    found = os.stat(path)
+    for given in (str(path), path.name, f"file:{path}", f"file://{quoted}?mode=rw", beside):
+        connection = SimpleNamespace(settings_dict={"NAME": given})
+        folder = path.with_name("own queue.sqlite3-atpd")
+        assert sqlite_vendor.lock_folder(connection) == folder, given
+        assert sqlite_vendor.file_id(connection) == (found.st_dev, found.st_ino), given
+
+
+VIENNA = ZoneInfo("Europe/Vienna")
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+TIMES = [
+    NOON,
+    NOON.replace(microsecond=120),
+    NOON.replace(year=1, tzinfo=timezone(timedelta(hours=-5))),
+    datetime(2026, 10, 25, 2, 30, tzinfo=VIENNA, fold=1),
+]
+
+
+def test_times_as_the_field_writes_them():
+    field = Instance._meta.get_field("created")
+    for time in TIMES:
+        assert as_text(time) == field.get_db_prep_value(time, connection)
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_rows_are_those_of_the_portable_store(world, use_tz, monkeypatch):
+    """A life that one of them writes reads like that by the other, to the byte."""
+    monkeypatch.setattr(ORMStore, "now", lambda store: NOON)
+    with override_settings(USE_TZ=use_tz, TIME_ZONE="Europe/Vienna"):
+        lives = [
+            life(World(store, world.folder), world.host())
+            for store in (world.store, ORMStore(settings.DATABASE))
+        ]
+    assert lives[0] == lives[1]
+
+
+def life(world, host):
+    """Let three Instances live; returns what was claimed, and all rows about them."""
+    of = registration(timeout=timedelta(seconds=1, microseconds=5))
+    times = {"due": NOON, "start_before": TIMES[3]}
+    keys = world.enqueue(3, type=of, collection="esa", priority=-3, created_by="ann", **times)
+    claimed = world.store.claim(host.uuid, host.types, 3)
+    assert [each.instance for each in claimed] == keys
+    shared = {"started": TIMES[0], "time": TIMES[1], "who": "worker"}
+    ends = [
+        Move(event=Event.FINISH, instance=keys[0], attempt=1, **shared),
+        Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=timedelta(hours=1), **shared),
+    ]
+    assert world.store.record(ends, daemon=host.uuid) == []
+    [still_held] = [claimed[2]]
+    rows = [rows_of(model, keys) for model in (Instance, Task, LogRecord, Inputs)]
+    host.move(still_held, Event.START, Event.FINISH)
+    Task.objects.filter(pk__in=keys).update(due_at=NOON.replace(year=2100))
+    return rows, [(each.parameters, each.time, each.priority) for each in claimed]
+
+
+def rows_of(model, keys):
+    """The rows about these Instances with the kinds of their values; what is random is left out."""
+    of_instance = "id" if model is Instance else "instance_id"
+    names = [field.column for field in model._meta.concrete_fields]
+    names = [name for name in names if name not in ("id", "instance_id", "uuid", "daemon_id")]
+    # Put together, so that the driver converts nothing.
+    columns = ", ".join(f"{name} || ':' || typeof({name})" for name in names)
+    statement = (
+        f"SELECT {columns} FROM {model._meta.db_table} "
+        f"WHERE {of_instance} BETWEEN {keys[0]} AND {keys[-1]} ORDER BY {model._meta.pk.column}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def test_keys_go_on_where_others_have_left_off(world):
+    """This store gives out the keys of Instances itself."""
+    portable = World(ORMStore(settings.DATABASE), world.folder)
+    [first], [second], [third] = world.enqueue(), portable.enqueue(), world.enqueue()
+    assert [second, third] == [first + 1, first + 2]
+    world.as_anyone(Event.FAIL, third, reason="CANCELLED")
+    world.store.purge(instances=[third])
+    [fourth] = world.enqueue()
+    assert fourth == third + 1, "no key comes twice"
+    assert portable.enqueue() == [fourth + 1]
