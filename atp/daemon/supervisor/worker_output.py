@@ -16,8 +16,8 @@ from ..system.processes import uptime
 from ..system.stderr import writer
 from .output_lines import marked
 
-# The most output of a worker that is passed on, in bytes a second, and in bytes at once; the
-# rest is dropped and counted.
+# The most that is written for the output of a worker, in bytes a second, and in bytes at once;
+# the rest is dropped and counted.
 RATE = 1024 * 1024
 # The supervisor reads from a worker every EVERY seconds, and PIECE bytes at a time. A worker
 # that prints faster has to wait a little.
@@ -124,22 +124,33 @@ class WorkerOutput:
             self._pass_on(slot, pipe, lines + end)
 
     def _pass_on(self, slot, pipe, data):
-        if len(data) > pipe.credit:
-            # Pass on as many whole lines as the credit allows.
-            passed = data[: int(pipe.credit)].rpartition(b"\n")
-            passed = b"".join(passed[:2])
-        else:
-            passed = data
+        source = {"worker": slot, "instance": self._name_of(slot)}
+        passed = _that_fit(data, pipe.credit, len(marked(b"\n", **source)) - 1)
         written = 0
         if passed:
-            output = marked(passed, worker=slot, instance=self._name_of(slot))
+            output = marked(passed, **source)
             with contextlib.suppress(OSError):
                 count = self._write(output) or len(output)
+                pipe.credit -= count
                 written = len(passed) * count // len(output)
-        pipe.credit -= written
         pipe.dropped += len(data) - written
 
     @staticmethod
     def _tell(slot, pipe, now):
         journal.prints_dropped(worker=slot, size=wording.size(pipe.dropped))
         pipe.dropped, pipe.reported = 0, now
+
+
+def _that_fit(data, credit, mark):
+    """Return the first whole lines that take ``credit`` bytes at most with a ``mark`` before each.
+
+    With it a line of a few bytes is hundreds in a log of JSON.
+    """
+    at = 0
+    while at < len(data):
+        end = data.index(b"\n", at) + 1
+        credit -= mark + end - at
+        if credit < 0:
+            break
+        at = end
+    return data[:at]
