@@ -50,9 +50,10 @@ def test_slots_are_decided(atpd, record):
         for number in range(1010)
     )
     seldom = {"POLL_EVERY": 300.0, "SWEEP_EVERY": 300.0, "PURGE_EVERY": 0.2}
-    first, _ = [atpd(processes=2, settings=seldom).ready() for _ in range(2)]
+    first = atpd(processes=2, settings=seldom).ready()
     create("each.second", record)
     wait_for(decided("each.second", 3), DEADLINE)
+    atpd(processes=2, settings={"PURGE_EVERY": 0.2}).ready()
     instances = [Instance.objects.get(pk=slot.instance_id) for slot in no_gap("each.second")[:2]]
     assert {each.wait(DEADLINE).state for each in instances} == {State.FINISHED}
     ran = {datetime.fromisoformat(line["slot"]) for line in record.lines("ran")}
