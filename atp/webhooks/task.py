@@ -37,7 +37,7 @@ def webhook(
 ) -> dict[str, int]:
     """Tell a target how an Instance ended. All retries send the same id of the message.
 
-    An Instance may have no identifier. ``collection`` is None in webhooks of older versions alone.
+    An Instance may have no identifier. ``collection`` is None if an older version enqueued this.
     """
     data = {"uuid": uuid, "type": type, "state": state, "reason": reason}
     more = {"identifier": identifier, "collection": collection}

@@ -209,7 +209,7 @@ def instant(
     value: datetime | timedelta | float | None,
     now: Callable[[], datetime] | None = None,
 ) -> datetime | None:
-    """Return a datetime in UTC; with ``now``, ``value`` may also be a delay, in seconds or not.
+    """Return a datetime in UTC. With ``now``, ``value`` may be a delay: seconds or a timedelta.
 
     Every time that is given to ATP passes here: a naive one is in ``TIME_ZONE`` if USE_TZ is off,
     and refused if it is on. None stays None. Raises InvalidOption.
