@@ -1,12 +1,9 @@
 """The running daemons and their leases."""
 
 from django.db import models
-from django.db.models.functions import Now
 
-from ..conf import settings
 from ..conf.validation import MAX_RELEASE
 from ..words.orders import Mode, aim
-from ..words.sentences import NO_DAEMON
 from .fields import InstantField
 from .querysets import DaemonQuerySet
 
@@ -79,12 +76,6 @@ class Daemon(models.Model):
     def aim(self) -> Mode:
         """The Mode after the daemon obeys its order; a STOPPING daemon stays STOPPING."""
         return aim(self.mode, self.request)
-
-
-def none_alive() -> str:
-    """Return " No daemon is alive." if no daemon has a lease, otherwise ""; for WaitTimeout."""
-    leased = Daemon.objects.using(settings.DATABASE).leased(Now())
-    return "" if leased.exists() else f" {NO_DAEMON}."
 
 
 class SpareLease(models.Model):

@@ -15,11 +15,8 @@ from ..exceptions import NoResult, WaitInTransaction, WaitTimeout
 from ..states import LIVE, TERMINAL, State
 from ..words.options import MAX_IDENTIFIER
 from ..words.uuids import uuid7
-from .daemon import none_alive
 from .fields import InstantField
-from .instance import Instance
-from .schedule import Schedule
-from .type import Type
+from .querysets import none_alive
 
 
 class Condition(models.TextChoices):
@@ -218,14 +215,14 @@ class Node(models.Model):
     """
 
     instance = models.OneToOneField(
-        Instance, models.PROTECT, primary_key=True, related_name="node", db_constraint=False
+        "atp.Instance", models.PROTECT, primary_key=True, related_name="node", db_constraint=False
     )
     graph = models.ForeignKey(
         Graph, models.CASCADE, null=True, related_name="nodes", db_index=False, db_constraint=False
     )
     # Null in a graph, and if the schedule was removed.
     schedule = models.ForeignKey(
-        *(Schedule, models.SET_NULL),
+        *("atp.Schedule", models.SET_NULL),
         null=True,
         related_name="line",
         db_index=False,
@@ -303,7 +300,7 @@ class Undo(models.Model):
     """
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
-    type = models.ForeignKey(Type, models.PROTECT, related_name="+", db_constraint=False)
+    type = models.ForeignKey("atp.Type", models.PROTECT, related_name="+", db_constraint=False)
     format = models.CharField(max_length=8)
     data = models.TextField()
     collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")

@@ -19,10 +19,9 @@ from ..words.backoff import Pauses
 from ..words.options import MAX_IDENTIFIER
 from ..words.uuids import uuid7
 from . import constraints
-from .daemon import none_alive
 from .error import ErrorGroup
 from .fields import InstantField
-from .querysets import InstanceQuerySet, refuse_removal
+from .querysets import InstanceQuerySet, none_alive, refuse_removal
 from .type import Type
 
 if TYPE_CHECKING:

@@ -7,12 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from django.apps import apps
 from django.db import models
 from django.db.models import IntegerField, Q, Subquery
 from django.db.models.functions import Left, Now
 
+from ..conf import settings
 from ..exceptions import IllegalTransition
 from ..states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
+from ..words.sentences import NO_DAEMON
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -233,3 +236,10 @@ class DaemonQuerySet(models.QuerySet):
         """Select the daemons whose lease has not run out, by row, spare lease or file lock."""
         by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
         return self.filter(by_time | ~Q(lock=""))
+
+
+def none_alive() -> str:
+    """Return " No daemon is alive." if no daemon has a lease, otherwise ""; for WaitTimeout."""
+    daemons: Any = apps.get_model("atp", "Daemon").objects
+    leased = daemons.using(settings.DATABASE).leased(Now())
+    return "" if leased.exists() else f" {NO_DAEMON}."

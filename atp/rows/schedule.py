@@ -10,7 +10,6 @@ from django.db.models import Q
 from ..payload import codec
 from ..words.options import MAX_IDENTIFIER
 from .fields import InstantField
-from .type import Type
 
 
 class Missed(models.TextChoices):
@@ -60,7 +59,7 @@ class Schedule(models.Model):
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
-    type = models.ForeignKey(Type, models.PROTECT, related_name="schedules")
+    type = models.ForeignKey("atp.Type", models.PROTECT, related_name="schedules")
     format = models.CharField(max_length=16, default=codec.JSON)
     data = models.TextField(default="{}")
     takes_slot = models.BooleanField(
