@@ -295,9 +295,9 @@ def test_what_operators_do_with_single_nodes():
     task = Task.objects.get(pk=last.pk)
     assert (task.priority, task.due_at, task.waits) == (9, BLOCKED, 1)
     queue.cancel(first)
-    for options in ({}, {"cancel": True}):
+    for given in ({}, {"cancel": True}):
         with pytest.raises(IllegalTransition, match="removed as a whole"):
-            queue.delete(first, last, **options)
+            queue.delete(first, last, **given)
     with pytest.raises(ProtectedError):
         Instance.objects.get(pk=first.pk).delete()
     assert Instance.objects.count() == 2

@@ -15,11 +15,11 @@ def check_contracts(app_configs, **kwargs):
     only, since making a contract for each Type takes a while.
     """
     found = []
-    for declared in sorted(registry, key=str):
-        contract = contracts.schema_of(declared)
+    for task_type in sorted(registry, key=str):
+        contract = contracts.schema_of(task_type)
         for name, reason in contract.hints.items() if contract else ():
-            text = f"The Type {declared.identifier!r} takes any JSON for {name!r}: {reason}"
+            text = f"The Type {task_type.identifier!r} takes any JSON for {name!r}: {reason}"
             if name == "return":
-                text = f"The Type {declared.identifier!r} returns any JSON: {reason}"
-            found.append(checks.Info(text, obj=declared.handler_path, id="atp.I015"))
+                text = f"The Type {task_type.identifier!r} returns any JSON: {reason}"
+            found.append(checks.Info(text, obj=task_type.handler_path, id="atp.I015"))
     return found
