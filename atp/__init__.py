@@ -3,35 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
-# Loaded when first used: this package is imported by Django before models can be.
-_PUBLIC = {
-    "task_type": "authoring.task_type",
-    "TaskType": "authoring.task_type",
-    "on_finished": "verbs.hooking",
-    "on_failed": "verbs.hooking",
-    "schedule": "authoring.schedule",
-    "tailer": "tailers.declaring",
-    "Graph": "authoring.graph",
-    "result": "authoring.nodes",
-    "Context": "authoring.context",
-    "Output": "authoring.output",
-    "Retry": "exceptions",
-    "Defer": "exceptions",
-    "Fatal": "exceptions",
-    "Interrupted": "exceptions",
-    "Throttled": "exceptions",
-    "Unavailable": "exceptions",
-}
-__all__ = list(_PUBLIC)
-
 if TYPE_CHECKING:
     from .authoring.context import Context as Context
-    from .authoring.graph import Graph as Graph
-    from .authoring.nodes import result as result
-    from .authoring.output import Output as Output
-    from .authoring.schedule import schedule as schedule
+    from .authoring.context import Output as Output
     from .authoring.task_type import TaskType as TaskType
     from .authoring.task_type import task_type as task_type
     from .exceptions import Defer as Defer
@@ -40,9 +14,36 @@ if TYPE_CHECKING:
     from .exceptions import Retry as Retry
     from .exceptions import Throttled as Throttled
     from .exceptions import Unavailable as Unavailable
-    from .tailers.declaring import tailer as tailer
-    from .verbs.hooking import on_failed as on_failed
-    from .verbs.hooking import on_finished as on_finished
+    from .graphs.builder import Graph as Graph
+    from .graphs.builder import result as result
+    from .operations.hooks import on_failed as on_failed
+    from .operations.hooks import on_finished as on_finished
+    from .schedules.declaring import schedule as schedule
+    from .tailers.tailer import tailer as tailer
+
+
+__version__ = "0.1.0"
+
+# Loaded when first used: this package is imported by Django before models can be.
+_PUBLIC = {
+    "task_type": "authoring.task_type",
+    "TaskType": "authoring.task_type",
+    "on_finished": "operations.hooks",
+    "on_failed": "operations.hooks",
+    "schedule": "schedules.declaring",
+    "tailer": "tailers.tailer",
+    "Graph": "graphs.builder",
+    "result": "graphs.builder",
+    "Context": "authoring.context",
+    "Output": "authoring.context",
+    "Retry": "exceptions",
+    "Defer": "exceptions",
+    "Fatal": "exceptions",
+    "Interrupted": "exceptions",
+    "Throttled": "exceptions",
+    "Unavailable": "exceptions",
+}
+__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> object:

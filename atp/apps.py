@@ -36,7 +36,7 @@ def _import_modules_of_tasks() -> None:
         if entry.get("OPTIONS", {}).get("modules") and "BACKEND" in entry
     }
     if entries:
-        from .backend.discovery import import_modules
+        from .backend.backend import import_modules
 
         import_modules(entries)
 

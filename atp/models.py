@@ -1,25 +1,49 @@
-"""The index of the models: Django finds them here, and all other code imports them from here.
-
-RFC 14 has six of them: Type, Instance, Inputs, Response, LogRecord and Task. Only the store
-writes Task, Instance.state and LogRecord; all other code reads them. The models are defined in
-:mod:`atp.rows`.
+"""The tables: Type, Instance, Inputs, Response, Step, Task, LogRecord, Daemon, Gate, Limit,
+Statistic; it imports the models of the features.
 """
 
-from .rows.control import Gate, Limit
-from .rows.daemon import Daemon, SpareLease
-from .rows.downstream import Downstream
-from .rows.error import ErrorGroup, Failure
-from .rows.graph import Edge, Failing, Graph, Node, Undo
-from .rows.instance import Instance
-from .rows.log import LogRecord
-from .rows.payload import Inputs, Response
-from .rows.schedule import Schedule, Slot
-from .rows.statistic import Statistic, Uncounted
-from .rows.step import Step
-from .rows.tailers.cursor import Cursor
-from .rows.tailers.tailer import Tailer
-from .rows.task import Task
-from .rows.type import Type
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from asgiref.sync import sync_to_async
+from django.core.files import File
+from django.core.files.storage import storages
+from django.db import connections, models
+from django.db.models import F, Q, TextChoices
+from django.utils.http import parse_header_parameters
+
+from . import fields, options
+from .commands import Mode, aim
+from .conf import MAX_RELEASE, settings
+from .deadletters.models import ErrorGroup, Failure
+from .downstreams.models import Downstream
+from .exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
+from .fields import InstantField, uuid7
+from .graphs.models import Edge, Failing, Graph, Node, Undo
+from .options import MAX_ADDRESS, MAX_IDENTIFIER, MAX_SUBJECT
+from .payload import codec
+from .payload import json as tagged_json
+from .querysets import (
+    DaemonQuerySet,
+    InstanceQuerySet,
+    LogQuerySet,
+    TaskQuerySet,
+    none_alive,
+    refuse_removal,
+)
+from .schedules.models import Schedule, Slot
+from .states import TERMINAL, Event, Reason, State
+from .tailers.models import Cursor, Tailer
+
+# The index of the models: Django finds them here, and all other code imports them from here.
+#
+# RFC 14 has six of them: Type, Instance, Inputs, Response, LogRecord and Task. Only the store
+# writes Task, Instance.state and LogRecord; all other code reads them. The models are defined in
+# :mod:`atp.rows`.
 
 __all__ = [
     "Cursor",
@@ -48,3 +72,940 @@ __all__ = [
     "Uncounted",
     "Undo",
 ]
+
+
+# The registered parameters of a kind of task.
+
+
+class Type(models.Model):
+    """The registered parameters of a kind of task (RFC 14). Written by registration only."""
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    handler = models.CharField(
+        max_length=255,
+        help_text="For display: a daemon runs the function that its own code declares.",
+    )
+    timeout = models.DurationField(null=True, help_text="A running attempt is killed after this.")
+    max_restarts = models.PositiveIntegerField(help_text="Attempts that may be lost while running.")
+    max_retries = models.PositiveIntegerField(help_text="Attempts that may raise and be retried.")
+    backoff = models.DurationField(help_text="Delay before the first retry.")
+    backoff_max = models.DurationField(help_text="Longest delay before a retry.")
+    retention = models.DurationField(null=True, help_text="Terminal Instances are kept this long.")
+    serializer = models.CharField(max_length=16, default=codec.JSON)
+    max_memory = models.PositiveBigIntegerField(
+        null=True, help_text="In bytes; an attempt is killed when its processes take more."
+    )
+    late_writes = models.PositiveIntegerField(
+        db_default=0, help_text="Results refused, because their Task had been taken away."
+    )
+    registered = InstantField(help_text="When the parameters were last changed.")
+    hooks = models.JSONField(
+        null=True,
+        help_text="The hooks to enqueue when an Instance ends; see atp.store.values.hooks.",
+    )
+    downstream = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The name of the downstream that its handler calls.",
+    )
+    owner = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Who looks after it.",
+    )
+    runbook = models.CharField(
+        max_length=MAX_ADDRESS,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The address of a page that says what to do about its failures.",
+    )
+
+    sensitive = models.JSONField(
+        null=True, help_text="Names of the arguments that are masked wherever inputs are shown."
+    )
+    family = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The same word on the rows of all names of a Type that was renamed.",
+    )
+
+    class Meta:
+        ordering = ["identifier"]
+
+    def __str__(self) -> str:
+        return self.identifier
+
+
+def families(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
+    """Return, by key, the keys of the Types that are one Type under its current and former names.
+
+    They share unique keys and identifiers. Types that were never renamed are left out.
+    """
+    rows = list(types.exclude(family="").values_list("pk", "identifier", "family"))
+    groups: dict[str, frozenset[str]] = {}
+    for _, *names in rows:
+        group = frozenset().union(*(groups.get(name, {name}) for name in names))
+        groups |= dict.fromkeys(group, group)
+    keys = {name: key for key, name, _ in rows}
+    return {
+        key: frozenset(keys[name] for name in groups[own] if name in keys)
+        for own, key in keys.items()
+    }
+
+
+# The controls that operators set: Gate and Limit.
+
+
+class Gate(models.Model):
+    """A shut gate: no Task of a lane, of a Type or of the whole queue can be claimed.
+
+    An open gate has no row. If ``type`` is null, the gate is for the whole queue; if
+    ``collection`` is null, it is for all lanes of the Type.
+    """
+
+    subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
+    type = models.ForeignKey(Type, models.CASCADE, null=True, db_index=False)
+    collection = models.CharField(max_length=MAX_IDENTIFIER, null=True)
+    mode = models.CharField(max_length=4, choices=[("hold", "hold"), ("drop", "drop")])
+    reason = models.CharField(max_length=200, blank=True, default="")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField()
+    until = InstantField(null=True, help_text="When the gate opens by itself.")
+
+    # On a Gate that has just been set: the Gate that it replaced, if that was shut.
+    was: Gate | None = None
+
+    class Meta:
+        ordering = ["subject"]
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class Limit(models.Model):
+    """The limits of a lane or a Type, which all daemons share; and a Type's weight.
+
+    A lane or Type without limits and weight has no row. ``tokens`` is the number of tokens
+    that the rate had left at the time ``refilled``. Registration writes the limits that code
+    declares, unless ``is_set`` says that an operator has set others.
+    """
+
+    subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
+    type = models.ForeignKey(Type, models.CASCADE, db_index=False, related_name="limits")
+    collection = models.CharField(max_length=MAX_IDENTIFIER, null=True)
+    max_running = models.PositiveIntegerField(
+        null=True, help_text="Tasks that may be claimed at a time."
+    )
+    max_running_per_collection = models.PositiveIntegerField(
+        null=True, help_text="Tasks of each lane of the Type that may be claimed at a time."
+    )
+    rate = models.CharField(
+        max_length=32,
+        blank=True,
+        default="",
+        help_text='Tasks that may start in a time, as "100/m".',
+    )
+    per_second = models.FloatField(null=True, help_text="The rate in tasks a second.")
+    burst = models.PositiveIntegerField(
+        default=1, help_text="Tasks that may start at once after a pause."
+    )
+    weight = models.FloatField(
+        default=1.0, help_text="The share of the Type relative to other Types."
+    )
+    max_waiting = models.PositiveIntegerField(
+        null=True, help_text="Tasks that may wait at a time; with more, enqueues are refused."
+    )
+    max_wait = models.DurationField(
+        null=True, help_text="Enqueues are refused only if the oldest due Task has waited longer."
+    )
+    tokens = models.FloatField(default=0.0)
+    refilled = InstantField(null=True)
+    is_set = models.BooleanField(default=False, help_text="Whether an operator has set the limits.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField()
+
+    class Meta:
+        ordering = ["subject"]
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+# The running daemons and their leases.
+
+
+class Daemon(models.Model):
+    """One running atpd.
+
+    ``lock`` is the name of the file lock that stands for its lease where all
+    daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
+    counts. ``channel`` is the name under which it listens for Tasks that are handed
+    to it. The name is a secret: whoever knows it can hand the daemon a Task. ``signatures``
+    are short hashes of the signatures of its handlers. ``misfits`` are the keys of Instances
+    whose inputs recently did not fit its handlers. Both are by the identifier of the Type.
+    """
+
+    uuid = models.UUIDField(unique=True)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    version = models.CharField(max_length=32)
+    types = models.JSONField(default=list, help_text="Identifiers of the Types it serves.")
+    release = models.CharField(
+        max_length=MAX_RELEASE,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The release of the project.",
+    )
+    signatures = models.JSONField(
+        default=dict, db_default={}, help_text="Hashes of handlers' signatures, by Type."
+    )
+    misfits = models.JSONField(
+        default=dict, db_default={}, help_text="Instances whose inputs did not fit, by Type."
+    )
+    workers = models.JSONField(default=list, help_text="For each worker: pid, Instance, start.")
+    lock = models.CharField(max_length=255, blank=True, default="")
+    lease_until = InstantField()
+    idle = models.BooleanField(default=False)
+    channel = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The channel for Tasks that are handed to the daemon.",
+    )
+    mode = models.CharField(
+        max_length=8, choices=Mode, default=Mode.RUNNING, db_default=Mode.RUNNING
+    )
+    request = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        help_text="The order that it has been given: quiet or stop.",
+    )
+    started = InstantField()
+    seen = InstantField()
+    counted = models.BigIntegerField(
+        null=True, help_text="Key of the last of its own LogRecords that Statistic counts."
+    )
+    signed_until = models.BigIntegerField(
+        null=True,
+        help_text="Later LogRecords with its host and pid are those of its successor.",
+    )
+
+    objects = DaemonQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+    @property
+    def aim(self) -> Mode:
+        """The Mode after the daemon obeys its order; a STOPPING daemon stays STOPPING."""
+        return aim(self.mode, self.request)
+
+
+class SpareLease(models.Model):
+    """A second place for a daemon's lease, where leases are times.
+
+    It is renewed while somebody else has locked the daemon's own row. The lease
+    ends with the later of the two.
+    """
+
+    daemon = models.OneToOneField(
+        Daemon,
+        models.CASCADE,
+        primary_key=True,
+        db_constraint=False,
+        related_name="spare_lease",
+    )
+    until = InstantField()
+
+    def __str__(self) -> str:
+        return f"spare lease of {self.daemon_id}"
+
+
+class Pauses:
+    """The pauses between two looks at an Instance, ever longer, for ``timeout`` seconds in all."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._pause = 0.01
+
+    def pause(self, instance: Instance) -> float:
+        """Return the next pause in seconds. Raises WaitTimeout if the time is over."""
+        left = None if self._deadline is None else self._deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise WaitTimeout(f"{instance.uuid} is still {instance.state} after {self._timeout} s.")
+        pause, self._pause = self._pause, min(self._pause * 1.5, 0.5)
+        return pause if left is None else min(pause, left)
+
+
+# Instance: one accepted request to run a handler, and the wait for its end.
+
+
+class Instance(models.Model):
+    """One accepted request to run the handler of a Type with certain inputs."""
+
+    type = models.ForeignKey(
+        Type, models.PROTECT, related_name="instances", db_index=False, db_constraint=False
+    )
+    uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
+    identifier = models.CharField(
+        max_length=MAX_IDENTIFIER, null=True, help_text="The caller's idempotency key."
+    )
+    state = models.CharField(max_length=9, choices=State)
+    reason = models.CharField(max_length=9, choices=Reason, blank=True, default="")
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.SmallIntegerField(default=0)
+    attempt = models.IntegerField(default=0, help_text="Number of claims so far, for fencing.")
+    restarts = models.IntegerField(default=0, help_text="Attempts lost while running.")
+    retries = models.IntegerField(default=0, help_text="Attempts that raised.")
+    lost = models.IntegerField(default=0, help_text="Attempts lost in all.")
+    progress = models.FloatField(null=True, help_text="From 0 to 1; null when unknown.")
+    progress_message = models.CharField(max_length=200, blank=True, default="")
+    start_before = InstantField(null=True)
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    created = InstantField()
+    started = InstantField(null=True, help_text="When the last attempt started.")
+    finished = InstantField(null=True)
+    # Last: where it is null, as in most, it takes no room.
+    own = models.JSONField(null=True, help_text="Values for this Instance alone; see atp.options.")
+
+    error = models.ForeignKey(
+        ErrorGroup, models.DO_NOTHING, null=True, db_index=False, db_constraint=False,
+        related_name="+", help_text="The error group of a dead letter.",
+    )  # fmt: skip
+
+    objects = InstanceQuerySet.as_manager()
+
+    # True if the enqueue that returned this made it, False if it was found by its identifier.
+    is_new = False
+
+    class Meta:
+        permissions = [
+            ("enqueue", "Can enqueue Instances"),
+            ("operate", "Can operate: redrive, cancel, pause, change"),
+            ("control", "Can control gates, limits, downstreams, schedules, tailers, daemons"),
+        ]
+        # No index holds a column that changes while the Instance is live,
+        # except partial ones on terminal states: PostgreSQL can then update
+        # it in place.
+        indexes = [
+            # Instances of a Type, newest first; and "is there any?" when it is unregistered.
+            models.Index(F("type"), F("id").desc(), name="atp_instance_of_type"),
+            # Retention: the oldest terminal ones of a Type. The condition names
+            # "finished", which is null while live, and not the state, since a
+            # column in a condition counts as indexed.
+            models.Index(
+                fields=["type", "finished"],
+                condition=Q(finished__isnull=False),
+                name="atp_instance_terminal",
+            ),
+            # Lists, newest first. Each index begins with the column that sorts the
+            # list, or with one value that does not change, so its rows come in order.
+            # The other columns that select a list stand behind: they are compared
+            # without reading the row. The indexes are walked backwards, because an
+            # index that grows at its end costs less than one in the opposite order.
+            #
+            # The FINISHED ones, also of a Type or a collection, however many live or
+            # FAILED ones lie in front.
+            models.Index(
+                fields=["id", "type", "collection"],
+                condition=Q(finished__isnull=False, reason=""),
+                name="atp_instance_newest_finished",
+            ),
+            # The FAILED ones, also for a reason, of a Type or a collection; and the
+            # overview's newest failures. Where nothing fails, this index and the next
+            # one cost nothing.
+            models.Index(
+                fields=["id", "reason", "type", "collection"],
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed",
+            ),
+            # The FAILED ones of a Type whose Instances seldom fail.
+            models.Index(
+                fields=["type", "id"],
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed_of_type",
+            ),
+            # The number of failures of a Type for each reason.
+            models.Index(
+                fields=["type", "reason", "id"],
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed_reason",
+            ),
+            # The Instances of a collection, also of one Type.
+            models.Index(
+                fields=["collection", "id", "type"],
+                condition=Q(collection__gt=""),
+                name="atp_instance_collection",
+            ),
+            # The dead letters of an error group.
+            models.Index(
+                fields=["error", "id", "type", "collection"],
+                condition=Q(error__isnull=False),
+                name="atp_instance_of_error",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["type", "identifier"],
+                condition=Q(identifier__isnull=False),
+                name="atp_instance_identifier",
+            ),
+            *fields.OF_INSTANCE,
+        ]
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Remove this row as Django does. Raises IllegalTransition if the Instance is live.
+
+        :func:`atp.queue.delete` can cancel a live Instance first.
+        """
+        found = type(self).objects.using(kwargs.get("using") or self._state.db)
+        live = found.filter(pk=self.pk).live().first()
+        if live is not None:
+            raise refuse_removal(live)
+        return super().delete(*args, **kwargs)
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an attempt has started and has not ended."""
+        return self.state in (State.RUNNING, State.PAUSED)
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """The Instance's own time-out; None if it has that of its Type."""
+        return options.own_timeout(self.own or {})
+
+    @property
+    def max_retries(self) -> int | None:
+        """The Instance's own number of retries; None if it has that of its Type."""
+        return (self.own or {}).get(options.OWN_MAX_RETRIES)
+
+    @property
+    def unique(self) -> str | None:
+        """The key that no other live Instance of the Type may have; None if there is no key."""
+        return (self.own or {}).get(options.UNIQUE)
+
+    @property
+    def hook_of(self) -> str | None:
+        """The uuid of the Instance whose end enqueued this hook; None if this is no hook."""
+        return (self.own or {}).get(options.HOOK_OF)
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether the Instance or its Type has hooks. A hook itself never has any."""
+        return self.hook_of is None and bool(self.type.hooks or (self.own or {}).get(options.HOOKS))
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
+        return (self.own or {}).get(options.CARRIED) or {}
+
+    @property
+    def tried_again(self) -> int:
+        """The number of attempts that raised or were lost while running.
+
+        Claims that were handed back before they started do not count.
+        """
+        return self.retries + self.restarts
+
+    @property
+    def log(self) -> LogQuerySet[LogRecord]:
+        """Its LogRecords, oldest first."""
+        return self.logrecord_set.in_order()
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Wait until this Instance is terminal, and return it with its final fields.
+
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and
+        WaitInTransaction inside a transaction, which would never see the end.
+        If the row is gone and the Type keeps no FINISHED Instances, the Instance counts as
+        FINISHED, because FAILED ones are kept; it then has no Response and no log.
+        For other Types a row that was purged or deleted raises UnknownInstance.
+        """
+        self._refuse_in_transaction()
+        waiting = Pauses(timeout)
+        while not self.is_terminal:
+            time.sleep(self._look(waiting))
+        return self
+
+    async def await_end(self, timeout: float | None = None) -> Self:
+        """Await the end as :meth:`wait` does, without keeping a thread meanwhile."""
+        await sync_to_async(self._refuse_in_transaction)()
+        waiting = Pauses(timeout)
+        while not self.is_terminal:
+            await asyncio.sleep(await sync_to_async(self._look)(waiting))
+        return self
+
+    def _refuse_in_transaction(self) -> None:
+        database = self._state.db or settings.DATABASE
+        if not self.is_terminal and connections[database].in_atomic_block:
+            raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+
+    def _look(self, waiting: Pauses) -> float:
+        """Read the fields again, and return the seconds until the next look. Raises WaitTimeout."""
+        self._refresh()
+        try:
+            return 0.0 if self.is_terminal else waiting.pause(self)
+        except WaitTimeout as error:
+            raise WaitTimeout(f"{error}{none_alive()}") from None
+
+    def _refresh(self) -> None:
+        """Read the fields again. A row that is gone is FINISHED if its Type keeps no such rows."""
+        try:
+            self.refresh_from_db()
+        except Instance.DoesNotExist:
+            if self.type.retention != timedelta(0):
+                raise UnknownInstance(
+                    f"There is no Instance {self.uuid} any more: it was purged or deleted, and how "
+                    "it has ended is not known."
+                ) from None
+            self.state, self.progress = State.FINISHED, 1.0
+
+
+# The log: transitions, messages of handlers, actions of operators.
+
+MAX_DETAIL = 64
+
+
+class Kind(TextChoices):
+    """The kind of a LogRecord that is no transition; the kind of a transition is its Event."""
+
+    # Of an Instance.
+    MESSAGE = "message", "a message of its handler"
+    LEFT_OUT = "left_out", "messages of its handler were left out here"
+    ASK = "ask", "its holder was asked to cancel, release, pause or resume it"
+    CHANGE = "change", "priority, due time or collection were changed"
+    LATE = "late", "an attempt wrote after its Task had been taken away: the write was refused"
+    REFUSED = "refused", "another write was refused, because the attempt had ended"
+    STEP = "step", "a step was repeated: an earlier attempt had begun it and kept no result"
+    UNCLAIMED = "unclaimed", "due for long and not claimed"
+    FREED = "freed", "every Instance that it waited for, in its graph or schedule, has ended"
+    HOOK = "hook", "its end enqueued a hook: the detail is the uuid of the hook"
+    # Of an Instance, a Type or a daemon.
+    MENDED = "mended", "a scan repaired rows that did not fit together"
+    # Of a Type, a lane or everything.
+    GATE = "gate", "a gate was set: hold, drop or open"
+    LIMITS = "limits", "limits were set: by an operator, or by the code"
+    FULL = "full", "too many waited: the detail is the number of enqueues refused or delayed"
+    # Of a Type.
+    REGISTERED = "registered", "the Type was registered"
+    PARAMETERS = "parameters", "the parameters of the Type were changed"
+    UNREGISTERED = "unregistered", "the Type was unregistered"
+    REMOVED = "removed", "Instances of the Type were removed: the detail is their number"
+    CURSOR = "cursor", "an operator set the position of a tailer: the detail is the shard"
+    GAP = "gap", "a tailer passed over records: the detail is their number, if it is known"
+    SOURCE = "source", "what a tailer cannot read changed: the detail is how much that is"
+    # Of a downstream.
+    DOWNSTREAM = "downstream", "the state of the downstream changed, or an operator set it"
+    # Of a schedule.
+    SCHEDULE = "schedule", "a schedule was declared, set, paused, run …: the detail is the verb"
+    # Of a daemon, by its uuid.
+    STARTED = "started", "the daemon joined the queue"
+    REJOINED = "rejoined", "the daemon joined again, under a new identity"
+    LEFT = "left", "the daemon left the queue"
+    LOST = "lost", "the daemon was found lost"
+    ORDER = "order", "the daemon got an order: quiet, resume or stop"
+
+
+# The beginning of the detail of a deferral by a misfit; the signature of the handler follows.
+_MISFIT = "misfit:"
+
+
+def misfit(signature: str) -> str:
+    """Return the detail of a deferral, because the inputs do not fit a handler's signature."""
+    return f"{_MISFIT}{signature}"
+
+
+def signature_in(detail: str) -> str | None:
+    """Return the signature that :func:`misfit` wrote into a detail; None for another detail."""
+    return detail.removeprefix(_MISFIT) if detail.startswith(_MISFIT) else None
+
+
+# The kinds of the record that is written when the row of a daemon is removed.
+DEPARTURES = (Kind.LEFT, Kind.LOST)
+
+
+class LogRecord(models.Model):
+    """One transition, message of a handler, or action of an operator.
+
+    ``kind`` is an Event, or a :class:`Kind`. ``detail`` says more, as data: what was asked,
+    the uuid of the daemon, the class of the exception that a handler raised (its first
+    characters), or :func:`misfit`. ``message`` is for people, and no code compares it.
+    ``instance`` is null if the record concerns a Type, a lane or a daemon, which ``subject``
+    names; purging keeps such records.
+    """
+
+    instance = models.ForeignKey(
+        Instance, models.CASCADE, null=True, db_index=False, db_constraint=False
+    )
+    subject = models.CharField(max_length=255, blank=True, default="")
+    time = InstantField()
+    kind = models.CharField(max_length=16)
+    state = models.CharField(
+        max_length=9, blank=True, default="", help_text="The state after the event."
+    )
+    attempt = models.IntegerField(null=True)
+    level = models.SmallIntegerField(help_text="As in the logging module.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    message = models.TextField(blank=True, default="")
+    # Last, with a default of the database: statements that write many records leave it out.
+    detail = models.CharField(max_length=MAX_DETAIL, blank=True, default="", db_default="")
+    # Null in most, where it takes no room.
+    counted = models.BooleanField(
+        null=True, help_text="Whether the transaction that wrote it also counted it in Statistic."
+    )
+
+    objects = LogQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The log of an Instance from any record on. Without the key in the index, a
+            # long log would be sorted for each page, or looked for among all logs.
+            models.Index(fields=["instance", "id"], name="atp_log_of_instance"),
+            # The records that concern a Type, a lane or a daemon.
+            models.Index(
+                fields=["subject"], condition=Q(instance__isnull=True), name="atp_log_subject"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {self.message[:60]}"
+
+    @property
+    def event(self) -> str:
+        """The Event, if it is a transition; else an empty string."""
+        return self.kind if self.kind in Event else ""
+
+
+# The arguments of an Instance and its output: Inputs and Response.
+
+
+class Inputs(models.Model):
+    """The serialized arguments of one Instance."""
+
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
+    format = models.CharField(max_length=8, default=codec.JSON)
+    data = models.TextField()
+
+    class Meta:
+        verbose_name_plural = "inputs"
+
+    def __str__(self) -> str:
+        return f"inputs of {self.instance_id}"
+
+    @property
+    def value(self) -> Any:
+        """The arguments as written: a dict of keyword arguments, positional ones under "*"."""
+        return codec.decode(codec.Payload(self.format, self.data))
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
+        # Inputs outlive their Instance by a moment; Inputs that are not stored have none.
+        rows = Instance.objects.using(self._state.db or settings.DATABASE)
+        found = None if self.pk is None else rows.filter(pk=self.pk).first()
+        return {} if found is None else found.carried
+
+
+class Response(models.Model):
+    """The output of one Instance: content type and data, or a stored file when large.
+
+    ``files`` describes the files that the handler published: a list of
+    objects with ``name``, ``path`` (in Django's storage), ``content_type``,
+    ``size`` (bytes) and ``attempt``.
+    """
+
+    instance = models.OneToOneField(
+        Instance, models.CASCADE, primary_key=True, related_name="response"
+    )
+    content_type = models.CharField(max_length=127, blank=True, default="")
+    data = models.BinaryField(null=True)
+    file = models.CharField(max_length=255, blank=True, default="")
+    size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the output.")
+    files = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"response of {self.instance_id}"
+
+    def open(self) -> File:
+        """Return the output as a binary file object, if it is stored as a file."""
+        return storages[settings.STORAGE].open(self.file)
+
+    @property
+    def body(self) -> bytes | None:
+        """The raw output in bytes; None if the handler returned nothing."""
+        if self.file:
+            with self.open() as stored:
+                return stored.read()
+        return None if self.data is None else bytes(self.data)
+
+    @property
+    def value(self) -> Any:
+        """The output as the handler returned it: JSON decoded, text as str, else bytes.
+
+        Text that its charset (by default UTF-8) does not fit is bytes, too.
+        """
+        body = self.body
+        if body is None:
+            return None
+        if self.is_pickle:
+            return codec.decode(codec.Payload(codec.PICKLE, body.decode()))
+        kind = self._kind
+        if kind == "application/json":
+            return tagged_json.from_json(body.decode())
+        return self._text(body) if kind.startswith("text/") else body
+
+    def _text(self, body: bytes) -> str | bytes:
+        """Decode the body by the charset that its content type names; if that fails, return it."""
+        try:
+            charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
+            return body.decode(charset)
+        except (LookupError, ValueError):
+            return body
+
+    @property
+    def is_pickle(self) -> bool:
+        """Whether :attr:`value` has to open a pickle."""
+        return self._kind == codec.PICKLE_CONTENT_TYPE
+
+    @property
+    def _kind(self) -> str:
+        return self.content_type.partition(";")[0].strip().lower()
+
+    @property
+    def stored_paths(self) -> list[str]:
+        """Paths of everything that this Response keeps in Django's storage."""
+        return [self.file] * bool(self.file) + [entry["path"] for entry in self.files]
+
+
+# Statistic: counts of events per minute and Type. Uncounted: records that are still to count.
+
+# The buckets of a histogram. The first is for durations of less than a millisecond. The upper
+# bound of each other is twice that of the one before; the last has no upper bound.
+BUCKETS = 24
+# When the row of totals begins.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def failed(reason: Reason | str) -> str:
+    """Return the column that counts the failures for this reason."""
+    return f"failed_{reason.lower()}"
+
+
+FAILED = tuple(failed(reason.value) for reason in Reason)
+# The columns that are added up, and those that are lists of BUCKETS numbers.
+COUNTS = ("started", "finished", "retried", "deferred", "lost", *FAILED, "wall_us")
+HISTOGRAMS = ("wait", "run")
+
+
+def bucket(microseconds: int) -> int:
+    """Return the index of the bucket for a duration."""
+    if microseconds < 1000:
+        return 0
+    place = (microseconds // 1000).bit_length()
+    return place if place < BUCKETS else BUCKETS - 1
+
+
+class Span(models.IntegerChoices):
+    """The length of time that a row covers, in seconds; a row of totals covers all time."""
+
+    MINUTE = 60, "a minute"
+    HOUR = 3600, "an hour"
+    TOTAL = 0, "all before"
+
+
+class Statistic(models.Model):
+    """Events of one Type within a span of time, by the times of their LogRecords.
+
+    Rows are inserted and never updated: one Type and span may have several rows, and readers
+    add these up. Housekeeping replaces several rows by one, in one transaction.
+    ``type`` is the identifier, so that the counts of a Type outlive its registration.
+    ``wait`` and ``run`` are histograms: from due to start, and from start to end.
+    """
+
+    span = models.PositiveSmallIntegerField(choices=Span)
+    start = InstantField()
+    type = models.CharField(max_length=MAX_IDENTIFIER)
+    started = models.BigIntegerField(default=0)
+    finished = models.BigIntegerField(default=0)
+    retried = models.BigIntegerField(default=0)
+    deferred = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    failed_error = models.BigIntegerField(default=0)
+    failed_fatal = models.BigIntegerField(default=0)
+    failed_stale = models.BigIntegerField(default=0)
+    failed_cancelled = models.BigIntegerField(default=0)
+    failed_dropped = models.BigIntegerField(default=0)
+    failed_missed = models.BigIntegerField(default=0)
+    failed_upstream = models.BigIntegerField(default=0)
+    wall_us = models.BigIntegerField(default=0, help_text="All runs together, in microseconds.")
+    wait = models.JSONField(default=list, help_text="Numbers of starts, by bucket.")
+    run = models.JSONField(default=list, help_text="Numbers of ends, by bucket.")
+
+    class Meta:
+        indexes = [models.Index(fields=["span", "start", "type"], name="atp_statistic_key")]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.start:%Y-%m-%d %H:%M}"
+
+
+class Uncounted(models.Model):
+    """LogRecords that a daemon had not counted yet when its identity, ``daemon``, ended.
+
+    They are the records that ``who`` or one of its workers has signed, with keys greater than
+    ``after`` and up to ``until``. Records that are counted already are not among them.
+    """
+
+    daemon = models.UUIDField(unique=True)
+    who = models.CharField(max_length=200)
+    after = models.BigIntegerField()
+    until = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.after}-{self.until}"
+
+
+# The checkpoints of handlers: Step.
+
+
+class Step(models.Model):
+    """The checkpoint of a named part of a handler, with the result that later attempts get.
+
+    ``attempt`` is the last attempt that began the step. A step without ``finished`` was begun,
+    and nothing is known of its result. Only a sleep has ``until``; a sleep has no result.
+    """
+
+    # Whoever writes it has locked the Task, so the Instance is there.
+    instance = models.ForeignKey(
+        Instance, models.CASCADE, related_name="steps", db_index=False, db_constraint=False
+    )
+    name = models.CharField(max_length=MAX_IDENTIFIER)
+    attempt = models.IntegerField()
+    started = InstantField()
+    finished = InstantField(null=True)
+    until = InstantField(null=True, help_text="When a sleep is over; null for other steps.")
+    format = models.CharField(max_length=8, default=codec.JSON)
+    data = models.TextField(null=True)
+
+    class Meta:
+        ordering = ["instance", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["instance", "name"], name="atp_step_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.instance_id}"
+
+    @property
+    def value(self) -> Any:
+        """The result as the function returned it; None if there is none."""
+        return None if self.data is None else codec.decode(codec.Payload(self.format, self.data))
+
+
+# Task: the queue.
+
+# The due time of a node that waits for others. It is a valid time in every time zone.
+BLOCKED = datetime(9999, 1, 1, tzinfo=UTC)
+# ``waits`` of a Task that is no node, but has hooks: these make its end be settled, too.
+HOOKED = -1
+
+
+class Task(models.Model):
+    """The queue row of a live Instance. Narrow on purpose: this is the hot table.
+
+    A waiting row says when it is due, a claimed row which daemon holds it. The
+    columns that a claim filters by (type, collection, priority, start_before) are
+    copies of the Instance's, so a claim never has to read a wider table.
+
+    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: a claim treats it
+    like any Task that is due in the future. If ``waits`` is not null, more follows from the
+    end of the Instance: nodes that wait for it are freed, or its hooks are enqueued.
+    """
+
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
+    type = models.ForeignKey(Type, models.PROTECT, db_index=False, db_constraint=False)
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.SmallIntegerField(default=0)
+    due_at = InstantField()
+    start_before = InstantField(null=True)
+    daemon = models.ForeignKey(
+        Daemon,
+        models.PROTECT,
+        null=True,
+        db_index=False,
+        db_constraint=False,
+        related_name="tasks",
+    )
+    attempt = models.IntegerField(default=0)
+    request = models.CharField(max_length=16, blank=True, default="")
+    # Last: where these are null, as in most, they take no room.
+    waits = models.IntegerField(
+        null=True,
+        help_text="Edges of its node that are not satisfied; -1 if it is no node, and has hooks.",
+    )
+    unique_key = models.CharField(
+        max_length=MAX_IDENTIFIER, null=True, help_text="No other Task of its Type has it."
+    )
+
+    objects = TaskQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The claim: the waiting Tasks of a lane in claiming order; and the lanes of a Type.
+            models.Index(
+                F("type"),
+                F("collection"),
+                F("priority").desc(),
+                F("due_at"),
+                F("instance"),
+                condition=Q(daemon__isnull=True),
+                name="atp_task_claim",
+            ),
+            # The Tasks that a daemon holds, for expiry, reconciliation and requests; and
+            # their lanes, for limits. It begins with the daemon, since there are few.
+            models.Index(
+                fields=["daemon", "type", "collection"],
+                condition=Q(daemon__isnull=False),
+                name="atp_task_held",
+            ),
+            # The Tasks that were not started in time.
+            models.Index(
+                fields=["start_before"],
+                condition=Q(daemon__isnull=True, start_before__isnull=False),
+                name="atp_task_missed",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["type", "unique_key"],
+                condition=Q(unique_key__isnull=False),
+                name="atp_task_unique",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"task of {self.instance_id}"
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether this Task waits for other nodes."""
+        return self.waits is not None and self.waits > 0

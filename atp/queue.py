@@ -3,44 +3,53 @@
 ``by`` is text for the log: who acts, and through which channel.
 """
 
-from .reports.explaining.explain import explain
-from .reports.log import scope_log
-from .verbs.changing import change
-from .verbs.control.downstreams import (
+from .authoring.task_type import declared
+from .deadletters.operations import annotate, error_groups, get_error_group, mute, unmute
+from .downstreams.operations import (
     downstream,
     downstreams,
     get_downstream,
     reset_downstream,
     trip_downstream,
 )
-from .verbs.control.gates import drop, gates, hold, open_gate
-from .verbs.control.limits import declared_limits, limit, limits, unlimit
-from .verbs.control.tailers import cursors, forget_cursor, get_tailer, seek, tailers
-from .verbs.counting import size, waiting
-from .verbs.daemons import command, get_daemon
-from .verbs.enqueueing import Call, enqueue, enqueue_calls, enqueue_many
-from .verbs.graphs import cancel_graph, get_graph, redrive_graph
-from .verbs.instances import (
+from .graphs.operations import cancel_graph, get_graph, redrive_graph
+from .operations.daemons import command, get_daemon, scan, suspicions
+from .operations.enqueueing import Call, enqueue, enqueue_calls, enqueue_many
+from .operations.gates import (
+    declared_limits,
+    drop,
+    gates,
+    hold,
+    limit,
+    limits,
+    open_gate,
+    scope_log,
+    unlimit,
+)
+from .operations.instances import (
     aget,
     cancel,
+    change,
+    delete,
     get,
     inputs,
     pause,
+    purge,
     redrive,
     release,
     response,
     resume,
+    size,
     steps,
     task,
+    waiting,
 )
-from .verbs.matching.errors import annotate, error_groups, get_error_group, mute, unmute
-from .verbs.matching.plan import Plan
-from .verbs.matching.starting import cancel_matching, delete_matching, redrive_matching
-from .verbs.registration import register, register_all, unregister
-from .verbs.removal import delete, purge
-from .verbs.scanning import scan, suspicions
-from .verbs.schedule_specs import timing
-from .verbs.schedules import (
+from .operations.matching import Plan, cancel_matching, delete_matching, redrive_matching
+from .operations.registration import register, register_all, unregister
+from .operations.registry import get_type
+from .reports.explaining.explain import explain
+from .schedules.declaring import timing
+from .schedules.operations import (
     backfill_schedule,
     change_schedule,
     create_schedule,
@@ -54,7 +63,7 @@ from .verbs.schedules import (
     schedules,
     slots,
 )
-from .verbs.types import declared, get_type
+from .tailers.operations import cursors, forget_cursor, get_tailer, seek, tailers
 
 __all__ = [  # noqa: RUF022 (by noun)
     # Types

@@ -4,30 +4,33 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import path
 
-if not apps.is_installed("django_htmx"):
-    raise ImproperlyConfigured(
-        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
-    )
-
-from .views.daemons import DaemonPage, DaemonsPage
-from .views.enqueueing import EnqueuePage
-from .views.failures import ErrorVerbPage, FailurePage, FailuresPage
-from .views.gates import GatePage
-from .views.graphs import GraphPage, GraphsPage, MermaidText, NodesPage
-from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
-from .views.limits import DownstreamPage, DownstreamsPage, LimitPage
-from .views.overview import OverviewPage
-from .views.schedules import SchedulePage, SchedulesPage
-from .views.scheduling import NewSchedulePage, ScheduleVerbPage
-from .views.tailing.pages import TailerPage, TailersPage, TailerVerbPage
-from .views.types import TypePage, TypesPage
-from .views.verbs import (
+from .deadletters.pages import ErrorVerbPage, FailurePage, FailuresPage
+from .graphs.pages import GraphPage, GraphsPage, MermaidText, NodesPage
+from .pages.daemons import DaemonPage, DaemonsPage
+from .pages.gates import DownstreamPage, DownstreamsPage, GatePage, LimitPage
+from .pages.instances import (
+    EnqueuePage,
+    InstancePage,
+    InstancesPage,
+    LogPage,
+    PublishedFile,
+    ResponseBody,
+)
+from .pages.operations import (
     DaemonVerbPage,
     DownstreamVerbPage,
     GraphVerbPage,
     InstanceVerbPage,
     ScopeVerbPage,
 )
+from .pages.overview import OverviewPage, TypePage, TypesPage
+from .schedules.pages import NewSchedulePage, SchedulePage, SchedulesPage, ScheduleVerbPage
+from .tailers.pages import TailerPage, TailersPage, TailerVerbPage
+
+if not apps.is_installed("django_htmx"):
+    raise ImproperlyConfigured(
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
+    )
 
 app_name = "atp"
 

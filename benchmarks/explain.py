@@ -33,7 +33,7 @@ def run(options, report):
     from atp import queue
     from atp.models import Instance, Type
     from atp.reports import overview
-    from atp.reports.explaining.brief import briefs
+    from atp.reports.explaining.explain import briefs
 
     queue.register_all()
     lanes = {"lanes": options.lanes, "collection": "lane" if options.lanes > 1 else ""}

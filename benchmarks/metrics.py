@@ -60,8 +60,7 @@ def _timed(call):
 
 def _count(types):
     """Write what daemons would have counted in each minute of two days."""
-    from atp.models import Statistic
-    from atp.rows.statistic import BUCKETS
+    from atp.models import BUCKETS, Statistic
     from atp.store import get_store
 
     now = get_store().now().replace(second=0, microsecond=0)

@@ -83,7 +83,7 @@ def _enqueue(type, numbers):
 
 
 def _read(tailer, context, wanted):
-    from atp.tailers.reading import Reading
+    from atp.tailers.tailer import Reading
 
     until = time.monotonic() + 600
     settled = 0

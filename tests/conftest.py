@@ -16,10 +16,10 @@ from hypothesis import settings as hypothesis
 
 from atp import queue
 from atp.authoring.context import Context
+from atp.operations import admission
+from atp.operations.registry import registry
 from atp.store import get_store
 from atp.store.postgresql.driver import sessions
-from atp.verbs.overload import known
-from atp.verbs.registry import registry
 from tests.samples import claimed
 
 from . import clock, emptying, environment, left_behind, results, selection
@@ -57,7 +57,7 @@ def django_db_setup(django_db_setup, django_db_blocker):
 @pytest.fixture(autouse=True)
 def _forgetting():
     """What waited in the test before does not wait any more."""
-    known.forget()
+    admission.forget()
 
 
 @pytest.fixture

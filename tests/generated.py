@@ -64,7 +64,7 @@ def reasons():
 
 def kinds():
     """The kinds of LogRecords that are no transitions."""
-    from atp.rows.log import Kind
+    from atp.models import Kind
 
     return table("| kind | meaning |", [(each.value, each.label) for each in Kind])
 
@@ -78,8 +78,8 @@ def troubles():
 
 
 def settings():
-    """Every key of ``settings.ATP``, from the docstrings in ``atp/conf/defaults.py``."""
-    from atp.conf.defaults import Defaults
+    """Every key of ``settings.ATP``, from the docstrings in ``atp/conf.py``."""
+    from atp.conf import Defaults
 
     [own] = ast.parse(inspect.getsource(Defaults)).body
     rows = []
@@ -189,7 +189,7 @@ def levels():
 
 def verbs():
     """The table of verbs, with what each surface calls them."""
-    from atp.verbs.table import VERBS
+    from atp.operations.table import VERBS
 
     nouns = {"error": "error group", "matching": "all that matches"}
     rows = []
@@ -205,8 +205,8 @@ def verbs():
 
 def permissions():
     """Each permission to act, with the operations that it is for."""
-    from atp.verbs.table import VERBS
-    from atp.verbs.table.verb import CONTROL, DELETE, ENQUEUE, OPERATE
+    from atp.operations.operation import CONTROL, DELETE, ENQUEUE, OPERATE
+    from atp.operations.table import VERBS
 
     rows = []
     for permission in (ENQUEUE, OPERATE, CONTROL, DELETE):

@@ -8,20 +8,24 @@ PACKAGE = "atp"
 ROOT = Path(__file__).resolve().parent.parent
 
 
-# The levels of the package, from the lowest to the highest: an import points down. A
-# package stands for all that is in it.
+# The levels of the package, from the lowest to the highest: an import points down. A package
+# stands for all that is in it, but for the modules that are named, alone or by a pattern.
 PLAN = {
-    0: """atp.states atp.exceptions atp.conf atp.signals atp.router atp.words atp.timing atp.graphs
-          atp.protection atp.middleware atp.store.filelock""",
-    1: "atp.payload",
-    2: "atp.rows atp.models",
-    3: "atp.store",
-    4: "atp.contracts atp.verbs atp.sources",
-    5: "atp.authoring atp.reports",
-    6: "atp.queue atp.webhooks atp.deadletters atp.tailers",
-    7: "atp.daemon",
-    8: """atp atp.management atp.shell atp.web atp.views atp.urls atp.api atp.admin atp.checks
-          atp.apps atp.backend atp.contrib atp.testing atp.templatetags""",
+    0: """atp.states atp.signals atp.commands atp.folders atp.text atp.exceptions atp.options
+          atp.conf atp.router atp.fields atp.querysets atp.middleware atp.payload
+          atp.graphs.placeholders atp.graphs.drawing atp.schedules.timing
+          atp.downstreams.protection""",
+    1: "atp.models atp.*.models",
+    2: "atp.store atp.messages atp.graphs.plan",
+    3: """atp.operations atp.authoring atp.contracts atp.sources atp.graphs.operations
+          atp.graphs.builder atp.schedules.declaring atp.schedules.operations""",
+    4: """atp.reports atp.graphs.reports atp.schedules.reports atp.downstreams.operations
+          atp.tailers.operations atp.deadletters.operations atp.operations.table""",
+    5: "atp.queue atp.webhooks atp.tailers.tailer atp.deadletters.tasks",
+    6: "atp.daemon",
+    7: """atp atp.web atp.pages atp.api atp.admin atp.shell atp.*.pages atp.*.api atp.*.shell
+          atp.templatetags atp.urls atp.management atp.checks atp.apps atp.backend atp.contrib
+          atp.testing""",
 }
 
 

@@ -10,8 +10,7 @@ import hashlib
 import inspect
 import os
 
-from atp.protection import messages as downstream_messages
-from atp.words import attempt_messages, graph_messages, log_messages, schedule_messages
+from atp import messages
 
 from . import environment
 
@@ -20,11 +19,9 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvwxz", "aeiouy"
 
 def install():
     """Replace the functions that make the messages, in this process."""
-    own = attempt_messages, graph_messages, log_messages, schedule_messages
-    for module in (*own, downstream_messages):
-        for name, make in inspect.getmembers(module, inspect.isfunction):
-            if make.__module__ == module.__name__ and not name.startswith("_"):
-                setattr(module, name, _nonsense(make))
+    for name, make in inspect.getmembers(messages, inspect.isfunction):
+        if make.__module__ == messages.__name__ and not name.startswith("_"):
+            setattr(messages, name, _nonsense(make))
 
 
 def tells(message, part):

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from atp import queue
+from atp.fields import uuid7
 from atp.graphs.plan import GraphPlan, PlannedEdge, PlannedNode
 from atp.models import Graph, Instance, Node, Slot, Task
+from atp.operations.enqueueing import payload_of
 from atp.payload import codec
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import CursorMove, Message, Move, Note, ResponseData, Settled, Submission
-from atp.verbs.submissions.submission import payload_of
-from atp.words.uuids import uuid7
 
 from .app.tasks import add, echo
 from .app.tasks_downstream import call

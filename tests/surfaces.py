@@ -12,10 +12,9 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from atp.models import Type
+from atp.operations.operation import Delay, Inputs, Moment, Number, WholeNumber
+from atp.operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE, TAILER
 from atp.shell.arguments import option
-from atp.verbs.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE, TAILER
-from atp.verbs.table.inputs import Inputs
-from atp.words.kinds import Delay, Moment, Number, WholeNumber
 
 from .api.client import Api
 from .generated import address, subcommand

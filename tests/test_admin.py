@@ -29,8 +29,8 @@ from atp.models import (
     Task,
     Type,
 )
+from atp.operations.table import INSTANCE, VERBS
 from atp.states import Event, Reason, State
-from atp.verbs.table import INSTANCE, VERBS
 
 from .populated import ESCAPE, MARKUP, SCHEDULE, populate
 
@@ -290,7 +290,7 @@ def test_what_an_action_leaves_alone_is_told(full, admin_client, monkeypatch):
     before, actions = full.world.snapshot(), ("redrive", "delete_selected")
     for action in actions:
         assert told(act(admin_client, action, full[State.RUNNING], post="yes"))[-1] == LEFT
-    monkeypatch.setattr("atp.admin.verbs.MOST", 1)
+    monkeypatch.setattr("atp.admin.base.MOST", 1)
     for action in actions:
         response = act(admin_client, action, full[State.FAILED], full[State.FINISHED], post="yes")
         assert "At most 1 at a time" in told(response)[-1]

@@ -16,7 +16,7 @@ from atp import Graph, queue
 from atp.models import Graph as Row
 from atp.models import Instance, LogRecord, Task
 from atp.states import State
-from atp.web.authorization import EVERYTHING, Scope
+from atp.web.permissions import EVERYTHING, Scope
 
 from . import rules
 from .api.client import Api, problem

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.words.backoff`."""
+"""Tests of :mod:`atp.authoring.retrying`."""
 
 import random
 from datetime import timedelta
@@ -6,7 +6,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atp.words.backoff import delay
+from atp.authoring.retrying import delay
 
 SECOND = timedelta(seconds=1)
 

@@ -7,8 +7,8 @@ from django.core.checks import INFO, WARNING, run_checks
 from django.db import connections
 
 from atp import checks, task_type
-from atp.checks.queue import check_server
-from atp.verbs.registry import registry
+from atp.checks import check_server
+from atp.operations.registry import registry
 
 from .helpers import as_nobody
 

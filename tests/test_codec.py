@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.payload.codec` and :mod:`atp.payload.tagged_json`."""
+"""Tests of :mod:`atp.payload.codec` and :mod:`atp.payload.json`."""
 
 import enum
 import json
@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atp.exceptions import CorruptData, InvalidType, NotSerializable
-from atp.payload import codec, tagged_json
+from atp.payload import codec
+from atp.payload import json as tagged_json
 from atp.payload.codec import Payload, decode, encode
-from atp.payload.tagged_json import from_json, to_json
+from atp.payload.json import from_json, to_json
 
 OFFSETS = st.builds(
     timezone,

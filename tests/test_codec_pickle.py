@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.payload.signed_pickle`: pickles are signed, and only on request (G14)."""
+"""Tests of :mod:`atp.payload.codec`: pickles are signed, and only on request (G14)."""
 
 from datetime import date
 from uuid import UUID
@@ -7,7 +7,7 @@ import pytest
 from django.core import signing
 
 from atp.exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
-from atp.payload import codec, signed_pickle
+from atp.payload import codec
 from atp.payload.codec import Payload, decode, encode
 
 
@@ -38,7 +38,7 @@ def test_tampering_is_found_before_anything_is_loaded(allowed, settings, monkeyp
     payload = encode("innocent", format=codec.PICKLE)
     other = encode("harmful", format=codec.PICKLE)
     body, _, signature = payload.data.rpartition(":")
-    monkeypatch.setattr(signed_pickle.pickle, "loads", lambda raw: pytest.fail("loaded"))
+    monkeypatch.setattr(codec.pickle, "loads", lambda raw: pytest.fail("loaded"))
     for forged in (
         other.data.rpartition(":")[0] + ":" + signature,
         body,

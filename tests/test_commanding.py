@@ -5,10 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from atp import queue
+from atp import commands, queue
+from atp.commands import Mode
 from atp.exceptions import InvalidOption, UnknownDaemon
-from atp.words import orders
-from atp.words.orders import Mode
 
 
 def test_a_daemon_by_uuid_or_by_name(world, host):
@@ -35,7 +34,7 @@ def test_nothing_leads_out_of_stopping():
     for mode in Mode:
         for request in ("", "quiet", "stop", "unknown"):
             stops = mode == Mode.STOPPING or request == "stop"
-            assert (orders.aim(mode, request) == Mode.STOPPING) == stops
+            assert (commands.aim(mode, request) == Mode.STOPPING) == stops
 
 
 def test_who_it_is_has_to_be_text_for_the_log(world, host):

@@ -17,14 +17,15 @@ from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils import timezone
 
-from atp import queue
-from atp.management.commands.atp import Command
+from atp import queue, text
+from atp.deadletters import shell as selections
+from atp.management.commands.atp import Command, subcommands
 from atp.models import Instance, LogRecord, Schedule, Task, Type
-from atp.shell import arguments, enqueueing, present, selections, subcommands
+from atp.shell import arguments, present
+from atp.shell import instances as enqueueing
 from atp.shell.base import Subcommand, actor
 from atp.states import Event, Reason, State
 from atp.store.values import ResponseData
-from atp.words import wording
 
 from . import environment
 from .app import tasks_downstream
@@ -729,9 +730,9 @@ def test_bad_input_is_told_without_a_traceback(db):
 def test_words_of_durations_sizes_and_tables():
     of_seconds = {0: "0 s", 0.12: "120 ms", 4.2: "4.2 s", 42.4: "42 s", 200: "3.3 min", 7199: "2 h"}
     of_seconds |= {40 * 3600: "40 h", 72 * 3600: "3 d", -200: "-3.3 min"}
-    assert {s: wording.duration(timedelta(seconds=s)) for s in of_seconds} == of_seconds
+    assert {s: text.duration(timedelta(seconds=s)) for s in of_seconds} == of_seconds
     of_bytes = {0: "0 bytes", 1023: "1023 bytes", 1536: "1.5 KiB", 3 << 30: "3.0 GiB"}
-    assert {count: wording.size(count) for count in of_bytes} == of_bytes
+    assert {count: text.size(count) for count in of_bytes} == of_bytes
     lines = present.table(["name", "n"], [["a", 1], ["bcdef", 10]]).splitlines()
     assert lines == ["name    n", "a       1", "bcdef  10"]  # numbers stand on the right
 
@@ -749,7 +750,7 @@ def test_moments():
     }
     with timezone.override("Europe/Vienna"):
         assert {given: arguments.moment(given) for given in moments} == moments
-        assert wording.moment(moment) == "2030-01-31 18:00:00"
+        assert text.moment(moment) == "2030-01-31 18:00:00"
 
 
 def test_gates_and_limits_are_listed(full):

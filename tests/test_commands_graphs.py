@@ -6,8 +6,8 @@ import pytest
 from django.core.management.base import CommandError
 
 from atp import queue
+from atp.graphs import reports
 from atp.models import Instance
-from atp.reports import graphs as reports
 from atp.shell.base import actor
 from atp.states import Reason
 

@@ -8,7 +8,7 @@ from django.db import connection
 
 from atp import queue
 from atp.models import Schedule
-from atp.shell.importing import beat
+from atp.schedules import shell as beat
 
 from .populated import HOSTILE
 from .test_commands_atp import DOCS, document, keys, run

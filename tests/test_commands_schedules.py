@@ -7,7 +7,7 @@ import pytest
 
 from atp import queue
 from atp.models import Instance, Schedule, Slot
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.store import get_store
 
 from .test_commands_atp import DOCS, document, keys, run, unlike

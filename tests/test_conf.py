@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from atp import conf
-from atp.conf import InvalidSetting
-from atp.conf.validation import problems
+from atp.conf import InvalidSetting, problems
 
 
 @pytest.fixture(autouse=True)

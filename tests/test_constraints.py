@@ -4,7 +4,7 @@ import pytest
 from django.db import IntegrityError, connection, models, transaction
 from django.test.utils import isolate_apps
 
-from atp.rows.constraints import CheckByDomain
+from atp.fields import CheckByDomain
 
 NAME = "tests_only_small"
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from atp.authoring.log_capture import LogCapture
-from atp.authoring.log_text import shorten
+from atp.authoring.context import LogCapture
+from atp.authoring.logs import shorten
 from atp.exceptions import Interrupted
 
 

@@ -8,8 +8,7 @@ import tempfile
 import pytest
 from django.core.files.storage import default_storage
 
-from atp.authoring.output import Output
-from atp.authoring.storage import storage_path
+from atp.authoring.context import Output, storage_path
 from atp.exceptions import TooLarge
 
 from .helpers import NOBODY

@@ -4,12 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from atp import queue
+from atp import queue, text
 from atp.exceptions import GateChanged, InvalidGate, InvalidLimit
 from atp.models import Limit
-from atp.verbs.control import limits
-from atp.verbs.registry import registry
-from atp.words import rates, wording
+from atp.operations import gates
+from atp.operations.registry import registry
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -22,11 +21,13 @@ def registered(world):
 def test_a_burst_alone_leaves_the_rate_that_somebody_sets_meanwhile(monkeypatch):
     queue.limit("tests.echo", rate="100/s")
 
+    checked = gates.check_limits
+
     def check(**given):
         Limit.objects.update(rate="5/s", per_second=5.0)
-        rates.check_limits(**given)
+        checked(**given)
 
-    monkeypatch.setattr(limits, "check_limits", check)
+    monkeypatch.setattr(gates, "check_limits", check)
     queue.limit("tests.echo", burst=3)
     [limit] = queue.limits("tests.echo")
     assert (limit.rate, limit.per_second, limit.burst) == ("5/s", 5.0, 3)
@@ -84,15 +85,15 @@ def test_the_log_is_of_a_type_and_its_lanes():
 
 def test_rates_and_delays():
     """Minutes have two names in both."""
-    assert wording.read_moment("1h5min") == wording.read_moment("1h5m") == timedelta(minutes=65)
+    assert text.read_moment("1h5min") == text.read_moment("1h5m") == timedelta(minutes=65)
     for rate, expected in (
         *(("5/s", 5), ("6/m", 0.1), ("6/min", 0.1), ("36/h", 0.01), ("5/10s", 0.5)),
         ("6048/w", 0.01),
     ):
-        assert rates.per_second(rate) == pytest.approx(expected)
+        assert gates.per_second(rate) == pytest.approx(expected)
     for rate in ("5", "5/", "5/mi", "5/minutes", "5/ms", "05/s", "/s", "5/0s"):
         with pytest.raises(InvalidLimit, match="must be a number") as raised:
-            rates.per_second(rate)
+            gates.per_second(rate)
         assert "gate" not in str(raised.value)
     for given in ({"rate": "0/s"}, {"rate": "0"}, {"rate": "0.0/min"}, {"max_running": 0}):
         with pytest.raises(InvalidLimit, match="use a gate: hold"):

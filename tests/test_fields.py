@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.rows.fields`: points in time, whatever the project's settings say."""
+"""Tests of :mod:`atp.fields`: points in time, whatever the project's settings say."""
 
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,8 +9,8 @@ from django.db import connections
 from django.test.utils import override_settings
 from django.utils import timezone as django_timezone
 
+from atp.fields import InstantField
 from atp.models import LogRecord
-from atp.rows.fields import InstantField
 from atp.store import get_store
 
 VIENNA = "Europe/Vienna"
@@ -111,7 +111,7 @@ def test_they_are_ordered_and_compared_by_when_they_were(project):
 
 def test_it_deconstructs_under_a_name_that_migrations_keep():
     assert InstantField(null=True).deconstruct()[1:] == (
-        "atp.rows.fields.InstantField",
+        "atp.fields.InstantField",
         [],
         {"null": True},
     )

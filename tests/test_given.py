@@ -9,14 +9,14 @@ import pytest
 from atp import Graph, schedule
 from atp.exceptions import InvalidGraph, InvalidSchedule
 from atp.models import Type
+from atp.schedules import declaring
 from atp.testing.memory import MemoryContext
-from atp.verbs import schedule_specs
 from tests.app.tasks import echo
 
 
 @pytest.fixture
 def specs(monkeypatch):
-    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
 
 
 def test_something_else_than_a_type(specs):
@@ -51,7 +51,7 @@ def test_a_module_that_is_imported_again_with_another_schedule(tmp_path, specs, 
     module = import_module("given_again")
     path.write_text(text.format(120) + "\n# changed")
     reload(module)
-    assert schedule_specs.declared._specs["again"][0].every == timedelta(seconds=120)
+    assert declaring.declared._specs["again"][0].every == timedelta(seconds=120)
     other = tmp_path / "given_otherwise.py"
     other.write_text(text.format(180))
     with pytest.raises(InvalidSchedule, match="declared twice, with other values"):

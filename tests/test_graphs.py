@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from atp import Graph, queue, result
+from atp import Graph, options, queue, result
 from atp.exceptions import (
     IllegalTransition,
     InvalidGraph,
@@ -19,17 +19,14 @@ from atp.exceptions import (
     WaitInTransaction,
     WaitTimeout,
 )
-from atp.graphs import plan
-from atp.graphs.results import comparable
-from atp.models import Edge, Inputs, Instance, LogRecord, Node, Task, Type, Undo
+from atp.graphs import plan, reports
+from atp.graphs.models import NodeResult
+from atp.graphs.placeholders import comparable
+from atp.models import BLOCKED, Edge, Inputs, Instance, LogRecord, Node, Task, Type, Undo
 from atp.models import Graph as GraphRow
-from atp.payload import own
-from atp.reports import graphs as reports
-from atp.rows.graph import NodeResult
-from atp.rows.task import BLOCKED
+from atp.operations.table import GRAPH, VERBS
 from atp.states import Event, Reason, State
 from atp.store import get_store
-from atp.verbs.table import GRAPH, VERBS
 
 from .app.tasks import echo
 from .app.tasks_graphs import by_position, fetch, merge, more, named, noop, report, rest, shade
@@ -441,7 +438,7 @@ def test_what_undoes_a_node_is_written_with_it():
         nodes = g.map(book, [{"what": "a"}, {"what": "b"}], undo=unbook.using(timeout=5))
     of_map = Undo.objects.filter(node__name__in=nodes.names)
     assert {undo.data for undo in of_map} == {'{"what":"a"}', '{"what":"b"}'}
-    assert [own.read(undo.own) for undo in of_map] == [{"timeout": 5}] * 2
+    assert [options.read_own_options(undo.own) for undo in of_map] == [{"timeout": 5}] * 2
 
 
 def test_an_undo_is_shown_behind_what_it_undoes():

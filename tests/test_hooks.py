@@ -9,13 +9,11 @@ from django.core.management import call_command
 
 from atp import Graph, on_failed, on_finished, queue, task_type
 from atp.checks import check_hooks
-from atp.deadletters.task import redrive
+from atp.deadletters.tasks import redrive
 from atp.exceptions import InvalidGraph, InvalidOption, InvalidType
-from atp.models import Instance, Type
-from atp.rows.log import Kind
+from atp.models import Instance, Kind, Type
+from atp.operations.registry import declared_hooks, registry
 from atp.signals import enqueued
-from atp.verbs.hook_specs import declared_hooks
-from atp.verbs.registry import registry
 
 from .api.client import Api
 from .app.tasks import echo

@@ -16,12 +16,11 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
-from atp import queue
+from atp import middleware as carrying
+from atp import options, queue
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.exceptions import NotSerializable, TooLarge
-from atp.middleware import carrying
-from atp.payload import own
 from tests.samples import claimed
 
 from .api.client import Api
@@ -61,7 +60,7 @@ def same_afterwards():
 
 
 def run(context, type="tests.echo", **carried):
-    task = claimed(7, type)._replace(own=own.of(carried=carried or None))
+    task = claimed(7, type)._replace(own=options.own_options(carried=carried or None))
     return execution.run(task, context)
 
 
@@ -132,7 +131,7 @@ class TestCarrying:
         assert translation.get_language() == "en-us"
         assert timezone.get_current_timezone_name() == "UTC"
         with timezone.override(fixed(timedelta(hours=2))):
-            values = carrying.saved()
+            values = carrying.saved_context()
         assert answer(run(context, "tests.carried", **values))[1] == "+0200"
 
     def test_an_error_of_a_carrier_is_the_attempts(self, configured, context):

@@ -11,7 +11,7 @@ from django.test import Client
 from atp import queue
 from atp.exceptions import NotMigrated
 from atp.models import Type
-from atp.verbs import migrated
+from atp.operations import base as migrated
 
 from .api.client import Api, problem
 from .app.tasks import echo

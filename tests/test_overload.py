@@ -22,14 +22,12 @@ from atp.exceptions import (
     InvalidType,
     QueueFull,
 )
-from atp.models import Instance, Limit, LogRecord, Schedule, Slot, Statistic, Task, Type
-from atp.rows.log import Kind
-from atp.rows.schedule import Outcome
-from atp.rows.statistic import Span
+from atp.models import Instance, Kind, Limit, LogRecord, Schedule, Slot, Span, Statistic, Task, Type
+from atp.operations import admission
+from atp.operations.registry import registry
+from atp.schedules.models import Outcome
 from atp.states import State
 from atp.store import get_store
-from atp.verbs.overload import known
-from atp.verbs.registry import registry
 
 from .api.client import Api
 from .app.tasks import echo
@@ -53,14 +51,14 @@ def declare(monkeypatch, db):
 
 def fill(type, count, **options):
     made = type.using(**options).enqueue_many([{} for _ in range(count)])
-    known.forget()
+    admission.forget()
     return made
 
 
 def age(seconds):
     for task in Task.objects.all():
         Task.objects.filter(pk=task.pk).update(due_at=task.due_at - timedelta(seconds=seconds))
-    known.forget()
+    admission.forget()
 
 
 @pytest.fixture
@@ -158,7 +156,7 @@ def test_an_identifier_that_exists_answers_its_instance(declare):
     with pytest.raises(DuplicateIdentifier):
         type.using(identifier="a").enqueue()
     queue.cancel(first)
-    known.forget()
+    admission.forget()
     first = type.using(unique="a").enqueue()
     assert type.using(unique="a", existing="return").enqueue() == first
     with pytest.raises(QueueFull):
@@ -192,7 +190,7 @@ def test_what_runs_again_is_not_refused(declare, host):
     type = declare(max_waiting=1)
     first = type.enqueue()
     queue.cancel(first)
-    known.forget()
+    admission.forget()
     type.enqueue()
     queue.redrive(first)
     assert queue.get(first.uuid).state == "ACCEPTED"
@@ -218,7 +216,7 @@ def test_inside_a_transaction_its_own_enqueues_count(declare):
     with transaction.atomic():
         for _ in range(3):
             type.enqueue()
-        known.forget()
+        admission.forget()
         with pytest.raises(QueueFull):
             type.enqueue()
     assert queue.waiting(NAME) == 3
@@ -234,7 +232,7 @@ def test_one_record_a_minute_says_how_many_were_refused(declare):
     [record] = LogRecord.objects.filter(kind=Kind.FULL)
     assert (record.subject, record.detail) == (f"type:{NAME}", "1")
     record.delete()
-    of = known._known["default"].refused
+    of = admission._known["default"].refused
     of.update({key: (count, 0.0) for key, (count, _) in of.items()})
     with pytest.raises(QueueFull):
         type.enqueue()

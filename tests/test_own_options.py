@@ -10,8 +10,8 @@ from django.core.management import call_command
 from atp import queue, task_type
 from atp.exceptions import DuplicateIdentifier, IllegalTransition, InvalidOption, UniqueTaken
 from atp.models import Instance
+from atp.operations.registry import registry
 from atp.states import State
-from atp.verbs.registry import registry
 
 from .api.client import Api
 from .app.tasks import echo

@@ -17,8 +17,8 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.verbs.registry import OWN, Registry, registry
-from atp.words.options import Options, OptionValues
+from atp.operations.registry import OWN, Registry, registry
+from atp.options import Options, OptionValues
 
 from .app.tasks import add
 

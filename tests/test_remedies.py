@@ -7,7 +7,7 @@ import shlex
 from django.core.management import load_command_class
 from django.db import connections
 
-from atp.verbs import migrated
+from atp.operations import base as migrated
 
 from .imports import ROOT
 

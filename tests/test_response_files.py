@@ -8,11 +8,11 @@ from datetime import datetime, tzinfo
 import pytest
 
 from atp import Output
-from atp.authoring.storage import storage_path
+from atp.authoring.context import storage_path
 from atp.daemon.worker.response import respond
 from atp.exceptions import NotSerializable
 from atp.models import Response, Task
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 
 from .app.tasks import echo
 from .app.tasks_daemon import unkept

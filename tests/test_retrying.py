@@ -7,10 +7,9 @@ import pytest
 from django.core import checks
 
 from atp import Fatal, Retry, queue, task_type
-from atp.authoring.retrying import why_not
+from atp.authoring.retrying import step, why_not
 from atp.exceptions import InvalidType
-from atp.verbs.registry import registry
-from atp.words.backoff import step
+from atp.operations.registry import registry
 
 
 class Wrapped(ConnectionError):

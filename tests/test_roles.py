@@ -15,11 +15,11 @@ from django.core.management.base import CommandError
 from django.urls import reverse
 
 from atp import queue
-from atp.admin.verbs import VerbActions
+from atp.admin.base import VerbActions
+from atp.management.commands.atp import subcommands
 from atp.models import Instance
-from atp.shell import subcommands
-from atp.shell.acting import needs_of
-from atp.verbs.table import VERBS
+from atp.operations.table import VERBS
+from atp.shell.base import needs_of
 
 from .api.client import Api
 from .generated import subcommand

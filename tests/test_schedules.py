@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from atp import queue
-from atp.authoring.schedule import schedule
 from atp.exceptions import (
     IllegalSchedule,
     InvalidInputs,
@@ -16,8 +15,8 @@ from atp.exceptions import (
     UnknownType,
 )
 from atp.models import Instance, Schedule, Slot, Type
+from atp.schedules.declaring import declared, schedule
 from atp.states import Event, Reason
-from atp.verbs.schedules import declared
 
 from .app.tasks import echo
 from .app.tasks_hooks import hook

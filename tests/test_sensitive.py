@@ -13,10 +13,9 @@ from django.urls import reverse
 from atp import Context, contracts, queue, task_type
 from atp.exceptions import InvalidInputs, InvalidType
 from atp.models import ErrorGroup, Inputs, Instance, LogRecord, Type
-from atp.payload.adapting import fitted
-from atp.payload.sensitive import MASK, hidden, masked, masked_json, texts_of
+from atp.operations.registry import registry
+from atp.payload.binding import MASK, fitted, hidden, masked, masked_json, texts_of
 from atp.store import get_store
-from atp.verbs.registry import registry
 
 from .api.client import Api
 from .api.test_routes import OPERATIONS

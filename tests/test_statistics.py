@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.forms import model_to_dict
 
-from atp.models import Statistic
+from atp.models import BUCKETS, Span, Statistic, bucket
 from atp.reports import statistics
-from atp.rows.statistic import BUCKETS, Span, bucket
 from atp.states import Event
 from atp.store.counts import Counts
 

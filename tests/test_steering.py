@@ -8,11 +8,11 @@ from django.db.models import ProtectedError
 from atp import queue
 from atp.exceptions import IllegalTransition, InvalidOption, NotPausable, UnknownInstance
 from atp.models import Instance, LogRecord, Task, Type
+from atp.operations import instances
+from atp.operations.registry import Registry
 from atp.states import LIVE, Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Move
-from atp.verbs import instances, removal
-from atp.verbs.registry import Registry
 
 from .app.tasks import add, echo
 from .app.tasks_transactional import row
@@ -96,7 +96,7 @@ class TestRemoving:
 
     def test_purge_removes_in_chunks_until_nothing_is_left(self, host, monkeypatch):
         """G12."""
-        monkeypatch.setattr(removal, "CHUNK", 2)
+        monkeypatch.setattr(instances, "CHUNK", 2)
         add.enqueue_many([(n,) for n in range(5)])
         echo.enqueue()
         past = get_store().now() - timedelta(days=2)

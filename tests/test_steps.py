@@ -9,7 +9,7 @@ from django.core.management import call_command
 from atp import queue
 from atp.exceptions import DoubledStep, InvalidStep
 from atp.models import Step
-from atp.reports import steps
+from atp.reports import documents
 from atp.states import State
 
 from .populated import MARKUP, populate, world_in
@@ -84,5 +84,5 @@ def test_each_surface_shows_them(finished, admin_client, capsys):
 
 def test_a_table_reads_no_more_of_a_result_than_it_shows(finished):
     Step.objects.update(data="9" * 100_000)
-    [first, *_] = steps.abbreviated(queue.steps(finished), 5)
-    assert first.text == "9" * (steps.SHOWN - 1) + "…"
+    [first, *_] = documents.abbreviated(queue.steps(finished), 5)
+    assert first.text == "9" * (documents.STEP_TEXT_SHOWN - 1) + "…"

@@ -14,20 +14,15 @@ from drf_spectacular.generators import SchemaGenerator
 from atp import models, queue
 from atp.api import instances, serializers
 from atp.api import urls as api_urls
+from atp.downstreams.operations import DownstreamState
 from atp.models import Instance, LogRecord, Schedule, Task
+from atp.operations import operation as kinds
+from atp.operations import table
+from atp.operations.operation import GateState, Inputs, Parameter, Past
+from atp.operations.table import INSTANCE, SCOPE, VERBS, InstanceVerb, Level
 from atp.states import State
 from atp.store import get_store
-from atp.verbs import table
-from atp.verbs.table import INSTANCE, SCOPE, VERBS
-from atp.verbs.table.downstreams import DownstreamState
-from atp.verbs.table.gate_state import GateState
-from atp.verbs.table.inputs import Inputs
-from atp.verbs.table.instances import InstanceVerb
-from atp.verbs.table.past_moment import Past
-from atp.verbs.table.scopes import Level
-from atp.verbs.table.tailers import Position, Shard
-from atp.verbs.table.verb import Parameter
-from atp.words import kinds
+from atp.tailers.operations import Position, Shard
 
 from . import generated, urls
 from .api import client as client_of_api

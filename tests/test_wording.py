@@ -7,15 +7,13 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
+from atp import messages, middleware, querysets, text
 from atp.authoring import context
-from atp.authoring.log_text import describe
-from atp.middleware import onion
+from atp.authoring.logs import describe
+from atp.fields import uuid7
 from atp.models import Gate, Limit, Type
-from atp.rows import querysets
 from atp.states import Event
-from atp.words import attempt_messages, log_messages, sentences, wording
-from atp.words.hints import did_you_mean
-from atp.words.uuids import uuid7
+from atp.text import did_you_mean
 
 NOW = datetime(2030, 1, 31, 18, tzinfo=UTC)
 ECHO = Type(identifier="tests.echo")
@@ -44,7 +42,7 @@ def test_a_time_that_comes_twice_says_which_it_is():
     with timezone.override(ZoneInfo("Europe/Vienna")):
         for hour, told in ((0, "02:30:00 CEST"), (1, "02:30:00 CET"), (2, "03:30:00")):
             moment = datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
-            assert wording.moment(moment).endswith(told)
+            assert text.moment(moment).endswith(told)
 
 
 def test_times_before_and_after_now():
@@ -56,16 +54,16 @@ def test_times_before_and_after_now():
         (5, "just now", "in 5 s"),
     ):
         moment = NOW + timedelta(seconds=seconds)
-        assert wording.due(moment, NOW) == due
-        assert wording.ago(moment, NOW) == ago
+        assert text.due(moment, NOW) == due
+        assert text.ago(moment, NOW) == ago
 
 
 def test_the_headline_of_a_traceback_is_its_exception():
     told = raised(ValueError("bins must be\npositive"))
-    assert wording.headline(told) == "ValueError: bins must be"
+    assert text.headline(told) == "ValueError: bins must be"
     group = ExceptionGroup("many", [ValueError("one"), KeyError("two")])
-    assert wording.headline(raised(group)) == "ExceptionGroup: many (2 sub-exceptions)"
-    assert wording.headline("daemon vm:1 was lost\nmore") == "daemon vm:1 was lost"
+    assert text.headline(raised(group)) == "ExceptionGroup: many (2 sub-exceptions)"
+    assert text.headline("daemon vm:1 was lost\nmore") == "daemon vm:1 was lost"
 
 
 def test_a_traceback_that_was_told_before_is_known_by_its_claim():
@@ -73,8 +71,8 @@ def test_a_traceback_that_was_told_before_is_known_by_its_claim():
     trace = f"{raised(KeyError(7))}".rstrip("\n")
     other = trace.replace("KeyError: 7", "KeyError: 77")
     told = [(trace, 1), (trace, 2), (other, 3), (f"{trace} (retries used up: 2 of 2)", 4)]
-    assert wording.repetitions(told) == [None, 1, None, 1]
-    assert wording.repetitions([("busy", 1), ("busy", 2)]) == [None, None]
+    assert text.repetitions(told) == [None, 1, None, 1]
+    assert text.repetitions([("busy", 1), ("busy", 2)]) == [None, None]
 
 
 def test_frames_of_atp_are_left_out():
@@ -84,19 +82,19 @@ def test_frames_of_atp_are_left_out():
     for file in (
         "/site-packages/atp/daemon/execution.py",  # as logs of earlier versions have it
         "/site-packages/atp/queue.py",
-        "/site-packages/atp/backend/declaring.py",
-        *(module.__file__ for module in (context, querysets, onion)),
+        "/site-packages/atp/backend/backend.py",
+        *(module.__file__ for module in (context, querysets, middleware)),
     ):
         own = f'  File "{file}", line 9, in run\n    call()\n'
         told = f"{header}{own}{project}KeyError: 7"
-        assert wording.without_own_frames(told) == f"{header}{project}KeyError: 7"
+        assert text.without_own_frames(told) == f"{header}{project}KeyError: 7"
         chain = (
             f"{header}{own}KeyError: 7\n\nDuring …:\n\n{header}{own}ValueError: two\n    lines\n"
         )
-        assert wording.without_own_frames(chain) == chain.replace(own, "")
+        assert text.without_own_frames(chain) == chain.replace(own, "")
         group = "".join(f"  | {line}\n" for line in f"{own}    ~~^^\n{project}".splitlines())
         group = f"  + Exception Group Traceback:\n{group}  | ExceptionGroup: two\n"
-        found = wording.without_own_frames(group)
+        found = text.without_own_frames(group)
         assert file not in found
         assert "".join(f"  | {line}\n" for line in project.splitlines()) in found
         assert "ExceptionGroup: two" in found
@@ -129,17 +127,17 @@ def gate(mode="hold", type=None, collection=None, **columns):
 
 def test_what_shuts_a_place_besides_its_own_gate():
     shut = gate("drop", who="ann", until=NOW, reason="spam")
-    assert sentences.state_of(shut, sentences.in_utc) == (
+    assert text.state_of(shut, text.in_utc) == (
         "dropped by ann, since 2030-01-31 18:00:00 UTC, until 2030-01-31 18:00:00 UTC: spam"
     )
-    assert sentences.state_of(None) == "open"
+    assert text.state_of(None) == "open"
     for mode, place, shut, expected in (
         ("open", ("tests.echo", "a"), gate(), "Nothing moves there yet: everything is held"),
         ("open", ("tests.echo", "a"), gate(type=ECHO), "Nothing moves there yet: tests.echo is"),
         ("open", ("tests.echo", None), gate("drop"), "everything is dropped"),
         ("hold", ("tests.echo", "a"), gate("drop", type=ECHO), "still fail: tests.echo"),
     ):
-        assert expected in sentences.of_gate(mode, *place, gate(), [shut])
+        assert expected in text.of_gate(mode, *place, gate(), [shut])
     for mode, place, shut in (
         ("open", ("tests.echo", "a"), gate(type=ECHO, collection="b")),
         ("open", ("tests.add", "a"), gate(type=ECHO)),
@@ -148,15 +146,15 @@ def test_what_shuts_a_place_besides_its_own_gate():
         ("hold", ("tests.echo", "a"), gate()),
         ("drop", ("tests.echo", "a"), gate()),
     ):
-        sentence = sentences.of_gate(mode, *place, None if mode != "open" else gate(), [shut])
+        sentence = text.of_gate(mode, *place, None if mode != "open" else gate(), [shut])
         assert "yet" not in sentence
         assert "still fail" not in sentence
 
 
 def test_limits_in_words():
     limit = Limit(max_running=3, rate="5/s", burst=2, weight=2)
-    assert sentences.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
-    assert sentences.of_limits(Limit()) == sentences.of_limits(None) == "nothing is limited"
+    assert text.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
+    assert text.of_limits(Limit()) == text.of_limits(None) == "nothing is limited"
 
 
 def test_messages_about_the_queue():
@@ -167,23 +165,23 @@ def test_messages_about_the_queue():
     of_rate = NO_LIMITS | {"rate": "5/s", "weight": 2.0}
     for message, expected in (
         (
-            log_messages.changed(
+            messages.task_changed(
                 [("priority", 3, -5), ("due", NOW, later), ("collection", "a", "")], NOW
             ),
             "priority 3 → -5; due now → 2030-01-31 19:00:00 UTC; collection a → none",
         ),
         (
-            log_messages.gate("hold", until=later, was=shut),
+            messages.gate("hold", until=later, was=shut),
             "gate: hold, until 2030-01-31 19:00:00 UTC (was: dropped by ann, "
             "since 2030-01-31 18:00:00 UTC, until 2030-01-31 19:00:00 UTC: spam)",
         ),
-        (log_messages.limits_set(of_rate), "limits: rate: 5/s, burst: 1; weight: 2"),
+        (messages.limits_set(of_rate), "limits: rate: 5/s, burst: 1; weight: 2"),
         (
-            log_messages.limits_left(NO_LIMITS | {"max_running": 4}, is_known=True),
+            messages.limits_left(NO_LIMITS | {"max_running": 4}, is_known=True),
             "limits left to the code: max_running: 4",
         ),
         (
-            log_messages.limits_left(NO_LIMITS, is_known=False),
+            messages.limits_left(NO_LIMITS, is_known=False),
             "limits left to the code, unchanged until the next registration: none",
         ),
     ):
@@ -191,20 +189,20 @@ def test_messages_about_the_queue():
 
 
 def test_messages_about_an_attempt():
-    late, left_behind = attempt_messages.late, attempt_messages.left_behind
+    late, left_behind = messages.late, messages.left_behind
     for message, expected in (
         (
-            attempt_messages.given_up(4, 3, 4, "it died"),
+            messages.given_up(4, 3, 4, "it died"),
             "given up after 4 attempts were lost while running (restarts allowed: 3); "
             "the last attempt: it died",
         ),
         (
-            attempt_messages.given_up(0, 1, 12, ""),
+            messages.given_up(0, 1, 12, ""),
             "given up after 12 attempts were lost before they were seen running; "
             "the last attempt: reason unknown",
         ),
         (
-            attempt_messages.too_much_memory(3 << 20, 1, 2 << 20),
+            messages.too_much_memory(3 << 20, 1, 2 << 20),
             "it and its child process took 3.0 MiB of memory, its Type allows 2.0 MiB (max_memory)",
         ),
         (left_behind(["sleep"], 1), f"1 process that it left behind was ended: sleep {KEEP}"),

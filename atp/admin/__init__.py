@@ -4,15 +4,6 @@ No page assigns a state: the actions are verbs of the queue. Stored values are
 shown as text and never as HTML (G14).
 """
 
-from . import downstreams, errors, graphs, instances, rows, schedules, scopes, tailers
+from . import core, features
 
-__all__ = [
-    "downstreams",
-    "errors",
-    "graphs",
-    "instances",
-    "rows",
-    "schedules",
-    "scopes",
-    "tailers",
-]
+__all__ = ["core", "features"]

@@ -16,15 +16,23 @@ from rest_framework.permissions import BasePermission
 from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
-from ..verbs.table import INSTANCE, VERBS
-from ..web import authorization, permissions
-from ..web.actor import API, actor
-from ..words.hints import did_you_mean
-from .fields import Strict, Value
-from .media import JSONParser, JSONRenderer, MergePatchParser, Negotiation
-from .problems import BODY, PARAMETER, handler, placed, without_etag, wrong
-from .queries import Whole
-from .schema import Schema, operation
+from ..operations.table import INSTANCE, VERBS
+from ..text import did_you_mean
+from ..web import permissions
+from ..web.permissions import API, actor
+from .problems import (
+    BODY,
+    PARAMETER,
+    JSONParser,
+    JSONRenderer,
+    MergePatchParser,
+    Negotiation,
+    handler,
+    placed,
+    without_etag,
+    wrong,
+)
+from .schema import Schema, Strict, Value, Whole, operation
 
 _WRITING = frozenset({"POST", "PATCH", "DELETE"})
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
@@ -131,16 +139,16 @@ class ViewSet(View, GenericViewSet):
         """Return what the URL names, if all permissions of the operation hold on it."""
         name = self.kwargs[self.lookup_field]
         user, needs = self.request.user, self.operation.needs
-        return authorization.look_up(user, self.find, self.model, name, *needs)
+        return permissions.look_up(user, self.find, self.model, name, *needs)
 
     def narrowed(self, rows):
         """Return those rows of a QuerySet on which the permission to see them holds."""
-        return authorization.narrowed(self.request.user, self.operation.needs[0], rows)
+        return permissions.narrowed(self.request.user, self.operation.needs[0], rows)
 
     def seen(self, rows):
         """Return those of a list of rows on which the permission to see them holds."""
         user, name = self.request.user, self.operation.needs[0]
-        return [row for row in rows if authorization.allows(user, name, row)]
+        return [row for row in rows if permissions.allows(user, name, row)]
 
     def listed(self, rows, **more):
         """Answer with a page of rows; ``more`` are further keys of the document."""
@@ -150,7 +158,7 @@ class ViewSet(View, GenericViewSet):
     def perform(self, verb, subject, **values):
         """Check the permissions of a verb, perform it, and return the Outcome."""
         self.require(*verb.permissions(subject))
-        authorization.require_operation(self.request.user, verb, subject, values)
+        permissions.require_operation(self.request.user, verb, subject, values)
         return verb.perform(subject, actor(self.request, API), **values)
 
     def values(self, purpose="", **more):

@@ -20,18 +20,16 @@ from ..exceptions import (
     UniqueTaken,
 )
 from ..models import Inputs
+from ..operations.enqueueing import check_existing, payload_of
+from ..operations.operation import PRIORITY, RETRIES, TIMEOUT, Arguments, Choice, Kind, Moment, Text
+from ..options import EXISTING, OF_UNIQUE, Options, check_text
 from ..payload import codec
-from ..payload.sensitive import masked_json
+from ..payload.binding import masked_json
 from ..reports import overview
-from ..verbs.submissions.identifiers import check_existing
-from ..verbs.submissions.submission import payload_of
-from ..verbs.table.inputs import Arguments
-from ..web import enqueueing
+from ..web import permissions
 from ..web.problems import problem_of
-from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Choice, Kind, Moment, Text
-from ..words.options import EXISTING, OF_UNIQUE, Options, check_text
-from .fields import TAGGED, Strict, TypeIdentifier, Value, checked
 from .problems import MOST, ProblemError, detail_of, joined
+from .schema import TAGGED, Strict, TypeIdentifier, Value, checked
 
 # The most items in one request.
 MAX_ITEMS = 1000
@@ -160,10 +158,10 @@ _NAMES = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
 
 def enqueue(calls, user, *, many):
     """Enqueue calls, all or none, and return the Instances. Raises ProblemError."""
-    enqueueing.require_enqueue(user, [call.task_type for call in calls])
+    permissions.require_enqueue(user, [call.task_type for call in calls])
     try:
         _check_contracts(calls, many=many)
-        return enqueueing.enqueue(user, calls)
+        return permissions.enqueue(user, calls)
     except ATPError as error:
         problem = problem_of(error)
         if problem is None:

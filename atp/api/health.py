@@ -9,64 +9,61 @@ from rest_framework.response import Response
 
 from .. import queue
 from ..models import Type
-from ..reports import health
-from ..reports.deploys import pending
-from ..reports.deploys.findings import Kind
-from ..reports.explaining import notes
+from ..reports import health, pending
+from ..reports.pending import Kind
 from ..web import permissions
-from ..web.authorization import EVERYTHING, look_up, require
-from . import fields
+from ..web.permissions import EVERYTHING, look_up, require
+from . import schema
 from .base import View
-from .queries import TypeQuery
-from .schema import operation
+from .schema import TypeQuery, operation
 
 
 class DaemonCountsSerializer(rest.Serializer):
-    alive = fields.count()
-    late = fields.count()
-    lost = fields.count()
+    alive = schema.count()
+    late = schema.count()
+    lost = schema.count()
 
 
 class LivenessSerializer(rest.Serializer):
-    status = fields.word(("ok",))
+    status = schema.word(("ok",))
 
 
 class HealthSerializer(rest.Serializer):
-    status = fields.word(("ok", "failing"))
-    time = fields.time("By the database's clock.", absent=True, null=True)
-    database = fields.flag("Whether the database answers and has been migrated.", absent=True)
+    status = schema.word(("ok", "failing"))
+    time = schema.time("By the database's clock.", absent=True, null=True)
+    database = schema.flag("Whether the database answers and has been migrated.", absent=True)
     daemons = DaemonCountsSerializer(required=False, allow_null=True)
-    oldest_due = fields.time(
+    oldest_due = schema.time(
         "The earliest due time of all due Tasks; null if none is due.", absent=True, null=True
     )
-    problems = fields.texts("What is wrong, a sentence each.")
-    notes = fields.texts("Gates and limits that are set, and the due Tasks that wait for them.")
+    problems = schema.texts("What is wrong, a sentence each.")
+    notes = schema.texts("Gates and limits that are set, and the due Tasks that wait for them.")
 
 
 class FindingSerializer(rest.Serializer):
-    kind = fields.word(Kind.values, "The kind of finding, as a word for programs.")
-    type = fields.text("Identifier of the Type.")
-    schedule = fields.text("Identifier of the schedule that the finding is about; else empty.")
-    count = fields.count("The number of Instances; null if it is about none.", null=True)
+    kind = schema.word(Kind.values, "The kind of finding, as a word for programs.")
+    type = schema.text("Identifier of the Type.")
+    schedule = schema.text("Identifier of the schedule that the finding is about; else empty.")
+    count = schema.count("The number of Instances; null if it is about none.", null=True)
     instance = rest.UUIDField(allow_null=True, help_text="One of these Instances.")
-    since = fields.time("When the first of them was enqueued.", null=True)
-    fails = fields.flag("Whether something cannot run under this code; if not, it is a note.")
-    what = fields.text("The kind, in words.")
-    why = fields.text("What does not fit.")
+    since = schema.time("When the first of them was enqueued.", null=True)
+    fails = schema.flag("Whether something cannot run under this code; if not, it is a note.")
+    what = schema.text("The kind, in words.")
+    why = schema.text("What does not fit.")
 
 
 class DifferenceSerializer(rest.Serializer):
-    type = fields.text("Identifier of the Type.")
-    here = fields.text("The signature of this code.")
-    there = fields.text("The signature of the daemon.")
-    daemon = fields.text("Host and pid of the daemon.")
-    release = fields.text("The release that the daemon runs; empty if it has none.")
+    type = schema.text("Identifier of the Type.")
+    here = schema.text("The signature of this code.")
+    there = schema.text("The signature of the daemon.")
+    daemon = schema.text("Host and pid of the daemon.")
+    release = schema.text("The release that the daemon runs; empty if it has none.")
 
 
 class PendingSerializer(rest.Serializer):
-    fits = fields.flag("Whether all live Instances and all schedules can run under this code.")
-    time = fields.time("By the database's clock.")
-    looked_at = fields.count("The number of live Instances.")
+    fits = schema.flag("Whether all live Instances and all schedules can run under this code.")
+    time = schema.time("By the database's clock.")
+    looked_at = schema.count("The number of live Instances.")
     findings = FindingSerializer(many=True)
     differences = DifferenceSerializer(
         many=True, help_text="Types whose handler takes other inputs on a living daemon than here."
@@ -148,7 +145,7 @@ class HealthView(View):
                 "daemons": found.daemons or None,
                 "oldest_due": health.oldest_due(type) if found.database else None,
                 "problems": found.problems,
-                "notes": notes.notes(found.time) if found.database else (),
+                "notes": health.notes(found.time) if found.database else (),
             }
         return Response(told, status=200 if found.status == health.OK else 503)
 

@@ -1,59 +1,80 @@
-"""Types, Tasks and daemons in the API."""
+"""Types, Tasks, daemons, gates, limits, downstreams."""
 
 from django.http import Http404
+from rest_framework import serializers as rest
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from .. import contracts, queue
 from ..conf import settings
+from ..downstreams import operations as downstreams
 from ..exceptions import UnknownDaemon, UnknownType
-from ..models import Daemon, Task, Type
+from ..models import Daemon, Downstream, Task, Type
+from ..operations.operation import Choice, Flag, Text
+from ..operations.registry import registry
+from ..operations.table import DAEMON, DOWNSTREAM, SCOPE, VERBS, Level
+from ..querysets import LANES_ORDER
 from ..reports import documents, overview
-from ..rows.querysets import LANES_ORDER
-from ..verbs.registry import registry
-from ..verbs.table import DAEMON, SCOPE
-from ..verbs.table.scopes import Level
-from ..web.authorization import EVERYTHING, look_up, require
+from ..text import did_you_mean
 from ..web.filters import TaskFilter
-from ..web.permissions import VIEW_DAEMON, VIEW_TASK, VIEW_TYPE
-from ..words.hints import did_you_mean
-from . import fields
-from .base import ViewSet, is_uuid, with_verbs
-from .fields import TypeIdentifier
-from .parts import ExplanationSerializer, explained
-from .queries import Filters, LaneQuery, Pages, query_of
-from .schema import named, operation
+from ..web.permissions import (
+    CONTROL,
+    EVERYTHING,
+    VIEW_DAEMON,
+    VIEW_DOWNSTREAM,
+    VIEW_TASK,
+    VIEW_TYPE,
+    look_up,
+    require,
+)
+from . import schema
+from .base import Body, ViewSet, is_uuid, with_verbs
+from .instances import ExplanationSerializer, explained
+from .problems import BODY, wrong
+from .schema import (
+    Filters,
+    LaneQuery,
+    Pages,
+    TypeIdentifier,
+    Value,
+    named,
+    operation,
+    page_of,
+    query_of,
+)
 from .serializers import DaemonSerializer, Document, TaskSerializer
+
+# Types, Tasks and daemons in the API.
 
 
 class TypeSerializer(Document):
-    identifier = fields.text()
-    handler = fields.text("Where the function of the handler is, for display.")
-    timeout = fields.seconds("A running attempt is killed after this; null is never.", null=True)
-    max_restarts = fields.count("Attempts that may be lost while running.")
-    max_retries = fields.count("Attempts that may raise and try again.")
-    backoff = fields.seconds("Delay before the first retry.")
-    backoff_max = fields.seconds("Longest delay before a retry.")
-    retention = fields.seconds("Ended Instances are kept this long; null is for ever.", null=True)
-    max_memory = fields.count(
+    identifier = schema.text()
+    handler = schema.text("Where the function of the handler is, for display.")
+    timeout = schema.seconds("A running attempt is killed after this; null is never.", null=True)
+    max_restarts = schema.count("Attempts that may be lost while running.")
+    max_retries = schema.count("Attempts that may raise and try again.")
+    backoff = schema.seconds("Delay before the first retry.")
+    backoff_max = schema.seconds("Longest delay before a retry.")
+    retention = schema.seconds("Ended Instances are kept this long; null is for ever.", null=True)
+    max_memory = schema.count(
         "In bytes; an attempt is killed when its processes take more. Null is no limit.", null=True
     )
-    serializer = fields.text("How inputs are stored.")
-    downstream = fields.text("The downstream that its handler calls, empty if none.")
-    owner = fields.text("Who looks after it, empty if nobody is named.")
-    runbook = fields.text("The address of a page about its failures, empty if there is none.")
-    sensitive = fields.texts("Arguments that are masked wherever inputs are shown.")
-    on_finished = fields.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
-    on_failed = fields.texts("Types enqueued when an Instance is FAILED, some with inputs.")
-    late_writes = fields.count("Results refused so far, because their Task had been taken away.")
-    registered = fields.time("When its parameters were last changed; null if never.", null=True)
-    declared = fields.flag("Whether this server can enqueue it.")
-    inputs_schema = fields.schema("Contract of the inputs")
-    outputs_schema = fields.schema("Contract of what the handler returns")
+    serializer = schema.text("How inputs are stored.")
+    downstream = schema.text("The downstream that its handler calls, empty if none.")
+    owner = schema.text("Who looks after it, empty if nobody is named.")
+    runbook = schema.text("The address of a page about its failures, empty if there is none.")
+    sensitive = schema.texts("Arguments that are masked wherever inputs are shown.")
+    on_finished = schema.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
+    on_failed = schema.texts("Types enqueued when an Instance is FAILED, some with inputs.")
+    late_writes = schema.count("Results refused so far, because their Task had been taken away.")
+    registered = schema.time("When its parameters were last changed; null if never.", null=True)
+    declared = schema.flag("Whether this server can enqueue it.")
+    inputs_schema = schema.schema("Contract of the inputs")
+    outputs_schema = schema.schema("Contract of what the handler returns")
 
 
 class OutcomeSerializer(Document):
-    told = fields.text("What was done.")
+    told = schema.text("What was done.")
 
     @staticmethod
     def render(outcome):
@@ -186,3 +207,197 @@ class DaemonViewSet(ViewSet):
 
     def answer(self, daemon, outcome):
         return Response(self.get_serializer(outcome.value).data)
+
+
+# Gates, limits and downstreams in the API.
+
+_VERBS = VERBS[SCOPE]
+_GATES = {name: _VERBS[name] for name in ("hold", "drop", "open")}
+_LIMIT, _UNLIMIT = _VERBS["limit"], _VERBS["unlimit"]
+
+
+class GateSerializer(Document):
+    type = schema.text("Identifier of the Type; null means all Types.", null=True)
+    collection = schema.text("The lane of the Type; null means the whole Type.", null=True)
+    mode = schema.word(("hold", "drop"), "Hold: Instances wait. Drop: they become FAILED.")
+    reason = schema.text()
+    who = schema.text("Who has set it, and through which channel.")
+    since = schema.time()
+    until = schema.time("When the gate opens by itself; null is never.", null=True)
+
+    render = staticmethod(documents.gate)
+
+
+class GatesSetSerializer(page_of(GateSerializer)):
+    """All gates that are shut, and the outcome for the gate that was set."""
+
+    told = schema.text("What was done, the gate before, and other gates over the scope.")
+    was = GateSerializer(help_text="The gate that was shut before.", allow_null=True)
+
+
+class LimitSerializer(Document):
+    type = schema.text("Identifier of the Type.")
+    collection = schema.text("The lane of the Type; null means the whole Type.", null=True)
+    max_running = schema.count("The most Instances claimed at a time; null is no limit.", null=True)
+    max_running_per_collection = schema.count(
+        "The most Instances of each lane claimed at a time; null is no limit.",
+        null=True,
+    )
+    rate = schema.text("Instances started per period, as `100/m`; empty is no limit.")
+    burst = schema.count("The most Instances that the rate lets start at once after a pause.")
+    weight = rest.FloatField(min_value=0, help_text="Share of the Type relative to others.")
+    max_waiting = schema.count(
+        "The most Instances that may wait; a further enqueue is refused. Null is no limit.",
+        null=True,
+    )
+    max_wait = schema.seconds(
+        "An enqueue is refused only if the oldest due Instance has waited longer; null: no limit.",
+        null=True,
+    )
+    is_set = schema.flag("Whether an operator has set the limits; if not, the code declares them.")
+    who = schema.text("Who has set it, and through which channel.")
+    since = schema.time()
+
+    render = staticmethod(documents.limit)
+
+
+class LimitsSetSerializer(page_of(LimitSerializer)):
+    """All limits, and with `default` a sentence about the limits in force."""
+
+    told = schema.text("With `default`, the limits in force, in words; otherwise empty.")
+
+
+class SetGateSerializer(Body):
+    type = Value(TypeIdentifier(), "Without it, the gate is over all Types.", allow_null=True)
+    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
+    mode = Value(Choice(tuple(_GATES)), required=True)
+    parameters = _GATES["hold"].parameters
+    # A null value counts as not given.
+    nullable = True
+
+
+class SetLimitSerializer(Body):
+    type = Value(TypeIdentifier(), "Identifier of the Type.", required=True)
+    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
+    default = Value(Flag(), "Use the limits that the code declares; give no limits beside it.")
+    parameters = _LIMIT.parameters
+
+
+class DownstreamSerializer(Document):
+    name = schema.text()
+    state = schema.text("Closed (healthy), throttled, open or half-open.")
+    per_second = rest.FloatField(help_text="Calls a second, while throttled.")
+    ceiling = rest.FloatField(allow_null=True, help_text="The highest rate; null is none.")
+    floor = rest.FloatField(allow_null=True, help_text="The lowest rate; null is none.")
+    not_before = schema.time("Handlers make no calls before this; null is at any time.", null=True)
+    trips = schema.count("Outages in a row.")
+    who = schema.text("Who has changed its state: a daemon, or an operator.")
+    since = schema.time("When its state changed.")
+    types = schema.texts("Identifiers of the Types that call it.")
+    actions = schema.texts("Actions that the state allows: names of addresses below its own.")
+
+    @staticmethod
+    def render(row):
+        verbs = VERBS[DOWNSTREAM].values()
+        actions = [verb.name for verb in verbs if verb.is_allowed(row)]
+        return downstreams.document(row) | {"actions": actions}
+
+
+@with_verbs(
+    DOWNSTREAM,
+    VIEW_DOWNSTREAM,
+    lambda verb: (f"{verb.id}_downstream", verb.said_of("a downstream"), verb.explanation),
+)
+class DownstreamViewSet(ViewSet):
+    """The services that handlers call, by name."""
+
+    tag = "downstreams"
+    lookup_field = "name"
+    model = Downstream
+    serializer_class = DownstreamSerializer
+    named = (named("name", "The downstream's name.", **TypeIdentifier.schema),)
+
+    def find(self):
+        return queue.get_downstream(self.kwargs["name"])
+
+    def answer(self, row, outcome):
+        return Response(self.get_serializer(outcome.value).data)
+
+    @operation("list_downstreams", "The services that handlers call", VIEW_DOWNSTREAM)
+    def list(self, request):
+        return self.listed(self.seen(queue.downstreams()))
+
+    @operation("get_downstream", "One downstream", VIEW_DOWNSTREAM)
+    def retrieve(self, request, name):
+        return Response(self.get_serializer(self.get_object()).data)
+
+
+class GateViewSet(ViewSet):
+    tag = "gates"
+    serializer_class = GateSerializer
+
+    def _shut(self):
+        """Return the gates that are shut, as far as the user may see them."""
+        gates = queue.gates()
+        seen = self.seen(gates)
+        # One over everything holds what the user may see, too.
+        return [gate for gate in gates if gate.type_id is None or gate in seen]
+
+    @operation("list_gates", "The gates that are shut", VIEW_TYPE)
+    def list(self, request):
+        return self.listed(self._shut())
+
+    @operation(
+        "set_gate",
+        "Hold or drop waiting Instances, or open a gate",
+        VIEW_TYPE,
+        CONTROL,
+        description="The gate is that of a Type, of a lane (with `collection`), or of everything "
+        "(without `type`). The answer is all gates that are shut then, and the gate that was shut "
+        "before. With `expected`, a gate that somebody else has set meanwhile stays.",
+        body=SetGateSerializer,
+        answer=GatesSetSerializer,
+        problems=(404, 409),
+    )
+    def create(self, request):
+        given = self.values("set")
+        verb = _GATES[given.pop("mode")]
+        scope = given.pop("type", None), given.pop("collection", None)
+        given = {name: value for name, value in given.items() if value is not None}
+        if "until" in given and verb.name == "open":
+            raise wrong(BODY, [("until", "A gate that is opened does not open by itself.")])
+        outcome = self.perform(verb, scope, **given)
+        was = outcome.value if verb.name == "open" else outcome.value.was
+        was = None if was is None else self.get_serializer(was).data
+        return self.listed(self._shut(), told=outcome.told, was=was)
+
+
+class LimitViewSet(ViewSet):
+    tag = "limits"
+    serializer_class = LimitSerializer
+
+    @operation("list_limits", "All limits, and the weights of Types", VIEW_TYPE)
+    def list(self, request):
+        return self.listed(self.seen(queue.limits()))
+
+    @operation(
+        "set_limit",
+        "Limit a Type or a lane, over all daemons",
+        VIEW_TYPE,
+        CONTROL,
+        description="A limit that is not given stays; null removes it. With `default`, the limits "
+        "that the code declares apply again. The answer is all limits that are set then.",
+        body=SetLimitSerializer,
+        answer=LimitsSetSerializer,
+        problems=(404,),
+    )
+    def create(self, request):
+        given = self.values("set")
+        scope = given.pop("type"), given.pop("collection", None)
+        if not given.pop("default", False):
+            self.perform(_LIMIT, scope, **given)
+            return self.listed(self.seen(queue.limits()), told="")
+        if given:
+            raise wrong(BODY, [("default", "It takes no limits beside it.")])
+        outcome = self.perform(_UNLIMIT, scope)
+        return self.listed(self.seen(queue.limits()), told=outcome.told)

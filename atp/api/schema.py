@@ -1,19 +1,326 @@
-"""The OpenAPI document: the operations that views declare, with the errors of each."""
+"""Declaring an operation: fields, query parameters, pages; the OpenAPI document."""
 
+import math
 from copy import deepcopy
+from functools import cache
 from http import HTTPStatus
+from itertools import islice
 
+from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework import serializers as rest
 from rest_framework.fields import empty
+from rest_framework.pagination import BasePagination
+from rest_framework.response import Response
 
-from . import fields
-from .fields import Strict, Value
-from .media import BYTES, JSON, PROBLEM
-from .queries import Query, page_of
+from ..exceptions import ATPError
+from ..operations.operation import Choice, Kind, Number, WholeNumber
+from ..operations.registry import IDENTIFIER
+from ..options import MAX_IDENTIFIER
+from ..reports import paging
+from ..text import did_you_mean
+from ..web.filters import TypeFilter, UUIDFilter, WordFilter, selected
+from .problems import BYTES, JSON, MOST, PROBLEM
+
+# Serializer fields for documents, bodies and queries.
+
+TAGGED = (
+    "A value that JSON lacks is an object with one key that starts with a dollar: "
+    '`{"$date": "2030-01-31"}`, `{"$datetime": "2030-01-31T18:00:00+00:00"}`, '
+    '`{"$time": "18:00:00"}`, `{"$timedelta": [days, seconds, microseconds]}`, '
+    '`{"$decimal": "0.1"}`, `{"$uuid": "…"}`, `{"$bytes": "base64"}`, `{"$float": "nan"}`. '
+    'An object of yours with such a key alone is `{"$object": [["$date", "not a date"]]}`.'
+)
+
+
+def text(help_text="", **kwargs):
+    return _field(rest.CharField, help_text, **kwargs)
+
+
+def texts(help_text):
+    return _field(rest.ListField, help_text, absent=True, child=text())
+
+
+def time(help_text="", **kwargs):
+    return _field(rest.DateTimeField, help_text, **kwargs)
+
+
+def count(help_text="", **kwargs):
+    return _field(rest.IntegerField, help_text, min_value=0, **kwargs)
+
+
+def seconds(help_text, **kwargs):
+    return _field(rest.FloatField, f"{help_text} Seconds.", min_value=0, **kwargs)
+
+
+def flag(help_text, **kwargs):
+    return _field(rest.BooleanField, help_text, **kwargs)
+
+
+def schema(help_text):
+    more = "JSON Schema (2020-12); null if this server has none. Not given in lists."
+    text = f"{help_text}, {more}"
+    return _field(rest.DictField, text, null=True, absent=True, child=rest.JSONField())
+
+
+def word(words, help_text="", **kwargs):
+    return _field(rest.ChoiceField, help_text, choices=[str(word) for word in words], **kwargs)
+
+
+def _field(kind, help_text, null=False, absent=False, **more):
+    return kind(help_text=help_text, allow_null=null, required=not absent, **more)
+
+
+class TypeIdentifier(Kind):
+    schema = {"type": "string", "pattern": f"^{IDENTIFIER}$"}
+
+    def from_text(self, text):
+        return text
+
+    def from_json(self, value):
+        if not isinstance(value, str):
+            raise ValueError("The identifier of a Type is needed, as text.")
+        return value
+
+
+class Value(rest.Field):
+    """A field whose values a Kind of :mod:`atp.operations.operation` reads."""
+
+    def __init__(self, kind, help_text="", *, required=False, **kwargs):
+        super().__init__(required=required, help_text=help_text, **kwargs)
+        self.kind = kind
+
+    def __deepcopy__(self, memo):
+        # Each serializer copies its fields. The copies share the kind, which never changes.
+        return type(self)(*self._args, **self._kwargs)
+
+    @property
+    def schema(self):
+        return self.kind.schema
+
+    def validate_empty_values(self, data):
+        if data is rest.empty and self.required:
+            raise rest.ValidationError("It is required.")
+        # Leave a null that is not allowed to the kind: it refuses that with its own sentence.
+        if data is None and not self.allow_null:
+            return False, None
+        return super().validate_empty_values(data)
+
+    def to_internal_value(self, data):
+        return checked(self.kind.from_json, data)
+
+    def to_representation(self, value):
+        return value
+
+
+# Strict has comments, no docstring: clients are shown the docstrings of serializers.
+
+
+class Strict(rest.Serializer):
+    # It reports unknown fields together with all other errors.
+
+    unknown = "There is no field {!r}."
+    # Whether a request must have this body.
+    is_needed = True
+    # The most items in an array; 0 if the body is one item, not an array.
+    max_items = 0
+
+    def run_validation(self, data=rest.empty):
+        if not isinstance(data, dict):
+            raise rest.ValidationError({"": ["It must be a JSON object."]})
+        return super().run_validation(data)
+
+    def to_internal_value(self, data):
+        unknown = islice((name for name in data if name not in self.fields), MOST)
+        errors = {
+            name: [self.unknown.format(name) + did_you_mean(name, self.fields)] for name in unknown
+        }
+        try:
+            values = super().to_internal_value(data)
+        except rest.ValidationError as error:
+            errors |= error.detail
+        if errors:
+            raise rest.ValidationError(errors)
+        return values
+
+
+def checked(check, *args):
+    """Return the value of ``check``. Turn its ATPError or ValueError into a ValidationError."""
+    try:
+        return check(*args)
+    except (ATPError, ValueError) as error:
+        raise rest.ValidationError(str(error)) from None
+    except RecursionError:  # the sentence about it has to write the value
+        raise rest.ValidationError("It is nested too deeply.") from None
+
+
+# Query parameters of the API, strictly validated; filters and pages of lists.
+
+COLLECTION = "collection"
+OLDEST, NEWEST = "oldest", "newest"
+DEFAULT_LIMIT, LARGEST_LIMIT = 50, 500
+LONGEST_WAIT = 60
+
+
+class Plain(Kind):
+    """A text with a schema of its own. ``from_text`` checks its ``maxLength`` only."""
+
+    def __init__(self, **schema):
+        self.schema = {"type": "string", **schema}
+
+    def from_text(self, text):
+        limit = self.schema.get("maxLength", math.inf)
+        if len(text) > limit:
+            raise ValueError(f"It has {len(text)} characters; at most {limit} are possible.")
+        return text
+
+
+class Parameter(Value):
+    """A query parameter. It reads the list of given texts, and refuses all but a single one."""
+
+    def to_internal_value(self, data):
+        if len(data) > 1:
+            raise rest.ValidationError(f"{self.field_name!r} is given more than once.")
+        if not data[0] and self.schema.get("minLength") != 0:
+            raise rest.ValidationError(f"{self.field_name!r} has no value.")
+        return checked(self.kind.from_text, data[0])
+
+
+class Query(Strict):
+    """The query parameters of an operation. Unknown ones are refused."""
+
+    unknown = "There is no parameter {!r} here."
+
+
+class PageQuery(Query):
+    page = Parameter(
+        Plain(minLength=1, maxLength=1000, pattern="^[A-Za-z0-9_-]+$"),
+        "Key of the page: `next_page` or `previous_page` of another page.",
+    )
+    limit = Parameter(WholeNumber(1, LARGEST_LIMIT), "Rows on a page.", default=DEFAULT_LIMIT)
+
+
+class LogQuery(PageQuery):
+    order = Parameter(Choice((OLDEST, NEWEST)), "Which records come first.", default=OLDEST)
+
+
+class WaitQuery(Query):
+    wait = Parameter(
+        Number(0, LONGEST_WAIT),
+        "Answer when the Instance has ended, or after this many seconds.",
+        default=0,
+    )
+
+
+class TypeQuery(Query):
+    type = Parameter(TypeIdentifier(), "Identifier of the Type to check; without it, all Types.")
+
+
+class LaneQuery(Query):
+    collection = Parameter(
+        Plain(minLength=0, maxLength=MAX_IDENTIFIER),
+        "Only this lane of the Type; empty for Instances without a collection.",
+    )
+
+
+def query_of(filterset):
+    """Return the class of Query for a list with a filter set: a parameter for each filter."""
+    filters = {
+        name: Parameter(_kind(filter), _description(filter))
+        for name, filter in filterset.base_filters.items()
+    }
+    return type(f"{filterset.__name__}Query", (PageQuery,), filters)
+
+
+def _description(filter):
+    text = " ".join([filter.label, filter.extra.get("help_text", "")]).strip() + "."
+    return f"{text} Empty for rows without one." if filter.field_name == COLLECTION else text
+
+
+def _kind(filter):
+    if isinstance(filter, WordFilter):
+        return Plain(enum=[word for word, _ in filter.extra["choices"] if word])
+    if isinstance(filter, TypeFilter):
+        return TypeIdentifier()
+    if isinstance(filter, UUIDFilter):
+        return Plain(pattern="^-*([0-9A-Fa-f]-*){8,32}$")
+    least = 0 if filter.field_name == COLLECTION else 1
+    return Plain(minLength=least, maxLength=filter.extra["max_length"])
+
+
+class Filters(DjangoFilterBackend):
+    """The filter backend: it applies the filter sets that pages and API share.
+
+    In the API an empty collection selects the rows without a collection. On a page it
+    selects all rows, because a form sends it where nothing was chosen.
+    """
+
+    def filter_queryset(self, request, queryset, view):
+        query = request.query_params
+        filters, others = view.filterset_class, ("page", "limit")
+        rows = selected(filters, query, queryset, others=others, user=request.user).qs
+        return rows.filter(collection="") if query.get(COLLECTION) == "" else rows
+
+
+class Whole(BasePagination):
+    """A pagination of short lists: all rows on one page, in the same form as :class:`Pages`."""
+
+    found = paging.Page(rows=[])
+
+    def paginate_queryset(self, queryset, request, view=None):
+        return list(queryset)
+
+    def get_paginated_response(self, data, **more):
+        page = self.found
+        return Response(
+            {
+                "next": self._url(page.next),
+                "previous": self._url(page.previous),
+                "next_page": page.next,
+                "previous_page": page.previous,
+                "results": data,
+            }
+            | more
+        )
+
+    def _url(self, key):
+        if key is None:
+            return None
+        query = self.request.query_params.copy()
+        query["page"] = key
+        return self.request.build_absolute_uri(f"{self.request.path}?{query.urlencode()}")
+
+
+class Pages(Whole):
+    """A pagination by key, in the order of the QuerySet."""
+
+    def paginate_queryset(self, queryset, request, view=None):
+        self.request = request
+        query, order = view.query, queryset.query.order_by
+        self.found = paging.page(queryset, order, size=query["limit"], key=query.get("page"))
+        return self.found.rows
+
+
+@cache
+def page_of(serializer):
+    """Return the class of serializers for a page, whose rows ``serializer`` renders."""
+    name = serializer.__name__.removesuffix("Serializer")
+    named = {
+        "next": rest.URLField(help_text="Address of the next page.", allow_null=True),
+        "previous": rest.URLField(help_text="Address of the page before.", allow_null=True),
+        "next_page": text("The next page, as a value of `page`.", null=True),
+        "previous_page": text("The page before, as a value of `page`.", null=True),
+        "results": serializer(many=True),
+        "__doc__": None,
+    }
+    return type(f"{name}PageSerializer", (rest.Serializer,), named)
+
+
+# The OpenAPI document: the operations that views declare, with the errors of each.
 
 # The error statuses of any operation; of one that writes; of one with a parameter in its path; of
 # one with a body.
@@ -21,18 +328,18 @@ _ALWAYS, _WRITING, _NAMED, _BODY = (400, 401, 403, 406, 429, 503), (412, 413, 41
 
 
 class ProblemErrorSerializer(serializers.Serializer):
-    field = fields.text("Place in the body or the query, as `[3].inputs.azimuth`.")
-    detail = fields.text()
+    field = text("Place in the body or the query, as `[3].inputs.azimuth`.")
+    detail = text()
 
 
 class ProblemSerializer(serializers.Serializer):
     """A problem document of RFC 9457."""
 
-    type = fields.text("The kind of problem, as a URN: `urn:atp:problem:…`.")
-    title = fields.text("The kind in words.")
+    type = text("The kind of problem, as a URN: `urn:atp:problem:…`.")
+    title = text("The kind in words.")
     status = serializers.IntegerField(min_value=400, max_value=599)
-    detail = fields.text("What is wrong with this request.")
-    instance = fields.text("Path of the request.")
+    detail = text("What is wrong with this request.")
+    instance = text("Path of the request.")
     errors = ProblemErrorSerializer(many=True, required=False)
 
 

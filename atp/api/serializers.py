@@ -8,17 +8,17 @@ from typing import ClassVar
 from rest_framework import serializers as rest
 
 from .. import queue
-from ..reports import documents, failures, hooks
+from ..commands import Mode
+from ..graphs.operations import node_of
+from ..models import Kind
+from ..operations.table import INSTANCE, VERBS, allowed
+from ..options import MAX_PRIORITY, MIN_PRIORITY
+from ..reports import documents
 from ..reports.explaining.explain import why
 from ..reports.overview import ALIVE, LATE, LOST
-from ..rows.log import Kind
 from ..states import Event, Reason, State
-from ..verbs.graphs import node_of
-from ..verbs.table import INSTANCE, VERBS, allowed
 from ..web import permissions
-from ..words.options import MAX_PRIORITY, MIN_PRIORITY
-from ..words.orders import Mode
-from . import fields
+from . import schema
 
 # The names of the verbs with their own address: ``POST instances/UUID/NAME``.
 POSTED = [verb.name for verb in VERBS[INSTANCE].values() if verb.method == "POST"]
@@ -44,55 +44,55 @@ class InstancesSerializer(rest.ListSerializer):
 
 class InstanceSerializer(Document):
     uuid = rest.UUIDField()
-    type = fields.text("Identifier of its Type.")
-    identifier = fields.text("The caller's idempotency key.", null=True)
-    unique = fields.text("No other live Instance of its Type has this key.", null=True)
-    state = fields.word(State)
-    reason = fields.word(["", *Reason], "Why it FAILED; otherwise empty.")
-    collection = fields.text("Label of a subset of the Type's Instances; empty if it has none.")
+    type = schema.text("Identifier of its Type.")
+    identifier = schema.text("The caller's idempotency key.", null=True)
+    unique = schema.text("No other live Instance of its Type has this key.", null=True)
+    state = schema.word(State)
+    reason = schema.word(["", *Reason], "Why it FAILED; otherwise empty.")
+    collection = schema.text("Label of a subset of the Type's Instances; empty if it has none.")
     priority = rest.IntegerField(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
-    attempt = fields.count("Claims so far.")
-    restarts = fields.count("Attempts lost while running.")
-    retries = fields.count("Attempts that raised.")
-    lost = fields.count("Attempts lost in all.")
+    attempt = schema.count("Claims so far.")
+    restarts = schema.count("Attempts lost while running.")
+    retries = schema.count("Attempts that raised.")
+    lost = schema.count("Attempts lost in all.")
     progress = rest.FloatField(min_value=0, max_value=1, allow_null=True)
-    progress_message = fields.text()
-    start_before = fields.time("If not started by this time, it is FAILED (MISSED).", null=True)
-    timeout = fields.seconds("Of this Instance alone; null if its Type's applies.", null=True)
-    max_retries = fields.count("Of this Instance alone; null if its Type's applies.", null=True)
-    created_by = fields.text("Who enqueued it, and through which channel.")
-    created = fields.time()
-    started = fields.time("When the last attempt started.", null=True)
-    finished = fields.time("When it ended.", null=True)
+    progress_message = schema.text()
+    start_before = schema.time("If not started by this time, it is FAILED (MISSED).", null=True)
+    timeout = schema.seconds("Of this Instance alone; null if its Type's applies.", null=True)
+    max_retries = schema.count("Of this Instance alone; null if its Type's applies.", null=True)
+    created_by = schema.text("Who enqueued it, and through which channel.")
+    created = schema.time()
+    started = schema.time("When the last attempt started.", null=True)
+    finished = schema.time("When it ended.", null=True)
     actions = rest.ListField(
-        child=fields.word(POSTED),
+        child=schema.word(POSTED),
         help_text="Actions that the state allows: names of addresses below `url`.",
     )
-    is_new = fields.flag(
+    is_new = schema.flag(
         "Whether this enqueue made the Instance; false if it existed. Given only in the answer "
         "to an enqueue.",
         absent=True,
     )
-    inputs_differ = fields.flag(
+    inputs_differ = schema.flag(
         "Whether the existing Instance has other inputs than those sent, which are not kept; "
         "null if unknown, for a pickle. Given only in the answer to an enqueue. Needs "
         "`atp.view_inputs`.",
         absent=True,
         null=True,
     )
-    due_at = fields.time(
+    due_at = schema.time(
         "The Instance starts no earlier than this; null once it has ended, and while it waits for "
         "other nodes of its graph. Not given in lists.",
         absent=True,
         null=True,
     )
-    daemon = fields.text(
+    daemon = schema.text(
         "Host and pid of the daemon that holds the Instance. Not given in lists. Needs "
         "`atp.view_daemon`.",
         absent=True,
         null=True,
     )
-    error = fields.text(
+    error = schema.text(
         "Why it FAILED: the headline of the failure in its log; null if it has not FAILED. Needs "
         "`atp.view_logrecord` or `atp.operate`.",
         absent=True,
@@ -103,11 +103,11 @@ class InstanceSerializer(Document):
         allow_null=True,
         help_text="Uuid of its graph; null if none. Not given in lists. Needs `atp.view_graph`.",
     )
-    waits_for = fields.texts(
+    waits_for = schema.texts(
         "The reasons why it does not start, a sentence each: gates, other nodes, its due time, "
         "limits, no daemon for its Type. Empty if it does not wait. Not given in lists."
     )
-    hooks = fields.texts(
+    hooks = schema.texts(
         "Uuids of the hooks that its ends have enqueued, the latest hundred. Not given in lists."
     )
     hook_of = rest.UUIDField(
@@ -127,7 +127,7 @@ class InstanceSerializer(Document):
         user = self.context["request"].user
         seen = [each for each in instances if permissions.may_see_errors(user, each)]
         if seen:
-            self.errors_of = dict.fromkeys(each.pk for each in seen) | failures.headlines(seen)
+            self.errors_of = dict.fromkeys(each.pk for each in seen) | documents.headlines(seen)
 
     def to_representation(self, instance, task=None):
         if self.parent is None:
@@ -159,7 +159,7 @@ class InstanceDetailSerializer(InstanceSerializer):
             document["graph"] = node.graph.uuid if is_seen else None
         return document | {
             "waits_for": list(why(instance, task, **permissions.told_to(user, instance))),
-            "hooks": [hook.uuid for hook in hooks.written(instance)],
+            "hooks": [hook.uuid for hook in documents.written_hooks(instance)],
             "hook_of": instance.hook_of,
         }
 
@@ -170,10 +170,10 @@ def _may_see_daemons(serializer):
 
 
 class InputsSerializer(Document):
-    format = fields.text("How they are stored, `json` or `pickle`.")
+    format = schema.text("How they are stored, `json` or `pickle`.")
     value = rest.JSONField(
         help_text="The stored arguments by name, and those by position under `*`; null for a "
-        f"pickle, which is never opened. {fields.TAGGED}"
+        f"pickle, which is never opened. {schema.TAGGED}"
     )
     carried = rest.DictField(child=rest.JSONField(), help_text="Values of the carriers, by name.")
 
@@ -181,43 +181,43 @@ class InputsSerializer(Document):
 
 
 class FileSerializer(Document):
-    number = fields.count("Place of the file among the published files, from 0.")
-    name = fields.text()
-    path = fields.text("Path of the file in Django's storage.")
-    content_type = fields.text()
-    size = fields.count("In bytes.")
-    attempt = fields.count("The attempt that published it.")
+    number = schema.count("Place of the file among the published files, from 0.")
+    name = schema.text()
+    path = schema.text("Path of the file in Django's storage.")
+    content_type = schema.text()
+    size = schema.count("In bytes.")
+    attempt = schema.count("The attempt that published it.")
     url = rest.URLField(help_text="Address of the content.")
 
 
 class LogRecordSerializer(Document):
-    time = fields.time()
-    kind = fields.word([*Event, *Kind], "The event, or the kind of a record that is no event.")
-    detail = fields.text("Details for programs: what was asked, an exception's class …")
-    event = fields.word(["", *Event], "The event that moved the Instance; empty if none did.")
-    state = fields.word(["", *State], "The state after the event.")
-    attempt = fields.count(null=True)
-    level = fields.count("As in Python's logging: 20 is INFO, 30 WARNING, 40 ERROR.")
-    who = fields.text("Who did it: a daemon and its worker, or a user and the channel.")
-    message = fields.text()
+    time = schema.time()
+    kind = schema.word([*Event, *Kind], "The event, or the kind of a record that is no event.")
+    detail = schema.text("Details for programs: what was asked, an exception's class …")
+    event = schema.word(["", *Event], "The event that moved the Instance; empty if none did.")
+    state = schema.word(["", *State], "The state after the event.")
+    attempt = schema.count(null=True)
+    level = schema.count("As in Python's logging: 20 is INFO, 30 WARNING, 40 ERROR.")
+    who = schema.text("Who did it: a daemon and its worker, or a user and the channel.")
+    message = schema.text()
 
     render = staticmethod(documents.log_record)
 
 
 class TaskSerializer(Document):
     instance = rest.UUIDField()
-    type = fields.text("Identifier of its Type.")
-    collection = fields.text()
+    type = schema.text("Identifier of its Type.")
+    collection = schema.text()
     priority = rest.IntegerField(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
-    due_at = fields.time("It starts no earlier; null while it waits for other nodes.", null=True)
-    start_before = fields.time("If not started by this time, it is FAILED (MISSED).", null=True)
-    daemon = fields.text(
+    due_at = schema.time("It starts no earlier; null while it waits for other nodes.", null=True)
+    start_before = schema.time("If not started by this time, it is FAILED (MISSED).", null=True)
+    daemon = schema.text(
         "Host and pid of the daemon that holds the Task. Needs `atp.view_daemon`.",
         absent=True,
         null=True,
     )
-    attempt = fields.count()
-    request = fields.text("The request to its daemon, as `cancel`; otherwise empty.")
+    attempt = schema.count()
+    request = schema.text("The request to its daemon, as `cancel`; otherwise empty.")
 
     def to_representation(self, instance):
         document = documents.queued_task(instance)
@@ -227,31 +227,31 @@ class TaskSerializer(Document):
 
 
 class WorkerSerializer(rest.Serializer):
-    worker = fields.count(null=True)
-    pid = fields.count(null=True)
-    type = fields.text("Type of the Instance that the worker runs.", null=True)
+    worker = schema.count(null=True)
+    pid = schema.count(null=True)
+    type = schema.text("Type of the Instance that the worker runs.", null=True)
     instance = rest.UUIDField(allow_null=True, help_text="Needs `atp.view_instance`; else null.")
-    since = fields.time(null=True)
-    paused = fields.flag("Whether its attempt is paused.")
+    since = schema.time(null=True)
+    paused = schema.flag("Whether its attempt is paused.")
 
 
 class DaemonSerializer(Document):
     uuid = rest.UUIDField()
-    host = fields.text()
-    pid = fields.count()
-    version = fields.text()
-    release = fields.text("The release of the project's code that it runs; empty if none is set.")
-    types = rest.ListField(child=fields.text(), help_text="The Types that it serves.")
-    signatures = rest.DictField(child=fields.text(), help_text="Hashes of signatures, by Type.")
+    host = schema.text()
+    pid = schema.count()
+    version = schema.text()
+    release = schema.text("The release of the project's code that it runs; empty if none is set.")
+    types = rest.ListField(child=schema.text(), help_text="The Types that it serves.")
+    signatures = rest.DictField(child=schema.text(), help_text="Hashes of signatures, by Type.")
     workers = WorkerSerializer(many=True, help_text="The workers at the last renewal.")
-    lock = fields.text("Name of the file lock that is its lease; empty where the lease is a time.")
-    lease_until = fields.time()
+    lock = schema.text("Name of the file lock that is its lease; empty where the lease is a time.")
+    lease_until = schema.time()
     idle = rest.BooleanField()
-    mode = fields.word(Mode, "The mode of the daemon, as it reports itself.")
-    request = fields.text("The order that it has been given: quiet or stop; otherwise empty.")
-    started = fields.time()
-    seen = fields.time("Its last renewal.")
-    condition = fields.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
+    mode = schema.word(Mode, "The mode of the daemon, as it reports itself.")
+    request = schema.text("The order that it has been given: quiet or stop; otherwise empty.")
+    started = schema.time()
+    seen = schema.time("Its last renewal.")
+    condition = schema.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
 
     def to_representation(self, instance):
         document = documents.daemon(instance, self.context["now"])

@@ -1,28 +1,31 @@
 """The URLs of the API: ``path("atp/api/", include("atp.api.urls"))``, before the pages."""
 
 from django.core.exceptions import ImproperlyConfigured
-
-from . import missing
-
-if missing():
-    raise ImproperlyConfigured(missing())
-
 from django.db import DEFAULT_DB_ALIAS
 from django.db.transaction import non_atomic_requests
 from django.urls import path, re_path
 from rest_framework.routers import SimpleRouter
 
 from ..conf import settings
+from ..deadletters.api import ErrorViewSet, MatchingViewSet
+from ..graphs.api import GraphViewSet
+from ..schedules.api import ScheduleViewSet
+from ..tailers.api import TailerViewSet
+from . import missing
 from .base import UnknownView
-from .failures.errors import ErrorViewSet
-from .failures.matching import MatchingViewSet
-from .graphs import GraphViewSet
 from .health import HealthView, LivenessView, PendingView
 from .instances import InstanceViewSet
-from .resources import DaemonViewSet, TaskViewSet, TypeViewSet
-from .schedules import ScheduleViewSet
-from .scopes import DownstreamViewSet, GateViewSet, LimitViewSet
-from .tailing.tailers import TailerViewSet
+from .resources import (
+    DaemonViewSet,
+    DownstreamViewSet,
+    GateViewSet,
+    LimitViewSet,
+    TaskViewSet,
+    TypeViewSet,
+)
+
+if missing():
+    raise ImproperlyConfigured(missing())
 
 app_name = "atp_api"
 

@@ -1,1 +1,1 @@
-"""Everything that the author of a handler uses."""
+"""What the author of a handler uses."""

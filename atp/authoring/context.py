@@ -1,4 +1,6 @@
-"""Context: the first argument of a handler, through which it talks to the daemon."""
+"""Context: progress, messages, files, pauses, steps, nodes; Output; files in Django's storage;
+LogCapture.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +9,46 @@ import math
 import mimetypes
 import os
 import posixpath
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from django.core.files import File
+from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
+from .. import folders
 from ..conf import settings
 from ..exceptions import Interrupted, TooLarge
-from ..payload.sensitive import hidden
-from ..store import filelock
-from ..words import ownership
-from ..words.messages import Messages
-from .growing import Grower, Growing
-from .halting import Halting
-from .log_text import clean, shorten
-from .output import check_content_type
-from .results import Results
+from ..graphs.builder import Grower, Growing, Results
+from ..payload.binding import hidden
+from ..store.values.messages import Messages
+from .logs import clean, describe, shorten
 from .steps import Keeper, Stepping
-from .storage import open_file, size_of, storage_path, store_file
 
 if TYPE_CHECKING:
-    from ..store.values import Claimed
+    from ..store.values.claims import Claimed
+
+
+# Halting: how a context obeys those who pause an attempt.
+
+
+class Halting(Protocol):
+    """The pauses of an attempt: ``look()`` obeys an operator, ``own()`` is the handler's own."""
+
+    def look(self) -> None: ...
+
+    def own(self, message: str) -> AbstractContextManager[None]: ...
+
+
+# Context: the first argument of a handler, through which it talks to the daemon.
 
 logger = logging.getLogger("atp.worker")
 
@@ -223,16 +238,16 @@ class Context(Stepping, Growing):
         top, root = Path(settings.SCRATCH_DIR), self._scratch_root
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
         levels = [each for each in (*reversed(root.parents), root) if top in each.parents]
-        if ownership.is_strange(top):
+        if folders.is_strange(top):
             refused, top = top, top.parent
         else:
-            refused = next((each for each in levels if not ownership.make_private(each)), None)
+            refused = next((each for each in levels if not folders.make_private(each)), None)
         if refused is None:
             return root
-        self._own_root = filelock.make_locked_folder(top, SCRATCH_PREFIX)
+        self._own_root = folders.make_locked_folder(top, SCRATCH_PREFIX)
         text = (
             f"{refused}, the folder for scratch directories, is not this user's alone: "
-            f"{ownership.whose(refused)}. This attempt uses {self._own_root[0]} instead."
+            f"{folders.whose(refused)}. This attempt uses {self._own_root[0]} instead."
         )
         logger.warning("%s: %s", self.uuid, text)
         self.log(text, logging.WARNING)
@@ -292,3 +307,135 @@ class Context(Stepping, Growing):
         self._files += 1
         self._report("file", description)
         return description
+
+
+# LogCapture: records of the logging module become messages of the Instance that runs.
+
+# Ignored, as ATP's own loggers are: what these log of each attempt is in its log as events.
+_KNOWN = ("django.tasks", "django_tasks")
+
+
+class LogCapture(logging.Handler):
+    """A logging handler that writes what a task's handler logs into the log of its Instance.
+
+    ``context`` is the Context of the attempt that runs, None between two attempts.
+    ``is_of_attempt()`` tells whether the current thread belongs to that attempt.
+    ``on_stray(level, text)`` takes the records of threads that an earlier attempt left behind.
+    """
+
+    def __init__(
+        self,
+        context: Context | None = None,
+        *,
+        is_of_attempt: Callable[[], bool] = lambda: True,
+        on_stray: Callable[[int, str], object] = lambda level, text: None,
+    ) -> None:
+        super().__init__(settings.LOG_LEVEL)
+        self.context = context
+        self._is_of_attempt, self._on_stray = is_of_attempt, on_stray
+        self._busy = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_stray = not self._is_of_attempt()
+        if self._busy or (self.context is None and not is_stray):
+            return
+        if record.name.startswith("atp.") or record.name in _KNOWN:
+            return
+        self._busy = True
+        try:
+            text = f"{record.name}: {record.getMessage()}"
+            if record.exc_info and record.exc_info[1] is not None:
+                text = f"{text}\n{describe(record.exc_info[1])}"
+            if is_stray:
+                self._on_stray(record.levelno, text)
+            elif self.context is not None:
+                self.context.log(text, record.levelno)
+        except Exception:
+            self.handleError(record)
+        finally:
+            self._busy = False
+
+
+# Output: text or bytes that a handler returns with a content type.
+
+# At most as long as its column; printable, since it is sent to browsers unchanged.
+_CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The return value of a handler that returns text or bytes with a content type.
+
+    ``content`` is str or bytes. Without ``content_type`` text is
+    ``text/plain`` and bytes are ``application/octet-stream``.
+    """
+
+    content: str | bytes
+    content_type: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.content, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"Output takes text or bytes, not {type(self.content).__name__}")
+        if self.content_type:
+            check_content_type(self.content_type)
+
+
+def check_content_type(value: str) -> None:
+    """Raise ValueError for text that is no content type."""
+    if not _CONTENT_TYPE.fullmatch(value):
+        raise ValueError(f"{value!r} is not a content type")
+
+
+# The files of an attempt in Django's storage: published files and large responses.
+
+
+def open_file(
+    file: str | Path | bytes | bytearray | memoryview | IO[bytes], name: str | None = None
+) -> tuple[str, File]:
+    """Return a name, and Django's File of a path, of bytes or of a binary file object.
+
+    ``name``, if given, replaces the file's own. Raises ValueError if there is no name.
+    """
+    if isinstance(file, (bytes, bytearray, memoryview)):
+        opened: File = ContentFile(bytes(file))
+    elif isinstance(file, (str, Path)):
+        name = name or Path(file).name
+        opened = File(Path(file).open("rb"))
+    else:
+        name = name or Path(getattr(file, "name", "") or "").name
+        opened = File(file)
+    if not name:
+        raise ValueError("publish() needs a name for what is not a named file")
+    return name, opened
+
+
+def size_of(opened: File) -> int | None:
+    """Return how many bytes are to be stored; None for a file in which nobody can seek.
+
+    Django's own ``size`` is that of the file on the disk, without what was not flushed.
+    """
+    try:
+        opened.seek(0, os.SEEK_END)
+        size = int(opened.tell())
+        opened.seek(0)
+    except (AttributeError, OSError):
+        return None
+    return size
+
+
+def storage_path(uuid: UUID, attempt: int, name: str) -> str:
+    """Return the path of a file of an attempt in Django's storage."""
+    return f"atp/{uuid}/{attempt}-{name}"
+
+
+def store_file(path: str, content: File) -> str:
+    """Store a file and return its path. A file that cannot be stored whole is removed."""
+    storage = storages[settings.STORAGE]
+    path = storage.get_available_name(path)
+    try:
+        return storage.save(path, content)
+    except BaseException:
+        # A second error, whatever storages raise, must not hide the first.
+        with suppress(Exception):
+            storage.delete(path)
+        raise

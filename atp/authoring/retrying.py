@@ -1,30 +1,32 @@
-"""The meaning of a handler's exceptions: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
-
-Celery has ``autoretry_for`` and ``dont_autoretry_for`` for this, and Rails' Active Job has
-``retry_on`` and ``discard_on``.
+"""Which exceptions are retried (`retry_on`, `fatal_on`, `downstream_errors`), and the delay before
+a retry.
 """
 
 from __future__ import annotations
 
 import builtins
+import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
-from ..exceptions import InvalidType
-from ..verbs.registry import is_identifier
-from ..words.hints import seconds
-from ..words.raised import Unavailable, path_of
-from .raised import facts
+from ..exceptions import InvalidType, Unavailable, path_of
+from ..operations.registry import Named, is_identifier
+from ..text import seconds
+from . import logs
 
 if TYPE_CHECKING:
     from .task_type import TaskType
 
-# An exception's class, or its dotted name.
-Named: TypeAlias = type[BaseException] | str
+
+# The meaning of a handler's exceptions: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
+#
+# Celery has ``autoretry_for`` and ``dont_autoretry_for`` for this, and Rails' Active Job has
+# ``retry_on`` and ``discard_on``.
 
 NAMES = ("retry_on", "fatal_on", "downstream_errors")
 
@@ -92,7 +94,7 @@ def _check_one(told: str, name: str, named: Any) -> None:
         raise InvalidType(
             f"{told}: {name} takes classes of exceptions or their dotted names, not {named!r}."
         )
-    elif issubclass(named, facts.SPEAKING):
+    elif issubclass(named, logs.SPEAKING):
         raise InvalidType(
             f"{told}: {name}: {name_of(named)} says itself what becomes of the attempt."
         )
@@ -134,9 +136,7 @@ def name_of(named: Named) -> str:
 def _is_of(error: BaseException, named: Named) -> bool:
     """Whether an exception, or the only one in an exception group, is of the named class."""
     found = _class_of(named)
-    return found is not None and any(
-        facts.is_a(each, found) for each in (error, facts.alone(error))
-    )
+    return found is not None and any(logs.is_a(each, found) for each in (error, logs.alone(error)))
 
 
 def _class_of(named: Named) -> type[BaseException] | None:
@@ -158,3 +158,30 @@ def _found(name: str) -> type[BaseException] | None:
 def _builtin(name: str) -> type[BaseException] | None:
     found = getattr(builtins, name, None)
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+# The delay before a retry: exponential or in steps, with a maximum and jitter.
+#
+# Also the pauses of a client that waits for the end of an Instance.
+
+
+def delay(retry: int, *, first: timedelta, maximum: timedelta, rng: Any = random) -> timedelta:
+    """Return the delay before the given retry.
+
+    ``retry`` counts from 1. The delay doubles from ``first`` up to ``maximum``. A random factor
+    between 0.5 and 1 then spreads Instances that failed together.
+    """
+    exponent = min(retry - 1, 62)
+    return _scaled(min(first.total_seconds() * 2**exponent, maximum.total_seconds()), rng)
+
+
+def step(retry: int, steps: Sequence[timedelta], *, rng: Any = random) -> timedelta:
+    """Return the delay before the given retry from a list of delays; the last one repeats.
+
+    It has the same random factor as :func:`delay`.
+    """
+    return _scaled(steps[min(retry, len(steps)) - 1].total_seconds(), rng)
+
+
+def _scaled(seconds: float, rng: Any) -> timedelta:
+    return timedelta(seconds=seconds * rng.uniform(0.5, 1.0))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from django.db import transaction
 
+from .. import messages
 from ..conf import settings
 from ..exceptions import (
     LONGEST_DELAY,
@@ -23,13 +24,13 @@ from ..exceptions import (
     UncheckedStep,
     UnusableResult,
 )
+from ..options import check_text
 from ..payload import codec
-from ..words import attempt_messages
-from ..words.options import check_text
 
 if TYPE_CHECKING:
-    from ..store.values import Checkpoint
+    from ..store.values.steps import Checkpoint
     from .context import Context
+
 
 R = TypeVar("R")
 
@@ -156,7 +157,7 @@ class Stepping:
         name, keeper, context = self._begin(name, key)
         found = keeper.begin(context, name, timedelta(seconds=seconds))
         if found is not None and not found.is_done:
-            raise Asleep(attempt_messages.asleep(name), after=found.left)
+            raise Asleep(messages.asleep(name), after=found.left)
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit the block's writes to the queue's database if the attempt has its Task still.

@@ -1,4 +1,4 @@
-"""Declaring Types: ``@task_type``, and the Type that it makes of a handler."""
+"""`@task_type`, and TaskType: a Declaration with the methods that enqueue it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,42 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS
 
-from ..payload import adapting, binding, codec
-from ..store.values import Registration
-from ..verbs import enqueueing, hooking
-from ..verbs.enqueueing import Call
-from ..verbs.hook_specs import HookSpec, declared_hooks, hook_types
-from ..verbs.registry import registry
-from ..words.options import Options, OptionValues
+from ..conf import settings
+from ..exceptions import UnknownType
+from ..graphs.builder import Chain
+from ..models import Type
+from ..operations import enqueueing, hooks
+from ..operations.enqueueing import Call
+from ..operations.registry import (
+    PARAMETERS,
+    HookSpec,
+    Named,
+    Setting,
+    declared_hooks,
+    hook_types,
+    is_identifier,
+    is_internal,
+    registration_of,
+    registry,
+)
+from ..options import Options, OptionValues
+from ..payload import binding, codec
+from ..store.values.types import Registration
 from . import retrying
-from .chain import Chain
-from .parameters import OPTIONS, PARAMETERS, Setting, TypeParameters
-from .parameters.checks import check_handler, check_parameters
-from .parameters.registrations import registration_of
+from .parameters import OPTIONS, TypeParameters, check_handler, check_parameters
 
 if TYPE_CHECKING:
     from ..models import Instance
     from .context import Context
 
+
+# Declaring Types: ``@task_type``, and the Type that it makes of a handler.
+
 # The parameters of a handler after its context, and what it returns.
 P = ParamSpec("P")
 R = TypeVar("R")
 # A function that adapts inputs of an older release.
-A = TypeVar("A", bound=adapting.Adapter)
+A = TypeVar("A", bound=binding.Adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +62,10 @@ class TaskType(Generic[P, R]):
     timeout: timedelta | float | Setting | None = Setting("TIMEOUT")
     max_restarts: int | Setting = Setting("MAX_RESTARTS")
     max_retries: int | Setting = Setting("MAX_RETRIES")
-    retry_on: tuple[retrying.Named, ...] = ()
-    fatal_on: tuple[retrying.Named, ...] = ()
+    retry_on: tuple[Named, ...] = ()
+    fatal_on: tuple[Named, ...] = ()
     downstream: str = ""
-    downstream_errors: tuple[retrying.Named, ...] = ()
+    downstream_errors: tuple[Named, ...] = ()
     owner: str = ""
     runbook: str = ""
     sensitive: tuple[str, ...] = ()
@@ -75,7 +89,7 @@ class TaskType(Generic[P, R]):
     on_failed: tuple[HookSpec, ...] = ()
     options: Options = field(default_factory=Options)
     formerly: tuple[str, ...] = ()
-    adapters: list[adapting.Adapter] = field(default_factory=list, compare=False, repr=False)
+    adapters: list[binding.Adapter] = field(default_factory=list, compare=False, repr=False)
 
     do_not_call_in_templates = True
 
@@ -104,7 +118,7 @@ class TaskType(Generic[P, R]):
     @property
     def fingerprint(self) -> str:
         """A short hash of the signature: see :func:`.adapting.fingerprint`."""
-        return adapting.fingerprint(self.signature, self.serializer, self.adapters)
+        return binding.fingerprint(self.signature, self.serializer, self.adapters)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,7 +132,7 @@ class TaskType(Generic[P, R]):
         current handler. Several functions are called in the order of their declaration, each
         with the result of the one before, until the inputs fit. Raises InvalidType.
         """
-        adapting.check_adapter(self.identifier, function)
+        binding.check_adapter(self.identifier, function)
         self.adapters.append(function)
         return function
 
@@ -149,7 +163,7 @@ class TaskType(Generic[P, R]):
 
     def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
         """Return this Type with other :class:`Options`, for Instances enqueued through it."""
-        given: OptionValues = hooking.of_options(changes)  # type: ignore[assignment]
+        given: OptionValues = hooks.of_options(changes)  # type: ignore[assignment]
         return replace(self, options=self.options.using(**given))
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
@@ -246,7 +260,7 @@ def task_type(
 
     def decorate(handler: Callable[Concatenate[Context, P], R]) -> TaskType[P, R]:
         check_handler(identifier, handler, parameters.get("sensitive", ()))
-        given = hooking.plain(f"task_type({identifier!r})", retrying.plain(parameters))
+        given = hooks.plain(f"task_type({identifier!r})", retrying.plain(parameters))
         given["options"] = Options(**{n: given.pop(n) for n in OPTIONS if n in given})
         given["sensitive"] = tuple(given.get("sensitive", ()))
         declared = TaskType(handler=handler, identifier=identifier, **given)
@@ -257,3 +271,18 @@ def task_type(
         return declared
 
     return decorate
+
+
+def declared(identifier: str) -> TaskType:
+    """Return the Type as this process declares it, with its handler, to enqueue Instances of it.
+
+    Raises UnregisteredHandler if only the database has the Type, UnknownType if nothing has it, or
+    if it belongs to ATP, which alone enqueues Instances of it.
+    """
+    if is_internal(identifier):
+        raise UnknownType(f"Type {identifier!r} belongs to ATP, which alone enqueues Instances.")
+    if identifier in registry or not is_identifier(identifier):
+        return registry.get(identifier)
+    types = Type.objects.using(settings.DATABASE)
+    is_known = types.filter(identifier=identifier).exists()
+    return registry.handler_of(identifier) if is_known else registry.get(identifier)

@@ -6,7 +6,7 @@ Nothing else of ATP imports this room: a project without TASKS never loads ``dja
 """
 
 from .backend import ATPBackend
-from .context import ATPTaskContext
+from .running import ATPTaskContext
 from .task import ATPTask
 
 __all__ = ["ATPBackend", "ATPTask", "ATPTaskContext"]

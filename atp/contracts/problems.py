@@ -1,4 +1,4 @@
-"""The problems of a value with a JSON Schema, each with its path. It needs jsonschema."""
+"""What is wrong with a value, by path (needs jsonschema)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from ..words import wording
-from .described import is_tagged, words_of
+from .. import text
+from ..text import is_tagged, schema_words
+
+# The problems of a value with a JSON Schema, each with its path. It needs jsonschema.
 
 Path = tuple[str | int, ...]
 
@@ -247,7 +249,7 @@ def _is_other(error: ValidationError) -> bool:
 
 
 def _is_not(value: Any, schema: dict[str, Any], defs: dict[str, Any]) -> str:
-    words = words_of(schema, defs)
+    words = schema_words(schema, defs)
     told = f"{_short(value)} is not {_article(words)}{words}."
     tags = [tag for each in schema.get("anyOf", [schema]) for tag in _tags(each)]
     if tags and isinstance(value, str):
@@ -272,8 +274,8 @@ def _short(value: Any) -> str:
         return f"A value with {len(value)} parts"
     if isinstance(value, str):  # a long text is not written out only to be cut
         value = value[:100]
-    return wording.shorten(json.dumps(value, ensure_ascii=False))
+    return text.shorten(json.dumps(value, ensure_ascii=False))
 
 
 def _rule(error: ValidationError) -> str:
-    return f"{error.validator} {wording.shorten(json.dumps(error.validator_value))}"
+    return f"{error.validator} {text.shorten(json.dumps(error.validator_value))}"

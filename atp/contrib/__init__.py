@@ -1,1 +1,1 @@
-"""What other packages get from ATP, each with an extra of its own."""
+"""For other packages, each an extra."""

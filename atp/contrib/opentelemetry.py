@@ -17,14 +17,13 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
-from ..authoring.log_text import describe
-from ..authoring.raised import facts
+from ..authoring import logs
+from ..authoring.logs import describe
 from ..authoring.steps import Asleep
-from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable
+from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable, path_of
+from ..fields import time_of
 from ..middleware import Carrier
-from ..verbs.registry import registry
-from ..words.raised import path_of
-from ..words.uuids import time_of
+from ..operations.registry import registry
 
 # An attempt that begins within this time of the enqueue is a child of the span of the enqueue.
 # Others begin a trace of their own, which is linked to that: nobody looks at a trace that goes on
@@ -101,7 +100,7 @@ class Spans:
             with _Attached(trace.set_span_in_context(span)):
                 return self._run(context)
         except BaseException as error:
-            is_ending = facts.is_a(error, Interrupted)
+            is_ending = logs.is_a(error, Interrupted)
             _note(span, context, error)
             raise
         finally:
@@ -112,15 +111,15 @@ class Spans:
 
 def _note(span: Span, context: Any, error: BaseException) -> None:
     """Note in a span how an attempt has ended that raised."""
-    said = facts.spoken(error)
-    word = next((name for kind, name in _WORDS if facts.is_a(said, kind)), "")
+    said = logs.spoken(error)
+    word = next((name for kind, name in _WORDS if logs.is_a(said, kind)), "")
     if word == Unavailable.__name__ and not registry.downstream(context.type):
         word = ""  # an error as any other
     if word:
         span.set_attribute("atp.outcome", word)
         return
     span.set_attribute("error.type", path_of(error))
-    span.set_status(Status(StatusCode.ERROR, facts.name(error)))
+    span.set_status(Status(StatusCode.ERROR, logs.exception_name(error)))
     with suppress(Exception):  # it may have no text to give
         if context.secrets:
             told = context.hidden(describe(error))

@@ -8,7 +8,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from ..words import wording
+from .. import text as wording
 from .sinks import records
 from .sinks.guard import FAILED, complaints
 from .sinks.interception import loggers

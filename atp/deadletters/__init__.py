@@ -1,1 +1,1 @@
-"""Dead letters: the Types of ATP itself that redrive, cancel and delete what matches."""
+"""Feature: what has failed, grouped by cause, and repaired."""

@@ -1,1 +1,1 @@
-"""Graphs as plain values: plans, pictures and lists of their nodes. No database, no clock."""
+"""Feature: Instances that wait for others (workflows)."""

@@ -1,20 +1,307 @@
-"""The picture of a graph as numbers: the positions of boxes and the paths of lines.
-
-Layers stand side by side, the first to the left. All lengths are in pixels.
-"""
+"""The picture: nodes grouped into boxes, layers, positions; as Mermaid, as an indented list."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from bisect import bisect_right, insort
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
+from unicodedata import east_asian_width
+from uuid import UUID
 
 from ..states import State
-from .fitting import begun, fitted
-from .grouping import Box, Boxes, Line, grouped
-from .ordering import Ordered, ordered
-from .vertex import ORDER, Link, Vertex
+
+# The nodes and edges of a graph as they are drawn.
+
+# The order of states in texts that count nodes by state.
+ORDER = (
+    *(State.FINISHED, State.FAILED, State.RUNNING, State.PAUSED),
+    *(State.SCHEDULED, State.ACCEPTED),
+)
+
+
+class Vertex(NamedTuple):
+    """A node: ``state`` and ``reason`` of its Instance; ``waits`` is how many edges it waits for.
+
+    ``is_undo`` if it undoes another node.
+    """
+
+    key: int
+    name: str
+    type: str
+    state: str
+    reason: str = ""
+    waits: int = 0
+    uuid: UUID | None = None
+    is_undo: bool = False
+
+
+class Link(NamedTuple):
+    """An edge, by the keys of its nodes. ``always`` if the second runs however the first ends.
+
+    Without ``always`` the second node runs only if the first has FINISHED.
+    """
+
+    upstream: int
+    downstream: int
+    always: bool = False
+
+
+# Boxes: many nodes of one Type and layer share one box.
+#
+# A picture of thousands of boxes is of no use, so nodes of one Type and layer are grouped. If that
+# leaves too many boxes or lines, smaller groups are formed too, and successive layers are folded
+# into one.
+
+# The maxima of a picture: nodes of one kind with own boxes, boxes, pieces of lines, layers.
+ALIKE, MOST_BOXES, MOST_PIECES, MOST_LAYERS = 20, 250, 1500, 60
+# The state of a box with several nodes is the first of these that one of its nodes has.
+_FIRST = (State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED, State.ACCEPTED)
+
+
+@dataclass(kw_only=True)
+class Box:
+    """One node, or several of one layer; for several ``vertex`` is None.
+
+    ``type`` is the Type of all its nodes, empty if they have several. ``counts`` are the numbers of
+    nodes by state. ``waiting`` is how many of them wait for other nodes.
+    """
+
+    layer: int
+    type: str
+    vertex: Vertex | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    waiting: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.counts.total()
+
+    @property
+    def state(self) -> str:
+        """The state that stands for all: FAILED if a node has FAILED, FINISHED only if all have."""
+        return next((state for state in _FIRST if self.counts[state]), State.FINISHED)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether all its nodes wait for other nodes."""
+        return bool(self.waiting) and self.waiting == self.count
+
+    @property
+    def label(self) -> str:
+        if self.vertex is not None:
+            return self.vertex.name
+        return f"{self.type or 'several Types'} × {self.count:,}"
+
+    @property
+    def told(self) -> str:
+        """The state of the node in words; for several nodes, the number in each state."""
+        if self.vertex is not None:
+            waits = f", waits for {self.vertex.waits:,}" if self.vertex.waits else ""
+            reason = f" ({self.vertex.reason.lower()})" if self.vertex.reason else ""
+            return f"{self.vertex.state.lower()}{reason}{waits}"
+        return ", ".join(f"{count:,} {state.lower()}" for state, count in self.by_state())
+
+    def by_state(self) -> Iterator[tuple[str, int]]:
+        """Yield the states that its nodes have, with their numbers."""
+        return ((state, self.counts[state]) for state in ORDER if self.counts[state])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The edges between two boxes, which are given by number; ``count`` is how many.
+
+    ``always`` if each of these edges lets its second node run however the first ends.
+    """
+
+    upstream: int
+    downstream: int
+    count: int
+    always: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """The boxes of a graph and the lines between them. A box is named by its place in ``boxes``.
+
+    ``layers`` is the number of layers of the graph; the picture folds each ``folded`` of them into
+    one.
+    """
+
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    layers: int
+    folded: int = 1
+
+
+def grouped(vertices: Collection[Vertex], links: Collection[Link], alike: int = ALIKE) -> Boxes:
+    """Return the boxes of a graph; more than ``alike`` nodes of one Type and layer share a box."""
+    depth = layers([vertex.key for vertex in vertices], ((up, down) for up, down, _ in links))
+    deepest = max(depth.values(), default=0)
+    for folded, limit, by_type in _ways(deepest, alike):
+        drawn = {key: layer // folded for key, layer in depth.items()}
+        boxes, of = _boxes(vertices, drawn, limit, by_type=by_type)
+        lines = _lines(links, of, boxes)
+        pieces = sum(boxes[each.downstream].layer - boxes[each.upstream].layer for each in lines)
+        if len(boxes) <= MOST_BOXES and pieces <= MOST_PIECES:
+            break
+    return Boxes(
+        boxes=tuple(boxes),
+        lines=tuple(lines),
+        layers=deepest + 1 if vertices else 0,
+        folded=folded,
+    )
+
+
+def _ways(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the ways to draw a graph, the most detailed first.
+
+    Each is a triple: the number of layers that are folded into one, the number of nodes of one kind
+    that still get boxes of their own, and whether a box has nodes of one Type only. The last way
+    gives a single box.
+    """
+    folded = deepest // MOST_LAYERS + 1
+    if folded == 1:
+        yield from ((1, alike, True), (1, alike // 4, True))
+    # Lines within a layer are not drawn. In a folded layer no node gets a box of its own, as it
+    # would seem to have no edges.
+    yield from ((folded, 1, True), (folded, 1, False))
+    while folded <= deepest:
+        folded *= 2
+        yield from ((folded, 1, True), (folded, 1, False))
+
+
+def _boxes(
+    vertices: Iterable[Vertex], depth: dict[int, int], limit: int, *, by_type: bool
+) -> tuple[list[Box], dict[int, int]]:
+    """Return the boxes in the order of layers, and the number of each node's box."""
+    kinds: defaultdict[tuple[int, str], list[Vertex]] = defaultdict(list)
+    for vertex in vertices:
+        kinds[depth[vertex.key], vertex.type if by_type else ""].append(vertex)
+    boxes: list[Box] = []
+    of: dict[int, int] = {}
+    for layer, type in sorted(kinds, key=lambda kind: kind[0]):
+        alike = kinds[layer, type]
+        shares = [alike] if len(alike) > limit else [[vertex] for vertex in alike]
+        for members in shares:
+            of |= dict.fromkeys((vertex.key for vertex in members), len(boxes))
+            boxes.append(_box(layer, members))
+    return boxes, of
+
+
+def _box(layer: int, members: list[Vertex]) -> Box:
+    types = {vertex.type for vertex in members}
+    return Box(
+        layer=layer,
+        type=types.pop() if len(types) == 1 else "",
+        vertex=members[0] if len(members) == 1 else None,
+        counts=Counter(vertex.state for vertex in members),
+        waiting=sum(vertex.waits > 0 for vertex in members),
+    )
+
+
+def _lines(links: Iterable[Link], of: dict[int, int], boxes: list[Box]) -> list[Line]:
+    """Return the lines between boxes. Edges within a folded layer are left out."""
+    counts: Counter[tuple[int, int]] = Counter()
+    strict: set[tuple[int, int]] = set()
+    for upstream, downstream, always in links:
+        pair = of.get(upstream, -1), of.get(downstream, -1)
+        if min(pair) >= 0 and boxes[pair[0]].layer < boxes[pair[1]].layer:
+            counts[pair] += 1
+            if not always:
+                strict.add(pair)
+    return [
+        Line(upstream=up, downstream=down, count=count, always=(up, down) not in strict)
+        for (up, down), count in counts.items()
+    ]
+
+
+# The order of boxes within their layers, chosen so that few lines cross.
+#
+# Each box moves to the mean position of its neighbours in the adjacent layer (barycentre method,
+# Sugiyama 1981): from the first layer to the last and back, twice. A line that spans several layers
+# has a point in each of them, which is ordered like a box.
+
+SWEEPS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered:
+    """``layers`` are the numbers of boxes and points in each layer, from top to bottom.
+
+    Points have the numbers after those of the boxes. ``routes`` are the numbers that each line
+    passes: a box, points, a box.
+    """
+
+    layers: tuple[tuple[int, ...], ...]
+    routes: tuple[tuple[int, ...], ...]
+
+
+def ordered(found: Boxes) -> Ordered:
+    """Return the layers of the picture, in the order with the fewest crossings that was found."""
+    rows: list[list[int]] = [[] for _ in range(max((b.layer for b in found.boxes), default=-1) + 1)]
+    for number, box in enumerate(found.boxes):
+        rows[box.layer].append(number)
+    routes = []
+    points = len(found.boxes)
+    for line in found.lines:
+        between = range(found.boxes[line.upstream].layer + 1, found.boxes[line.downstream].layer)
+        route = [line.upstream]
+        for layer in between:
+            rows[layer].append(points)
+            route.append(points)
+            points += 1
+        routes.append((*route, line.downstream))
+    pieces = [pair for route in routes for pair in pairwise(route)]
+    return Ordered(layers=_swept(rows, pieces), routes=tuple(routes))
+
+
+def _swept(rows: list[list[int]], pieces: list[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    above, below = defaultdict(list), defaultdict(list)
+    for upstream, downstream in pieces:
+        below[upstream].append(downstream)
+        above[downstream].append(upstream)
+    best = tuple(map(tuple, rows))
+    fewest = crossings(best, pieces)
+    for beside, chosen in ((above, rows[1:]), (below, rows[-2::-1])) * SWEEPS:
+        spots = {number: at for row in rows for at, number in enumerate(row)}
+        for row in chosen:
+            means = {number: _ordering_mean(beside[number], spots, spots[number]) for number in row}
+            row.sort(key=means.__getitem__)
+            spots |= {number: at for at, number in enumerate(row)}
+        count = crossings(rows, pieces)
+        if count < fewest:
+            best, fewest = tuple(map(tuple, rows)), count
+    return best
+
+
+def _ordering_mean(neighbours: list[int], spots: dict[int, int], own: float) -> float:
+    if not neighbours:
+        return own
+    return sum(spots[number] for number in neighbours) / len(neighbours)
+
+
+def crossings(rows: Iterable[Sequence[int]], pieces: Iterable[tuple[int, int]]) -> int:
+    """Return the number of pairs of pieces that cross. Pieces that share an end do not cross."""
+    spots = {number: (layer, at) for layer, row in enumerate(rows) for at, number in enumerate(row)}
+    between = defaultdict(list)
+    for upstream, downstream in pieces:
+        layer, begin = spots[upstream]
+        between[layer].append((begin, spots[downstream][1]))
+    count = 0
+    for pairs in between.values():
+        ends: list[int] = []
+        for _, end in sorted(pairs):
+            count += len(ends) - bisect_right(ends, end)
+            insort(ends, end)
+    return count
+
+
+# The picture of a graph as numbers: the positions of boxes and the paths of lines.
+#
+# Layers stand side by side, the first to the left. All lengths are in pixels.
 
 WIDTH, HEIGHT = 180, 48
 # The gaps between layers and between boxes, the height of a line that passes a layer, the margin.
@@ -225,3 +512,140 @@ def _path(points: list[tuple[float, float]]) -> str:
             parts.append(f"H{x:g}")
         y = height
     return "".join(parts)
+
+
+# Cut texts so that they fit into their boxes.
+
+
+def fitted(text: str, room: int) -> str:
+    """Cut text in its middle to ``room`` letters: the ends of names tell them apart.
+
+    A wide letter of East Asia takes the room of two.
+    """
+    if _room(text) <= room:
+        return text
+    left, right = room // 2, room - room // 2 - 1
+    return f"{_first(text, left)}…{_first(text[::-1], right)[::-1]}"
+
+
+def begun(text: str, room: int) -> str:
+    """Cut a list as text after one of its entries: the first entries matter most."""
+    entries = text.split(", ")
+    while len(entries) > 1 and _room(text) > room:
+        entries.pop()
+        text = ", ".join([*entries, "…"])
+    return text
+
+
+def _room(text: str) -> int:
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
+
+
+def _first(text: str, room: int) -> str:
+    taken = accumulate(map(_room, text))
+    return text[: sum(count <= room for count in taken)]
+
+
+# Layers: the number of nodes before a node, on the longest path to it.
+
+
+def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the layer of each key, from 0; each edge leads to a higher layer.
+
+    Edges from or to a node that is not among the keys are ignored. The keys of a cycle, which no
+    graph has, are in layer 0.
+    """
+    found = dict.fromkeys(keys, 0)
+    below: defaultdict[int, list[int]] = defaultdict(list)
+    missing = dict.fromkeys(found, 0)
+    for upstream, downstream in edges:
+        if upstream in found and downstream in found:
+            below[upstream].append(downstream)
+            missing[downstream] += 1
+    ready = [key for key, count in missing.items() if not count]
+    for key in ready:  # which grows while it is walked through
+        layer = found[key] + 1
+        for downstream in below.get(key, ()):
+            found[downstream] = max(found[downstream], layer)
+            missing[downstream] -= 1
+            if not missing[downstream]:
+                ready.append(downstream)
+    if len(ready) < len(found):
+        found |= {key: 0 for key, count in missing.items() if count}
+    return found
+
+
+# A graph as text for Mermaid.
+
+# Beside letters and digits, what stands in a label as it is. All else could end it, or be markup.
+_PLAIN = frozenset(" .,-_/+×…")
+_COLOURS = {
+    State.ACCEPTED: "#5e6878",
+    State.SCHEDULED: "#7556ae",
+    State.RUNNING: "#1767be",
+    State.PAUSED: "#8b5e09",
+    State.FINISHED: "#1a7641",
+    State.FAILED: "#bb2a2a",
+}
+
+
+def mermaid(vertices: Collection[Vertex], links: Collection[Link]) -> str:
+    """Return a flowchart with the boxes of the picture; ``-.->`` marks lines with ``always``."""
+    found = grouped(vertices, links)
+    lines = ["flowchart LR"]
+    lines += [_node(number, box) for number, box in enumerate(found.boxes)]
+    for line in found.lines:
+        arrow = "-.->" if line.always else "-->"
+        count = f"|{line.count}|" if line.count > 1 else ""
+        lines.append(f"  n{line.upstream} {arrow}{count} n{line.downstream}")
+    for state in sorted({box.state for box in found.boxes}):
+        lines.append(f"  classDef {state.lower()} stroke:{_COLOURS[State(state)]},stroke-width:2px")
+    return "\n".join(lines) + "\n"
+
+
+def _node(number: int, box: Box) -> str:
+    name = box.label if box.vertex is None or box.type == box.label else f"{box.label}, {box.type}"
+    return f'  n{number}["{escaped(name)}<br/>{escaped(box.told)}"]:::{box.state.lower()}'
+
+
+def escaped(text: str) -> str:
+    """Return text for a label; letters that Mermaid or HTML would interpret become numbers."""
+    # A number, as in "#35;", would be read as one: so is the sign of numbers.
+    return "".join(
+        letter if letter.isalnum() or letter in _PLAIN else f"#{ord(letter)};"
+        for letter in " ".join(text.split())
+    )
+
+
+# A graph as an indented list: each box stands below the last box that it waits for.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A box in the list: its depth of indentation, and the labels of the boxes it waits for."""
+
+    box: Box
+    depth: int
+    after: tuple[str, ...]
+
+
+def outline(vertices: Collection[Vertex], links: Collection[Link]) -> Iterator[Entry]:
+    """Yield the boxes of a graph in the order of the list."""
+    found = grouped(vertices, links)
+    after: defaultdict[int, list[int]] = defaultdict(list)
+    for line in found.lines:
+        after[line.downstream].append(line.upstream)
+    below: defaultdict[int | None, list[int]] = defaultdict(list)
+    for number in range(len(found.boxes)):
+        # The parent is the last box of the latest layer: a join stands below all its branches.
+        parent = max(after[number], key=lambda n: (found.boxes[n].layer, n), default=None)
+        below[parent].append(number)
+    waiting = [(number, 0) for number in reversed(below[None])]
+    while waiting:
+        number, depth = waiting.pop()
+        yield Entry(
+            box=found.boxes[number],
+            depth=depth,
+            after=tuple(found.boxes[upstream].label for upstream in sorted(after[number])),
+        )
+        waiting += [(each, depth + 1) for each in reversed(below[number])]

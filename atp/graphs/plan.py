@@ -1,4 +1,4 @@
-"""The plan of a graph to be written, and its checks."""
+"""A graph to be written, as plain values, and its checks; the order of an undo."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..exceptions import InvalidGraph
-from ..words.hints import did_you_mean
+from ..text import did_you_mean
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ..store.values import Registration, Submission
+    from ..store.values.submissions import Submission
+    from ..store.values.types import Registration
+
+
+# The plan of a graph to be written, and its checks.
 
 MOST_NODES = 100_000
 MOST_EDGES = 10_000
@@ -189,3 +194,102 @@ def all_upstream(name: str, upstreams: Mapping[str, Sequence[str]]) -> set[str]:
             found.add(each)
             ahead += upstreams.get(each, ())
     return found
+
+
+# The nodes that a handler adds to its own graph, and the checks that need no database.
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphAddition:
+    """Nodes that an attempt adds to the graph of its Instance, whose own node is called ``name``.
+
+    ``edges`` lead to added nodes, from added or existing ones. ``before`` are pairs: an added node,
+    and an existing node that is to wait for it.
+    """
+
+    instance: int
+    attempt: int
+    name: str
+    nodes: Sequence[PlannedNode] = field(default=())
+    edges: Sequence[PlannedEdge] = field(default=())
+    before: Sequence[tuple[str, str]] = field(default=())
+
+    def checked(self) -> GraphAddition:
+        """Return the addition if it is consistent in itself. Raises InvalidGraph."""
+        if (count := size_of(self.nodes)) > MOST_NODES:
+            raise InvalidGraph(f"{count} nodes: a graph has {MOST_NODES} at most.")
+        own = {node.name for node in self.nodes}
+        for _, name in self.before:
+            if name in own:
+                raise InvalidGraph(
+                    f"before: {name!r} is added itself: give it after=.", parameter="before"
+                )
+        upstreams: dict[str, list[str]] = defaultdict(list)
+        for edge in self.edges:
+            upstreams[edge.downstream].append(edge.upstream)
+        check_order(upstreams)
+        return self
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all nodes that the addition mentions."""
+        found = {node.name for node in self.nodes}
+        found.update(edge.upstream for edge in self.edges)
+        found.update(name for _, name in self.before)
+        found.update(name for _, names in given_results(self.nodes) for name in names)
+        return found
+
+
+# The order in which nodes are undone: the reverse of the edges.
+
+# The maximum number of pairs, unless the graph has more edges than that.
+MOST = 200_000
+
+
+def undo_order(
+    undone: Collection[int], edges: Collection[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return pairs of nodes; the first of each pair is undone before the second.
+
+    A node is undone after all undone nodes downstream of it, directly or through nodes that are
+    not to be undone. ``edges`` are all edges of the graph, as (upstream, downstream). If there
+    would be too many pairs, the nodes are undone one after the other instead: the pairs then form
+    a single chain.
+    """
+    behind: dict[int, list[int]] = defaultdict(list)
+    for upstream, downstream in edges:
+        behind[upstream].append(downstream)
+    # The sorter puts a node behind all nodes that come after it in the graph.
+    sorter = TopologicalSorter({**dict.fromkeys(undone, ()), **behind})
+    ordered = list(sorter.static_order())
+    pairs = _nearest(ordered, set(undone), behind, max(MOST, len(edges)))
+    if pairs is None or _most(pairs) > MOST_EDGES:
+        chosen = set(undone)
+        return list(pairwise(key for key in ordered if key in chosen))
+    return pairs
+
+
+def _nearest(
+    ordered: Iterable[int], undone: set[int], behind: dict[int, list[int]], most: int
+) -> list[tuple[int, int]] | None:
+    """Return pairs (later, earlier) with no undone node between; None if there are too many."""
+    near: dict[int, set[int]] = {}
+    pairs: list[tuple[int, int]] = []
+    count = 0
+    for key in ordered:
+        found: set[int] = set()
+        for other in behind.get(key, ()):
+            found |= {other} if other in undone else near[other]
+        near[key] = found
+        count += len(found)
+        if count > most:
+            return None
+        if key in undone:
+            pairs += [(other, key) for other in sorted(found)]
+    return pairs
+
+
+def _most(pairs: Collection[tuple[int, int]]) -> int:
+    """Return the highest number of pairs in which one node is at the same side."""
+    ends = [Counter(end) for end in zip(*pairs, strict=True)]
+    return max((count for end in ends for count in end.values()), default=0)

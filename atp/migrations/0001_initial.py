@@ -1,8 +1,8 @@
 # All tables, for all databases.
 
-import atp.rows.constraints
-import atp.rows.fields
-import atp.words.uuids
+import atp.fields
+import atp.fields
+import atp.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -57,7 +57,7 @@ class Migration(migrations.Migration):
                 ("serializer", models.CharField(default="json", max_length=16)),
                 (
                     "registered",
-                    atp.rows.fields.InstantField(
+                    atp.fields.InstantField(
                         help_text="When the parameters were last changed."
                     ),
                 ),
@@ -91,7 +91,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "uuid",
-                    models.UUIDField(default=atp.words.uuids.uuid7, editable=False, unique=True),
+                    models.UUIDField(default=atp.fields.uuid7, editable=False, unique=True),
                 ),
                 (
                     "identifier",
@@ -144,16 +144,16 @@ class Migration(migrations.Migration):
                     models.FloatField(help_text="From 0 to 1; null when unknown.", null=True),
                 ),
                 ("progress_message", models.CharField(blank=True, default="", max_length=200)),
-                ("start_before", atp.rows.fields.InstantField(null=True)),
+                ("start_before", atp.fields.InstantField(null=True)),
                 ("created_by", models.CharField(blank=True, default="", max_length=200)),
-                ("created", atp.rows.fields.InstantField()),
+                ("created", atp.fields.InstantField()),
                 (
                     "started",
-                    atp.rows.fields.InstantField(
+                    atp.fields.InstantField(
                         help_text="When the last attempt started.", null=True
                     ),
                 ),
-                ("finished", atp.rows.fields.InstantField(null=True)),
+                ("finished", atp.fields.InstantField(null=True)),
                 (
                     "type",
                     models.ForeignKey(
@@ -204,7 +204,7 @@ class Migration(migrations.Migration):
                         fields=("type", "identifier"),
                         name="atp_instance_identifier",
                     ),
-                    atp.rows.constraints.CheckByDomain(
+                    atp.fields.CheckByDomain(
                         condition=models.Q(
                             models.Q(
                                 models.Q(
@@ -308,7 +308,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("subject", models.CharField(blank=True, default="", max_length=255)),
-                ("time", atp.rows.fields.InstantField()),
+                ("time", atp.fields.InstantField()),
                 ("kind", models.CharField(max_length=16)),
                 (
                     "state",
@@ -370,7 +370,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("lock", models.CharField(blank=True, default="", max_length=255)),
-                ("lease_until", atp.rows.fields.InstantField()),
+                ("lease_until", atp.fields.InstantField()),
                 ("idle", models.BooleanField(default=False)),
                 (
                     "request",
@@ -381,8 +381,8 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("started", atp.rows.fields.InstantField()),
-                ("seen", atp.rows.fields.InstantField()),
+                ("started", atp.fields.InstantField()),
+                ("seen", atp.fields.InstantField()),
                 (
                     "mode",
                     models.CharField(
@@ -422,7 +422,7 @@ class Migration(migrations.Migration):
                         to="atp.daemon",
                     ),
                 ),
-                ("until", atp.rows.fields.InstantField()),
+                ("until", atp.fields.InstantField()),
             ],
         ),
         migrations.CreateModel(
@@ -440,8 +440,8 @@ class Migration(migrations.Migration):
                 ),
                 ("collection", models.CharField(blank=True, default="", max_length=200)),
                 ("priority", models.SmallIntegerField(default=0)),
-                ("due_at", atp.rows.fields.InstantField()),
-                ("start_before", atp.rows.fields.InstantField(null=True)),
+                ("due_at", atp.fields.InstantField()),
+                ("start_before", atp.fields.InstantField(null=True)),
                 ("attempt", models.IntegerField(default=0)),
                 ("request", models.CharField(blank=True, default="", max_length=16)),
                 (
@@ -508,10 +508,10 @@ class Migration(migrations.Migration):
                 ),
                 ("reason", models.CharField(blank=True, default="", max_length=200)),
                 ("who", models.CharField(blank=True, default="", max_length=200)),
-                ("since", atp.rows.fields.InstantField()),
+                ("since", atp.fields.InstantField()),
                 (
                     "until",
-                    atp.rows.fields.InstantField(help_text="When the gate opens by itself.", null=True),
+                    atp.fields.InstantField(help_text="When the gate opens by itself.", null=True),
                 ),
                 (
                     "type",
@@ -558,10 +558,10 @@ class Migration(migrations.Migration):
                 ),
                 ("weight", models.FloatField(default=1.0, help_text="The share of the Type relative to other Types.")),
                 ("tokens", models.FloatField(default=0.0)),
-                ("refilled", atp.rows.fields.InstantField(null=True)),
+                ("refilled", atp.fields.InstantField(null=True)),
                 ("is_set", models.BooleanField(default=False, help_text="Whether an operator has set the limits.")),
                 ("who", models.CharField(blank=True, default="", max_length=200)),
-                ("since", atp.rows.fields.InstantField()),
+                ("since", atp.fields.InstantField()),
                 (
                     "type",
                     models.ForeignKey(

@@ -1,6 +1,6 @@
 # Schedules and their slots.
 
-import atp.rows.fields
+import atp.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -31,19 +31,19 @@ class Migration(migrations.Migration):
                 ('late_after', models.DurationField(help_text='A slot is missed if no daemon planned it within this time.')),
                 ('overlap', models.CharField(choices=[('allow', 'run beside it'), ('skip', 'skip the slot')], default='allow', max_length=5)),
                 ('jitter', models.DurationField(help_text='A slot is planned up to this much after its time.')),
-                ('next_at', atp.rows.fields.InstantField(null=True)),
-                ('due_at', atp.rows.fields.InstantField(null=True)),
+                ('next_at', atp.fields.InstantField(null=True)),
+                ('due_at', atp.fields.InstantField(null=True)),
                 ('last_id', models.BigIntegerField(help_text='The key of the last Instance.', null=True)),
-                ('paused_since', atp.rows.fields.InstantField(null=True)),
-                ('paused_until', atp.rows.fields.InstantField(null=True)),
+                ('paused_since', atp.fields.InstantField(null=True)),
+                ('paused_until', atp.fields.InstantField(null=True)),
                 ('paused_by', models.CharField(blank=True, default='', max_length=200)),
                 ('paused_reason', models.CharField(blank=True, default='', max_length=200)),
                 ('declared', models.JSONField(null=True)),
                 ('is_set', models.BooleanField(default=False, help_text='Whether an operator has made or edited it.')),
                 ('who', models.CharField(blank=True, default='', max_length=200)),
-                ('since', atp.rows.fields.InstantField(help_text='When it was last changed.')),
+                ('since', atp.fields.InstantField(help_text='When it was last changed.')),
                 ('revision', models.PositiveIntegerField(default=1)),
-                ('retired', atp.rows.fields.InstantField(help_text='Since when no code declares it.', null=True)),
+                ('retired', atp.fields.InstantField(help_text='Since when no code declares it.', null=True)),
                 ('trouble', models.TextField(blank=True, default='')),
                 ('type', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='schedules', to='atp.type')),
             ],
@@ -55,13 +55,13 @@ class Migration(migrations.Migration):
             name='Slot',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', atp.rows.fields.InstantField()),
-                ('until', atp.rows.fields.InstantField(null=True)),
+                ('at', atp.fields.InstantField()),
+                ('until', atp.fields.InstantField(null=True)),
                 ('count', models.PositiveIntegerField(default=1)),
                 ('is_more', models.BooleanField(default=False, help_text='There were more slots than were counted.')),
                 ('outcome', models.CharField(choices=[('ENQUEUED', 'an Instance was enqueued'), ('SKIPPED', 'the last Instance had not ended'), ('MISSED', 'nobody planned it in time'), ('PAUSED', 'the schedule was paused')], max_length=8)),
                 ('instance_id', models.BigIntegerField(null=True)),
-                ('decided', atp.rows.fields.InstantField()),
+                ('decided', atp.fields.InstantField()),
                 ('who', models.CharField(blank=True, default='', max_length=200)),
                 ('message', models.CharField(blank=True, default='', max_length=400)),
                 ('schedule', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='slots', to='atp.schedule')),

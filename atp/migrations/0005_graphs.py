@@ -1,7 +1,7 @@
 # Graphs: their nodes, and the edges that nodes wait for.
 
-import atp.rows.fields
-import atp.words.uuids
+import atp.fields
+import atp.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('instance', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='node', serialize=False, to='atp.instance')),
                 ('name', models.CharField(max_length=200)),
-                ('not_before', atp.rows.fields.InstantField(null=True)),
+                ('not_before', atp.fields.InstantField(null=True)),
             ],
             options={
                 'ordering': ['graph', 'instance'],
@@ -28,11 +28,11 @@ class Migration(migrations.Migration):
             name='Graph',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(default=atp.words.uuids.uuid7, editable=False, unique=True)),
+                ('uuid', models.UUIDField(default=atp.fields.uuid7, editable=False, unique=True)),
                 ('name', models.CharField(blank=True, default='', max_length=200)),
-                ('created', atp.rows.fields.InstantField()),
+                ('created', atp.fields.InstantField()),
                 ('created_by', models.CharField(blank=True, default='', max_length=200)),
-                ('ended', atp.rows.fields.InstantField(null=True)),
+                ('ended', atp.fields.InstantField(null=True)),
                 ('request', models.CharField(blank=True, default='', max_length=16)),
             ],
             options={

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='instance',
             name='own',
-            field=models.JSONField(help_text="Values for this Instance alone; see atp.payload.own.", null=True),
+            field=models.JSONField(help_text="Values for this Instance alone; see atp.options.", null=True),
         ),
         migrations.AddField(
             model_name='task',

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='type',
             name='hooks',
-            field=models.JSONField(help_text='The hooks to enqueue when an Instance ends; see atp.payload.hooks.', null=True),
+            field=models.JSONField(help_text='The hooks to enqueue when an Instance ends; see atp.store.values.hooks.', null=True),
         ),
         migrations.AlterField(
             model_name='task',

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-import atp.rows.fields
+import atp.fields
 
 
 class Migration(migrations.Migration):
@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='schedule',
             name='planned_until',
-            field=atp.rows.fields.InstantField(null=True),
+            field=atp.fields.InstantField(null=True),
         ),
         migrations.AddField(
             model_name='schedule',

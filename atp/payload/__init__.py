@@ -1,1 +1,1 @@
-"""Serialization of inputs and outputs, and the binding of inputs to a handler's signature."""
+"""Inputs and outputs as they are stored."""

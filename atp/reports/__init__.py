@@ -1,1 +1,1 @@
-"""Answers to questions about the queue: nothing here writes."""
+"""Answers about the queue; nothing here writes."""

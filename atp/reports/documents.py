@@ -1,36 +1,74 @@
-"""Rows as documents: plain values by name, as the API and the shell's ``--json`` show them."""
+"""Rows as plain values by name, as API and `--json` show them; steps and hooks in one line."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.functions import Left
+
+from .. import text
 from ..conf import settings
 from ..models import (
+    BLOCKED,
     Daemon,
     Gate,
     Inputs,
     Instance,
+    Kind,
     Limit,
     LogRecord,
     Response,
     Schedule,
+    Step,
     Task,
     Type,
     Undo,
 )
-from ..payload import codec, sensitive
-from ..states import State
-from ..verbs.registry import registry
-from ..verbs.types import sensitive_names
-from . import hooks, overview
-from .blocked import due
+from ..operations.registry import registry, sensitive_names
+from ..payload import binding, codec
+from ..states import Event, State
+from ..store.values import hooks
+from . import overview
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
+
+
+# Sentences about Tasks that wait for other nodes of their graph or Instances of their schedule.
+
+
+def blocked_due(task: Task) -> datetime | None:
+    """Return the due time of a Task; None while it waits for other nodes of its graph."""
+    return task.due_at if task.due_at < BLOCKED else None
+
+
+def behind(name: str, uuid: UUID, count: int) -> str:
+    """Return a sentence about the ``count`` Instances of its schedule that an Instance waits for.
+
+    ``name`` and ``uuid`` are those of the first of these Instances.
+    """
+    others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
+    return f"It waits behind {name} ({uuid}){others}: its schedule runs one at a time."
+
+
+def blocked_sentence(names: Iterable[str], count: int) -> str:
+    """Return "It waits for merge and 2 others.", from the names of some of ``count`` nodes."""
+    named = list(names)
+    others = count - len(named)
+    if not named:
+        return f"It waits for {count:,} nodes of its graph."
+    more = f" and {others:,} other{'s' if others > 1 else ''}" if others > 0 else ""
+    return f"It waits for {', '.join(named)}{more}."
+
+
+# Rows as documents: plain values by name, as the API and the shell's ``--json`` show them.
 
 Document = dict[str, Any]
 
@@ -128,7 +166,7 @@ def types() -> list[Document]:
 
 def type(row: Type) -> Document:
     """Return a registered Type; ``declared`` tells whether this process has its handler."""
-    document = {name: getattr(row, name) for name in TYPE_FIELDS} | hooks.words(row.hooks)
+    document = {name: getattr(row, name) for name in TYPE_FIELDS} | hook_words(row.hooks)
     return document | {
         "sensitive": row.sensitive or [],
         "late_writes": row.late_writes,
@@ -141,7 +179,7 @@ def unregistered_type(task_type: TaskType) -> Document:
     """Return a Type that this process declares and that is not in the database yet."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
-    document |= hooks.words(parameters.hooks)
+    document |= hook_words(parameters.hooks)
     document["sensitive"] = parameters.sensitive or []
     return document | {"late_writes": 0, "registered": None, "declared": True}
 
@@ -168,7 +206,7 @@ def task(row: Task | None) -> Document | None:
     if row is None:
         return None
     return {
-        "due_at": due(row),
+        "due_at": blocked_due(row),
         "daemon": None if row.daemon is None else str(row.daemon),
         "request": row.request,
     }
@@ -184,7 +222,7 @@ def queued_task(row: Task) -> Document:
     """Return a Task as an entry of the queue, with its Instance and Type."""
     document = {name: getattr(row, name) for name in TASK_FIELDS}
     return document | {
-        "due_at": due(row),
+        "due_at": blocked_due(row),
         "instance": row.instance.uuid,
         "type": row.type.identifier,
         "daemon": None if row.daemon is None else str(row.daemon),
@@ -202,7 +240,7 @@ def inputs(row: Inputs | None) -> Document | None:
 def shown_data(row: Inputs | Schedule | Undo) -> str:
     """Return the JSON of the inputs in a row, with masks for what is sensitive."""
     type = row.instance.type if isinstance(row, Inputs) else row.type
-    return sensitive.masked_json(row.data, sensitive_names(type))
+    return binding.masked_json(row.data, sensitive_names(type))
 
 
 def response(row: Response | None) -> Document | None:
@@ -265,3 +303,131 @@ def daemon(row: Daemon, now: datetime) -> Document:
 def _worker(worker: Document) -> Document:
     document = {name: worker.get(name) for name in WORKER_FIELDS}
     return document | {"paused": worker.get("paused") is True}
+
+
+# The reasons why Instances FAILED, in one line each.
+
+MAX_HEADLINE = 200
+
+
+def headline(message: str) -> str:
+    """Return the line of a failure's message that names the error, shortened."""
+    return text.shorten(text.headline(message).strip(), MAX_HEADLINE)
+
+
+def headlines(instances: Iterable[Instance]) -> dict[int, str]:
+    """Return the headline of each FAILED Instance among these, by primary key."""
+    keys = [instance.pk for instance in instances if instance.state == State.FAILED]
+    if not keys:
+        return {}
+    records = LogRecord.objects.using(settings.DATABASE)
+    # Hooks and scans leave records of the FAILED Instance behind that of its failure.
+    last = records.filter(instance=OuterRef("pk"), kind=Event.FAIL).order_by("-pk")
+    rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
+    found = rows.values_list("pk", Subquery(last.values("message")[:1]))
+    return {key: headline(message or "") for key, message in found}
+
+
+# The hooks of Instances and Types: those that an end has enqueued, and those that are declared.
+
+# The maximum number of hooks of an Instance that are returned: the latest.
+HOOKS_SHOWN = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenHook:
+    """A hook that an end of an Instance has enqueued; ``state`` is the state of that end.
+
+    ``instance`` is the Instance of the hook; None if it has been removed since.
+    """
+
+    uuid: str
+    state: str
+    instance: Instance | None
+
+
+def written_hooks(instance: Instance) -> list[WrittenHook]:
+    """Return the hooks that the ends of an Instance have enqueued, oldest first."""
+    if not (instance.is_terminal or instance.is_hooked):
+        return []  # the usual case when somebody polls: no query of the log
+    records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance, kind=Kind.HOOK)
+    found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:HOOKS_SHOWN]
+    latest = list(found)[::-1]
+    rows = Instance.objects.using(settings.DATABASE).select_related("type")
+    there = {str(row.uuid): row for row in rows.filter(uuid__in=[uuid for uuid, _ in latest])}
+    return [WrittenHook(uuid=uuid, state=state, instance=there.get(uuid)) for uuid, state in latest]
+
+
+def hook_words(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
+    """Return the declared hooks of a Type in words, by the name of the parameter."""
+    found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
+    for hook in hooks.read(entries):
+        found.setdefault(hook.on, []).append(
+            f"{hook.type} with {_shown(hook)}" if hook.inputs else hook.type
+        )
+    return found
+
+
+def entries_shown(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return stored hooks with masks for what is sensitive in their inputs."""
+    return [
+        entry | ({"inputs": _shown(hook)} if hook.inputs else {})
+        for entry, hook in zip(entries or (), hooks.read(entries), strict=True)
+    ]
+
+
+def _shown(hook: hooks.Hook) -> str:
+    """Return the inputs of a hook, with masks for what is sensitive."""
+    row = Type.objects.using(settings.DATABASE).filter(identifier=hook.type).first()
+    names = sensitive_names(row or Type(identifier=hook.type))
+    return binding.masked_json(hook.inputs, names)
+
+
+# The steps of an Instance: in full as documents, and abbreviated for a table.
+
+FIELDS = ("name", "attempt", "started", "finished", "until", "format")
+# The maximum number of characters of a result in a table.
+STEP_TEXT_SHOWN = 200
+
+
+def step_document(row: Step, now: datetime) -> dict[str, Any]:
+    """Return a step as plain values; ``value`` is the stored result.
+
+    It is None if there is no result, and for a pickle, which is never opened.
+    """
+    is_json = row.data is not None and row.format == codec.JSON
+    return {name: getattr(row, name) for name in FIELDS} | {
+        "is_done": row.finished is not None or (row.until is not None and row.until <= now),
+        "value": stored(row.data) if is_json else None,  # type: ignore[arg-type]
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortStep:
+    """A step for a table; ``text`` is the beginning of its result, None if that is no JSON."""
+
+    name: str
+    attempt: int
+    started: datetime
+    finished: datetime | None
+    until: datetime | None
+    format: str
+    text: str | None
+
+    @property
+    def took(self) -> timedelta | None:
+        """The duration of the step, or of its sleep; None if unknown."""
+        end = self.finished or self.until
+        return None if end is None else max(end - self.started, timedelta())
+
+
+def abbreviated(rows: QuerySet[Step], limit: int) -> list[ShortStep]:
+    """Return the first ``limit`` steps, reading of each result only what a table shows."""
+    found = rows.annotate(beginning=Left("data", STEP_TEXT_SHOWN + 1)).values(*FIELDS, "beginning")
+    return [_shortened(row) for row in found[:limit]]
+
+
+def _shortened(row: dict[str, Any]) -> ShortStep:
+    beginning = row.pop("beginning")
+    is_text = beginning is not None and row["format"] == codec.JSON
+    return ShortStep(**row, text=text.shorten(beginning, STEP_TEXT_SHOWN) if is_text else None)

@@ -1,29 +1,34 @@
-"""The health of the queue: a check for probes, and sentences about problems for operators."""
+"""Is all well? Problems as sentences; due Tasks kept by a gate or limit."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import Error
 from django.db.models import Exists, Min, OuterRef, Q, Subquery
 
+from .. import commands, text
+from ..commands import Mode
 from ..conf import settings
-from ..models import Daemon, Downstream, Gate, Schedule, Tailer, Task, Type
-from ..protection.values import State
-from ..rows.querysets import LANES_ORDER
+from ..downstreams.protection import State
+from ..models import Daemon, Downstream, Gate, Limit, Schedule, Tailer, Task, Type
+from ..operations import base as migrated
+from ..operations import daemons
+from ..operations.gates import gates, limits
+from ..querysets import LANES_ORDER, TaskQuerySet
 from ..store import get_store
 from ..store.findings import Trouble
-from ..verbs import migrated, scanning
-from ..verbs.control.gates import gates
-from ..words import orders, wording
-from ..words.orders import Mode
-from . import documents, overview
-from .deploys import misfits
+from . import documents, overview, releases
 from .documents import Document
-from .explaining import helps, sentences
+from .explaining import causes
+from .explaining import sentences as words
+from .explaining.gathering import full_of, limited_rows
+
+# The health of the queue: a check for probes, and sentences about problems for operators.
 
 OK, FAILING = "ok", "failing"
 # A transaction that others wait for is a problem once it has been open for this long, in seconds.
@@ -112,7 +117,7 @@ def problems(
     shut = gates(now=time) if shut is None else shut
     return (
         *_unattended(daemons, time, shut, type, names),
-        *misfits.problems(daemons, time, type),
+        *releases.problems(daemons, time, type),
         *_tailers(time, type),
         *_suspicions(time, type, names),
         *_failing_downstreams(time, type),
@@ -131,7 +136,7 @@ def _failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
     rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
     rows = rows.exclude(state=State.THROTTLED).filter(Exists(waiting))
     return tuple(
-        f"Downstream {row.name!r} has failed for {wording.age(row.since, time)}, and work that "
+        f"Downstream {row.name!r} has failed for {text.age(row.since, time)}, and work that "
         "calls it is due."
         for row in rows.order_by("name")
     )
@@ -144,7 +149,7 @@ def _blocking_transactions(time: datetime) -> tuple[str, ...]:
     """
     _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
     return tuple(
-        f"{sentences.transaction(each, time)} To end it: {helps.terminate(each.pid).command}"
+        f"{words.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
         for each in found
         if each.waits_for_it or each.locked
     )
@@ -172,17 +177,17 @@ def _of_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterat
     if row.error and schedule is not None and schedule.is_paused(time):
         yield (
             f"Tailer {row.identifier!r} has paused its schedule: "
-            f"{wording.shorten(row.error, MAX_ERROR)} "
+            f"{text.shorten(row.error, MAX_ERROR)} "
             f"When that is mended: manage.py atp schedule resume {row.identifier}."
         )
     elif row.error and schedule is None:
         yield (
             f"The last attempt of tailer {row.identifier!r} has failed: "
-            f"{wording.shorten(row.error, MAX_ERROR)}"
+            f"{text.shorten(row.error, MAX_ERROR)}"
         )
     if row.lost_at is not None and row.lost_at > time - LOST_FOR:
         yield (
-            f"Tailer {row.identifier!r} has found {wording.age(row.lost_at, time)} ago that its "
+            f"Tailer {row.identifier!r} has found {text.age(row.lost_at, time)} ago that its "
             f"source had removed records before they were read; {row.lost} are known to be lost "
             f"since it was declared. {show}"
         )
@@ -226,7 +231,7 @@ _SUSPICIONS = {
 def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...]:
     """Return sentences about inconsistent states that indexes show, each with a remedy."""
     groups = defaultdict(list)
-    found = scanning.suspicions(now=time)
+    found = daemons.suspicions(now=time)
     for finding in found if type is None else [each for each in found if each.type == type]:
         groups[finding.trouble, finding.type, finding.daemon].append(finding)
     return tuple(
@@ -236,7 +241,7 @@ def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...
             daemon=_daemon(daemon, names),
             schedule=findings[0].schedule,
             why=findings[0].why or "Restart the daemons; their logs may say more.",
-            since=wording.age(min((f.since for f in findings if f.since), default=time), time),
+            since=text.age(min((f.since for f in findings if f.since), default=time), time),
         )
         for (trouble, type, daemon), findings in groups.items()
     )
@@ -258,7 +263,7 @@ def _aims(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
     aims = defaultdict(set)
     for daemon in living:
         for identifier in daemon["types"]:
-            aims[identifier].add(orders.aim(daemon["mode"], daemon["request"]))
+            aims[identifier].add(commands.aim(daemon["mode"], daemon["request"]))
     return aims
 
 
@@ -316,3 +321,94 @@ def _due_besides(
     first = due.order_by(*LANES_ORDER).values("pk")[:1]
     waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)
     return list(waiting.values_list("identifier", flat=True))
+
+
+# Notes for operators: due Tasks that wait because of a gate or a limit, and who has set it.
+
+# The maximum number of Tasks that are counted, and of gates and limits that are shown.
+MOST, SHOWN = 1000, 20
+NOTHING = "nothing of that is due"
+
+
+def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
+    """Return sentences about the due Tasks that wait because of gates and limits.
+
+    ``shut`` are the gates that are shut, if the caller knows them. The time is the same for a
+    million waiting Tasks as for some thousand.
+    """
+    shut = gates(now=now) if shut is None else shut
+    told = [f"{words.shut(gate)}: {_due(gate, now)}." for gate in shut[:SHOWN]]
+    if len(shut) > SHOWN:
+        told.append(f"{len(shut) - SHOWN} more gates are shut.")
+    return (*told, *limited_notes(now, shut))
+
+
+def limited_notes(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
+    """Return sentences about due Tasks that wait because of a limit alone; see :func:`notes`."""
+    told = []
+    binding = [row for row in limits() if _is_limiting(row) and not _is_shut(row, shut)]
+    shown = [row.pk for row in binding[:SHOWN]]
+    for limit in limited_rows(Q(pk__in=shown)) if shown else ():
+        full = full_of(limit, now)
+        if full is not None and (due := _due(limit, now)) != NOTHING:
+            told.append(f"{words.full(full)}: {due}.")
+    if len(binding) > SHOWN:
+        told.append(f"There are {len(binding) - SHOWN} more limits, which are not looked at here.")
+    return tuple(told)
+
+
+def control_notes() -> dict[str, list[str]]:
+    """Return the gates and limits that are set, in a few words each, by the identifier of the Type.
+
+    Shut gates come first, and those of a whole Type before those of its lanes. A gate over
+    everything is left out.
+    """
+    told = defaultdict(list)
+    for gate in sorted(gates(), key=_whole_first):
+        if gate.type is not None:
+            told[gate.type.identifier].append(_of_lane(gate, text.MODES[gate.mode]))
+    for limit in sorted(limits(), key=_whole_first):
+        told[limit.type.identifier].append(_of_lane(limit, text.of_limits(limit)))
+    return told
+
+
+def _whole_first(row: Any) -> str:
+    return row.subject if row.collection is not None else ""
+
+
+def _of_lane(row: Any, words: str) -> str:
+    return words if row.collection is None else f"{row.collection!r} {words}"
+
+
+def _is_shut(limit: Limit, shut: Sequence[Gate]) -> bool:
+    """Whether a shut gate covers the whole scope of a Limit."""
+    return any(
+        gate.type_id in (None, limit.type_id) and gate.collection in (None, limit.collection)
+        for gate in shut
+    )
+
+
+def _is_limiting(limit: Limit) -> bool:
+    given = limit.max_running, limit.per_second, limit.max_running_per_collection
+    return any(value is not None for value in given)
+
+
+def _due(row: Any, now: datetime) -> str:
+    count = _of(row).due(now).order_by()[: MOST + 1].count()
+    if not count:
+        return NOTHING
+    number = f"more than {MOST}" if count > MOST else count
+    return f"{number} that {'waits' if count == 1 else 'wait'} there {_are(count)} due"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _of(row: Any) -> TaskQuerySet[Task]:
+    """Return the Tasks in the scope of a Gate or a Limit."""
+    tasks = Task.objects.using(settings.DATABASE)
+    if row.type_id is None:
+        return tasks
+    tasks = tasks.filter(type=row.type_id)
+    return tasks if row.collection is None else tasks.filter(collection=row.collection)

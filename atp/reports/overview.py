@@ -14,10 +14,8 @@ from uuid import UUID
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
 from ..conf import settings
-from ..models import Daemon, Instance, LogRecord, Task, Type
-from ..rows.log import DEPARTURES, Kind
-from ..rows.querysets import Counted
-from ..rows.task import BLOCKED
+from ..models import BLOCKED, DEPARTURES, Daemon, Instance, Kind, LogRecord, Task, Type
+from ..querysets import Counted
 from ..states import CLAIMED, DEAD_LETTER, Reason, State
 from ..store import get_store
 

@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import CharField, DateTimeField, Model, QuerySet
 
 from ..exceptions import InvalidPageKey
-from ..words.options import check_text
+from ..options import check_text
 
 _AFTER, _BEFORE = "a", "b"
 _LARGEST = 2**63 - 1

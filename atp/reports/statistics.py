@@ -8,8 +8,7 @@ from typing import Literal
 from django.db.models import Max, QuerySet, Sum
 
 from ..conf import settings
-from ..models import LogRecord, Statistic, Uncounted
-from ..rows.statistic import BUCKETS, FAILED, HISTOGRAMS, Span
+from ..models import BUCKETS, FAILED, HISTOGRAMS, LogRecord, Span, Statistic, Uncounted
 from ..store import get_store
 from ..store.counts import Cell, Counts
 

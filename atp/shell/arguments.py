@@ -8,9 +8,9 @@ import re
 from argparse import ArgumentTypeError
 from datetime import timedelta
 
+from ..operations.operation import PRIORITY, Delay, Moment, Text, WholeNumber
 from ..states import Reason, State
-from ..words.hints import did_you_mean
-from ..words.kinds import PRIORITY, Delay, Moment, Text, WholeNumber
+from ..text import did_you_mean
 
 _LONGEST = timedelta(days=3650)
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")

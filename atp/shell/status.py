@@ -1,16 +1,19 @@
-"""``status`` and ``daemons``: the counts of the queue, and the work of the daemons."""
+"""`status`, `daemons`, `types`, `type`."""
 
 from dataclasses import asdict, fields
 from datetime import datetime
 
 from django.core.management.base import CommandError
 
-from ..reports import documents, health, overview
-from ..reports.deploys import releases
-from ..reports.explaining import notes
-from ..words import orders, wording
-from . import present
+from .. import commands, contracts, text
+from ..exceptions import UnknownType
+from ..operations.registry import registry
+from ..reports import documents, health, overview, releases
+from ..text import did_you_mean
+from . import arguments, present
 from .base import Subcommand
+
+# ``status`` and ``daemons``: the counts of the queue, and the work of the daemons.
 
 _COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "reasons")]
 
@@ -31,7 +34,7 @@ class Status(Subcommand):
             "daemons": [documents.daemon(row, queue.time) for row in daemons],
             "releases": _releases(daemons, queue.time),
             "problems": list(health.problems(daemons, queue.time)),
-            "notes": list(notes.notes(queue.time)),
+            "notes": list(health.notes(queue.time)),
         }
 
     def text(self, document):
@@ -55,15 +58,15 @@ def _summary(document):
     now = document["time"]
     waiting = f"{document['due']} due"
     if document["oldest_due"]:
-        waiting += f" (the oldest for {wording.duration(now - document['oldest_due'])})"
+        waiting += f" (the oldest for {text.duration(now - document['oldest_due'])})"
     waiting += f", {document['later']} later"
     if document["next_due"]:
-        waiting += f" (the next {wording.age(document['next_due'], now)})"
+        waiting += f" (the next {text.age(document['next_due'], now)})"
     claimed = ", ".join(f"{document[name]} {name}" for name in ("scheduled", "running", "paused"))
     ended = ", ".join(f"{document[name]} {name}" for name in ("finished", "failed"))
     return present.pairs(
         [
-            ("time", f"{wording.moment(now)} {wording.zone()}"),
+            ("time", f"{text.moment(now)} {text.zone()}"),
             ("waiting", waiting),
             ("claimed", claimed),
             ("ended", ended),
@@ -113,8 +116,8 @@ def daemons_table(daemons, now):
             len(daemon["workers"]),
             sum(_is_busy(worker) for worker in daemon["workers"]),
             sum(worker["paused"] for worker in daemon["workers"]),
-            wording.age(daemon["started"], now),
-            wording.ago(daemon["seen"], now),
+            text.age(daemon["started"], now),
+            text.ago(daemon["seen"], now),
         ]
         for daemon in daemons
     ]
@@ -153,7 +156,7 @@ def _is_busy(worker):
 
 def _mode(daemon):
     """Return the mode of a daemon, and the mode that it has been told to enter."""
-    aim = orders.aim(daemon["mode"], daemon["request"])
+    aim = commands.aim(daemon["mode"], daemon["request"])
     return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
 
@@ -161,7 +164,7 @@ def _lease(daemon, now):
     if daemon["lock"]:
         return "file lock"
     left = daemon["lease_until"] - now
-    return f"{wording.duration(left)} left" if left.total_seconds() > 0 else "over"
+    return f"{text.duration(left)} left" if left.total_seconds() > 0 else "over"
 
 
 def _daemon(daemon, now):
@@ -194,6 +197,117 @@ def _daemon(daemon, now):
 def _since(worker, now):
     """Return the age of a worker's attempt; "" if the daemon wrote no time that can be read."""
     try:
-        return wording.age(datetime.fromisoformat(worker["since"]), now)
+        return text.age(datetime.fromisoformat(worker["since"]), now)
     except (TypeError, ValueError):
         return ""
+
+
+# ``types`` and ``type``: list the Types; show the inputs and outputs of a single one.
+
+HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
+OWNERSHIP = ("downstream", "owner", "runbook")
+
+
+class Types(Subcommand):
+    name = "types"
+    help = "The registered Types, their parameters, and whether this process has their handlers."
+
+    def run(self, options):
+        controls = health.control_notes()
+        return {
+            "types": [
+                document | {"controls": controls[document["identifier"]]}
+                for document in documents.types()
+            ]
+        }
+
+    def text(self, document):
+        if not document["types"]:
+            return "No Type is registered, and none is declared in a tasks.py."
+        return present.table(HEADINGS, [_row(document) for document in document["types"]])
+
+
+def _row(document):
+    return [
+        document["identifier"],
+        text.duration(document["timeout"]) or "none",
+        document["max_restarts"],
+        document["max_retries"],
+        f"{text.duration(document['backoff'])} to {text.duration(document['backoff_max'])}",
+        text.duration(document["retention"]) or "for ever",
+        text.size(document["max_memory"]) if document["max_memory"] else "no limit",
+        f"{document['handler']}{_note(document)}",
+    ]
+
+
+def _note(document):
+    notes = []
+    if not document["declared"]:
+        notes.append("not in this process")
+    elif not document["registered"]:
+        notes.append("not registered yet")
+    if document["late_writes"]:
+        notes.append(f"late writes: {document['late_writes']}")
+    for on in ("on_finished", "on_failed"):
+        notes += [f"{on}: {hook}" for hook in document[on]]
+    notes += [f"{name}: {document[name]}" for name in OWNERSHIP if document[name]]
+    notes += document["controls"]
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+class OneType(Subcommand):
+    name = "type"
+    help = "One Type: what its handler takes and returns."
+
+    def add_arguments(self, parser):
+        parser.add_argument("type", type=arguments.text, help="the Type")
+
+    def run(self, options):
+        identifier = options["type"]
+        types = {document["identifier"]: document for document in documents.types()}
+        if identifier not in types:
+            hint = did_you_mean(identifier, types)
+            raise UnknownType(f"There is no Type {identifier!r}.{hint}")
+        document = types[identifier] | contracts.document_of(
+            registry.get(identifier) if identifier in registry else None
+        )
+        return document | {"parameters": [], "notes": []} | _described(document)
+
+    def text(self, document):
+        told = [present.printable(f"{document['identifier']}  {document['handler']}")]
+        told += [present.printable(f"{n}: {document[n]}") for n in OWNERSHIP if document[n]]
+        if document["parameters"]:
+            rows = [
+                [
+                    each["name"],
+                    each["type"],
+                    "required" if each["is_required"] else each["default"] or "",
+                    each["description"],
+                ]
+                for each in document["parameters"]
+            ]
+            headings = ("argument", "type", "default", "description")
+            told.append(present.table(headings, rows))
+        return "\n".join([*told, *map(present.printable, document["notes"])])
+
+
+def _described(document):
+    identifier = document["identifier"]
+    if not document["declared"]:
+        return {"notes": ["This process has no handler for it, so its inputs are unknown."]}
+    declared = registry.get(identifier)
+    contract = contracts.schema_of(declared)
+    if contract is None:
+        is_missing = not contracts.is_available()
+        text = contracts.NEEDED if is_missing else "It stores pickles, which have no contract."
+        return {"notes": [text]}
+    found = contracts.described(contract, declared.signature)
+    returned = contracts.words_of(contract.outputs, contract.defs)
+    hints = [
+        f"{name}: any JSON, as its annotation has no schema ({reason})"
+        for name, reason in contract.hints.items()
+    ]
+    return {
+        "parameters": [vars(each) for each in found],
+        "notes": [f"It returns {returned}.", *hints],
+    }

@@ -2,8 +2,7 @@
 
 from ..store.values.steps import CursorMove, Note
 from .base import Gap, Reader, Record, Source
-from .directory import Directory, FileRecord
-from .files import FileRefused, open_below
+from .directory import Directory, FileRecord, FileRefused, open_below
 from .kafka import Kafka
 from .redis_stream import RedisStream, StreamRecord
 from .table import RowRecord, Table

@@ -9,12 +9,16 @@ from typing import Any
 
 from ..exceptions import InvalidType
 from ..store.values.steps import CursorMove, Note
-from .base import BATCH_BYTES, Gap, Reader, Record, Source
-from .parameters import (
+from .base import (
+    BATCH_BYTES,
     EARLIEST,
     FAIL,
     LATEST,
+    Gap,
     OddPosition,
+    Reader,
+    Record,
+    Source,
     check_name,
     check_words,
     instant,

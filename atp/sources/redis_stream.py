@@ -10,12 +10,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..store.values.steps import CursorMove, Note
-from .base import BATCH_BYTES, Gap, Reader, Record, Source
-from .parameters import (
+from .base import (
+    BATCH_BYTES,
     EARLIEST,
     FAIL,
     LATEST,
+    Gap,
     OddPosition,
+    Reader,
+    Record,
+    Source,
     check_name,
     check_words,
     instant,

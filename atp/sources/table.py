@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from django.core import serializers
-from django.db import (
-    DatabaseError,
-    InterfaceError,
-    OperationalError,
-    models,
-    router,
-    transaction,
-)
+from django.db import DatabaseError, InterfaceError, OperationalError, models, router, transaction
 from django.db.models import ExpressionWrapper, F, Q, QuerySet
 
 from ..conf import settings

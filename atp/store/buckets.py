@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from ..protection.values import State
+from ..downstreams.protection import State
 
 # The room of a Limit that limits nothing.
 UNBOUNDED = 2**31 - 1

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from ..models import Statistic
-from ..rows.statistic import BUCKETS, COUNTS, HISTOGRAMS, Span, bucket, failed
+from ..models import BUCKETS, COUNTS, HISTOGRAMS, Span, Statistic, bucket, failed
 from ..states import Event, Reason
 
 COLUMNS = {

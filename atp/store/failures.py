@@ -8,9 +8,9 @@ from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID
 
+from .. import text as wording
+from ..deadletters.models import MAX_TITLE
 from ..models import Failure
-from ..rows.error import MAX_TITLE
-from ..words import wording
 from .values import Failed
 
 # The version of the rules below and of those in daemon/worker/fingerprints.py. Change it with

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from django.db.models import TextChoices
 
-from ..words import log_messages
+from .. import messages
 
 
 class Trouble(TextChoices):
     """Conditions that should never arise. Each label describes an Instance, daemon or schedule."""
 
-    UNCLAIMED = "unclaimed", log_messages.unclaimed()
+    UNCLAIMED = "unclaimed", messages.unclaimed()
     TASKLESS = "taskless", "live, but without a Task"
     ENDED = "ended", "has ended, but had a Task"
     ORPHANED = "orphaned", "its Task was there, but the Instance was gone"

@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from .. import messages
 from ..conf import settings
-from ..exceptions import InvalidInputs
-from ..models import Daemon, LogRecord
-from ..rows.log import signature_in
+from ..exceptions import InvalidInputs, path_of
+from ..models import Daemon, LogRecord, signature_in
 from ..states import Event, Reason
-from ..words import log_messages
-from ..words.hints import seconds
-from ..words.raised import path_of
+from ..text import seconds
 from .values import Move
 
 # The first delay, doubled each time up to the longest. While a living daemon may take the inputs,
@@ -105,7 +103,7 @@ class Misfits:
         others, refusing = takers(self._alive, identifier, refused)
         if others or self._now - since < seconds(settings.MISFIT_FOR):
             return move._replace(delay=_delay(len(earlier), others, refusing))
-        message = log_messages.misfit_for(move.message, since)
+        message = messages.misfit_for(move.message, since)
         return move._replace(
             event=Event.FAIL,
             reason=Reason.ERROR,

@@ -1,4 +1,4 @@
-"""The claim order of :mod:`atp.rows.querysets`, as SQL and as a sort of rows in memory."""
+"""The claim order of :mod:`atp.querysets`, as SQL and as a sort of rows in memory."""
 
 from operator import itemgetter
 

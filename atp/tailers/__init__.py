@@ -1,1 +1,1 @@
-"""Tailers: Types whose attempts read a source outside of the queue, and enqueue its records."""
+"""Feature: reading an outside source, and enqueueing its records."""

@@ -8,11 +8,11 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
+from .. import text as wording
+from ..pages.base import policy_in_page
 from ..reports import documents
 from ..reports import timeline as history
-from ..rows.schedule import Outcome
-from ..views.csp import policy_in_page
-from ..words import wording
+from ..schedules.models import Outcome
 
 register = template.Library()
 

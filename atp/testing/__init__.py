@@ -8,32 +8,33 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from .attempt import Fault as Fault
+    from .attempt import NotPossible as NotPossible
+    from .backend import InlineBackend as InlineBackend
+    from .daemon import DaemonFailed as DaemonFailed
+    from .daemon import DaemonProcess as DaemonProcess
+    from .draining import EndlessDrain as EndlessDrain
+    from .draining import Run as Run
+    from .kit import Kit as Kit
+    from .kit import QueueMixin as QueueMixin
+    from .memory import MemoryContext as MemoryContext
+
+
 # Loaded when first used: pytest imports this package before Django is set up.
 _PUBLIC = {
     "Kit": "kit",
-    "QueueMixin": "mixin",
-    "Run": "draining.runs",
-    "Fault": "draining.faults",
+    "QueueMixin": "kit",
+    "Run": "draining",
+    "Fault": "attempt",
     "MemoryContext": "memory",
     "DaemonProcess": "daemon",
-    "DaemonFailed": "errors",
-    "EndlessDrain": "errors",
-    "NotPossible": "errors",
+    "DaemonFailed": "daemon",
+    "EndlessDrain": "draining",
+    "NotPossible": "attempt",
     "InlineBackend": "backend",
 }
 __all__ = list(_PUBLIC)
-
-if TYPE_CHECKING:
-    from .backend import InlineBackend as InlineBackend
-    from .daemon import DaemonProcess as DaemonProcess
-    from .draining.faults import Fault as Fault
-    from .draining.runs import Run as Run
-    from .errors import DaemonFailed as DaemonFailed
-    from .errors import EndlessDrain as EndlessDrain
-    from .errors import NotPossible as NotPossible
-    from .kit import Kit as Kit
-    from .memory import MemoryContext as MemoryContext
-    from .mixin import QueueMixin as QueueMixin
 
 
 def __getattr__(name: str) -> object:

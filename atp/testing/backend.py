@@ -6,8 +6,7 @@ from typing import Any
 
 from ..backend import ATPBackend, frameworks
 from ..conf import settings
-from .commits import after_commit
-from .draining.nesting import drains
+from .draining import after_commit, drains
 
 
 class InlineBackend(ATPBackend):

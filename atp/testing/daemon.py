@@ -1,4 +1,4 @@
-"""DaemonProcess: a real atpd on the database of a test. It sees only committed rows."""
+"""A real atpd on a test's database."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from django.db.migrations.recorder import MigrationRecorder
 from ..conf import settings
 from ..daemon.options import hostname
 from ..daemon.system import descendants
+from ..exceptions import ATPError
 from ..models import Daemon, Instance
+from ..operations.instances import get
 from ..states import TERMINAL
-from ..verbs.instances import get
-from .errors import DaemonFailed, NotPossible
+from .attempt import NotPossible
 from .starting import DATABASES, MODULES, UNMIGRATED
+
+# DaemonProcess: a real atpd on the database of a test. It sees only committed rows.
 
 # Longer than a loaded machine takes to start or to stop a daemon, in seconds.
 PATIENCE = 60.0
 LOOK_EVERY = 0.02
+
+
+class DaemonFailed(ATPError):
+    """The daemon of a test did not start, or has ended by itself; the message has its log."""
 
 
 class DaemonProcess:

@@ -16,14 +16,15 @@ from ..authoring.context import Context
 from ..authoring.task_type import TaskType
 from ..conf import settings
 from ..exceptions import InvalidGraph, NoResult
+from ..graphs.models import NodeResult
 from ..payload import codec
-from ..rows.graph import NodeResult
 from ..states import State
-from ..store.values import Checkpoint, Claimed, Parameters
+from ..store.values.claims import Claimed
+from ..store.values.steps import Checkpoint
+from ..store.values.types import Parameters
 
 if TYPE_CHECKING:
-    from ..authoring.growing import Growth
-    from ..authoring.results import Results
+    from ..graphs.builder import Growth, Results
 
 
 class MemoryContext(Context):

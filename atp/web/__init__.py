@@ -1,1 +1,1 @@
-"""The part that pages and API share: permissions, filters, forms, problems, raw bodies."""
+"""What pages, API, admin and shell share."""

@@ -12,15 +12,14 @@ from django.core.exceptions import ValidationError
 from django.db.models.functions import Left
 
 from ..conf import settings
+from ..deadletters import operations as groups
 from ..exceptions import InvalidSelection
 from ..models import ErrorGroup, Graph, Instance, Node, Task, Type
+from ..options import MAX_IDENTIFIER
 from ..reports import overview
-from ..reports.errors import groups
 from ..states import Reason, State
-from ..words.hints import did_you_mean
-from ..words.options import MAX_IDENTIFIER
-from .authorization import scope_of
-from .permissions import VIEW_INSTANCE
+from ..text import did_you_mean
+from .permissions import VIEW_INSTANCE, scope_of
 
 _UUID = re.compile(r"[0-9a-f]{8,32}")
 # A uuid as pages show it: its first eight digits and its last four.

@@ -16,6 +16,7 @@ from ..exceptions import QueueFull
 if TYPE_CHECKING:
     from rest_framework.response import Response
 
+
 _FULL = "Too many requests wait already."
 
 

@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404
 
 from .. import exceptions as atp
-from ..verbs import migrated
+from ..operations import base as migrated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from datetime import timedelta
 from django.db import transaction
 
 from atp import queue
+from atp.commands import Order
 from atp.models import LogRecord, Task
+from atp.operations.table import GRAPH, INSTANCE, VERBS, allowed
 from atp.states import CLAIMED, State
-from atp.verbs.table import GRAPH, INSTANCE, VERBS, allowed
-from atp.words.orders import Order
 
 from .client import Api, fields, problem
 

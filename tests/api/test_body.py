@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from django.test import override_settings
 
-from atp.api import fields as api_fields
+from atp.api import schema
 from atp.api.enqueueing import MAX_ITEMS
 from atp.models import Instance
-from atp.payload.tagged_json import MAX_DEPTH
+from atp.payload.json import MAX_DEPTH
 from atp.states import State
 
 from ..populated import MARKUP
@@ -192,11 +192,11 @@ def test_types_that_belong_to_atp(world, user_with):
 def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api, monkeypatch):
     """Nor is each unknown name compared with those there are, which takes time."""
     hinted = []
-    monkeypatch.setattr(api_fields, "did_you_mean", lambda *given: hinted.append(given) or "")
-    assert len(fields(api.post("instances", [{"type": "nothing"}] * 500))) == api_fields.MOST
+    monkeypatch.setattr(schema, "did_you_mean", lambda *given: hinted.append(given) or "")
+    assert len(fields(api.post("instances", [{"type": "nothing"}] * 500))) == schema.MOST
     answer = api.post("instances", {f"typ{number}": 1 for number in range(500)})
-    assert (answer.status_code, len(fields(answer))) == (422, api_fields.MOST)
-    assert len(hinted) <= api_fields.MOST
+    assert (answer.status_code, len(fields(answer))) == (422, schema.MOST)
+    assert len(hinted) <= schema.MOST
 
 
 def test_a_body_is_as_long_as_the_project_says(world, api):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from atp.graphs import reports
 from atp.models import Graph, Instance
-from atp.reports import graphs as reports
 
 from ..app.tasks import echo
 from ..populated import GRAPH, MARKUP, submitted

@@ -6,11 +6,11 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
-from atp.api.waiting.slots import IN_THREADS
+from atp.api.waiting import IN_THREADS
 from atp.models import Instance
+from atp.operations.table import allowed
 from atp.reports import documents
 from atp.states import CLAIMED, Event, State
-from atp.verbs.table import allowed
 
 from ..app.tasks import add, echo
 from ..helpers import Thread, wait_for

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import RequestDataTooBig
 from django.test import RequestFactory, override_settings
 
-from atp.api.media import JSONParser, JSONRenderer
+from atp.api.problems import JSONParser, JSONRenderer
 
 from .client import problem
 

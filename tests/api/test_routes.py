@@ -10,8 +10,17 @@ from django.test import override_settings
 
 from atp import queue
 from atp.api import urls
+from atp.operations.table import (
+    DOWNSTREAM,
+    ERROR,
+    GRAPH,
+    INSTANCE,
+    MATCHING,
+    SCHEDULE,
+    TAILER,
+    VERBS,
+)
 from atp.states import State
-from atp.verbs.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, TAILER, VERBS
 
 from ..app.tasks_downstream import call
 from .client import PROBLEM, Api, operations, problem

@@ -5,7 +5,7 @@ from django.contrib.auth.models import Permission, User
 
 from atp import queue
 from atp.models import Instance, Schedule
-from atp.verbs.table import VERBS
+from atp.operations.table import VERBS
 
 from .client import Api
 

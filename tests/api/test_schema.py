@@ -4,10 +4,10 @@ from django.core.management import call_command
 from drf_spectacular.settings import patched_settings
 
 from atp import queue
-from atp.api import health, resources, scopes, serializers
-from atp.api.tailing import tailers
+from atp.api import health, resources, serializers
+from atp.operations.table import INSTANCE, VERBS
 from atp.states import State
-from atp.verbs.table import INSTANCE, VERBS
+from atp.tailers import api as tailers
 
 from .client import openapi, operations
 
@@ -37,8 +37,8 @@ def test_serializers_have_the_keys_of_the_documents(full, api):
         ("health", health.HealthSerializer),
         ("health/live", health.LivenessSerializer),
         ("tasks", serializers.TaskSerializer),
-        ("gates", scopes.GateSerializer),
-        ("limits", scopes.LimitSerializer),
+        ("gates", resources.GateSerializer),
+        ("limits", resources.LimitSerializer),
         (f"{failed}/log", serializers.LogRecordSerializer),
         (f"{finished}/files", serializers.FileSerializer),
     ):

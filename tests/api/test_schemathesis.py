@@ -12,8 +12,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from atp import queue
+from atp.operations.registry import registry
 from atp.states import State
-from atp.verbs.registry import registry
 
 from ..populated import populate
 from . import fuzz

@@ -3,7 +3,7 @@
 import logging
 
 from atp.models import Inputs
-from atp.reports import failures
+from atp.reports import documents
 from atp.states import Event, State
 
 from ..populated import HOSTILE
@@ -58,8 +58,8 @@ def test_why_it_failed_last(full, api):
     failed, found = full[State.FAILED].uuid, []
     found.append(api.get(f"instances/{failed}").json())
     found += api.get(f"instances?state=FAILED&uuid={failed}").json()["results"]
-    assert {told["error"] for told in found} == {failures.headline(f"ValueError: {HOSTILE}")}
-    assert failures.headline("x" * 300) == "x" * 199 + "…"
+    assert {told["error"] for told in found} == {documents.headline(f"ValueError: {HOSTILE}")}
+    assert documents.headline("x" * 300) == "x" * 199 + "…"
     assert api.get(f"instances/{full[State.FINISHED].uuid}").json()["error"] is None
     instance, move = full.claimed()
     move(Event.START)

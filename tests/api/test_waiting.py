@@ -16,9 +16,9 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connection
 from django.test import Client
 
 from atp import queue
-from atp.api.queries import LONGEST_WAIT
-from atp.api.waiting import slots
-from atp.api.waiting.slots import RATE, SOONEST, Turns
+from atp.api import waiting
+from atp.api.schema import LONGEST_WAIT
+from atp.api.waiting import RATE, SOONEST, Turns
 from atp.models import Instance
 from atp.reports.ends import Ends
 from benchmarks.core import web
@@ -268,7 +268,7 @@ def test_no_connection_is_held_meanwhile(world, api):
     held = []
 
     def look():
-        wait_for(lambda: len(slots.IN_THREADS), IN_TIME)
+        wait_for(lambda: len(waiting.IN_THREADS), IN_TIME)
         wait_for(lambda: wrapper.connection is None, IN_TIME)
         held.append(wrapper.connection)
         cancel([instance])
@@ -304,8 +304,8 @@ def test_who_comes_when_the_threads_are_taken(world, api, django_assert_num_quer
     """It is told so at once, without the database."""
     instance = echo.enqueue()
     with ExitStack() as taken:
-        for _ in range(slots.most_threads()):
-            assert taken.enter_context(slots.THREADS.one())
+        for _ in range(waiting.most_threads()):
+            assert taken.enter_context(waiting.THREADS.one())
         with django_assert_num_queries(0):
             answer = api.get(f"instances/{instance.uuid}?wait=60")
         assert (answer.status_code, problem(answer)) == (429, "throttled")
@@ -329,7 +329,7 @@ def test_a_crowd_comes_back_one_after_another():
 def test_places_are_bounded_by_user_and_freed(settings, monkeypatch):
     """By who is told, when their time is over, and when nobody is heard of again."""
     settings.ATP = {"MAX_WAITERS": 3, "MAX_WAITERS_PER_USER": 2}
-    places = slots.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
+    places = waiting.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
     ann, bob = User(pk=1), User(pk=2)
     first, second, third = (places.take(ann) for _ in range(3))
     assert first is not None
@@ -341,9 +341,9 @@ def test_places_are_bounded_by_user_and_freed(settings, monkeypatch):
     places.keep(second, 0.001)
     wait_for(lambda: places.take(ann))
     # A client may hang up before it waits.
-    monkeypatch.setattr(slots, "BEGINS_WITHIN", 0.001)
+    monkeypatch.setattr(waiting, "BEGINS_WITHIN", 0.001)
     settings.ATP = {"MAX_WAITERS": 1}
-    places = slots.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
+    places = waiting.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
     assert places.take(ann) is not None
     wait_for(lambda: places.take(bob))
 

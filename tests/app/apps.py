@@ -9,7 +9,7 @@ class TestsConfig(AppConfig):
     name = "tests.app"
 
     def ready(self):
-        from atp.verbs.schedules import declared
+        from atp.schedules.declaring import declared
 
         log_sinks.connect()
         # It would enqueue something in the middle of a test.

@@ -3,7 +3,7 @@
 from django.db import transaction
 
 from atp import Fatal, task_type
-from atp.graphs.results import NoResult
+from atp.exceptions import NoResult
 
 from .tasks_daemon import record, wait_for_file
 

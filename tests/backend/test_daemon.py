@@ -4,8 +4,7 @@ from django.contrib.auth.models import Group
 
 from atp import exceptions, queue
 from atp.backend.frameworks import TaskResultStatus
-from atp.models import LogRecord
-from atp.rows.log import Kind
+from atp.models import Kind, LogRecord
 from atp.states import State
 from tests.helpers import DEADLINE, wait_for
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from atp import Graph, queue, result, schedule
 from atp.exceptions import InvalidSchedule
 from atp.models import Schedule
-from atp.verbs import schedule_specs
+from atp.schedules import declaring
 from tests.app.tasks import echo
 
 from . import tasks
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def specs(monkeypatch):
-    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
 
 
 def test_a_schedule_of_one(specs, atp):

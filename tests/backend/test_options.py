@@ -6,11 +6,11 @@ from django.test import override_settings
 
 from atp.backend import ATPBackend
 from atp.backend.frameworks import error
-from atp.backend.options import BackendOptions
+from atp.backend.task import BackendOptions
 from atp.checks import check_tasks
 from atp.management.commands.atpd import Command as Atpd
 from atp.models import Instance
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 
 from . import tasks
 

@@ -7,11 +7,10 @@ import pytest
 from django.utils import timezone
 
 from atp import exceptions, queue
-from atp.backend import declared, errors
+from atp.backend import results, task
 from atp.backend.frameworks import TaskResultStatus, error
 from atp.backend.results import STATUS
-from atp.models import LogRecord, Task
-from atp.rows.task import BLOCKED
+from atp.models import BLOCKED, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ResponseData
 from tests.app.tasks import echo
@@ -137,14 +136,14 @@ def test_an_error_for_each_attempt_that_raised(host, enqueued):
 
 
 def test_an_error_for_another_reason(host):
-    for reason in sorted(errors.CLASSES):
+    for reason in sorted(results.CLASSES):
         result = tasks.add.enqueue(1)
         fail(host, reason=reason, message="for that")
         [found] = raised(result)
         assert issubclass(found, exceptions.TaskFailed)
         assert found.__name__ == reason.capitalize()
         assert result.errors[0].traceback == "for that\n"
-    assert set(Reason) - set(errors.CLASSES) == {Reason.ERROR, Reason.FATAL}
+    assert set(Reason) - set(results.CLASSES) == {Reason.ERROR, Reason.FATAL}
 
 
 def test_redriven_and_well(world, host, enqueued):
@@ -172,7 +171,7 @@ def test_an_id_of_nothing(enqueued):
 
 def test_a_type_that_this_process_does_not_declare(enqueued, monkeypatch):
     """G14: nothing that the database names is imported."""
-    monkeypatch.delitem(declared._declared, ADD)
+    monkeypatch.delitem(task._declared, ADD)
     with pytest.raises(error("TaskResultDoesNotExist"), match=f"'{ADD}', for which this process"):
         tasks.add.get_result(enqueued.id)
 

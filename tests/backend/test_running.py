@@ -11,10 +11,9 @@ import pytest
 from django.db import OperationalError
 
 from atp import queue
-from atp.authoring.context import Context
-from atp.authoring.log_capture import LogCapture
-from atp.backend.context import ATPTaskContext
+from atp.authoring.context import Context, LogCapture
 from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
+from atp.backend.running import ATPTaskContext
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.states import Event

@@ -7,10 +7,10 @@ import django
 import pytest
 
 from atp import on_failed, queue, task_type
-from atp.backend import ATPTask, declared
+from atp.backend import ATPTask, task
 from atp.backend.frameworks import error
 from atp.exceptions import InvalidType
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 
 from ..app.tasks_hooks import hook
 from . import tasks
@@ -25,7 +25,7 @@ needs_parameters = pytest.mark.skipif(
 def function():
     """A function of this module that is no task yet."""
     yield fresh
-    declared._declared.pop(f"{__name__}.fresh", None)
+    task._declared.pop(f"{__name__}.fresh", None)
     registry.remove(f"{__name__}.fresh")
 
 
@@ -50,9 +50,9 @@ def test_what_waits_under_a_former_name_is_run(function, atp):
     task_type("former.fresh")(lambda context, number: number).enqueue(4)
     registry.remove("former.fresh")
     made = tasks.task(formerly=["former.fresh"])(function)
-    found = declared.find("former.fresh")
+    found = task.find("former.fresh")
     assert found.task is made
-    assert "former.fresh" not in declared.paths()
+    assert "former.fresh" not in task.paths()
     queue.register(found.task_type)
     assert [run.response for run in atp.drain()] == [4]
 

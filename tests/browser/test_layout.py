@@ -5,8 +5,8 @@ from playwright.sync_api import expect
 
 from atp import queue
 from atp.models import Daemon, Instance, Slot, Type
-from atp.payload.tagged_json import to_json
-from atp.rows.schedule import Outcome
+from atp.payload.json import to_json
+from atp.schedules.models import Outcome
 from atp.states import State
 
 from ..populated import populate

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.db import connection, transaction
 
 from atp.models import Task
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 
 from . import kinds
 from .background import FAILURES, Background

@@ -5,8 +5,8 @@ The times of executions are those of the handlers' own record.
 
 from dataclasses import dataclass, field
 
+from atp.graphs.models import Condition
 from atp.models import Edge, LogRecord, Node
-from atp.rows.graph import Condition
 from atp.states import TERMINAL, Event, Reason, State
 
 from . import record

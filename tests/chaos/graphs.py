@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from atp import Graph as Submission
 from atp import queue, result
 from atp.exceptions import IllegalTransition, UnknownInstance
+from atp.graphs.operations import cancel_graph, redrive_graph
 from atp.models import Failing, Graph, Instance, Task
+from atp.operations.registry import registry
 from atp.states import Reason, State
-from atp.verbs.graphs import cancel_graph, redrive_graph
-from atp.verbs.registry import registry
 
 from . import graph_judge, report
 from .background import WHO, Background, Calling

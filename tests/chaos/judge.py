@@ -5,9 +5,9 @@ A check yields a Breach for each case in which its promise was broken.
 
 from django.db import connection
 
-from atp.rows.log import Kind
+from atp.commands import CANCEL
+from atp.models import Kind
 from atp.states import TERMINAL, Event, Reason, State, is_stale
-from atp.store.values import CANCEL
 
 from . import history, kinds
 from .background import WHO

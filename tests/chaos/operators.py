@@ -7,11 +7,11 @@ from datetime import timedelta
 from django.db.models import Q
 
 from atp import queue
+from atp.commands import PAUSE as TO_PAUSE
+from atp.commands import Mode, Order
 from atp.exceptions import IllegalOrder, IllegalTransition, UnknownDaemon, UnknownInstance
 from atp.models import Daemon, Instance, Task
 from atp.states import State
-from atp.store.values import PAUSE as TO_PAUSE
-from atp.words.orders import Mode, Order
 
 from .background import WHO, Calling
 from .kinds import KINDS

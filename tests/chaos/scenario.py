@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.db import DatabaseError, InterfaceError, connection, connections
 
 from atp import queue
+from atp.commands import Mode
 from atp.models import Daemon, Task
-from atp.words.orders import Mode
 from tests.helpers import wait_for
 
 from . import transactions

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from atp import queue
 from atp.models import Instance, Node, Schedule, Slot
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.states import Reason, State
 from tests import clock
 

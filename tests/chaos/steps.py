@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 
 from django.contrib.auth.models import Group
 
-from atp.models import Instance, LogRecord, Step
-from atp.rows.log import Kind
+from atp.models import Instance, Kind, LogRecord, Step
 from atp.states import TERMINAL, State
 from tests.app.tasks_chaos import steps as TYPE  # noqa: N812 (a handler, declared as a Type)
 

@@ -11,9 +11,8 @@ from collections import Counter
 
 from django.contrib.auth.models import Group
 
-from atp.models import Cursor, Inputs, Instance, LogRecord, Tailer
+from atp.models import Cursor, Inputs, Instance, Kind, LogRecord, Tailer
 from atp.payload import codec
-from atp.rows.log import Kind
 from atp.states import TERMINAL, State
 from atp.tailers.tailer import declared
 from tests.app.tasks_tailers import number_of

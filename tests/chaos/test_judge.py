@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from atp import states
-from atp.rows.log import Kind
+from atp.commands import CANCEL
+from atp.models import Kind
 from atp.states import Event, Reason, State
-from atp.store.values import CANCEL
 
 from . import health, judge
 from .background import WHO

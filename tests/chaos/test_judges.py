@@ -7,10 +7,9 @@ import pytest
 from django.contrib.auth.models import Group
 
 from atp import queue
-from atp.models import Instance, LogRecord, Schedule, Slot
-from atp.rows.graph import Condition
-from atp.rows.log import Kind
-from atp.rows.schedule import Outcome
+from atp.graphs.models import Condition
+from atp.models import Instance, Kind, LogRecord, Schedule, Slot
+from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
 
 from ..app.tasks_chaos import slot, steps

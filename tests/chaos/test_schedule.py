@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import transaction
 
-from atp.conf.validation import KILL_MARGIN
+from atp.conf import KILL_MARGIN
 from atp.models import Instance
 
 from .. import environment

@@ -4,7 +4,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from atp import contracts, task_type
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 
 
 @pytest.fixture

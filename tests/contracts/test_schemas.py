@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from atp import contracts, queue
-from atp.contracts.described import texts_of
+from atp.contracts.contract import texts_of
 from atp.exceptions import TooLarge
-from atp.payload import tagged_json
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
+from atp.payload import json as tagged_json
 
 from ..helpers import child_environment
 from . import tasks
@@ -247,7 +247,7 @@ import pkgutil, importlib, django
 django.setup()
 import atp
 for found in pkgutil.walk_packages(atp.__path__, "atp."):
-    if found.name in ("atp.contracts.tagged_schema", "atp.contracts.problems"):
+    if found.name in ("atp.contracts.schema", "atp.contracts.problems"):
         continue
     if found.name.startswith(("atp.migrations", "atp.testing.plugin", "atp.checks")):
         continue

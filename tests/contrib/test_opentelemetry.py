@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from atp import Fatal, Retry, Unavailable, task_type
 from atp.contrib import opentelemetry
 from atp.models import Instance, Task
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
 from tests.app import tasks_testing as tasks
 
 pytestmark = pytest.mark.django_db

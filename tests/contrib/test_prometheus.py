@@ -18,20 +18,19 @@ from django.urls import path
 from prometheus_client.parser import text_string_to_metric_families
 
 from atp import queue
+from atp.commands import Mode
 from atp.contrib import prometheus
-from atp.contrib.prometheus import counters, metrics, work
-from atp.models import Daemon, Downstream, Gate, Instance, Schedule, Statistic, Type
-from atp.rows.statistic import BUCKETS
+from atp.contrib.prometheus import metrics
+from atp.models import BUCKETS, Daemon, Downstream, Gate, Instance, Schedule, Statistic, Type
 from atp.sources import CursorMove, Note
 from atp.states import State
 from atp.store import get_store
 from atp.store.values import Settled
-from atp.words.orders import Mode
 
 from ..app.tasks import add, echo
 from ..populated import populate
 
-ALERTS = Path(prometheus.__file__).with_name("alerts.yaml")
+ALERTS = Path(prometheus.__file__).with_name("alerts") / "alerts.yaml"
 HOUR = timedelta(hours=1)
 ECHO = "tests.echo"
 
@@ -42,9 +41,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 @pytest.fixture(autouse=True)
 def alone_and_with_time_enough(monkeypatch):
     """What another test has counted is not known here, and a busy machine leaves nothing out."""
-    monkeypatch.setattr(counters, "_past", counters._Past())
-    monkeypatch.setattr(prometheus.collector, "LONGEST", 600.0)
-    monkeypatch.setattr(prometheus.collector, "ALL", 600.0)
+    monkeypatch.setattr(prometheus, "_past", prometheus._Past())
+    monkeypatch.setattr(prometheus, "LONGEST", 600.0)
+    monkeypatch.setattr(prometheus, "ALL", 600.0)
 
 
 class Scrape(dict):
@@ -181,9 +180,9 @@ def test_workers_that_are_needed(world):
         (5, None, 1, None, 2),  # nobody knows how long it takes
         (600, 6.0, 3, 4, 4),
     ):
-        assert work._needed(startable, run, working, most) == needed
+        assert prometheus._needed(startable, run, working, most) == needed
     for state, calls in (("closed", math.inf), ("throttled", 30), ("open", 0), ("half-open", 1)):
-        assert work._allowed(Downstream(state=state, per_second=0.5)) == calls
+        assert prometheus._allowed(Downstream(state=state, per_second=0.5)) == calls
 
 
 def test_the_time_out_does_not_outlive_a_scrape(world):
@@ -294,15 +293,15 @@ def test_what_cannot_be_read_in_time_is_left_out(world, monkeypatch, caplog):
         raise OperationalError("canceling statement due to statement timeout")
         yield
 
-    parts = prometheus.collector.PARTS
-    monkeypatch.setattr(prometheus.collector, "PARTS", (parts[0], fail, *parts[2:]))
+    parts = prometheus.PARTS
+    monkeypatch.setattr(prometheus, "PARTS", (parts[0], fail, *parts[2:]))
     echo.enqueue()
     found = Scrape()
     assert found.of("scrape_complete") == 0
     assert not {name for name in found.names() if name.startswith("atp_tasks")}
     assert found.of("daemons", condition="alive", mode="running") == 0
     assert "fail was not collected: canceling statement" in caplog.text
-    monkeypatch.setattr(prometheus.collector, "ALL", -1.0)
+    monkeypatch.setattr(prometheus, "ALL", -1.0)
     found = Scrape()
     # SQLite is asked for no transactions.
     own = {"atp_scrape_complete", "atp_scrape_duration_seconds", "atp_oldest_transaction_seconds"}

@@ -8,13 +8,11 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 
-from atp import queue
+from atp import messages, queue
+from atp.commands import CANCEL
 from atp.exceptions import IllegalTransition
-from atp.models import Instance, Task
-from atp.rows.log import Kind
+from atp.models import Instance, Kind, Task
 from atp.states import Reason, State
-from atp.store.values import CANCEL
-from atp.words import attempt_messages
 from tests import patience
 from tests.app import tasks_cancel as types
 from tests.helpers import DEADLINE, wait_for
@@ -52,7 +50,7 @@ def assert_cancelled(instance, attempt=1):
     asked = instance.log.get(kind=Kind.ASK, detail=CANCEL)
     assert (asked.who, asked.state) == (JANE, State.RUNNING)
     last = instance.log.transitions().last()
-    assert tells(last.message, attempt_messages.cancelled(JANE))
+    assert tells(last.message, messages.cancelled(JANE))
     assert story(instance)[-1] == f"fail→FAILED {attempt}"
 
 
@@ -74,16 +72,16 @@ def test_whatever_they_do_they_end(atpd, tmp_path):
             # A worker whose handler was interrupted is replaced: something may be left halfway.
             wait_for(lambda p=pid: not is_alive(p), what=f"the end of the processes of {name}")
         last = instance.log.transitions().last().message
-        assert tells(last, attempt_messages.killed_after_grace(grace)) == (name in KILLED), name
+        assert tells(last, messages.killed_after_grace(grace)) == (name in KILLED), name
     assert len(daemon.facts("worker_killed")) == len(KILLED)
     for name in ("sleep", "compute"):
         assert len(records[name].lines("cleaned up")) == 1
     assert "the pipe broke" in last
     told = "\n".join(instances["children"].log.values_list("message", flat=True))
     words = "3 processes that it left behind were ended"
-    assert is_made_by(told, attempt_messages.left_behind, words)
+    assert is_made_by(told, messages.left_behind, words)
     last = instances["stubborn_parent"].log.transitions().last().message
-    assert tells(last, attempt_messages.with_processes(2))
+    assert tells(last, messages.with_processes(2))
     assert types.note.enqueue(path=str(tmp_path / "after")).wait(DEADLINE).state == State.FINISHED
     assert daemon.stop() == 0
     assert not daemon.facts("worker_died")
@@ -162,7 +160,7 @@ def test_a_daemon_that_ends_meanwhile(atpd, record, how):
         atpd(processes=1, settings=settings)
         instance.wait(DEADLINE)
         assert story(instance)[-2:] == ["expire→ACCEPTED 1", "fail→FAILED 1"]
-        assert tells(instance.log.last().message, attempt_messages.cancelled(JANE))
+        assert tells(instance.log.last().message, messages.cancelled(JANE))
     assert instance.reason == Reason.CANCELLED
 
 

@@ -2,9 +2,8 @@
 
 from django.contrib.auth.models import Group
 
-from atp import queue
+from atp import messages, queue
 from atp.states import Reason, State
-from atp.words import attempt_messages
 from tests.app import tasks_async as types
 from tests.app import tasks_daemon
 from tests.helpers import DEADLINE
@@ -74,7 +73,7 @@ def test_one_that_is_cancelled_ends(atpd, tmp_path):
         cancel(instance)
         assert_cancelled(instance, attempt=2 if name == "looks" else 1)
         last = instance.log.transitions().last().message
-        is_killed = tells(last, attempt_messages.killed_after_grace(0.5))
+        is_killed = tells(last, messages.killed_after_grace(0.5))
         assert is_killed == (name == "stubborn"), name
     assert len(records["sleep"].lines("cleaned up")) == 1
     assert len(records["stubborn"].lines("cancelled")) == 1

@@ -10,13 +10,12 @@ import psutil
 import pytest
 from django.db import connection
 
+from atp import messages as attempt_messages
 from atp import queue
 from atp.conf import settings
-from atp.models import Daemon, LogRecord, Task, Type
-from atp.rows.log import Kind
+from atp.models import Daemon, Kind, LogRecord, Task, Type
 from atp.states import Reason, State
 from atp.store import get_store
-from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, wait_for
 

@@ -4,8 +4,8 @@ import pytest
 from django.db import connection
 
 from atp import queue
+from atp.downstreams.protection import State
 from atp.models import Downstream, Instance, Task, Type
-from atp.protection.values import State
 from tests.app import tasks_downstream as types
 from tests.helpers import DEADLINE, open_transaction, wait_for
 

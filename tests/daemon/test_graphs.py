@@ -7,12 +7,11 @@ import signal
 import pytest
 from django.db import connection, transaction
 
-from atp import Graph, queue, result
+from atp import Graph, messages, queue, result
+from atp.graphs import reports
 from atp.models import Graph as GraphRow
 from atp.models import Node, Task
-from atp.reports import graphs as reports
 from atp.states import Reason, State
-from atp.words import graph_messages
 from tests.app import tasks_graphs as types
 from tests.app import tasks_saga
 from tests.app.tasks_saga import diary, do, undo
@@ -150,7 +149,7 @@ def test_who_keeps_the_graph_locked_is_told_of(atpd, tmp_path, adds, added):
     with transaction.atomic():
         assert GraphRow.objects.select_for_update().get()
         atpd(processes=1)
-        told = graph_messages.addition_waits()
+        told = messages.addition_waits()
         wait_for(lambda: any(tells(each.message, told) for each in g.instance("split").log))
         assert not parts().exists()
     g.wait(DEADLINE)

@@ -7,8 +7,8 @@ import pytest
 
 from atp import queue
 from atp.models import Instance
+from atp.operations.registry import declared_hooks
 from atp.states import Reason, State
-from atp.verbs.hook_specs import declared_hooks
 from atp.webhooks import webhook
 
 from ..app.tasks_hooks import hook, hooked

@@ -18,6 +18,7 @@ from multiprocessing import resource_tracker
 
 import pytest
 
+from atp import messages
 from atp.daemon.shared.running_page import Running
 from atp.daemon.system import abandoned, memory
 from atp.daemon.system.descendants import MARK
@@ -27,7 +28,6 @@ from atp.daemon.worker.isolation.entries import ENTRIES
 from atp.daemon.worker.isolation.entry import Entry
 from atp.daemon.worker.isolation.leftovers import Leftovers, Unkillable
 from atp.daemon.worker.isolation.process_state import ProcessState
-from atp.words import attempt_messages
 from tests.environment import ROOT
 from tests.helpers import child_environment
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_ended(started, monkeypatch):
     with pytest.raises(Unkillable) as caught:
         leftovers.end()
     words = "1 process that it left behind could not be ended"
-    assert is_made_by(str(caught.value), attempt_messages.left_behind, words)
+    assert is_made_by(str(caught.value), messages.left_behind, words)
 
 
 @on_linux
@@ -337,7 +337,7 @@ def holder(size, copies):
 @on_linux
 def test_descendants_count_and_what_they_share_counts_once(monkeypatch):
     """What was there before the attempt does not count."""
-    monkeypatch.setattr(attempt_messages, "too_much_memory", lambda *facts: facts)
+    monkeypatch.setattr(messages, "too_much_memory", lambda *facts: facts)
 
     def excesses(pid, allowed, before=0):
         running = Running(1, 1, 0.0, 0.0, allowed * MIB, before)

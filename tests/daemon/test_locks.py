@@ -15,8 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from atp import Graph, queue
-from atp.models import Daemon, Downstream, Instance, Schedule, Slot, Task, Type
-from atp.rows.log import Kind
+from atp.models import Daemon, Downstream, Instance, Kind, Schedule, Slot, Task, Type
 from atp.states import Reason, State
 from tests import patience
 from tests.app import tasks_daemon as types

@@ -8,11 +8,10 @@ import pytest
 from django.db import connection
 
 from atp import queue
-from atp.models import Daemon, LogRecord, Task
-from atp.rows.log import Kind
+from atp.commands import Mode
+from atp.models import Daemon, Kind, LogRecord, Task
 from atp.states import State
 from atp.store import get_store
-from atp.words.orders import Mode
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, wait_for
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from atp import queue
+from atp import messages, queue
 from atp.exceptions import IllegalTransition
-from atp.models import Daemon
+from atp.models import Daemon, Kind
 from atp.reports.timeline import timeline
-from atp.rows.log import Kind
 from atp.states import Event, Reason, State
-from atp.words import attempt_messages
 from tests.app import tasks_daemon, tasks_pause
 from tests.helpers import DEADLINE, stays, wait_for
 
@@ -111,7 +109,7 @@ def test_what_is_paused_is_cancelled_killed_or_out_of_time(atpd, record):
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
     told = instance.log.get(kind=Event.RESUME).message
     words = f"resumed so that it can end: cancelled by {JANE}"
-    assert is_made_by(told, attempt_messages.resumed_to_end, words)
+    assert is_made_by(told, messages.resumed_to_end, words)
     assert tasks_daemon.noop.enqueue().wait(DEADLINE).state == State.FINISHED
 
     # What is told is the time-out that it has, not when that was over.
@@ -121,7 +119,7 @@ def test_what_is_paused_is_cancelled_killed_or_out_of_time(atpd, record):
     queue.resume(instance, by=JANE)
     instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
-    assert tells(instance.log.get(kind="expire").message, attempt_messages.timed_out(1.5))
+    assert tells(instance.log.get(kind="expire").message, messages.timed_out(1.5))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +134,7 @@ def test_its_daemon_stops(atpd, record, kind):
     # That it has gone on nobody had asked for, and the log says what for.
     words = "resumed so that it can end: the daemon is stopping"
     for row in instance.log.filter(kind=Event.RESUME):
-        assert is_made_by(row.message, attempt_messages.resumed_to_end, words)
+        assert is_made_by(row.message, messages.resumed_to_end, words)
     with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
         queue.pause(instance, by=JANE)
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atp import queue
-from atp.rows.log import Kind
+from atp import messages, queue
+from atp.models import Kind
 from atp.states import Reason, State
-from atp.words import attempt_messages
 from tests.app import tasks_daemon
 from tests.app import tasks_poison as types
 from tests.helpers import DEADLINE, wait_for
@@ -30,18 +29,18 @@ ENDED = {
 }
 DEATHS = {
     **{
-        kind: (Reason.STALE, f"its worker {how}", attempt_messages.worker_died)
+        kind: (Reason.STALE, f"its worker {how}", messages.worker_died)
         for kind, how in ENDED.items()
     },
     "overflows": (None, "", None),
     "closes_everything": (None, "", None),
     "wrecks": (Reason.FATAL, "wrecked everything", None),
 }
-TIMED_OUT = (Reason.STALE, "its time-out of ", attempt_messages.timed_out)
+TIMED_OUT = (Reason.STALE, "its time-out of ", messages.timed_out)
 TOO_LARGE = (
     Reason.STALE,
     "of memory, its Type allows 200.0 MiB (max_memory)",
-    attempt_messages.too_much_memory,
+    messages.too_much_memory,
 )
 LIMITS = {
     **dict.fromkeys(
@@ -123,7 +122,7 @@ def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
     [told] = instance.log.filter(kind=Kind.MESSAGE, level__gte=30)
     words = "3 processes that it left behind were ended: "
-    assert is_made_by(told.message, attempt_messages.left_behind, words)
+    assert is_made_by(told.message, messages.left_behind, words)
 
     def score(pid):
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
@@ -150,5 +149,5 @@ def test_a_worker_that_starts_nothing(atpd, record, flag):
         assert (instance.state, instance.restarts, instance.lost) == (State.FINISHED, 0, 0)
     killed = daemon.wait_for_fact("worker_killed")
     assert killed["pid"] == stuck
-    assert tells(killed["why"], attempt_messages.worker_stuck())
+    assert tells(killed["why"], messages.worker_stuck())
     daemon.ready(workers=2)

@@ -3,11 +3,9 @@
 import os
 from pathlib import Path
 
-from atp import queue
-from atp.models import Daemon, Response, Task
-from atp.rows.log import Kind
+from atp import messages, queue
+from atp.models import Daemon, Kind, Response, Task
 from atp.states import Reason, State
-from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, wait_for
 
@@ -119,7 +117,7 @@ def test_retries(atpd, tmp_path):
         assert all(("Traceback" in message) == ("raise" in str(record)) for message in told)
     assert (used_up.wait(DEADLINE).reason, used_up.retries) == (Reason.ERROR, 3)
     assert len(lines.lines()) == 4
-    assert tells(used_up.log.last().message, attempt_messages.retries_used_up(3, 3))
+    assert tells(used_up.log.last().message, messages.retries_used_up(3, 3))
 
 
 def test_handler_speaks(atpd, media):

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from atp import queue
 from atp.models import Instance, Schedule, Slot
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.states import State
 from atp.store import get_store
 

@@ -10,10 +10,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from atp import folders as filelock
 from atp.daemon.options import Options
 from atp.daemon.system.folders import DaemonFolders
 from atp.exceptions import FolderRefused
-from atp.store import filelock, get_store
+from atp.store import get_store
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, NOBODY, as_nobody, child_environment, manage
 

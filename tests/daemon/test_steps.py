@@ -8,8 +8,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Daemon, Step, Task
-from atp.rows.log import Kind
+from atp.models import Daemon, Kind, Step, Task
 from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Move

@@ -6,12 +6,10 @@ import sys
 
 import pytest
 
-from atp import queue
-from atp.models import Daemon, LogRecord, Task
-from atp.rows.log import Kind
+from atp import messages, queue
+from atp.commands import Mode
+from atp.models import Daemon, Kind, LogRecord, Task
 from atp.states import State
-from atp.words import attempt_messages
-from atp.words.orders import Mode
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, child_environment, wait_for
 
@@ -64,7 +62,7 @@ def test_tasks_past_grace_are_handed_back(atpd, record, flag, tmp_path, grace):
         assert instance.state == State.ACCEPTED
         assert (instance.restarts, instance.retries, instance.lost) == (0, 0, 0)
     assert story(stubborn)[-1] == "release→ACCEPTED 1"
-    assert tells(stubborn.log.last().message, attempt_messages.daemon_stopping())
+    assert tells(stubborn.log.last().message, messages.daemon_stopping())
     assert not Task.objects.exclude(daemon=None).exists()
 
 

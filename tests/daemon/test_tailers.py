@@ -6,7 +6,7 @@ from django.db import connection
 
 from atp import queue
 from atp.models import Daemon, Instance, Tailer
-from atp.rows.schedule import Overlap
+from atp.schedules.models import Overlap
 from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Move

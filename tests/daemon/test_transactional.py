@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
+from atp import messages as attempt_messages
 from atp.models import Daemon, Instance, Task
-from atp.rows.log import Kind as LogKind
+from atp.models import Kind as LogKind
 from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Move
-from atp.words import attempt_messages
 from tests.app import tasks_transactional as types
 from tests.helpers import DEADLINE, stays, wait_for
 

@@ -17,7 +17,7 @@ from django.core.signals import got_request_exception
 from django.db import OperationalError, connection
 from django.db.backends.signals import connection_created
 
-from atp import Interrupted, queue, signals
+from atp import Interrupted, messages, queue, signals
 from atp.daemon.options import Options
 from atp.daemon.shared.channel import Closed
 from atp.daemon.shared.inherited import Inherited
@@ -30,13 +30,11 @@ from atp.daemon.worker.interruption import SIGNAL, Interruption
 from atp.daemon.worker.isolation import logs
 from atp.daemon.worker.isolation.process_state import ProcessState
 from atp.daemon.worker.worker import Worker
-from atp.models import Type
-from atp.rows.log import signature_in
+from atp.models import Type, signature_in
+from atp.operations.registry import registry
 from atp.states import Event, Reason
 from atp.store.misfits import is_misfit
-from atp.verbs.registry import registry
-from atp.words import attempt_messages, log_messages
-from atp.words.wording import headline
+from atp.text import headline
 from tests.app import tasks_odd
 from tests.samples import claimed, parameters
 
@@ -165,7 +163,7 @@ def test_inputs_of_another_signature(worker, settings, monkeypatch):
     assert outcome.kind is Kind.MISFIT
     assert outcome.signature == registry.get("daemon.error").fingerprint
     words = "release 3f2a does not take its inputs: there is no argument 'nothing'"
-    assert is_made_by(outcome.message, log_messages.misfit, words)
+    assert is_made_by(outcome.message, messages.misfit, words)
 
     declared = replace(registry.get("daemon.error"), adapters=[])
     monkeypatch.setattr(registry, "_types", {"daemon.error": declared})
@@ -179,7 +177,7 @@ def test_inputs_of_another_signature(worker, settings, monkeypatch):
     assert "look at this" in outcome.message
     outcome = executed(worker, task("daemon.error", '{"nothing":2}'))
     assert outcome.kind is Kind.MISFIT
-    assert is_made_by(outcome.message, log_messages.misfit, "KeyError: 'text'")
+    assert is_made_by(outcome.message, messages.misfit, "KeyError: 'text'")
 
 
 def test_a_context_of_its_own(worker):
@@ -199,13 +197,13 @@ def test_a_transaction_left_open_fails_the_attempt(worker, said, how):
     queue.register_all()
     outcome = executed(worker, task("daemon.leaves_open", f'{{"how":"{how}"}}'))
     assert outcome.kind is Kind.ERROR
-    assert tells(outcome.message, attempt_messages.left_transaction_open())
+    assert tells(outcome.message, messages.left_transaction_open())
     assert not Type.objects.filter(handler="changed").exists()
     given = task("daemon.leaves_open", f'{{"how":"{how}","then":"defer"}}')
     worker._perform(given)
     assert unpacked_end(worker._ring.read(worker._ring.written)[-1])[-1].kind is Kind.DEFER
     log = [message for message in said.messages if isinstance(message, Logged)][-1]
-    assert tells(log[-1], attempt_messages.left_transaction_open())
+    assert tells(log[-1], messages.left_transaction_open())
 
 
 @pytest.mark.parametrize(
@@ -384,7 +382,7 @@ def test_what_becomes_of_an_attempt():
         made = move(Outcome(kind, "why", raised="x." * 90), used_up)
         assert (made.event, made.reason, made.detail) == (Event.FAIL, Reason.ERROR, "x." * 32)
         assert made.message.startswith("why ")
-        assert tells(made.message, attempt_messages.retries_used_up(2, 2))
+        assert tells(made.message, messages.retries_used_up(2, 2))
     made = move(Outcome(Kind.FATAL, "no use"), fresh)
     assert (made.event, made.reason, made.message) == (Event.FAIL, Reason.FATAL, "no use")
     # The store makes more of inputs that do not fit: when it is due, or that it fails.

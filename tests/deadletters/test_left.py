@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import pytest
 
 from atp import Graph, queue
-from atp.deadletters.carrying_out import CarryingOut
-from atp.deadletters.redriving import Redriving
+from atp.deadletters.tasks import CarryingOut, Redriving
 from atp.exceptions import Fatal
+from atp.fields import uuid7
 from atp.models import Daemon, Instance
+from atp.operations.matching import selection
 from atp.states import Event, Reason, State
-from atp.verbs.matching.selection import selection
-from atp.words.uuids import uuid7
 from tests.app.tasks import echo
 
 

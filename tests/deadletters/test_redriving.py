@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from atp import queue
-from atp.deadletters import redriving
+from atp.deadletters import tasks
 from atp.exceptions import UniqueTaken
 from atp.models import ErrorGroup, Failure, Inputs, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
@@ -75,13 +75,13 @@ def states():
 
 def test_it_waits_for_the_ends_of_a_sample(monkeypatch):
     """Or each look would take the longer the more is redriven."""
-    monkeypatch.setattr(redriving, "MOST_WATCHED", 10)
+    monkeypatch.setattr(tasks, "MOST_WATCHED", 10)
     looked = []
-    monkeypatch.setattr(redriving, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(redriving, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
-    monkeypatch.setattr(redriving.CarryingOut, "do", lambda self, portion: portion)
-    monkeypatch.setattr(redriving.CarryingOut, "__init__", lambda self, *_: None)
-    made = redriving.Redriving(None, None, 0, None, "", 0, 0.5)
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(tasks, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
+    monkeypatch.setattr(tasks.CarryingOut, "do", lambda self, portion: portion)
+    monkeypatch.setattr(tasks.CarryingOut, "__init__", lambda self, *_: None)
+    made = tasks.Redriving(None, None, 0, None, "", 0, 0.5)
     for first in range(0, 100, 7):
         made.do(list(range(first, first + 7)))
     assert max(map(len, looked)) == 10

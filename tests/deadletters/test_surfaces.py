@@ -10,12 +10,12 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from atp import queue
+from atp.deadletters import pages as failures
+from atp.deadletters.operations import groups
 from atp.models import Daemon, ErrorGroup, Instance
+from atp.operations import matching
 from atp.reports import overview
-from atp.reports.errors.groups import groups
 from atp.store import get_store
-from atp.verbs.matching import plan, told
-from atp.views import failures
 from tests.app.tasks import echo
 
 from .causes import failed, moves
@@ -166,17 +166,17 @@ def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group
 
 
 def test_a_plan_of_very_many_judges_the_first_ones(group, monkeypatch):
-    monkeypatch.setattr(plan, "PORTION", 1)
-    monkeypatch.setattr(plan, "MOST_JUDGED", 2)
+    monkeypatch.setattr(matching, "PORTION", 1)
+    monkeypatch.setattr(matching, "MOST_JUDGED", 2)
     found = queue.redrive_matching(error=group, dry_run=True)
     assert (found.count, found.judged) == (COUNT, 2)
-    assert told.plan(found).startswith(f"up to {COUNT} FAILED")
-    assert "all of the first 2 can" in told.plan(found)
-    monkeypatch.setattr(plan.registry, "_types", {})
+    assert matching.describe_plan(found).startswith(f"up to {COUNT} FAILED")
+    assert "all of the first 2 can" in matching.describe_plan(found)
+    monkeypatch.setattr(matching.registry, "_types", {})
     Daemon.objects.update(types=[])
     found = queue.redrive_matching(error=group, dry_run=True)
-    assert (found.count, found.cannot) == (COUNT - 2, {plan.NO_HANDLER: 2})
-    assert f"2 of the first 2 cannot: 2 {plan.NO_HANDLER}" in told.plan(found)
+    assert (found.count, found.cannot) == (COUNT - 2, {matching.NO_HANDLER: 2})
+    assert f"2 of the first 2 cannot: 2 {matching.NO_HANDLER}" in matching.describe_plan(found)
     assert queue.delete_matching(error=group, dry_run=True).judged is None
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from atp import task_type
-from atp.verbs import schedule_specs
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
+from atp.schedules import declaring
 
 from ..api.conftest import user_with  # noqa: F401 (a fixture)
 
@@ -16,7 +16,7 @@ def release(monkeypatch):
     """Return a function that declares SHADE with another handler, as the next release does."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(registry, "_former", dict(registry._former))
-    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
 
     def declare(handler=None, *, identifier=SHADE, **parameters):
         registry.remove(SHADE)

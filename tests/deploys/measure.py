@@ -6,11 +6,11 @@ import time
 from django.db import connection
 
 from atp import task_type
+from atp.fields import uuid7
 from atp.models import Inputs, Instance, Task, Type
-from atp.payload.tagged_json import to_json
-from atp.reports.deploys.pending import pending
+from atp.payload.json import to_json
+from atp.reports.pending import pending
 from atp.store import get_store
-from atp.words.uuids import uuid7
 
 TYPE = "deploys.measured"
 CHUNK = 20_000

@@ -11,8 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atp.models import Instance, LogRecord
-from atp.rows.log import signature_in
+from atp.models import Instance, LogRecord, signature_in
 from atp.states import Event, State
 from tests import environment
 from tests.daemon.harness import Atpd

@@ -7,10 +7,9 @@ import pytest
 from atp import queue, task_type
 from atp.exceptions import CorruptData, InvalidType
 from atp.models import Type
-from atp.payload.adapting import DIGITS, fingerprint, fitted
-from atp.payload.binding import plain_of, signature_of
+from atp.operations.registry import registry
+from atp.payload.binding import DIGITS, fingerprint, fitted, plain_of, signature_of
 from atp.reports import documents
-from atp.verbs.registry import registry
 
 from .conftest import SHADE
 

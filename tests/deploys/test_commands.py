@@ -13,10 +13,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from atp import task_type
-from atp.conf.validation import problems
+from atp.conf import problems
 from atp.models import Daemon
-from atp.payload.adapting import fitted
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
+from atp.payload.binding import fitted
 from tests.helpers import child_environment, manage
 
 from ..api.client import Api

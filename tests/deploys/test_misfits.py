@@ -6,15 +6,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from atp import queue
-from atp.models import Daemon
-from atp.reports import health, overview
-from atp.reports.deploys import releases
+from atp import queue, text
+from atp.commands import Mode
+from atp.models import Daemon, misfit
+from atp.reports import health, overview, releases
 from atp.reports.explaining.explain import explain
-from atp.rows.log import misfit
 from atp.states import Event
-from atp.words import wording
-from atp.words.orders import Mode
 
 from ..nonsense import tells
 from .conftest import SHADE
@@ -131,7 +128,7 @@ def test_why_what_fits_no_daemon_waits(shade, new):
     assert "path" not in found.reasons[0].sentence
     told = why(waits)
     assert tells(told, MESSAGE[1:])
-    assert f"fits no daemon that is alive, and is FAILED at {wording.moment(until)}" in told
+    assert f"fits no daemon that is alive, and is FAILED at {text.moment(until)}" in told
     ready, reason = queue.explain(SHADE).reasons
     assert ready.sentence.startswith("Nothing holds back one that is enqueued now")
     assert reason.sentence.startswith(f"1 of {SHADE} fits no daemon that is alive.")

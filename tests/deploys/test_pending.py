@@ -7,15 +7,14 @@ import pytest
 
 from atp import Graph, queue, result, task_type
 from atp.models import Daemon, Gate, Inputs, Limit, Response, Schedule, Task
-from atp.payload.codec import PICKLE_CONTENT_TYPE
-from atp.payload.signed_pickle import to_pickle
-from atp.reports.deploys import opening, pending
-from atp.reports.deploys.findings import Kind
-from atp.reports.deploys.pending import pending as look
+from atp.operations.registry import registry
+from atp.payload.codec import PICKLE_CONTENT_TYPE, to_pickle
+from atp.reports import pending
+from atp.reports.pending import Kind
+from atp.reports.pending import pending as look
 from atp.states import Event
 from atp.store import get_store
 from atp.store.values import ResponseData
-from atp.verbs.registry import registry
 
 from ..app.tasks import echo
 from ..app.tasks_graphs import fetch
@@ -151,7 +150,7 @@ def test_pickles_are_not_opened_and_with_deep_in_a_process_of_its_own(pickles, r
     _, deadly, _ = (pickling.enqueue(path=path) for path in ("a", Deadly(), "b"))
     finding = only()
     assert (finding.kind, finding.fails) == (Kind.UNOPENED, False)
-    assert finding.why == opening.NOT_OPENED
+    assert finding.why == pending.NOT_OPENED
     finding = only(deep=True)
     assert (finding.kind, finding.instance) == (Kind.MISFIT, deadly.uuid)
     assert "ended" in finding.why
@@ -218,7 +217,7 @@ def test_a_pickled_result_is_not_opened(pickles, finish, monkeypatch):
     """G14: nor is it for an adapter; with ``deep`` in a process of its own."""
     submit("scene")
     finish(Deadly())
-    assert (only().kind, only().why) == (Kind.UNOPENED, opening.RESULT_NOT_OPENED)
+    assert (only().kind, only().why) == (Kind.UNOPENED, pending.RESULT_NOT_OPENED)
     assert (only(deep=True).kind, "ended" in only(deep=True).why) == (Kind.RESULT, True)
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     registry.remove("graphs.shade")

@@ -7,13 +7,12 @@ import pytest
 from django.db import connection, transaction
 
 from atp import Graph, queue, task_type
-from atp.models import Instance, Task
+from atp.fields import uuid7
+from atp.models import Instance, Task, misfit
+from atp.operations.registry import registry
 from atp.reports.explaining import gathering
-from atp.rows.log import misfit
 from atp.states import Event, Reason
 from atp.store import get_store
-from atp.verbs.registry import registry
-from atp.words.uuids import uuid7
 from tests.helpers import open_transaction
 
 from ..app import tasks_downstream

@@ -6,9 +6,9 @@ import pytest
 
 from atp import queue
 from atp.models import Instance, Task
-from atp.reports.explaining import around, estimate, sentences
-from atp.reports.explaining.values import Estimate
-from atp.reports.explaining.when import starts
+from atp.reports.explaining import explain, gathering, sentences
+from atp.reports.explaining.facts import Estimate
+from atp.reports.explaining.sentences import start_sentence
 from atp.states import Event
 from atp.store import get_store
 from tests.app import tasks_daemon as types
@@ -21,16 +21,16 @@ HOUR = timedelta(hours=1)
 
 
 def told(low, likely, high):
-    return starts(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
+    return start_sentence(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
 
 
 def test_words():
     assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
     assert told(7190, 7200, 7210) == "Starts in about 2 h."
     assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
-    assert "something has to be done" in starts(Estimate(why="gate"))
-    assert "nothing of its Type has ended of late" in starts(Estimate(why="no-figures"))
-    assert starts(None) == ""
+    assert "something has to be done" in start_sentence(Estimate(why="gate"))
+    assert "nothing of its Type has ended of late" in start_sentence(Estimate(why="no-figures"))
+    assert start_sentence(None) == ""
 
 
 class TestBounds:
@@ -50,7 +50,7 @@ class TestBounds:
         assert late.low <= late.likely <= late.high
 
     def test_beyond_what_is_counted_only_the_earliest_start_is_known(self, scene, monkeypatch):
-        for module in (around, estimate, sentences):
+        for module in (gathering, explain, sentences):
             monkeypatch.setattr(module, "MOST_COUNTED", 5)
         scene.run(3, SECOND)
         lane, *_, last = echo.enqueue_many([{}] * 10)
@@ -58,11 +58,13 @@ class TestBounds:
         scene.tell_workers(lane)
         found = queue.explain(last).starts
         assert (found.likely, found.high, found.why) == (None, None, "many")
-        assert starts(found).startswith(f"Starts in {found.low.total_seconds():.1f} s at the earli")
+        assert start_sentence(found).startswith(
+            f"Starts in {found.low.total_seconds():.1f} s at the earli"
+        )
         found = queue.explain(aside).starts
         assert (found.high, found.why) == (None, "many")
         assert found.low <= found.likely
-        assert "or later" in starts(found)
+        assert "or later" in start_sentence(found)
 
     def test_a_full_limit_is_waited_for_although_a_worker_is_idle(self, scene):
         scene.run(3, HOUR)

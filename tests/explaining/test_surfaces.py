@@ -14,11 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from atp import queue
 from atp.exceptions import UnknownInstance, UnknownType
 from atp.models import Instance
-from atp.reports import overview
+from atp.reports import health, overview
 from atp.reports.explaining import explain as room
-from atp.reports.explaining import notes as noting
-from atp.reports.explaining.brief import SHORT, briefs
-from atp.reports.explaining.notes import notes
+from atp.reports.explaining.explain import SHORT, briefs
+from atp.reports.health import notes
 from atp.states import Event
 
 from ..app import tasks_downstream
@@ -234,7 +233,7 @@ class TestNotes:
             "tests.echo is held by ann: 1 that waits there is due.",
         )
         # No more is counted than has to be.
-        monkeypatch.setattr(noting, "MOST", 2)
+        monkeypatch.setattr(health, "MOST", 2)
         echo.enqueue_many([{}] * 3)
         queue.open_gate("tests.add")
         assert notes(overview.now()) == (
@@ -252,7 +251,7 @@ class TestNotes:
         queue.hold("tests.echo")
         assert len(notes(overview.now())) == 1  # the limit is not what they wait for
         # Not all of very many are shown.
-        monkeypatch.setattr(noting, "SHOWN", 1)
+        monkeypatch.setattr(health, "SHOWN", 1)
         for name in "abc":
             queue.hold("tests.echo", name)
             queue.limit("tests.add", name, max_running=1)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from atp.graphs.vertex import Link, Vertex
+from atp.graphs.drawing import Link, Vertex
 from atp.states import State
 
 NAMES = (

@@ -5,9 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from atp.graphs.drawing import LARGE, SMALL, drawn
-from atp.graphs.fitting import fitted
-from atp.graphs.vertex import Link
+from atp.graphs.drawing import LARGE, SMALL, Link, drawn, fitted
 from atp.states import State
 
 from .samples import NAMES, fan, mixed, node

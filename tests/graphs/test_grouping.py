@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from atp.graphs.grouping import ALIKE, MOST_BOXES, MOST_LAYERS, MOST_PIECES, grouped
-from atp.graphs.vertex import Link
+from atp.graphs.drawing import ALIKE, MOST_BOXES, MOST_LAYERS, MOST_PIECES, Link, grouped
 from atp.states import State
 
 from .samples import fan, mixed, node

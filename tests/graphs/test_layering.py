@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atp.graphs.layering import layers
+from atp.graphs.drawing import layers
 
 sizes = st.integers(1, 30)
 

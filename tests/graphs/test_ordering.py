@@ -2,9 +2,7 @@
 
 from itertools import combinations, pairwise
 
-from atp.graphs.grouping import grouped
-from atp.graphs.ordering import crossings, ordered
-from atp.graphs.vertex import Link
+from atp.graphs.drawing import Link, crossings, grouped, ordered
 
 from .samples import mixed, node
 

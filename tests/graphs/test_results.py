@@ -10,9 +10,9 @@ import pytest
 
 from atp import Graph, result, task_type
 from atp.exceptions import NotSerializable
-from atp.graphs import results
+from atp.graphs import placeholders
+from atp.operations.registry import registry
 from atp.payload import codec
-from atp.verbs.registry import registry
 from tests.app.tasks import echo
 
 Pair = namedtuple("Pair", "first second")
@@ -29,15 +29,15 @@ class Scene:
 
 def test_what_holds_a_result_keeps_its_type():
     given = [Pair(1, result("a")), OrderedDict(x=result("a")), Tiles([result("a")]), (1, [2])]
-    found = results.resolved(results.placed(given), lambda name: name * 2)
+    found = placeholders.resolved(placeholders.placed(given), lambda name: name * 2)
     assert found == [Pair(1, "aa"), OrderedDict(x="aa"), Tiles(["aa"]), (1, [2])]
     assert [type(each) for each in found] == [Pair, OrderedDict, Tiles, tuple]
     assert found[3] is given[3]
-    assert isinstance(given[0].second, results.Result)
+    assert isinstance(given[0].second, placeholders.Result)
     # What holds itself is not entered again.
     loop = [result("a")]
     loop.append(loop)
-    assert len(results.results_in(loop)) == 1
+    assert len(placeholders.results_in(loop)) == 1
 
 
 USES = (
@@ -62,7 +62,7 @@ def test_a_result_that_is_used_as_a_value_raises(db):
     with Graph() as g, pytest.raises(TypeError, match=r"result\(…\) stands for its output"):
         f"/data/{g.add(echo)}.tif"
     # The number of results of a map is known.
-    three = results.Result(("a", "b", "c"), is_list=True)
+    three = placeholders.Result(("a", "b", "c"), is_list=True)
     assert [each.names for each in three] == [("a",), ("b",), ("c",)]
     assert len(three) == 3
     for use in (bool, lambda it: "x" in it):
@@ -79,9 +79,9 @@ def pickled(db, settings, monkeypatch):
 
 def test_a_result_in_a_pickle_comes_back_or_is_refused(pickled):
     """Else the handler would get it instead of the output."""
-    payload = codec.encode(results.placed({"path": result("a")["b"]}), format=codec.PICKLE)
+    payload = codec.encode(placeholders.placed({"path": result("a")["b"]}), format=codec.PICKLE)
     assert codec.may_have_results(payload)
-    found = results.resolved(codec.decode(payload), lambda name: {"b": name})
+    found = placeholders.resolved(codec.decode(payload), lambda name: {"b": name})
     assert found == {"path": "a"}
     assert not codec.may_have_results(codec.encode({"path": "a"}, format=codec.PICKLE))
     for value in (Scene(result("a")), result("a")):

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from atp.graphs.mermaid import escaped, mermaid
-from atp.graphs.outline import outline
-from atp.graphs.vertex import Link
+from atp.graphs.drawing import Link, escaped, mermaid, outline
 
 from .samples import fan, mixed, node
 

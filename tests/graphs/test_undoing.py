@@ -2,8 +2,8 @@
 
 import random
 
-from atp.graphs import undoing
-from atp.graphs.undoing import undo_order
+from atp.graphs import plan
+from atp.graphs.plan import undo_order
 
 SEEDS = range(40)
 
@@ -35,7 +35,7 @@ def test_each_comes_after_all_that_were_behind_it():
 
 
 def test_where_it_is_too_much_they_make_a_chain(monkeypatch):
-    monkeypatch.setattr(undoing, "MOST_EDGES", 0)
+    monkeypatch.setattr(plan, "MOST_EDGES", 0)
     for seed in SEEDS:
         undone, edges = drawn(seed)
         pairs = undo_order(undone, edges)

@@ -6,8 +6,8 @@ import pytest
 
 from atp import Fatal, task_type
 from atp.models import Instance, Node
-from atp.verbs import schedule_specs
-from atp.verbs.registry import registry
+from atp.operations.registry import registry
+from atp.schedules import declaring
 from tests.environment import ROOT
 
 from .readme import blocks
@@ -37,7 +37,7 @@ class Busy(Exception):
 def names(monkeypatch):
     """What the project has when it comes to the blocks; the Types are forgotten afterwards."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
-    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
     keys = []
 
     def book(order, *, key):
@@ -98,4 +98,4 @@ def test_the_schedule_and_the_graph(names):
     run(HANDLER, names)
     run(OTHERS, names)
     assert {node.name for node in Node.objects.all()} == {"pay", "ship"}
-    assert "nightly-report" in schedule_specs.declared._specs
+    assert "nightly-report" in declaring.declared._specs

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from atp import Throttled, Unavailable
-from atp.protection.retry_after import LONGEST, read
+from atp.exceptions import LONGEST, read
 
 NOW = datetime(2030, 1, 31, 18, tzinfo=UTC)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from atp.protection.values import State, Verdict
+from atp.downstreams.protection import State, Verdict
 
 from .simulation import Simulation
 

@@ -11,6 +11,7 @@ from django.db.models import F
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from atp.commands import RELEASE, Order, allowed
 from atp.exceptions import (
     DuplicateIdentifier,
     IllegalOrder,
@@ -21,8 +22,11 @@ from atp.exceptions import (
 from atp.models import Daemon, Instance, LogRecord, Response, Task
 from atp.payload.codec import Payload
 from atp.states import Event
-from atp.store.values import RELEASE, Changes, Message, Move, Note, ResponseData, Submission
-from atp.words.orders import Order, allowed
+from atp.store.values.changes import Changes
+from atp.store.values.moves import Move
+from atp.store.values.notes import Message, Note
+from atp.store.values.responses import ResponseData
+from atp.store.values.submissions import Submission
 
 from .model import MAX_RESTARTS, MOVES, Item, Model, Pending
 from .world import LEASE, ONE, TWO, Host, registration

@@ -5,9 +5,8 @@ from itertools import pairwise
 from uuid import uuid4
 
 from atp.graphs.plan import GraphPlan, PlannedEdge, PlannedNode, PlannedUndo
-from atp.models import Edge, Failing, Instance, Node, Task
+from atp.models import BLOCKED, Edge, Failing, Instance, Node, Task
 from atp.payload.codec import Payload
-from atp.rows.task import BLOCKED
 from atp.states import TERMINAL, State
 from atp.store.values import Submission
 

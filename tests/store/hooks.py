@@ -3,11 +3,10 @@
 import json
 from collections import Counter
 
-from atp.models import Inputs, Instance, LogRecord
-from atp.payload import own
-from atp.payload.hooks import STATES
-from atp.rows.log import Kind
+from atp import options
+from atp.models import Inputs, Instance, Kind, LogRecord
 from atp.states import Event, State
+from atp.store.values.hooks import STATES
 
 from .world import registration
 
@@ -25,7 +24,7 @@ HOOK_TYPES = registration(ALERT), registration(INDEX)
 
 def own_hooks(*entries):
     """Return what an Instance has of its own that has these hooks."""
-    return own.of(hooks=list(entries))
+    return options.own_options(hooks=list(entries))
 
 
 def hooks_of(key):
@@ -50,10 +49,10 @@ def check():
         if instance.hook_of is not None:
             assert not said[instance.pk, State.FINISHED] + said[instance.pk, State.FAILED]
             continue
-        entries = [*(instance.type.hooks or ()), *((instance.own or {}).get(own.HOOKS, ()))]
+        entries = [*(instance.type.hooks or ()), *((instance.own or {}).get(options.HOOKS, ()))]
         for name, state in STATES.items():
             wanted = len({entry["type"] for entry in entries if entry["on"] == name})
             assert said[instance.pk, state] == wanted * ends[instance.pk, state], instance
-    written = Instance.objects.filter(own__has_key=own.HOOK_OF)
+    written = Instance.objects.filter(own__has_key=options.HOOK_OF)
     uuids = {str(uuid) for uuid in Instance.objects.values_list("uuid", flat=True)}
     assert sum(each.hook_of in uuids for each in written) == sum(said.values())

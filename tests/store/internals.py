@@ -3,8 +3,9 @@
 
 from django.db import connection
 
+from atp import folders as filelock
 from atp.daemon.pool.statistics import Statistics
-from atp.store import filelock, handover
+from atp.store import handover
 from atp.store.buckets import Bucket
 from atp.store.common import ORMStore
 from atp.store.common import scan as scanning

@@ -8,9 +8,11 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from atp.commands import RELEASE
 from atp.models import Instance, LogRecord, Response, Task
 from atp.states import Event, Reason, State
-from atp.store.values import RELEASE, Move, ResponseData
+from atp.store.values.moves import Move
+from atp.store.values.responses import ResponseData
 
 from ..nonsense import without_noise
 from .internals import ORMStore

@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 from django.db import connection
 
-from atp.models import LogRecord
-from atp.rows.log import Kind
+from atp import messages
+from atp.commands import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled
+from atp.models import Kind, LogRecord
 from atp.states import CLAIMED, TERMINAL, TRANSITIONS, Event, Reason, Row, State
-from atp.store.values import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled, Move
-from atp.words import attempt_messages
+from atp.store.values.moves import Move
 
 from ..helpers import at_once
 from ..nonsense import tells
@@ -27,7 +27,7 @@ def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world):
     assert world.get(keys[0]).reason == Reason.CANCELLED
     last = world.log(keys[0])[-1]
     assert (last.event, last.who) == (Event.FAIL, "ann, shell")
-    assert tells(last.message, attempt_messages.cancelled())
+    assert tells(last.message, messages.cancelled())
     assert [c.instance for c in host.claim()] == keys[2:]
     assert [len(world.log(key)) for key in ended] == logs
 
@@ -50,7 +50,7 @@ def test_the_move_back_honours_it(world, event):
     back, fail = world.log(case.instance)[-2:]
     assert (back.event, back.state) == (event, State.ACCEPTED)
     assert (fail.event, fail.who, fail.level) == (Event.FAIL, "host:1", logging.WARNING)
-    assert tells(fail.message, attempt_messages.cancelled("ann via shell"))
+    assert tells(fail.message, messages.cancelled("ann via shell"))
 
 
 # Races
@@ -170,7 +170,7 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             assert (last.who, last.message, last.state) == ("ann", "please", state)
             assert (last.kind, last.detail) == (Kind.ASK, RELEASE)
             world.store.request(case.instance, RELEASE, who="ann")
-            told = attempt_messages.asked(RELEASE)
+            told = messages.asked(RELEASE)
             assert tells(world.log(case.instance)[-1].message, told)
             assert world.store.cancel([case.instance], who="bob").asked == (case.instance,)
             assert world.state(case.instance) == state

@@ -5,12 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from atp import messages
 from atp.exceptions import InvalidOption
-from atp.models import Task
-from atp.rows.log import Kind
+from atp.models import Kind, Task
 from atp.states import Event, State
 from atp.store.values import Changes
-from atp.words import log_messages
 
 from ..helpers import at_once, wait_for
 from ..nonsense import tells
@@ -34,7 +33,7 @@ def test_priority_collection_and_due_time(world):
     assert (last.who, last.kind, last.state) == ("ann", Kind.CHANGE, State.ACCEPTED)
     assert last.attempt == 0
     assert said == [("due", instance.created, due), ("priority", 3, -5), ("collection", "a", "b")]
-    assert tells(last.message, log_messages.changed(said, last.time))
+    assert tells(last.message, messages.task_changed(said, last.time))
 
 
 def test_what_is_no_different_or_makes_no_sense_is_not_written(world):
@@ -118,5 +117,5 @@ def test_many_changes_at_once(world):
             priority = steps[priority]
         assert (len(made), priority) == (4, Task.objects.get(pk=key).priority)
         for record, step in zip(world.log(key)[1:], made, strict=True):
-            assert tells(record.message, log_messages.changed([step], record.time))
+            assert tells(record.message, messages.task_changed([step], record.time))
     assert not connection.in_atomic_block

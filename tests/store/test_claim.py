@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from atp.models import Task
-from atp.rows.querysets import CLAIMING_ORDER, LANES_ORDER
+from atp.querysets import CLAIMING_ORDER, LANES_ORDER
 from atp.states import Event, Reason, State
 
 from .internals import RowOrder

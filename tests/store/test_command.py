@@ -4,11 +4,10 @@ from itertools import product
 
 import pytest
 
+from atp import commands
+from atp.commands import Mode, Order
 from atp.exceptions import IllegalOrder, UnknownDaemon
-from atp.models import Daemon, LogRecord
-from atp.rows.log import Kind
-from atp.words import orders
-from atp.words.orders import Mode, Order
+from atp.models import Daemon, Kind, LogRecord
 
 from ..helpers import at_once
 from .world import LEASE, ONE, Host
@@ -35,11 +34,11 @@ def test_each_order_in_each_mode(world):
     for mode, order in product(Mode, Order):
         with world.case((mode, order)):
             host = in_mode(world, mode)
-            sources, aim = orders.ORDERS[order]
+            sources, aim = commands.ORDERS[order]
             before = (host.row.request, told(host.row))
             if mode in sources:
                 row = world.store.command(host.uuid, order, who="ann")
-                assert (row.request, host.row.request) == (orders.REQUESTS[order],) * 2
+                assert (row.request, host.row.request) == (commands.REQUESTS[order],) * 2
                 assert (host.row.aim, host.row.mode) == (aim, mode)
                 assert told(host.row)[-1] == ("ann", order)
                 continue

@@ -5,10 +5,9 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
+from atp.downstreams.protection import Report, State, Verdict
 from atp.exceptions import DownstreamChanged, UnknownDownstream
-from atp.models import Downstream, LogRecord
-from atp.protection.values import Report, State, Verdict
-from atp.rows.log import Kind
+from atp.models import Downstream, Kind, LogRecord
 
 from ..helpers import Thread
 from .world import ONE, THREE, TWO, registration

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
+from atp import options
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Inputs, Instance, LogRecord, Task
-from atp.payload import own
 from atp.payload.codec import Payload
 from atp.states import Event, State
 from atp.store.values import Submission
@@ -97,14 +97,14 @@ def test_in_a_transaction_that_is_rolled_back_nothing_is_written(world):
     assert LogRecord.objects.about(f"type:{ONE}").exists()
 
 
-OWN = own.of(timeout=timedelta(seconds=1.5), max_retries=7)
+OWN = options.own_options(timeout=timedelta(seconds=1.5), max_retries=7)
 
 
 @pytest.mark.parametrize("limit", [1, 10])
 def test_a_claim_brings_the_timeout_and_retries_that_an_instance_has_of_its_own(world, limit):
     """Of one as of many; what has nothing of its own has what its Type says."""
     nine, one = timedelta(seconds=9), timedelta(seconds=1.5)
-    submissions = [request(own=each) for each in (OWN, None, own.of(max_retries=0))]
+    submissions = [request(own=each) for each in (OWN, None, options.own_options(max_retries=0))]
     made = world.store.enqueue(registration(timeout=nine, max_retries=4), submissions)
     assert [instance.max_retries for instance in made] == [7, None, 0]
     host = world.host()

@@ -4,12 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from atp.models import Edge, Failing, Graph, Instance, LogRecord, Node, Task
-from atp.rows.log import Kind
-from atp.rows.task import BLOCKED
+from atp import messages
+from atp.models import BLOCKED, Edge, Failing, Graph, Instance, Kind, LogRecord, Node, Task
 from atp.states import Event, Reason, State
 from atp.store.values import Move
-from atp.words import graph_messages
 
 from ..nonsense import tells
 from .broken import execute
@@ -89,7 +87,7 @@ def test_every_end_settles_what_waits_for_it(world, other, way):
         for key, before, why in (("b", "a", instance.reason), ("c", "b", "UPSTREAM")):
             failed = world.get(keys[key])
             assert (failed.state, failed.reason) == (State.FAILED, Reason.UPSTREAM)
-            told = graph_messages.upstream_failed(before, why)
+            told = messages.upstream_failed(before, why)
             assert tells(world.log(keys[key])[-1].message, told)
     assert {case.instance for case in world.host(TWO).claim()} == free
 

@@ -4,8 +4,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp.exceptions import GraphClosed, InvalidGraph, TaskGone
-from atp.graphs.addition import GraphAddition
-from atp.graphs.plan import PlannedEdge, PlannedNode
+from atp.graphs.plan import GraphAddition, PlannedEdge, PlannedNode
 from atp.models import Edge, Graph, Instance, Node, Task
 from atp.payload.codec import Payload
 from atp.states import Event, Reason, State

@@ -14,8 +14,7 @@ from functools import partial
 import pytest
 
 from atp.exceptions import ATPError
-from atp.models import Failing, LogRecord, Node, Task
-from atp.rows.log import Kind
+from atp.models import Failing, Kind, LogRecord, Node, Task
 from atp.states import TERMINAL, Event, Reason, State
 from atp.store.values import Move
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
-from atp.admin.rows import DaemonAdmin
+from atp import options
+from atp.admin.core import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
+from atp.commands import Order
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Daemon, Inputs, Instance
-from atp.payload import own
 from atp.payload.codec import Payload
 from atp.states import Event, State
 from atp.store.values import Submission
-from atp.words.orders import Order
 
 from ..helpers import Thread, remove_by_hand, wait_for
 from .world import LEASE, ONE, SECOND, TWO, Case, registration, scope
@@ -74,7 +74,10 @@ def listening(world):
 def test_it_is_held_by_the_daemon_that_is_told(world, listening):
     """G1, G6: one commit, after which it is as if the daemon had claimed it."""
     host, ear = listening()
-    data, has = Payload("json", '{"a":"b\\\\n"}'), own.of(timeout=SECOND * 1.5, max_retries=7)
+    data, has = (
+        Payload("json", '{"a":"b\\\\n"}'),
+        options.own_options(timeout=SECOND * 1.5, max_retries=7),
+    )
     handed = Submission(
         data, identifier="named", collection="a", priority=3, own=has, created_by="somebody"
     )
@@ -304,7 +307,7 @@ class TestSQLite:
             raise OSError(errno.EMFILE, "too many open files")
 
         listening()
-        monkeypatch.setattr("atp.store.filelock.is_free", refused)
+        monkeypatch.setattr("atp.folders.is_free", refused)
         [key] = world.enqueue()
         assert is_waiting(world, key)
 
@@ -366,7 +369,7 @@ def test_what_an_instance_has_of_its_own_counts_to_what_can_be_told(world, liste
     """G1: a notice of PostgreSQL has 8,000 bytes; what is longer is claimed as ever."""
     host, ear = listening()
     is_told = connection.vendor == "sqlite"
-    data, has = "1" * (100_000 if is_told else 1), own.of(carried={"text": "ü" * 3000})
+    data, has = "1" * (100_000 if is_told else 1), options.own_options(carried={"text": "ü" * 3000})
     submission = Submission(Payload("json", data), own=has)
     [made] = world.store.enqueue(registration(), [submission])
     if is_told:

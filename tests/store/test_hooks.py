@@ -7,12 +7,11 @@ import pytest
 from django.db import transaction
 
 from atp.exceptions import TypeInUse
-from atp.models import Instance, Task, Type
-from atp.payload.hooks import Hook
-from atp.rows.log import Kind
-from atp.rows.task import HOOKED as MARK
+from atp.models import HOOKED as MARK
+from atp.models import Instance, Kind, Task, Type
 from atp.states import Event, Reason, State
 from atp.store.values import Move
+from atp.store.values.hooks import Hook
 
 from .. import environment
 from ..helpers import Thread, at_once

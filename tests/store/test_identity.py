@@ -9,12 +9,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from atp import messages
+from atp.commands import Order
 from atp.exceptions import LeaseLost
-from atp.models import Daemon, LogRecord, Task
-from atp.rows.log import Kind
+from atp.models import Daemon, Kind, LogRecord, Task
 from atp.states import Event, Reason, State
-from atp.words import attempt_messages, log_messages
-from atp.words.orders import Order
 
 from ..helpers import open_transaction
 from ..nonsense import tells
@@ -152,10 +151,10 @@ def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
     assert (lost.row, world.state(case.instance)) == (None, State.ACCEPTED)
     last = world.log(case.instance)[-1]
     assert (last.event, last.who) == (Event.EXPIRE, str(sweeper.row))
-    assert tells(last.message, attempt_messages.daemon_lost("lost:1"))
+    assert tells(last.message, messages.daemon_lost("lost:1"))
     gone = LogRecord.objects.about(f"daemon:{name}").last()
     assert (gone.kind, gone.detail) == (Kind.LOST, str(lost.uuid))
-    assert tells(gone.message, log_messages.lost(lost.uuid, 1))
+    assert tells(gone.message, messages.lost(lost.uuid, 1))
     assert world.state(kept.instance) == State.RUNNING
     assert sweeper.claim()[0].instance == case.instance
 

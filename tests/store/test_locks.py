@@ -5,8 +5,7 @@ import threading
 import pytest
 from django.db import connection, transaction
 
-from atp.models import Edge, Failing, Graph, Limit, LogRecord, Node, Task, Type
-from atp.rows.log import Kind
+from atp.models import Edge, Failing, Graph, Kind, Limit, LogRecord, Node, Task, Type
 from atp.states import Event, State
 from atp.store.values import Message, Move, Note
 

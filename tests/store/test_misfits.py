@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from atp.models import Daemon, LogRecord, Task
-from atp.rows.log import misfit
+from atp.models import Daemon, LogRecord, Task, misfit
 from atp.states import DEAD_LETTER, Event, Reason, State
 from atp.store.values import Move
 

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from atp import messages
 from atp.exceptions import IllegalSchedule
 from atp.models import Edge, Instance, Node, Schedule, Slot, Task
 from atp.payload.codec import Payload
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ScheduleSpec
-from atp.words import schedule_messages
 
 from ..clock import wait_for_moment
 from ..helpers import at_once, open_transaction
@@ -124,7 +124,7 @@ def test_no_more_wait_than_most(line):
     line.create(most=2)
     assert len(line.plan(5)) == 3
     skipped = Slot.objects.filter(outcome=Outcome.SKIPPED)
-    told = schedule_messages.slot_full(2)
+    told = messages.slot_full(2)
     assert [tells(slot.message, told) for slot in skipped] == [True, True]
     assert line.plan() == []
 
@@ -192,7 +192,7 @@ def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
     assert line.store.schedules.backfill(NAME, slots[1:], who="ann").enqueued == 101
     assert sorted(Task.objects.values_list("waits", flat=True)) == list(range(101))
     told = Slot.objects.order_by("at").last().message
-    assert is_made_by(told, schedule_messages.slot_backfilled, "backfilled, waits behind 100")
+    assert is_made_by(told, messages.slot_backfilled, "backfilled, waits behind 100")
     with pytest.raises(IllegalSchedule, match="101 Instances would wait"):
         line.store.schedules.run(NAME, who="ann")
 

@@ -6,13 +6,12 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from atp import messages
 from atp.exceptions import ScheduleChanged, TypeInUse
-from atp.models import Instance, LogRecord, Schedule, Slot, Task
+from atp.models import HOOKED, Instance, LogRecord, Schedule, Slot, Task
 from atp.payload.codec import Payload
-from atp.rows.schedule import Outcome
-from atp.rows.task import HOOKED
+from atp.schedules.models import Outcome
 from atp.store.values import ScheduleSpec, Scope
-from atp.words import schedule_messages
 
 from ..clock import wait_for_moment
 from ..nonsense import tells
@@ -163,7 +162,7 @@ def test_a_slot_in_time_runs_whatever_late_ones_are_due_with_it(world, store, sc
             store.schedules.plan(now=row.next_at + 2 * HOUR + SECOND)
             assert outcomes() == expected
             for slot in Slot.objects.filter(outcome=S):
-                assert tells(slot.message, schedule_messages.slot_passed_over(overlap))
+                assert tells(slot.message, messages.slot_passed_over(overlap))
 
 
 def test_the_slot_in_time_gets_the_last_place_in_the_line_or_room_of_its_type(world, schedule):

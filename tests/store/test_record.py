@@ -2,8 +2,7 @@
 
 import logging
 
-from atp.models import LogRecord, Response
-from atp.rows.log import Kind
+from atp.models import Kind, LogRecord, Response
 from atp.states import Event, Reason, State
 from atp.store.values import Message, Move, Note, ResponseData
 

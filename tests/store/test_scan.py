@@ -8,13 +8,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from atp import messages
 from atp.conf import settings
-from atp.models import Daemon, Gate, Instance, Limit, LogRecord, Schedule, Task, Type
+from atp.models import Daemon, Gate, Instance, Kind, Limit, LogRecord, Schedule, Task, Type
 from atp.payload.codec import Payload
-from atp.rows.log import Kind
 from atp.states import Event, State
 from atp.store.values import Move, ScheduleSpec
-from atp.words import log_messages
 
 from ..nonsense import tells
 from .broken import LONG, age, execute, put_back, settle
@@ -198,7 +197,7 @@ class TestTaskThatDoesNotFit:
         assert not Task.objects.exists()
         [record] = LogRecord.objects.about(f"type:{ONE}").filter(who=WHO)
         assert record.kind == Kind.MENDED
-        assert tells(record.message, log_messages.orphan_removed(case.instance))
+        assert tells(record.message, messages.orphan_removed(case.instance))
 
     def test_that_waits_although_claimed_is_expired(self, world):
         host = world.host()

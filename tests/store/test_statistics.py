@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 from django.db import connection
 
-from atp.models import LogRecord, Statistic, Type, Uncounted
+from atp.models import EPOCH, LogRecord, Span, Statistic, Type, Uncounted
 from atp.reports import statistics
-from atp.rows.statistic import EPOCH, Span
 from atp.states import Event, Reason
 from atp.store.values import Move
 

@@ -6,9 +6,8 @@ import pytest
 from django.db import connection, transaction
 
 from atp.exceptions import InvalidStep, TaskGone, TooLarge
-from atp.models import Instance, Step, Task
+from atp.models import Instance, Kind, Step, Task
 from atp.payload import codec
-from atp.rows.log import Kind
 from atp.states import Event, State
 
 from ..helpers import Thread

@@ -6,8 +6,7 @@ import pytest
 from django.db import transaction
 
 from atp.exceptions import InvalidOption, TaskGone
-from atp.models import Cursor, LogRecord, Tailer
-from atp.rows.log import Kind
+from atp.models import Cursor, Kind, LogRecord, Tailer
 from atp.states import Event, State
 from atp.store.values import CursorMove, Settled
 

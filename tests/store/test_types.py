@@ -5,13 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from atp import messages
 from atp.exceptions import DuplicateIdentifier, TypeInUse, UniqueTaken, UnknownType
-from atp.models import Downstream, Instance, LogRecord, Type
+from atp.models import Downstream, Instance, Kind, LogRecord, Type, families
 from atp.payload.codec import Payload
-from atp.rows.log import Kind
-from atp.rows.type import families
 from atp.store.values import Submission
-from atp.words import log_messages
 
 from ..helpers import at_once
 from ..nonsense import tells
@@ -36,7 +34,7 @@ def test_registering_again_is_an_update_that_is_logged(world, caplog):
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
     changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
     last = LogRecord.objects.about(f"type:{ONE}").last()
-    assert tells(last.message, log_messages.parameters(changes))
+    assert tells(last.message, messages.parameters(changes))
     before = world.snapshot()
     world.store.register([again], who="me")
     assert world.snapshot() == before

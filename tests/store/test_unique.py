@@ -5,11 +5,10 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
+from atp import options
 from atp.exceptions import UniqueTaken
-from atp.models import Inputs, Instance, LogRecord, Task
-from atp.payload import own
+from atp.models import Inputs, Instance, Kind, LogRecord, Task
 from atp.payload.codec import Payload
-from atp.rows.log import Kind
 from atp.states import Event, Reason, State
 from atp.store.values import Submission
 from tests.helpers import remove_by_hand
@@ -18,7 +17,7 @@ from ..helpers import Thread, at_once, wait_for
 from .ends import FAILING, FINISHING
 from .world import ONE, SECOND, TWO, registration
 
-KEY = {"unique": "customer-7", "own": own.of(unique="customer-7")}
+KEY = {"unique": "customer-7", "own": options.own_options(unique="customer-7")}
 CLAIMERS = 4
 
 
@@ -47,7 +46,7 @@ class TestTaken:
         assert not Instance.objects.exists()
         enqueue(world)
         enqueue(world, type=TWO)
-        enqueue(world, unique="customer-8", own=own.of(unique="customer-8"))
+        enqueue(world, unique="customer-8", own=options.own_options(unique="customer-8"))
         world.enqueue(2)
         assert Task.objects.count() == 5
 

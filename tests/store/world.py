@@ -10,9 +10,8 @@ from uuid import UUID, uuid4
 from django.db import connection, transaction
 
 from atp import states
-from atp.models import Daemon, Inputs, Instance, LogRecord, Node, Response, Task, Type
+from atp.models import Daemon, Inputs, Instance, Kind, LogRecord, Node, Response, Task, Type
 from atp.payload.codec import Payload
-from atp.rows.log import Kind
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
 from atp.store.values import DaemonFacts, Move, Registration, Scope, Submission
 

@@ -5,13 +5,12 @@ from contextlib import contextmanager
 import pytest
 
 from atp import tailer, task_type
-from atp.authoring.schedule import declared as schedules
+from atp.operations.registry import registry
+from atp.schedules.declaring import declared as schedules
 from atp.sources import Reader, Record, Source
 from atp.sources import base as sources
 from atp.store.values import CursorMove
-from atp.tailers.reading import Reading
-from atp.tailers.tailer import declared
-from atp.verbs.registry import registry
+from atp.tailers.tailer import Reading, declared
 
 
 class Numbers(Source):

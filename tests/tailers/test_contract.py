@@ -186,7 +186,7 @@ def test_what_was_not_settled_stays_and_is_told(case, tail, read, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         read(tail(function))
     assert data() == []
-    monkeypatch.setattr("atp.tailers.reading.LONGEST", -1.0)
+    monkeypatch.setattr("atp.tailers.tailer.LONGEST", -1.0)
     assert read(tail(function))["behind"] == 3
     assert Tailer.objects.get().behind == 3
 
@@ -226,6 +226,6 @@ def test_its_description_is_a_line_of_text(case):
     ],
 )
 def test_a_check_names_the_extra_that_is_missing(monkeypatch, source, package, extra):
-    monkeypatch.setattr("atp.sources.parameters.find_spec", lambda name: None)
+    monkeypatch.setattr("atp.sources.base.find_spec", lambda name: None)
     [told] = source.problems()
     assert told == f"the package {package} is missing: it comes with the extra [{extra}]"

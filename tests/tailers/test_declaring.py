@@ -7,14 +7,13 @@ from django.contrib.auth.models import Group
 from django.db.models import Q
 
 from atp import on_failed, on_finished, task_type
-from atp.authoring.schedule import declared as schedules
 from atp.checks import check_hooks, check_tailers
 from atp.exceptions import Fatal, InvalidSchedule, InvalidType
 from atp.models import Type
+from atp.operations.registry import declared_hooks, registry
+from atp.schedules.declaring import declared as schedules
 from atp.sources import Directory, Kafka, Record, RedisStream, Table
 from atp.tailers.tailer import declared
-from atp.verbs.hook_specs import declared_hooks
-from atp.verbs.registry import registry
 
 from .conftest import Numbers
 

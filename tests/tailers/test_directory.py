@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from atp.models import Cursor
-from atp.rows.tailers.cursor import MAX_SHARD
-from atp.sources import Directory, FileRecord, FileRefused, files, open_below
-from atp.tailers.reading import MEMORY
+from atp.sources import Directory, FileRecord, FileRefused, directory, open_below
+from atp.tailers.models import MAX_SHARD
+from atp.tailers.tailer import MEMORY
 
 from .test_reading import data
 
@@ -51,7 +51,7 @@ def tail(drops, declare, work):
     return make
 
 
-HAS_BIRTHS = files.birth(os.open("/", os.O_RDONLY)) != "?"
+HAS_BIRTHS = directory.birth(os.open("/", os.O_RDONLY)) != "?"
 
 
 def overwrite(path, text, time):
@@ -313,14 +313,14 @@ def test_what_cannot_be_read_keeps_nothing_else(drops, tail, read, monkeypatch):
     """As lost+found below the root of a mount."""
     drops("a.tif")
     drops("lost+found/b.tif")
-    open_folder = files.open_folder
+    open_folder = directory.open_folder
 
     def refuse(above, name):
         if name == "lost+found":
             raise PermissionError(13, "Permission denied")
         return open_folder(above, name)
 
-    monkeypatch.setattr(files, "open_folder", refuse)
+    monkeypatch.setattr(directory, "open_folder", refuse)
     assert read(tail(recursive=True))["enqueued"] == 1
     assert data() == ["a.tif"]
     assert read.context.messages == [(logging.WARNING, "1 cannot be read: 'lost+found'")]

@@ -7,12 +7,11 @@ import pytest
 
 from atp import queue
 from atp.exceptions import Fatal
-from atp.models import LogRecord, Tailer
+from atp.models import Kind, LogRecord, Tailer
 from atp.reports import health
-from atp.reports.tailing import documents
-from atp.rows.log import Kind
 from atp.sources import CursorMove, Note
 from atp.store import get_store
+from atp.tailers import operations as documents
 
 from .conftest import Numbers
 

@@ -8,12 +8,11 @@ from django.db import OperationalError
 from atp import queue
 from atp.exceptions import DuplicateIdentifier, Fatal, Interrupted, Retry
 from atp.models import Cursor, Inputs, Instance, Tailer
+from atp.operations.enqueueing import enqueue_prepared
+from atp.operations.registry import registry
 from atp.payload import codec
 from atp.store import get_store
-from atp.tailers.mapping import KEPT
-from atp.tailers.reading import MOST_REJECTED
-from atp.verbs.enqueueing import enqueue_prepared
-from atp.verbs.registry import registry
+from atp.tailers.tailer import KEPT, MOST_REJECTED
 
 from .conftest import Numbers
 
@@ -40,9 +39,9 @@ def test_a_batch_ends_when_its_inputs_are_large(declare, read, monkeypatch):
     """Whatever the source reads at once."""
     made = declare(Numbers(*[b"a" * 5000] * 5))
     begun = []
-    monkeypatch.setattr("atp.tailers.reading.BATCH_BYTES", 10_000)
+    monkeypatch.setattr("atp.tailers.tailer.BATCH_BYTES", 10_000)
     monkeypatch.setattr(
-        "atp.tailers.reading.enqueue_prepared",
+        "atp.tailers.tailer.enqueue_prepared",
         lambda calls: begun.append(len(calls)) or enqueue_prepared(calls),
     )
     assert read(made)["records"] == 5

@@ -123,7 +123,7 @@ def test_an_argument_that_is_called_as_an_option():
         """Have a priority of its own."""
 
     from atp.authoring.task_type import TaskType
-    from atp.testing.expected import arguments
+    from atp.testing.kit import arguments
 
     made = TaskType(handler=handler, identifier="kit.priority")
     with pytest.raises(InvalidInputs, match=r"give the arguments as inputs=\{…\}"):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from atp.exceptions import Interrupted, InvalidGraph
-from atp.graphs.results import NoResult
+from atp.exceptions import Interrupted, InvalidGraph, NoResult
 from atp.testing import Kit
 from tests.app import tasks_testing as tasks
 from tests.app.tasks import keyword

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from atp import Graph, queue, result, task_type
 from atp.exceptions import InvalidInputs, InvalidOption, NotSerializable, QueueFull
 from atp.models import Daemon, Task
+from atp.operations.registry import registry
 from atp.testing import EndlessDrain, Fault
-from atp.verbs.registry import registry
 from tests.app import tasks_testing as tasks
 from tests.app.tasks import echo
 

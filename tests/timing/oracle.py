@@ -1,4 +1,4 @@
-"""Debian's cron, minute by minute: slow, simple, and apart from :mod:`atp.timing`.
+"""Debian's cron, minute by minute: slow, simple, and apart from :mod:`atp.schedules`.
 
 It watches the wall clock of a zone from one minute to the next. An expression whose minute or
 hour starts with ``*`` runs when the clock shows a time of it. Any other has fixed times: each

@@ -1,7 +1,7 @@
-"""Tests of :mod:`atp.timing.cron`.
+"""Tests of :mod:`atp.schedules.timing`.
 
 Where clocks are changed it is compared with Debian's rules, applied minute by minute by
-:mod:`tests.timing.oracle`, which shares no code with :mod:`atp.timing`.
+:mod:`tests.timing.oracle`, which shares no code with :mod:`atp.schedules`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atp.exceptions import ATPError, InvalidSchedule
-from atp.timing.cron import Cron
+from atp.schedules.timing import Cron
 
 from .oracle import MINUTE, ZONES, Watched, a_field, transitions
 
@@ -212,7 +212,7 @@ def test_a_time_zone_that_is_none(monkeypatch):
         assert caught.value.parameter == "timezone"
         assert len(str(caught.value)) < 200
     # A host without time zones.
-    monkeypatch.setattr("atp.timing.zones.names", frozenset)
+    monkeypatch.setattr("atp.schedules.timing.names", frozenset)
     with pytest.raises(InvalidSchedule, match="install the package tzdata"):
         Cron("30 2 * * *", "Europe/Vienna")
 

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.timing.every` and :mod:`atp.timing.jitter`."""
+"""Tests of :mod:`atp.schedules.timing` and :mod:`atp.schedules.timing`."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atp.exceptions import InvalidSchedule
-from atp.timing.every import EPOCH, LONGEST, Every
-from atp.timing.jitter import jitter
+from atp.schedules.timing import EPOCH, LONGEST_INTERVAL, Every, jitter
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 27, 12, 7, tzinfo=UTC)
@@ -19,7 +18,7 @@ TIMES = st.datetimes(datetime(1950, 1, 1), datetime(2100, 1, 1), timezones=st.ju
 
 @st.composite
 def intervals(draw):
-    seconds = draw(st.integers(1, LONGEST // SECOND))
+    seconds = draw(st.integers(1, LONGEST_INTERVAL // SECOND))
     offset = draw(st.integers(0, seconds - 1))
     return Every(seconds * SECOND, offset * SECOND)
 
@@ -68,7 +67,16 @@ def test_words():
 
 
 def test_an_interval_or_an_offset_that_is_none():
-    for interval in (timedelta(), -SECOND, SECOND * 1.5, LONGEST + SECOND, 60, "15m", None, True):
+    for interval in (
+        timedelta(),
+        -SECOND,
+        SECOND * 1.5,
+        LONGEST_INTERVAL + SECOND,
+        60,
+        "15m",
+        None,
+        True,
+    ):
         with pytest.raises(InvalidSchedule, match="whole seconds, from one second") as caught:
             Every(interval)
         assert caught.value.parameter == "every"
@@ -82,7 +90,7 @@ def test_an_interval_or_an_offset_that_is_none():
 
 def test_shortest_and_longest():
     assert Every(SECOND).after(NOW) == NOW + SECOND
-    assert Every(LONGEST).after(NOW) == EPOCH + 6 * LONGEST
+    assert Every(LONGEST_INTERVAL).after(NOW) == EPOCH + 6 * LONGEST_INTERVAL
 
 
 @given(st.text(st.characters(codec="utf-8")), st.floats(0, 315_360_000))

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.timing.expression`."""
+"""Tests of :mod:`atp.schedules.timing`."""
 
 from datetime import date, datetime, timedelta
 from itertools import takewhile
@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from atp.exceptions import InvalidSchedule
-from atp.timing.expression import NICKNAMES, parse
+from atp.schedules.timing import NICKNAMES, parse
 
 from . import reader
 from .oracle import a_field

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from atp import queue
 from atp.models import Inputs, Instance, Task
+from atp.operations.table import INSTANCE, VERBS, allowed
 from atp.states import Event, State
-from atp.verbs.table import INSTANCE, VERBS, allowed
 from tests.app import tasks_pause
 from tests.app.tasks import add, echo, keyword
 from tests.app.tasks_transactional import row

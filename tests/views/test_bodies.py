@@ -4,8 +4,8 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
 from atp.models import Response
+from atp.pages.base import SHOWN
 from atp.states import State
-from atp.views.bodies import SHOWN
 
 from ..populated import MARKUP
 

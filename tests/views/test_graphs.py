@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 
 from atp import queue
+from atp.graphs import reports
 from atp.models import Graph as Row
 from atp.models import Instance, LogRecord, Task
-from atp.reports import graphs as reports
 from atp.states import Event, Reason
 
 from ..app.tasks import echo

@@ -12,11 +12,11 @@ from django.utils import timezone
 import atp
 from atp import queue
 from atp.models import Instance, Type
+from atp.pages import instances
+from atp.pages.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from atp.reports.explaining.explain import explain
 from atp.states import Event, Reason, State
 from atp.store.values import Message, Move, Note
-from atp.views import instances
-from atp.views.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from tests.app.tasks import add, echo, keyword
 
 from ..populated import MARKUP

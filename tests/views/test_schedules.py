@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from atp import queue
 from atp.models import Instance, Schedule, Slot
-from atp.rows.schedule import Outcome
+from atp.schedules.models import Outcome
 from atp.states import State
 from atp.templatetags.atp import strip
 
@@ -69,7 +69,7 @@ def test_a_schedule_is_shown_with_its_runs_and_slots(
     full, operator, monkeypatch, django_assert_max_num_queries
 ):
     before = datetime(2026, 10, 20, tzinfo=UTC)
-    monkeypatch.setattr("atp.reports.schedules.overview.now", lambda: before)
+    monkeypatch.setattr("atp.schedules.reports.overview.now", lambda: before)
     shown = text(operator.get(PAGE))
     assert "Sun 2026-10-25 02:30:00+0" in shown  # in its zone
     assert "the clock goes back" in shown

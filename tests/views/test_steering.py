@@ -3,9 +3,9 @@
 import re
 
 from atp import queue
+from atp.commands import Mode, Order
 from atp.models import LogRecord
 from atp.states import CLAIMED, State
-from atp.words.orders import Mode, Order
 
 from .test_acting import errors
 

@@ -1,9 +1,9 @@
-"""Tests of :mod:`atp.web.actor`."""
+"""Tests of :mod:`atp.web.permissions`."""
 
 from types import SimpleNamespace
 
-from atp.web.actor import ADMIN, API, PAGE, actor
-from atp.words.options import MAX_IDENTIFIER, check_text
+from atp.options import MAX_IDENTIFIER, check_text
+from atp.web.permissions import ADMIN, API, PAGE, actor
 
 
 def request(name):

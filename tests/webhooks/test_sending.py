@@ -13,9 +13,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from atp.conf.webhooks import Target
-from atp.webhooks import sending
-from atp.webhooks.sending import NotDelivered
+from atp import webhooks
+from atp.conf import Target
+from atp.webhooks import NotDelivered
 
 from ..helpers import wait_for
 
@@ -32,7 +32,7 @@ def no_proxy(monkeypatch):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(sending, "WITHIN", 0.2)
+    monkeypatch.setattr(webhooks, "WITHIN", 0.2)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def endlessly(part, pause=0.005):
 
 def send(port, *, scheme="http", body=b'{"data":{}}', host="127.0.0.1"):
     target = Target("crm", f"{scheme}://{host}:{port}/hooks", (b"k" * 32,))
-    return sending.send(target, "one", body, NOW)
+    return webhooks.send(target, "one", body, NOW)
 
 
 def refused(port, **more):
@@ -164,7 +164,7 @@ def test_a_target_that_reads_nothing_or_sends_nothing_is_given_up(impatient, mon
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert "did not answer" in str(refused(port, body=b"x" * 50_000_000))
-        monkeypatch.setattr(sending, "TIMEOUT", 0.1)
+        monkeypatch.setattr(webhooks, "TIMEOUT", 0.1)
         assert str(refused(port)) == "crm did not answer for 0 s"
 
 
@@ -182,7 +182,7 @@ def test_a_refusal_before_the_message_was_read_counts():
 
 @pytest.mark.parametrize(("scheme", "number"), [("http", 40), ("https", 10)])
 def test_nothing_stays_of_dripping_deliveries(monkeypatch, scheme, number):
-    monkeypatch.setattr(sending, "WITHIN", 0.02)
+    monkeypatch.setattr(webhooks, "WITHIN", 0.02)
     # The first record of a TLS handshake that never ends.
     first = b"H" if scheme == "http" else b"\x16"
 

@@ -11,17 +11,13 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from atp import queue, task_type
 from atp.checks import check_hooks
-from atp.conf import InvalidSetting
-from atp.conf.validation import problems
+from atp.conf import InvalidSetting, problems
 from atp.exceptions import Fatal
+from atp.fields import uuid7
 from atp.models import Inputs, Instance, Type
+from atp.operations.registry import declared_hooks, registry
 from atp.store import get_store
-from atp.verbs.hook_specs import declared_hooks
-from atp.verbs.registry import registry
-from atp.webhooks import webhook
-from atp.webhooks.sending import NotDelivered
-from atp.webhooks.task import RETRIES
-from atp.words.uuids import uuid7
+from atp.webhooks import RETRIES, NotDelivered, webhook
 
 from ..receiver import receiver
 

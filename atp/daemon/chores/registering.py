@@ -1,7 +1,7 @@
 """Registering the Types that this daemon serves."""
 
 from ... import queue as verbs
-from ...verbs.registry import registry
+from ...operations.registry import registry
 from .chore import Chore
 
 # The registration of Types that somebody else has locked is tried again this often, in seconds.

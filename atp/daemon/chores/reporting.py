@@ -2,7 +2,7 @@
 
 import random
 
-from ...protection import messages
+from ... import messages
 from .chore import Chore
 
 
@@ -36,7 +36,7 @@ class Report(Chore):
         downstreams, name = self.core.downstreams, self._name
         downstreams.told(name, row, opens_in)
         gone = downstreams.let_go(self.core.pool, name)
-        self.attempts.hand_back(gone, messages.takes_no_more(name))
+        self.attempts.hand_back(gone, messages.downstream_takes_no_more(name))
 
     def failed(self, result):
         """Keep the report that was not written, and send it again."""

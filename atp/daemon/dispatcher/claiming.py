@@ -1,8 +1,7 @@
 """Claiming: deciding when to claim Tasks, and how many."""
 
+from ... import messages
 from ...conf import settings
-from ...protection import messages as downstream_messages
-from ...words import attempt_messages
 from .. import journal
 from ..system.processes import uptime
 from .unrecorded import BATCH
@@ -118,7 +117,7 @@ class Claiming:
         self._attempts.limited.add(tasks)
         self._pool.put(tasks)
         for name, gone in self._core.downstreams.too_early(self._pool):
-            self._attempts.hand_back(gone, downstream_messages.takes_no_more(name))
+            self._attempts.hand_back(gone, messages.downstream_takes_no_more(name))
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
@@ -131,7 +130,7 @@ class Claiming:
             # have been handed back already, as the state of its downstream forbids it.
             waiting = self._pool.take_waiting(task.key)
             if waiting is not None:
-                self._attempts.hand_back([waiting], attempt_messages.no_worker_free())
+                self._attempts.hand_back([waiting], messages.no_worker_free())
 
     @property
     def is_claiming(self):

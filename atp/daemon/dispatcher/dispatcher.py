@@ -12,8 +12,8 @@ import selectors
 import socket
 
 from ...conf import settings
+from ...operations.registry import registry
 from ...store import get_store
-from ...verbs.registry import registry
 from .. import journal
 from ..chores import table
 from ..chores.chore import Chores, run_due

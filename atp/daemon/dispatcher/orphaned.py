@@ -3,9 +3,9 @@
 import contextlib
 import queue
 
+from ... import messages
 from ...conf import settings
 from ...store import get_store
-from ...words import attempt_messages
 from .. import journal
 from ..system import descendants
 from .database_thread import DatabaseThread
@@ -25,7 +25,7 @@ def _give_up_tasks(identity):
         return  # the lock becomes free when this process ends
     results, store = queue.SimpleQueue(), get_store()
     thread = DatabaseThread("atp-leave", store, results, lambda: None)
-    why = attempt_messages.supervisor_killed()
+    why = messages.supervisor_killed()
     thread.submit("leaving", lambda: store.leave(daemon, lost=why), None)
     # If the call takes longer, it ends with this process, and the lease runs out.
     with contextlib.suppress(queue.Empty):

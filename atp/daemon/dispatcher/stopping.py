@@ -1,7 +1,7 @@
 """Stopping a dispatcher: running tasks get their grace, and ended ones are recorded."""
 
+from ... import messages
 from ...states import Event
-from ...words import attempt_messages
 from .. import journal
 from ..membership.renewal import LOOK_AGAIN
 from ..system.processes import uptime
@@ -44,7 +44,7 @@ class Stopping:
         core, (claimer, recorder) = self._core, self._threads
         over = uptime() - self._at
         if over >= 0 and len(core.pool):
-            self._attempts.ending.ask_all(Event.RELEASE, attempt_messages.daemon_stopping())
+            self._attempts.ending.ask_all(Event.RELEASE, messages.daemon_stopping())
         if over >= 0 and core.timers.due("undelivered", TELL_UNDELIVERED):
             self._tell_undelivered(over)
         if len(core.pool) or len(core.unrecorded) or recorder.busy:

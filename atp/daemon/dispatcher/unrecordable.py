@@ -4,10 +4,10 @@ import logging
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 
+from ... import messages
 from ...exceptions import LeaseLost
 from ...states import Event, Reason
 from ...store.values import Move
-from ...words import attempt_messages
 from .. import journal
 from .recording import RECORDING
 
@@ -49,7 +49,7 @@ class Unrecordable:
 
 def bare_of(move, error):
     """Return the Move without the texts and values of its handler; a FINISH becomes a FAIL."""
-    words = attempt_messages.not_stored(error)
+    words = messages.not_stored(error)
     if move.event == Event.FINISH:
         return move._replace(
             event=Event.FAIL,

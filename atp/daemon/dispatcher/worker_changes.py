@@ -1,6 +1,6 @@
 """Changes of workers that the supervisor reports: started, died, stopped, going on."""
 
-from ...words import attempt_messages
+from ... import messages as attempt_messages
 from ..pool.deaths import Deaths
 from ..pool.worker_link import WorkerLink
 from ..shared import messages

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from ... import __version__
 from ...conf import settings
+from ...operations.registry import registry
 from ...store.values import DaemonFacts
-from ...verbs.registry import registry
 from ..options import hostname
 from ..system.processes import uptime
 

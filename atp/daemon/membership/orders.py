@@ -1,7 +1,7 @@
 """The orders to this daemon (go quiet, resume, stop), and its mode."""
 
-from ...words import attempt_messages
-from ...words.orders import REQUESTS, Mode, Order, wanted
+from ... import messages as attempt_messages
+from ...commands import REQUESTS, Mode, Order, wanted
 from .. import journal
 from ..shared import messages
 

@@ -1,7 +1,7 @@
 """Renewing the lease, and updating the daemon's row: its workers, its mode, whether it is idle."""
 
+from ...commands import Mode
 from ...conf import settings
-from ...words.orders import Mode
 from .. import journal
 from ..shared import messages
 from ..system.processes import uptime

@@ -5,11 +5,11 @@ Each event of an attempt becomes a Move, which waits until it is recorded in the
 
 import time
 
-from ...protection import messages as downstream_messages
+from ... import messages
+from ...commands import PAUSE, RESUME
+from ...operations.registry import registry
 from ...states import Event, State
-from ...store.values import PAUSE, RESUME, Move
-from ...verbs.registry import registry
-from ...words import attempt_messages
+from ...store.values.moves import Move
 from ..system.processes import uptime
 from .ending import Ending
 from .limited import PUTS_BACK, LimitedAttempts
@@ -92,7 +92,7 @@ class Attempts:
             self.move(holding, Event.START, link)
         if held_back:
             self._put_back(held_back)
-        self.hand_back(self._pool.overstock(), attempt_messages.no_worker_free())
+        self.hand_back(self._pool.overstock(), messages.no_worker_free())
 
     def _put_back(self, held_back):
         """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
@@ -100,7 +100,7 @@ class Attempts:
         stuck, names = downstreams.stuck(), downstreams.names
         self._pool.put_back([each for each in held_back if names[each.type] not in stuck])
         gone = [each for each in held_back if names[each.type] in stuck]
-        self.hand_back(gone, downstream_messages.locked())
+        self.hand_back(gone, messages.downstream_locked())
 
     def hand_back(self, holdings, why):
         """Release Tasks that were not started."""
@@ -163,7 +163,7 @@ class Attempts:
         if link is not None:
             self.ending.forget(key)
             link.revoked[key] = holding
-            self.ending.kill(link, key, attempt_messages.task_taken_away())
+            self.ending.kill(link, key, messages.task_taken_away())
         return holding
 
     def reconcile(self, kept, keys=None):

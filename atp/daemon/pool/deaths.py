@@ -2,9 +2,9 @@
 
 import time
 
+from ... import messages
+from ...operations.registry import registry
 from ...states import Event
-from ...verbs.registry import registry
-from ...words import attempt_messages
 from .. import journal
 from ..shared import outcome as outcomes
 from ..system.processes import uptime
@@ -30,7 +30,7 @@ class Deaths:
                 self._lose(holding, link, why, left, cause)
             elif holding.start_known:
                 # Its start is recorded, so it cannot simply be handed to another worker.
-                self._attempts.release(holding, attempt_messages.worker_died_early())
+                self._attempts.release(holding, messages.worker_died_early())
             else:
                 again.append(holding)
         if again:

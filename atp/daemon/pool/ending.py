@@ -1,9 +1,9 @@
 """The ends of attempts on request: an attempt is asked first, then interrupted or killed."""
 
+from ... import messages
+from ...commands import CANCEL, RELEASE
 from ...conf import settings
 from ...states import Event
-from ...store.values import CANCEL, RELEASE
-from ...words import attempt_messages
 from ..shared.messages import Interrupt, Kill
 from ..shared.outcome import cancel_grace
 from ..system.processes import uptime
@@ -28,9 +28,9 @@ class Ending:
         """Obey an ask to the holder of a Task: cancel or release."""
         key = asked.instance, asked.attempt
         if asked.request == CANCEL:
-            self.cancel(key, attempt_messages.cancelled(asked.who), asked.age)
+            self.cancel(key, messages.cancelled(asked.who), asked.age)
         elif asked.request == RELEASE:
-            self._ask(key, Event.RELEASE, attempt_messages.asked(RELEASE), settings.RELEASE_GRACE)
+            self._ask(key, Event.RELEASE, messages.asked(RELEASE), settings.RELEASE_GRACE)
 
     def cancel(self, key, why, age=0.0):
         """Make a running attempt end as CANCELLED; the cancel is ``age`` seconds old.

@@ -8,10 +8,10 @@ it: a worker that has nothing to do exits to make room.
 
 from dataclasses import dataclass, field
 
+from ... import messages as attempt_messages
+from ...commands import PAUSE
+from ...operations.registry import registry
 from ...states import Event
-from ...store.values import PAUSE
-from ...verbs.registry import registry
-from ...words import attempt_messages
 from ..shared import messages, running_page
 from ..system.processes import uptime
 

@@ -1,9 +1,9 @@
 """Reading the workers' messages, the ends in their rings, and their slots of the page."""
 
+from ... import messages as attempt_messages
+from ...operations.registry import registry
 from ...states import Event
 from ...store.values import Message, Move, Note
-from ...verbs.registry import registry
-from ...words import attempt_messages
 from .. import journal
 from ..shared import messages
 from ..shared import outcome as outcomes

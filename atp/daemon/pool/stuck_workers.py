@@ -8,7 +8,7 @@ replaced.
 
 import time
 
-from ...words import attempt_messages
+from ... import messages
 from ..shared.running_page import NOTHING
 
 # The times, in seconds, after which its unstarted tasks are taken back, and after which it is
@@ -42,7 +42,7 @@ class StuckWorkers:
                 before = self._since.get(link.pid, (_STARTING, now))
                 seen[link.pid] = before
                 if now - before[1] >= READY_WITHIN:
-                    self._kill(link, NOTHING, attempt_messages.worker_stuck(is_ready=False))
+                    self._kill(link, NOTHING, messages.worker_stuck(is_ready=False))
                     seen[link.pid] = _STARTING, now
                 continue
             if not link.is_stuck and (not link.assigned or link.ring.has_news):
@@ -65,7 +65,7 @@ class StuckWorkers:
     def _act(self, link, key, waited):
         """Take tasks back or kill the worker, by the seconds ``waited``; tell whether it killed."""
         if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
-            self._kill(link, key, attempt_messages.worker_stuck())
+            self._kill(link, key, messages.worker_stuck())
             return True
         if not link.is_stuck and waited >= TAKE_BACK_AFTER:
             # A task whose token the worker has taken stays with it.

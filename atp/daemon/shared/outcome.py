@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from ... import states
+from ... import messages, states
+from ...authoring import retrying
 from ...conf import settings
-from ...rows.log import MAX_DETAIL, misfit
+from ...models import MAX_DETAIL, misfit
+from ...operations.registry import registry
 from ...states import Event, Reason
 from ...store.misfits import FIRST_MISFIT
 from ...store.values import Failed, Move, ResponseData
-from ...verbs.registry import registry
-from ...words import attempt_messages, backoff
-from ...words.hints import seconds
+from ...text import seconds
 
 # An attempt that has lost its connection to the database is tried again after CUT_DELAY; the
 # delay grows with each attempt.
@@ -154,9 +154,9 @@ def killed(asked, why, claimed, left):
     number of processes that the worker had started and that were killed with it.
     """
     grace = cancel_grace(claimed.type)
-    how = attempt_messages.killed_after_grace(grace) if why == asked else why
+    how = messages.killed_after_grace(grace) if why == asked else why
     if left:
-        how += f", {attempt_messages.with_processes(left)}"
+        how += f", {messages.with_processes(left)}"
     return f"{asked}: {how}"
 
 
@@ -194,9 +194,9 @@ def _why_no_more(outcome, claimed):
     if outcome.kind is Kind.LAST:
         return ""  # its message says that
     if claimed.max_retries:
-        return " " + attempt_messages.retries_used_up(claimed.retries, claimed.max_retries)
+        return " " + messages.retries_used_up(claimed.retries, claimed.max_retries)
     # The message mentions that no retry is allowed only if the handler asked for one.
-    return f" {attempt_messages.no_retries()}" if outcome.kind is Kind.RETRY else ""
+    return f" {messages.no_retries()}" if outcome.kind is Kind.RETRY else ""
 
 
 def _delay(outcome, claimed):
@@ -204,6 +204,6 @@ def _delay(outcome, claimed):
         return timedelta(seconds=outcome.after)
     steps = registry.backoff_steps(claimed.type)
     if steps:
-        return backoff.step(claimed.retries + 1, steps)
+        return retrying.step(claimed.retries + 1, steps)
     allowed = claimed.parameters
-    return backoff.delay(claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max)
+    return retrying.delay(claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max)

@@ -4,7 +4,7 @@ import logging
 import pickle
 import sys
 
-from ...words import wording
+from ... import text as wording
 from ..system.stderr import NonBlockingHandler
 
 # The attributes of a record that name the process, the thread and the time of its making.

@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime
 
-from ...words import wording
+from ... import text
 from ..journal import Style, json_line
 
 
@@ -28,4 +28,4 @@ def _printed_json(line, source):
 
 def _printed_text(line, source):
     name = f"worker {source['worker']} {source['instance'] or ''}".rstrip()
-    return f"{name}: {wording.one_line(line)}\n"
+    return f"{name}: {text.one_line(line)}\n"

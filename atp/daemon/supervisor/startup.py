@@ -8,9 +8,9 @@ from signal import SIGKILL
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connections
 
+from ... import folders
 from ...conf import settings
-from ...verbs import migrated
-from ...words import ownership
+from ...operations import base as migrated
 from .. import journal
 from ..sinks.log_process import LogProcess
 from ..started import tell_started
@@ -54,7 +54,7 @@ def tell_of_storage() -> None:
     """Log a warning if files cannot be stored, before a handler does its work for nothing."""
     storage = storages[settings.STORAGE]
     if isinstance(storage, FileSystemStorage) and storage.base_location:
-        why = ownership.refusal(storage.location)
+        why = folders.refusal(storage.location)
         if why:
             journal.storage_refused(why=why)
 

@@ -13,9 +13,9 @@ import time
 from django.db import connections
 
 from ... import __version__
+from ... import messages as attempt_messages
 from ...conf import settings
-from ...verbs.registry import registry
-from ...words import attempt_messages
+from ...operations.registry import registry
 from .. import journal
 from ..dispatcher.stopping import DONE, UNDELIVERED
 from ..options import named

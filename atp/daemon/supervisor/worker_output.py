@@ -10,7 +10,7 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 
-from ...words import wording
+from ... import text
 from .. import journal
 from ..system.processes import uptime
 from ..system.stderr import writer
@@ -137,7 +137,7 @@ class WorkerOutput:
 
     @staticmethod
     def _tell(slot, pipe, now):
-        journal.prints_dropped(worker=slot, size=wording.size(pipe.dropped))
+        journal.prints_dropped(worker=slot, size=text.size(pipe.dropped))
         pipe.dropped, pipe.reported = 0, now
 
 

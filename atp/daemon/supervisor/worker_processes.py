@@ -6,8 +6,8 @@ import signal
 import time
 from dataclasses import dataclass, field
 
+from ... import messages
 from ...store.failures import MEMORY, TIMEOUT
-from ...words import attempt_messages
 from .. import journal
 from ..shared.running_page import NEVER, NOTHING
 from ..system import descendants, processes
@@ -102,7 +102,7 @@ class WorkerProcesses:
             if running is None or process.why:
                 continue
             if now >= running.deadline:
-                why = attempt_messages.timed_out(running.timeout)
+                why = messages.timed_out(running.timeout)
                 self.kill_if_running(process.slot, process.pid, running.key, why, TIMEOUT)
             elif running.memory and processes.LINUX:
                 limited[process.pid] = process.slot, running

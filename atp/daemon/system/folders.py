@@ -7,11 +7,11 @@ import stat
 import uuid
 from pathlib import Path
 
+from ... import folders
 from ...authoring.context import SCRATCH_PREFIX
 from ...conf import settings
 from ...exceptions import FolderRefused
-from ...store import filelock, get_store
-from ...words import ownership
+from ...store import get_store
 from . import abandoned
 
 # The most attempts to make a folder that other daemons remove.
@@ -34,14 +34,14 @@ class DaemonFolders:
     def make(self):
         """Make the scratch folder, and take the lock of the lease if leases are locks."""
         remove_abandoned()
-        if ownership.is_strange(settings.SCRATCH_DIR):
+        if folders.is_strange(settings.SCRATCH_DIR):
             raise FolderRefused(
                 f"ATP['SCRATCH_DIR'], {settings.SCRATCH_DIR}, is where every user can make it, "
-                f"and not this user's: {ownership.whose(settings.SCRATCH_DIR)}. "
+                f"and not this user's: {folders.whose(settings.SCRATCH_DIR)}. "
                 "Remove it, or choose a folder elsewhere."
             )
         with _told("ATP['SCRATCH_DIR']", settings.SCRATCH_DIR):
-            made = filelock.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
+            made = folders.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
         self.scratch, descriptor = made
         self._descriptors.append(descriptor)
         self._mark = abandoned.mark(self.scratch.name)
@@ -60,15 +60,15 @@ class DaemonFolders:
         for remaining in reversed(range(ATTEMPTS)):
             try:
                 # Not its parents: the folder of the database is there, or its name is wrong.
-                filelock.make_folder(folder)
+                folders.make_folder(folder)
                 if folder.stat().st_mode & stat.S_IWOTH:
                     raise FolderRefused(
                         f"The folder of the daemons' locks, {folder}, can be written by every "
-                        f"user: {ownership.whose(folder)}. Whoever can remove a lock there can "
+                        f"user: {folders.whose(folder)}. Whoever can remove a lock there can "
                         "have a running task started twice. Give that folder to a group that "
                         "the users of all daemons are in: chmod 2770."
                     )
-                self._descriptors.append(filelock.acquire(folder / name))
+                self._descriptors.append(folders.acquire(folder / name))
                 break
             except FileNotFoundError:  # the last daemon that had a lock there has ended just now
                 if not remaining:
@@ -85,7 +85,7 @@ class DaemonFolders:
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         if self.lock:
-            filelock.remove(self._lock_path)
+            folders.remove(self._lock_path)
             _remove_if_unused(self._lock_path.parent)
 
 
@@ -95,8 +95,8 @@ def _remove_if_unused(folder):
         # A listener's file is locked before it gets its name, so a free one is left over. A
         # daemon's lock file may not be locked yet.
         for path in folder.glob("*.ear"):
-            if filelock.is_free(path):
-                filelock.remove(path)
+            if folders.is_free(path):
+                folders.remove(path)
         # Somebody has made it for daemons of several users: see docs/atpd.md.
         if not folder.stat().st_mode & stat.S_ISGID:
             folder.rmdir()
@@ -109,7 +109,7 @@ def _told(name, folder):
         yield
     except PermissionError as error:
         raise FolderRefused(
-            f"{name}, {folder}, cannot be written: {ownership.whose(folder)}. "
+            f"{name}, {folder}, cannot be written: {folders.whose(folder)}. "
             "Run every atpd as the same user, or give that user the folder."
         ) from error
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -123,8 +123,8 @@ def remove_abandoned():
     """Remove the scratch folders of this user's daemons that have no living process."""
     for folder in Path(settings.SCRATCH_DIR).glob(f"{SCRATCH_PREFIX}*"):
         try:
-            ours = folder.lstat().st_uid == os.getuid() and (folder / filelock.LOCK).exists()
-            if ours and filelock.is_free(folder / filelock.LOCK):
+            ours = folder.lstat().st_uid == os.getuid() and (folder / folders.LOCK).exists()
+            if ours and folders.is_free(folder / folders.LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue  # another daemon was quicker

@@ -8,7 +8,7 @@ kernel can drop them. Memory that processes share, for example after a fork, cou
 import time
 from pathlib import Path
 
-from ...words import attempt_messages
+from ... import messages
 from . import descendants
 from .processes import uptime
 
@@ -69,7 +69,7 @@ class MemoryWatch:
             if taken > attempt.memory and others:
                 taken = sum(map(share, family)) - attempt.before
             if taken > attempt.memory:
-                yield pid, attempt_messages.too_much_memory(taken, len(others), attempt.memory)
+                yield pid, messages.too_much_memory(taken, len(others), attempt.memory)
 
     def _find_descendants(self, pids):
         now = uptime()

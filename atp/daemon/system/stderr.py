@@ -13,7 +13,7 @@ import socket
 import stat
 import traceback
 
-from ...words import wording
+from ... import text as wording
 
 # In characters: an exception may have any text.
 LONGEST_LINE = 64 * 1024

@@ -13,11 +13,11 @@ from functools import partial
 
 from django.db import InterfaceError, OperationalError, connections
 
+from ... import messages
 from ...conf import settings
 from ...exceptions import Interrupted, InvalidGraph, StepInTransaction, TaskGone
+from ...operations.registry import registry
 from ...store import get_store
-from ...verbs.registry import registry
-from ...words import attempt_messages, graph_messages
 from ..system.processes import uptime
 
 # If another session has locked the Task, the worker tries again after LOOK_AGAIN seconds, then
@@ -123,16 +123,16 @@ class Checkpoints:
         self._repeat(
             context,
             lambda: graphs.extend(addition, who=self._who),
-            graph_messages.addition_waits,
-            graph_messages.addition_refused,
+            messages.addition_waits,
+            messages.addition_refused,
         )
 
     def _repeat_step(self, context, name, call):
         return self._repeat_write(context, f"the checkpoint of step {name}", call)
 
     def _repeat_write(self, context, what, call):
-        waits = partial(attempt_messages.write_waits, what)
-        refused = partial(attempt_messages.write_refused, what)
+        waits = partial(messages.write_waits, what)
+        refused = partial(messages.write_refused, what)
         return self._repeat(context, call, waits, refused)
 
     def _repeat(self, context, call, waits, refused):

@@ -1,14 +1,22 @@
 """The outcome of an attempt that raised: the class of the exception decides."""
 
-from ...authoring import retrying
-from ...authoring.log_text import describe, words
-from ...authoring.raised import facts
+from ... import messages
+from ...authoring import logs, retrying
+from ...authoring.logs import describe, words
 from ...authoring.steps import Asleep
-from ...exceptions import Defer, Fatal, Interrupted, Retry, Throttled, Unavailable, UnusableResult
-from ...protection import messages as downstream_words
-from ...verbs.registry import registry
-from ...words import attempt_messages
-from ...words.raised import Misfit, Unusable, path_of
+from ...exceptions import (
+    Defer,
+    Fatal,
+    Interrupted,
+    Misfit,
+    Retry,
+    Throttled,
+    Unavailable,
+    Unusable,
+    UnusableResult,
+    path_of,
+)
+from ...operations.registry import registry
 from ..shared.outcome import Kind, Outcome
 from . import fingerprints
 
@@ -20,7 +28,7 @@ class LeftOpen(Exception):
     """The handler returned with a transaction open."""
 
     def __init__(self):
-        super().__init__(attempt_messages.left_transaction_open())
+        super().__init__(messages.left_transaction_open())
 
 
 def outcome_of(claimed, error):
@@ -29,9 +37,9 @@ def outcome_of(claimed, error):
     To read the exception's attributes may run code of the application. So only its class
     decides, and attributes that cannot be read are left out.
     """
-    spoken = facts.spoken(error)
+    spoken = logs.spoken(error)
     for kind, ending in _ENDINGS.items():
-        if facts.is_a(spoken, kind):
+        if logs.is_a(spoken, kind):
             return ending(claimed, spoken)
     outcome = _raised(claimed, error)
     return outcome, None if outcome.kind is Kind.UNAVAILABLE else error
@@ -42,31 +50,31 @@ def _asleep(claimed, asleep):
 
 
 def _interrupted(claimed, cut_short):
-    message = words(cut_short) or attempt_messages.interrupted()
+    message = words(cut_short) or messages.interrupted()
     return Outcome(Kind.INTERRUPTED, message, **_cause(claimed, cut_short)), None
 
 
 def _retried(claimed, asked):
-    message = words(asked) or attempt_messages.asked_retry()
-    return Outcome(Kind.RETRY, message, facts.delay(asked), **_cause(claimed, asked)), None
+    message = words(asked) or messages.asked_retry()
+    return Outcome(Kind.RETRY, message, logs.exception_delay(asked), **_cause(claimed, asked)), None
 
 
 def _throttled(claimed, asked):
     """Return THROTTLED, or DEFER if the Type has no downstream."""
     if not registry.downstream(claimed.type):
-        return _deferred(claimed, asked, downstream_words.refused())
-    message = words(asked) or downstream_words.refused()
-    return Outcome(Kind.THROTTLED, message, facts.delay(asked, "asked")), None
+        return _deferred(claimed, asked, messages.downstream_refused())
+    message = words(asked) or messages.downstream_refused()
+    return Outcome(Kind.THROTTLED, message, logs.exception_delay(asked, "asked")), None
 
 
 def _deferred(claimed, asked, default=None):
-    message = words(asked) or default or attempt_messages.asked_defer()
-    after = facts.delay(asked, is_from_zero=False)
+    message = words(asked) or default or messages.asked_defer()
+    after = logs.exception_delay(asked, is_from_zero=False)
     return Outcome(Kind.DEFER, message, DEFERRED if after is None else after), None
 
 
 def _refused(claimed, refusal):
-    message = words(refusal) or attempt_messages.said_fatal()
+    message = words(refusal) or messages.said_fatal()
     return Outcome(Kind.FATAL, message, **_cause(claimed, refusal)), None
 
 
@@ -76,7 +84,7 @@ def _misfit(claimed, misfit):
 
 
 def _unusable(claimed, unusable):
-    error = facts.cause(unusable)
+    error = logs.exception_cause(unusable)
     return Outcome(Kind.FATAL, words(error), **_cause(claimed, error)), error
 
 
@@ -121,9 +129,9 @@ def _cause(claimed, error):
 
 def _unavailable(error):
     """Return the outcome of an attempt whose downstream failed, which only the log reports."""
-    spoken = facts.alone(error)
-    if facts.is_a(spoken, Unavailable):
-        message = words(spoken) or downstream_words.failed()
-        after = facts.delay(spoken, "asked")
+    spoken = logs.alone(error)
+    if logs.is_a(spoken, Unavailable):
+        message = words(spoken) or messages.downstream_failed()
+        after = logs.exception_delay(spoken, "asked")
         return Outcome(Kind.UNAVAILABLE, message, after, raised=path_of(spoken))
     return Outcome(Kind.UNAVAILABLE, describe(error), raised=path_of(error))

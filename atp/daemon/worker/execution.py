@@ -9,17 +9,13 @@ from functools import cache, partial
 from asgiref.sync import iscoroutinefunction
 from django.core.signals import got_request_exception
 
-from ... import signals
-from ...authoring.log_text import describe
-from ...authoring.raised.facts import release, trace
+from ... import messages, middleware, signals
+from ...authoring.logs import describe, exception_trace, release
 from ...conf import settings
-from ...exceptions import CorruptData, NoResult, NotSerializable
-from ...middleware import carrying, onion
-from ...payload import codec, sensitive
-from ...payload.adapting import fitted
-from ...verbs.registry import registry
-from ...words import log_messages
-from ...words.raised import Misfit, Unusable
+from ...exceptions import CorruptData, Misfit, NoResult, NotSerializable, Unusable
+from ...operations.registry import registry
+from ...payload import binding, codec
+from ...payload.binding import fitted
 from ..shared.outcome import DONE, Kind, Outcome
 from ..sinks.bounded import own
 from . import endings
@@ -88,16 +84,16 @@ def _call(claimed, context, interruption, is_left_open):
     except (CorruptData, NoResult) as error:
         raise Unusable from error
     if task_type.sensitive:
-        context.secrets = sensitive.texts_of({**kwargs, "*": list(args)}, task_type.sensitive)
+        context.secrets = binding.texts_of({**kwargs, "*": list(args)}, task_type.sensitive)
     if why:
-        raise Misfit(log_messages.misfit(settings.RELEASE, why))
+        raise Misfit(messages.misfit(settings.RELEASE, why))
     handler = task_type.handler
     if _is_coroutine_function(handler):
         handler = CoroutineCall(handler)
         interruption = interruption.by(handler.cancel)
     call = partial(handler, context, *args, **kwargs)
     # Most carry nothing, and this is done for each attempt.
-    run = onion.run if claimed.own is None else partial(_carried, claimed)
+    run = middleware.run if claimed.own is None else partial(_carried, claimed)
     with interruption:
         value = run(context, call)
     if is_left_open():
@@ -125,8 +121,8 @@ def _has_secrets(context):
 
 
 def _carried(claimed, context, call):
-    with carrying.restored(claimed.carried):
-        return onion.run(context, call)
+    with middleware.restored_context(claimed.carried):
+        return middleware.run(context, call)
 
 
 def _may_have_results(claimed):
@@ -145,7 +141,7 @@ def _log_raised(claimed, context, error):
         "%s %s raised",
         claimed.type,
         claimed.uuid,
-        exc_info=(type(error), error, trace(error)),
+        exc_info=(type(error), error, exception_trace(error)),
         extra=extra,
     )
 

@@ -5,10 +5,10 @@ from collections import deque
 from functools import lru_cache
 from pathlib import Path
 
-from ...authoring.raised import facts
+from ...authoring import logs
+from ...exceptions import path_of
+from ...operations.registry import registry
 from ...store import failures
-from ...verbs.registry import registry
-from ...words.raised import path_of
 
 # The number of innermost frames, and of exceptions in the chain of causes, that count.
 FRAMES, CAUSES = 10, 10
@@ -31,9 +31,9 @@ def failed(type, error):
     above may change.
     """
     exception = path_of(error)
-    text = (facts.text(error) or "")[:LONGEST]
-    title = f"{facts.name(error)}: {text}".removesuffix(": ")
-    given = facts.attribute(error, "fingerprint")
+    text = (logs.exception_text(error) or "")[:LONGEST]
+    title = f"{logs.exception_name(error)}: {text}".removesuffix(": ")
+    given = logs.exception_attribute(error, "fingerprint")
     given = str.__str__(given) if isinstance(given, str) else ""
     if given:
         return failures.failed(type, ("given", given), exception=exception, title=title)
@@ -50,7 +50,7 @@ def _causes(error):
     while error is not None and id(error) not in seen and len(seen) < CAUSES:
         seen.add(id(error))
         yield error
-        error = facts.cause(error)
+        error = logs.exception_cause(error)
 
 
 def _package(type):
@@ -64,7 +64,7 @@ def _frames(causes, package):
     """Return the names of the application's innermost functions in the tracebacks."""
     found = deque(maxlen=FRAMES)
     for error in causes:
-        traceback = facts.trace(error)
+        traceback = logs.exception_trace(error)
         while traceback is not None:
             frame, traceback = traceback.tb_frame, traceback.tb_next
             name = frame.f_globals.get("__name__")

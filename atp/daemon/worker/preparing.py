@@ -8,7 +8,7 @@ import sys
 
 from django.core.cache import caches
 
-from ...authoring.log_capture import LogCapture
+from ...authoring.context import LogCapture
 from ...conf import settings
 
 logger = logging.getLogger("atp.worker")

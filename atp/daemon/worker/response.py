@@ -6,16 +6,15 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import Error
 
-from ...authoring.output import Output
-from ...authoring.storage import storage_path, store_file
+from ...authoring.context import Output, storage_path, store_file
 from ...conf import settings
 from ...exceptions import NotSerializable
 from ...models import Response, Task
+from ...operations.registry import registry
 from ...payload import codec
-from ...payload.tagged_json import is_of_bytes
+from ...payload.json import is_of_bytes
 from ...store.values import ResponseData
-from ...verbs.registry import registry
-from ...words.wording import exception_words
+from ...text import exception_words
 
 # The number of attempts before this one whose stored responses are looked for.
 MOST_LOST = 20

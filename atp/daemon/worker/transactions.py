@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from django.core.files.storage import storages
 from django.db import connections, transaction
 
-from ...authoring.log_text import words
+from ... import messages
+from ...authoring.logs import words
 from ...conf import settings
 from ...exceptions import TaskGone
+from ...operations.registry import registry
 from ...states import Event
 from ...store import get_store
 from ...store.values import Message, Move, Note
-from ...verbs.registry import registry
-from ...words import attempt_messages, graph_messages
-from ...words.messages import kept
+from ...store.values.messages import kept
 from ..shared.channel import Closed
 from ..shared.outcome import Kind, Outcome
 from ..system.database import is_outage
@@ -117,7 +117,7 @@ class Transaction:
                 self._tell_dispatcher()
             if not is_cut:
                 raise
-            told = f"{attempt_messages.no_connection()}: {' '.join(words(error).split())}"
+            told = f"{messages.no_connection()}: {' '.join(words(error).split())}"
             return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, told)
         return Outcome(Kind.CONCLUDED)
 
@@ -145,7 +145,7 @@ class Transaction:
         while not self._is_extended(graphs):
             if uptime() - began > TELL_AFTER and not is_told:
                 is_told = True
-                self._report("log", logging.WARNING, graph_messages.addition_waits())
+                self._report("log", logging.WARNING, messages.addition_waits())
             time.sleep(pause)
             pause = min(2 * pause, LOOK_SELDOM)
 
@@ -197,7 +197,7 @@ class Transaction:
                 self._delete(file["path"])
         except Exception:
             logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
-        return Outcome(Kind.GONE, attempt_messages.rolled_back())
+        return Outcome(Kind.GONE, messages.rolled_back())
 
     def _discard(self, outcome):
         """Remove the file of a Response that was not committed."""

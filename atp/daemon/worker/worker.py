@@ -7,11 +7,12 @@ import shutil
 import time
 from functools import partial
 
+from ... import folders
+from ... import messages as attempt_messages
 from ...authoring.context import Context
-from ...authoring.log_text import clean
+from ...authoring.logs import clean
 from ...conf import settings
-from ...verbs.registry import registry
-from ...words import attempt_messages, ownership
+from ...operations.registry import registry
 from ..options import hostname
 from ..shared import messages
 from ..shared.channel import Closed
@@ -75,7 +76,7 @@ class Worker:
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
-        if ownership.is_private(self._scratch.parent):
+        if folders.is_private(self._scratch.parent):
             shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
         preparing.open_logging(self._capture)
         preparing.share_caches()

@@ -1,4 +1,4 @@
-"""The command ``manage.py atp``, with its subcommands from :mod:`atp.shell`."""
+"""`manage.py atp`."""
 
 import contextlib
 import os
@@ -10,11 +10,23 @@ from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
-from atp.exceptions import ATPError
-from atp.shell import present, subcommands
-from atp.shell.acting import acting_as
-from atp.verbs import migrated
-from atp.words.hints import did_you_mean
+from ...deadletters.shell import Cancel, Delete, Error, Errors, Redrive
+from ...exceptions import ATPError
+from ...graphs.shell import Graph, Graphs
+from ...operations import base as migrated
+from ...schedules.shell import ImportBeat, Schedule, Schedules
+from ...shell import present
+from ...shell.base import acting_as
+from ...shell.gates import Downstream, Downstreams, Gate, Gates, Limit, Limits
+from ...shell.instances import Enqueue, List, Show
+from ...shell.operations import Tell
+from ...shell.operations import subcommands as of_verbs
+from ...shell.reports import Check, Metrics, Statistics, Why
+from ...shell.status import Daemons, OneType, Status, Types
+from ...tailers.shell import Tailer, Tailers
+from ...text import did_you_mean
+
+# The command ``manage.py atp``, with its subcommands from :mod:`atp.shell`.
 
 
 class Command(BaseCommand):
@@ -87,3 +99,27 @@ def _hint(message):
     """Return " Did you mean …?" for the parser's message about an unknown subcommand."""
     found = re.match(r"argument SUBCOMMAND: invalid choice: '([^']*)'", message)
     return did_you_mean(found[1], [s.name for s in subcommands()]) if found else ""
+
+
+# The subcommands of ``manage.py atp``, a module for each noun.
+
+
+def subcommands():
+    """Return the Subcommands in the order of the help."""
+    return (
+        *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
+        *(
+            Redrive,
+            Cancel,
+            *of_verbs(),
+            Delete,
+            Gates,
+            Gate,
+            Limits,
+            Limit,
+            Downstreams,
+            Downstream,
+        ),
+        *(Schedules, Schedule, ImportBeat, Tailers, Tailer, Graphs, Graph, Errors, Error),
+        *(Daemons, Tell),
+    )

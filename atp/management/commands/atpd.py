@@ -8,17 +8,16 @@ from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from ...conf import settings
-from ...conf.validation import problems
+from ... import text as wording
+from ...conf import problems, settings
 from ...daemon.options import Options
 from ...daemon.supervisor.embedding import process_restored
 from ...daemon.supervisor.startup import begin_log, database_problem, tell_of_storage
 from ...daemon.supervisor.supervisor import Supervisor
 from ...daemon.system import processes
 from ...exceptions import FolderRefused
-from ...verbs.registry import registry
-from ...words import wording
-from ...words.hints import did_you_mean
+from ...operations.registry import registry
+from ...text import did_you_mean
 
 # The most seconds that the exit of the process may take, after the daemon has ended.
 EXIT_WITHIN = 5.0

@@ -1,1 +1,1 @@
-"""Why something does not run: facts are gathered, causes judge them, words tell them."""
+"""Why does it not run, who can change that, when will it start?"""

@@ -1,26 +1,274 @@
-"""Explain why something does not run, who can resolve that, and when it will start."""
+"""`explain()`: facts, causes, estimate; the main cause for each row of a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.db.models import Count, Max, Q
+
 from ...conf import settings
+from ...downstreams.protection import State as Protection
 from ...exceptions import UnknownInstance
-from ...models import Instance, Task, Type
-from ...verbs.migrated import needs_tables
-from ...verbs.types import get_type
-from ...words.hints import did_you_mean
+from ...models import Daemon, Downstream, Instance, LogRecord, Task, Type
+from ...operations.base import needs_tables
+from ...operations.gates import gates
+from ...operations.registry import get_type
+from ...states import TERMINAL, Event
+from ...text import did_you_mean
+from .. import documents, overview, releases
 from . import gathering, sentences
-from .causes.table import judged
-from .estimate import estimated
-from .facts import Facts
-from .values import Explanation, Reason
+from .causes import OPEN, judged
+from .facts import MOST_COUNTED, Estimate, Explanation, Facts, Flow, Queued, Reason
+from .gathering import covers
 
 if TYPE_CHECKING:
-    from ...verbs.types import TypeLike
+    from ...operations.registry import TypeLike
 
+
+# The main cause for each row of a list, in a few words.
+#
+# It takes five queries a page; one more if lanes are limited, and one if some wait for a retry.
+
+# The words of a cause in a list, by its code. Other causes need none: the state says enough.
+SHORT = {
+    "cancel-asked": "asked to be cancelled",
+    "holder-lost": "its daemon is lost",
+    "holder-late": "its daemon is late",
+    "gate": "held by a gate",
+    "blocked": "waits for nodes",
+    "in-line": "waits in line",
+    "not-due": "not due yet",
+    "retry": "waits for a retry",
+    "deferred": "deferred",
+    "misfit": "fits no daemon yet",
+    "max-running": "a limit is full",
+    "max-running-per-collection": "its collection is full",
+    "rate": "a rate is used up",
+    "downstream": "its downstream is not healthy",
+    "unserved": "no daemon serves it",
+    "quiet": "its daemons are quiet",
+    "workers-busy": "all workers are busy",
+    "locked": "locked in the database",
+    "alone": "runs alone",
+    "ready": "its turn",
+}
+
+
+@dataclass(frozen=True)
+class Brief:
+    """A cause in a few ``words``, with its ``code`` and its ``sentence``."""
+
+    code: str
+    words: str
+    sentence: str
+
+
+def briefs(
+    instances: Iterable[Instance], now: datetime, *, errors: bool = True, daemons: bool = True
+) -> dict[int, Brief]:
+    """Return the first cause for each live Instance among these, by primary key.
+
+    Running Instances have none, unless they are asked to end. ``errors`` and ``daemons`` say
+    whether the reader may see error lines, and names of daemons.
+    """
+    live = {row.pk: row for row in instances if row.state not in TERMINAL}
+    if not live:
+        return {}
+    tasks = Task.objects.using(settings.DATABASE).select_related("daemon").in_bulk(list(live))
+    told = releases.told(overview.daemons(), now)
+    shut = gates(now=now)
+    limits = _limits(live.values())
+    held = _held_in_lanes(limits)
+    sick = Downstream.objects.using(settings.DATABASE).exclude(state=Protection.CLOSED)
+    downstreams = {row.name: row for row in sick}
+    last = _last_events(task for task in tasks.values() if task.due_at > now)
+    found = {}
+    for key, task in tasks.items():
+        instance = live[key]
+        facts = Facts(
+            now=now,
+            type=instance.type,
+            instance=instance,
+            task=task,
+            daemons=told,
+            last=last.get(key),
+            downstream=downstreams.get(instance.type.downstream),
+        )
+        own = [row for row in limits if covers(row, facts)]
+        for row in own:
+            row.held_in_lane = held[row.type_id, task.collection]
+        facts = replace(
+            facts,
+            gates=[gate for gate in shut if covers(gate, facts)],
+            full=gathering.limited_full(own, task.collection, now),
+        )
+        facts = facts.redacted(errors=errors, daemons=daemons)
+        brief = _brief(judged(facts), facts)
+        if brief is not None:
+            found[key] = brief
+    return found
+
+
+def _brief(reasons: Iterable[Reason], facts: Facts) -> Brief | None:
+    for reason in reasons:
+        if reason.code in SHORT:
+            return Brief(reason.code, SHORT[reason.code], reason.sentence)
+    return Brief("ready", SHORT["ready"], sentences.READY) if facts.is_waiting else None
+
+
+def _last_events(tasks: Iterable[Task]) -> dict[int, documents.Document]:
+    """Return the last retry or deferral of these Tasks' Instances: it set their due time."""
+    begun = [task.pk for task in tasks if task.attempt]
+    if not begun:
+        return {}
+    records = LogRecord.objects.using(settings.DATABASE)
+    own = records.filter(instance__in=begun, kind__in=Event.values).order_by()
+    last = own.values("instance").annotate(last=Max("pk")).values("last")
+    rows = records.filter(pk__in=last)
+    return {row.instance_id: documents.log_record(row) for row in rows if row.instance_id}
+
+
+def _limits(instances: Iterable[Instance]) -> list[Any]:
+    types = {row.type_id for row in instances}
+    lanes = {row.collection for row in instances}
+    of_lane = Q(collection__isnull=True) | Q(collection__in=lanes)
+    return gathering.limited_rows(Q(type__in=types) & of_lane)
+
+
+def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
+    """Return the number of claimed Tasks of each lane, for Types that limit each lane."""
+    types = {row.type_id for row in limits if row.max_running_per_collection is not None}
+    if not types:
+        return Counter()
+    daemons = Daemon.objects.using(settings.DATABASE).values("pk")
+    tasks = Task.objects.using(settings.DATABASE).filter(daemon__in=daemons, type__in=types)
+    counted = tasks.order_by().values_list("type", "collection").annotate(Count("pk"))
+    return Counter({(type, collection): count for type, collection, count in counted})
+
+
+# The estimate of the time until the start. No database, no clock.
+#
+# The number of Tasks ahead is divided by the start rate of the Type. There are two rates: that of
+# the last minutes, and that which the workers, the Type's share of them and its limits allow. The
+# slower one with the worst order of lanes gives ``high``, the faster one with the best order
+# ``low``.
+
+# The factors for low and high: the Tasks ahead may run faster, or slower, than those before.
+QUICKER, SLOWER = 0.7, 1.6
+# In seconds, for the claim, the hand-out and the record.
+LEAST_HIGH = 2.0
+
+
+def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
+    """Return the :class:`Estimate`; None if the subject does not wait."""
+    if not facts.is_waiting:
+        return None
+    for reason in reasons:
+        if reason.code == "gate" and reason.facts["mode"] == "drop":
+            return None
+        if reason.code in OPEN and reason.until is None:
+            return Estimate(why=reason.code)
+    if facts.queued is None or facts.flow is None:
+        return Estimate(why="no-figures")
+    floor = _floor(facts, reasons)
+    low, likely, high = _turn(facts, facts.queued, facts.flow)
+    if high is None:
+        return Estimate(why="no-figures")
+    found = Estimate(
+        low=_delay(max(floor, low)),
+        likely=_delay(max(floor, likely)),
+        high=_delay(max(floor + LEAST_HIGH, high)),
+    )
+    # Beyond the bound of a count nobody knows how many more there are.
+    if facts.queued.ahead >= MOST_COUNTED:
+        return replace(found, likely=None, high=None, why="many")
+    if facts.queued.beside >= MOST_COUNTED:
+        return replace(found, high=None, why="many")
+    return found
+
+
+def _delay(seconds: float) -> timedelta:
+    return timedelta(seconds=max(0.0, seconds))
+
+
+def _floor(facts: Facts, reasons: Sequence[Reason]) -> float:
+    """Return the seconds before which it cannot start: by its due time, by gates, by rates."""
+    times = [reason.until for reason in reasons if reason.until is not None]
+    if facts.task is not None and not facts.is_blocked:
+        times.append(facts.task.due_at)
+    return max([0.0, *((at - facts.now).total_seconds() for at in times)])
+
+
+def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float | None]:
+    """Return the seconds until its turn: low, likely and high. Without figures high is None."""
+    others = min(queued.beside, queued.ahead + 1)
+    counts = queued.ahead, queued.ahead + others, queued.ahead + queued.beside
+    if not counts[2] and not facts.is_busy and not _is_full(facts):
+        return 0.0, min(0.1, settings.POLL_EVERY), settings.POLL_EVERY + LEAST_HIGH
+    most = _most(facts)
+    found = flow.rate, _capacity(facts, queued, flow)
+    rates = [min(rate, most) for rate in found if rate > 0]
+    if not rates:
+        return 0.0, 0.0, None
+    free = _wait_for_worker(facts, flow)
+    alone = _capacity(facts, queued, flow, share=1.0)
+    quick, slow = min(most, max(*rates, alone)), min(rates)
+    lane = _in_lane(facts, queued, flow)
+    return (
+        QUICKER * max(counts[0] / quick, lane),
+        max((counts[1] + 0.5) / rates[0] + (0.0 if counts[1] else free / 2), lane),
+        SLOWER * max((counts[2] + 1) / slow, lane) + free,
+    )
+
+
+def _capacity(facts: Facts, queued: Queued, flow: Flow, share: float | None = None) -> float:
+    """Return how many attempts of its Type the workers can start a second, by its share."""
+    if flow.run is None or not facts.places:
+        return 0.0
+    if share is None:
+        share = queued.weight / (queued.weight + sum(queued.rivals.values()))
+    running = [row.max_running for row in facts.limits if row.max_running is not None]
+    workers = min([share * facts.places, *running])
+    return workers / max(flow.run[0], 0.001)
+
+
+def _most(facts: Facts) -> float:
+    """Return the starts a second that the rates of its limits allow."""
+    rates = [row.per_second for row in facts.limits if row.per_second]
+    return min(rates, default=float("inf"))
+
+
+def _wait_for_worker(facts: Facts, flow: Flow) -> float:
+    """Return the seconds until a worker is free and limits have room, with 95% probability."""
+    is_to_wait = facts.is_busy or _is_full(facts)
+    return flow.run[1] if is_to_wait and flow.run is not None else 0.0
+
+
+def _is_full(facts: Facts) -> bool:
+    """Return whether something has to end before it may start, by a limit."""
+    return any(full.kind != "rate" for full in facts.full)
+
+
+def _in_lane(facts: Facts, queued: Queued, flow: Flow) -> float:
+    """Return the seconds that those ahead take at least, so many at once as its lane may run."""
+    if facts.lane is None or flow.run is None:
+        return 0.0
+    own = [row.max_running for row in facts.limits if row.collection is not None]
+    each = [row.max_running_per_collection for row in facts.limits if row.collection is None]
+    # The limit of a lane replaces that for each lane.
+    found = [number for number in own if number is not None] or each
+    most = min((number for number in found if number is not None), default=None)
+    return 0.0 if most is None else queued.ahead * flow.run[0] / max(most, 1)
+
+
+# Explain why something does not run, who can resolve that, and when it will start.
+
+if TYPE_CHECKING:
     Lane = tuple[TypeLike, str]
 
 FORMS = (

@@ -1,17 +1,20 @@
-"""The facts that causes judge, gathered at one moment."""
+"""The facts at one moment, and the values of an answer: Reason, Help, Estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
+from ... import commands, text
+from ...commands import Mode
 from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task, Type
-from ...store.values import OpenTransaction
-from ...words import orders, sentences
-from ...words.orders import Mode
+from ...store.values.outlooks import OpenTransaction
 from ..documents import Document
+
+# The facts that causes judge, gathered at one moment.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +138,7 @@ class Facts:
             last = None if self.last is None else self.last | {"message": ""}
             found = replace(found, last=last)
             if self.misfit and self.instance is not None:
-                found = replace(found, misfit=sentences.misfit(is_elsewhere=self.is_fit_elsewhere))
+                found = replace(found, misfit=text.misfit(is_elsewhere=self.is_fit_elsewhere))
         if not daemons:
             nameless = [each | {"host": "", "pid": 0} for each in self.daemons]
             found = replace(found, daemons=nameless, served_last=None)
@@ -156,7 +159,7 @@ class Facts:
         return [
             each
             for each in self.serving
-            if orders.aim(each["mode"], each["request"]) is Mode.RUNNING
+            if commands.aim(each["mode"], each["request"]) is Mode.RUNNING
         ]
 
     @cached_property
@@ -180,3 +183,87 @@ class Facts:
     def is_busy(self) -> bool:
         """Whether all workers of the claiming daemons are running something."""
         return 0 < self.places <= len(self.running)
+
+
+# The values of an explanation: frozen, with named fields.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Help:
+    """An act that would resolve a cause.
+
+    ``verb`` is its name in the table of verbs, empty if it is no verb; ``label`` names it for
+    people. ``command`` is a shell command. ``permission`` is what a user of pages and API needs for
+    it; empty if it is done on the host of the daemons or of the database.
+    """
+
+    label: str
+    command: str
+    verb: str = ""
+    permission: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One cause: its ``code``, and a ``sentence`` about it.
+
+    ``facts`` are its numbers and names, as plain values by name. ``since`` is when it began and
+    ``until`` when it ends by itself; None if unknown. ``helps`` is the act that would resolve it;
+    None if nobody needs to act, or nobody can.
+    """
+
+    code: str
+    sentence: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    since: datetime | None = None
+    until: datetime | None = None
+    helps: Help | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """An estimate of the time until the start: ``low``, ``likely`` and ``high``.
+
+    All are None if the end is unknown; ``why`` is then the code of the cause. Where more Tasks wait
+    than are counted, ``why`` is "many": then ``high`` is None, and ``likely`` too if they are
+    ahead of it in its lane.
+    """
+
+    low: timedelta | None = None
+    likely: timedelta | None = None
+    high: timedelta | None = None
+    why: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.likely is None
+
+    def __iter__(self) -> Iterator[timedelta | None]:
+        return iter((self.low, self.likely, self.high))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The reasons why something does not run, at ``looked_at`` by the database's clock.
+
+    ``subject`` is the uuid of an Instance, the identifier of a Type, or that and a collection.
+    ``state`` is the Instance's state; empty for a Type or a missing Instance. The first of
+    ``reasons`` must be resolved first. ``ahead`` is the number of Instances of the lane that start
+    before it, counted up to MOST_COUNTED; None if it does not wait. ``starts`` is None if it will
+    never start.
+    """
+
+    subject: str
+    state: str
+    reasons: tuple[Reason, ...]
+    ahead: int | None = None
+    starts: Estimate | None = None
+    looked_at: datetime
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(reason.code for reason in self.reasons)
+
+    def has(self, *codes: str) -> bool:
+        """Whether one of these codes is among the reasons."""
+        return any(code in self.codes for code in codes)

@@ -1,18 +1,44 @@
-"""The words of explanations: a sentence for each cause."""
+"""The answer in words, and as a document."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
+from ... import text
 from ...models import Downstream, Gate, Instance
-from ...store.values import OpenTransaction
-from ...verbs.registry import IMPORTED
-from ...words import sentences, wording
-from .. import blocked as nodes
+from ...operations.registry import IMPORTED
+from ...store.values.outlooks import OpenTransaction
+from .. import documents
 from ..documents import Document
-from .facts import MOST_COUNTED, Full, Queued
+from .facts import MOST_COUNTED, Estimate, Explanation, Full, Queued
+
+# An explanation as a document: plain values by name, for the shell's JSON and the API.
+
+
+def document(explanation: Explanation) -> Document:
+    """Return an explanation as plain values; ``told`` is the estimate in words."""
+    starts = explanation.starts
+    return asdict(explanation) | {
+        "starts": None
+        if starts is None
+        else {
+            "low": _seconds(starts.low),
+            "likely": _seconds(starts.likely),
+            "high": _seconds(starts.high),
+            "why": starts.why,
+            "told": start_sentence(starts),
+        }
+    }
+
+
+def _seconds(delay: timedelta | None) -> float | None:
+    return None if delay is None else delay.total_seconds()
+
+
+# The words of explanations: a sentence for each cause.
 
 NEW = (
     "Nothing holds back one that is enqueued now: it waits for its turn, and for a worker that is "
@@ -23,7 +49,7 @@ READY = "Nothing holds it back: it waits for its turn, and for a worker that is 
 
 def time(moment: datetime) -> str:
     """Return a time with the name of the current time zone."""
-    return f"{wording.moment(moment)} {wording.zone()}"
+    return f"{text.moment(moment)} {text.zone()}"
 
 
 def name(daemon: Document | None) -> str:
@@ -73,7 +99,7 @@ def no_such(uuid: str, trace: Document | None) -> str:
 def ended(instance: Instance, error: str) -> str:
     at = time(instance.finished) if instance.finished else "an unknown time"
     told = f": {error}" if error else ""
-    return f"It ended as {wording.state(instance)} at {at}{told}".rstrip(".") + "."
+    return f"It ended as {text.state(instance)} at {at}{told}".rstrip(".") + "."
 
 
 # Instances that a daemon holds
@@ -104,15 +130,15 @@ def paused(who: str) -> str:
 
 
 def running(told: Mapping[str, Any], began: datetime, until: datetime | None, now: datetime) -> str:
-    parts = [f"It runs: attempt {told['attempt']}, since {wording.age(began, now)}"]
+    parts = [f"It runs: attempt {told['attempt']}, since {text.age(began, now)}"]
     if told["is_slow"]:
-        p99 = wording.duration(timedelta(seconds=told["p99"]))
+        p99 = text.duration(timedelta(seconds=told["p99"]))
         if told["runs"] < 100:
             parts.append(f"longer than the last {told['runs']} of its Type, which took up to {p99}")
         else:
             parts.append(f"longer than 99 of 100 of its Type, which end within {p99}")
     if told["silent_since"] > began or told["is_slow"]:
-        parts.append(f"its log has been silent for {wording.age(told['silent_since'], now)}")
+        parts.append(f"its log has been silent for {text.age(told['silent_since'], now)}")
     if until is not None:
         parts.append(f"it is killed at {time(until)}")
     return "; ".join(parts) + "."
@@ -127,7 +153,7 @@ def claimed(holder: Document | None, *, alone: bool) -> str:
 
 
 def shut(gate: Gate) -> str:
-    done = "to be dropped" if gate.mode == "drop" else sentences.MODES[gate.mode]
+    done = "to be dropped" if gate.mode == "drop" else text.MODES[gate.mode]
     until = f" until {time(gate.until)}" if gate.until else ""
     reason = f" ({gate.reason})" if gate.reason else ""
     return f"{place(gate)} is {done}{_by(gate.who)}{until}{reason}"
@@ -154,8 +180,8 @@ def full(found: Full, lane: str | None = None) -> str:
 
 def blocked(upstream: Sequence[Document], waits: int, *, is_line: bool) -> str:
     if is_line:
-        return nodes.behind(upstream[0]["name"], upstream[0]["uuid"], waits)
-    return nodes.sentence([each["name"] for each in upstream[:1]], waits)
+        return documents.behind(upstream[0]["name"], upstream[0]["uuid"], waits)
+    return documents.blocked_sentence([each["name"] for each in upstream[:1]], waits)
 
 
 def downstream(row: Downstream, now: datetime) -> str:
@@ -170,7 +196,7 @@ def downstream(row: Downstream, now: datetime) -> str:
 
 
 def _in(at: datetime, now: datetime) -> str:
-    return f"in {wording.duration(at - now)}, at {time(at)}"
+    return f"in {text.duration(at - now)}, at {time(at)}"
 
 
 def retry(number: int, most: int, error: str, at: datetime, now: datetime) -> str:
@@ -189,7 +215,7 @@ def unserved(
     alive: int, last: Document | None, record: Mapping[str, Any] | None, module: str = ""
 ) -> str:
     """``module`` is the one that declares the Type, if daemons do not import it."""
-    told = "No daemon serves it" if alive else sentences.NO_DAEMON
+    told = "No daemon serves it" if alive else text.NO_DAEMON
     who = name(last) if last is not None and last["host"] else (record or {}).get("who")
     if who:
         told += f". The last that served it was {who}"
@@ -210,7 +236,7 @@ def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now:
     told = f"{many} busy: {named}"
     if not longest["since"]:
         return f"{told}."
-    since = wording.age(datetime.fromisoformat(longest["since"]), now)
+    since = text.age(datetime.fromisoformat(longest["since"]), now)
     return f"{told}; the longest since {since} ({longest['instance']})."
 
 
@@ -245,16 +271,52 @@ def transaction(found: OpenTransaction, now: datetime) -> str:
     of = f" of {found.application!r}" if found.application else ""
     parts = []
     if found.since is not None:
-        parts.append(f" has been open for {wording.age(found.since, now)}")
+        parts.append(f" has been open for {text.age(found.since, now)}")
     if found.locked:
         what = "its row" if found.locked == found.ROW else f"the table {found.locked}"
         parts.append(f" has locked {what} in the database")
     told = " and".join(parts)
     if found.statement_since is not None:
-        told += f"; its last statement began {wording.age(found.statement_since, now)} ago"
+        told += f"; its last statement began {text.age(found.statement_since, now)} ago"
     if found.waits_for_it:
         told += f"; {found.waits_for_it} wait for its locks"
     effect = "no daemon can claim it" if found.locked == found.ROW else "no daemon can claim"
     if not found.locked:
         effect = "nobody can claim what it has locked"
     return f"A transaction{of} ({found.user}, process {found.pid} of the database){told}: {effect}."
+
+
+# The estimate of the start, in words.
+
+
+def start_sentence(estimate: Estimate | None) -> str:
+    """Return "Starts in about 2 min (1 to 6).", or why that is unknown; "" without an estimate."""
+    if estimate is None:
+        return ""
+    if estimate.why == "many" and estimate.low is not None:
+        if estimate.likely is None:
+            return f"Starts in {_rounded(estimate.low)} at the earliest: many are before it."
+        return f"Starts in about {_rounded(estimate.likely)}, or later: many wait in other lanes."
+    if estimate.low is None or estimate.likely is None or estimate.high is None:
+        return _OPEN.get(estimate.why, "Nobody knows when it starts: something has to be done.")
+    low, likely, high = map(_rounded, (estimate.low, estimate.likely, estimate.high))
+    unit = likely.split()[-1]
+    if low == high:
+        return f"Starts in about {likely}."
+    if unit == low.split()[-1] == high.split()[-1]:
+        return f"Starts in about {likely} ({low.split()[0]} to {high.split()[0]})."
+    return f"Starts in about {likely} ({low} to {high})."
+
+
+_OPEN = {
+    "no-figures": "Nobody can tell when it starts: nothing of its Type has ended of late.",
+    "blocked": "Nobody knows when it starts: what it waits for has to end first.",
+    "in-line": "Nobody knows when it starts: what is before it in its line has to end first.",
+}
+
+
+def _rounded(value: timedelta) -> str:
+    """Return a duration in words; below a second, in seconds with one decimal."""
+    if value < timedelta(seconds=1):
+        return f"{max(0.0, value.total_seconds()):.1f} s"
+    return text.duration(value)

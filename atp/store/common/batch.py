@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 
-from ...models import Failure, Instance, LogRecord, Response, Statistic, Task
-from ...rows.task import HOOKED
+from ...models import HOOKED, Failure, Instance, LogRecord, Response, Statistic, Task
 from ...states import Event
 from ..counts import COUNTED, Counts
 from ..failures import failure

@@ -7,10 +7,10 @@ from itertools import zip_longest
 
 from django.db.models import F
 
+from ... import messages
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
-from ...words import attempt_messages
 from ..memory import Claimant, ClaimMemory
 from ..rotation import taken
 from ..values import Claimed, Move, Parameters
@@ -166,7 +166,7 @@ class Claims(Limited, Gates):
                 event=Event.FAIL,
                 instance=key,
                 who=who,
-                message=attempt_messages.missed(),
+                message=messages.missed(),
                 level=logging.WARNING,
                 reason=Reason.MISSED,
             )

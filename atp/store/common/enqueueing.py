@@ -6,11 +6,9 @@ from functools import partial
 
 from django.db import IntegrityError
 
+from ... import options
 from ...exceptions import DuplicateIdentifier, IllegalTransition
-from ...models import Inputs, Instance, LogRecord, Task, Type
-from ...payload import own
-from ...rows.task import HOOKED
-from ...rows.type import families
+from ...models import HOOKED, Inputs, Instance, LogRecord, Task, Type, families
 from ...states import Actor, Event, State
 from ..values import Move
 from .mover import Mover
@@ -136,7 +134,7 @@ class Enqueueing(Unique):
             start_before=submission.start_before,
             created_by=submission.created_by,
             created=now,
-            own=own.read(submission.own),
+            own=options.read_own_options(submission.own),
         )
         instance.is_new = True
         return instance

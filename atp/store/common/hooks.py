@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q
 
-from ...models import Instance, LogRecord, Type
-from ...payload import own
-from ...payload.hooks import Hook, of_end
-from ...rows.log import Kind
-from ...words import log_messages
+from ... import messages, options
+from ...models import Instance, Kind, LogRecord, Type
 from ..values import Registration, Submission
+from ..values.hooks import Hook, of_end
 
 
 class Ended(NamedTuple):
@@ -36,7 +34,7 @@ class Ended(NamedTuple):
 
     @property
     def hooks(self) -> list[Hook]:
-        return of_end(self.state, self.of_type, (self.own or {}).get(own.HOOKS))
+        return of_end(self.state, self.of_type, (self.own or {}).get(options.HOOKS))
 
 
 class Hooks:
@@ -47,7 +45,7 @@ class Hooks:
 
     def of(self, keys):
         """Return an :class:`Ended` for each of these ended Instances that has hooks."""
-        has_some = Q(type__hooks__isnull=False) | Q(own__has_key=own.HOOKS)
+        has_some = Q(type__hooks__isnull=False) | Q(own__has_key=options.HOOKS)
         found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
         rows = found.values_list(
             *("pk", "uuid", "type__identifier", "state", "reason", "attempt"),
@@ -60,7 +58,7 @@ class Hooks:
         wanted = defaultdict(list)
         for each in ended:
             # A hook has no hooks of its own.
-            for hook in () if own.HOOK_OF in (each.own or {}) else each.hooks:
+            for hook in () if options.HOOK_OF in (each.own or {}) else each.hooks:
                 wanted[hook.type].append((each, hook))
         if not wanted:
             return
@@ -88,7 +86,7 @@ def _submission(ended, hook):
         inputs=hook.payload(ended),
         collection=hook.collection,
         priority=hook.priority,
-        own=own.of(**json.loads(hook.own or "{}"), **{own.HOOK_OF: ended.uuid}),
+        own=options.own_options(**json.loads(hook.own or "{}"), **{options.HOOK_OF: ended.uuid}),
     )
 
 
@@ -100,8 +98,8 @@ def _record(ended, hook, uuid, who):
         attempt=ended.attempt,
         level=logging.WARNING if uuid is None else logging.INFO,
         who=who,
-        message=log_messages.hook_unknown(hook.on, hook.type)
+        message=messages.hook_unknown(hook.on, hook.type)
         if uuid is None
-        else log_messages.hooked(hook.on, hook.type, uuid),
+        else messages.hooked(hook.on, hook.type, uuid),
         detail="" if uuid is None else str(uuid),
     )

@@ -3,10 +3,10 @@
 import json
 from collections import defaultdict
 
-from ...graphs.results import TAG
+from ...graphs.placeholders import TAG
 from ...models import Task
 from ...payload import codec
-from ...payload.adapting import shape
+from ...payload.binding import shape
 from ..contract.inputs import Inputs as InputsContract
 from ..values import Shape
 

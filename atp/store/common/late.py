@@ -6,10 +6,9 @@ from datetime import timedelta
 
 from django.db.models import F
 
-from ...models import Instance, LogRecord, Task, Type
-from ...rows.log import Kind
+from ... import messages
+from ...models import Instance, Kind, LogRecord, Task, Type
 from ...states import Event, Reason, events
-from ...words import attempt_messages
 from ..values import Move, Refused
 from .base import ORMBase
 
@@ -108,12 +107,12 @@ class _Logs:
         seconds = None if time is None else (time - end.time).total_seconds()
         kind = Kind.REFUSED
         if end.kind in _OUTCOMES:
-            message = attempt_messages.refused_after_end(entry.attempt, event)
+            message = messages.refused_after_end(entry.attempt, event)
         elif event in _ENDED_BY_DAEMON:
-            message = attempt_messages.refused(entry.attempt, event, seconds)
+            message = messages.attempt_refused(entry.attempt, event, seconds)
         else:
             kind = Kind.LATE
-            message = attempt_messages.late(
+            message = messages.late(
                 entry.attempt, event, seconds, transactional=entry.transactional
             )
             if said := getattr(entry, "message", ""):

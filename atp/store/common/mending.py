@@ -8,11 +8,9 @@ according to the transition table, with a line in the log.
 import logging
 from functools import partial
 
-from ...models import Instance, LogRecord, Task
-from ...rows.log import Kind
-from ...rows.task import HOOKED
+from ... import messages
+from ...models import HOOKED, Instance, Kind, LogRecord, Task
 from ...states import CLAIMED, Actor, Event
-from ...words import log_messages
 from ..values import Move
 from .base import ORMBase
 from .mover import Mover
@@ -97,7 +95,7 @@ class _Remedy:
             return self._remove_orphan(task)
         if instance.is_terminal:
             self._tasks.filter(pk=task.pk).delete()
-            return self._say(instance, log_messages.had_ended(), log_messages.task_removed())
+            return self._say(instance, messages.had_ended(), messages.task_removed())
         is_held, is_claimed = task.daemon_id is not None, instance.state in CLAIMED
         fits = is_held == is_claimed and (is_held or task.attempt == instance.attempt)
         if fits or task.pk in spare:
@@ -106,10 +104,10 @@ class _Remedy:
             return self._free(task, instance)
         if is_claimed:
             self._level(task, instance)
-            return self._expire(task.pk, log_messages.nobody_held(instance.state))
-        what = log_messages.other_attempt(instance.attempt, task.attempt)
+            return self._expire(task.pk, messages.nobody_held(instance.state))
+        what = messages.other_attempt(instance.attempt, task.attempt)
         self._level(task, instance)
-        return self._say(instance, what, log_messages.attempt_aligned())
+        return self._say(instance, what, messages.attempt_aligned())
 
     def of_instance(self, instance):
         """Give a live Instance a Task; returns words for what was done."""
@@ -130,29 +128,27 @@ class _Remedy:
             attempt=instance.attempt,
         ).save(using=self._store.alias, force_insert=True)
         if instance.state in CLAIMED:
-            return self._expire(instance.pk, log_messages.no_task(instance.state))
+            return self._expire(instance.pk, messages.no_task(instance.state))
         self._store.tell()
-        return self._say(instance, log_messages.no_task(), log_messages.task_given())
+        return self._say(instance, messages.no_task(), messages.task_given())
 
     def _remove_orphan(self, task):
         self._tasks.filter(pk=task.pk).delete()
         self._store.log(
             Kind.MENDED,
-            log_messages.orphan_removed(task.pk),
+            messages.orphan_removed(task.pk),
             subject=f"type:{task.type.identifier}",
             time=self._now,
             who=self._who,
             level=logging.WARNING,
         )
-        return log_messages.task_removed()
+        return messages.task_removed()
 
     def _free(self, task, instance):
         self._level(task, instance)
         self._tasks.filter(pk=task.pk).update(daemon=None, request="")
         self._store.tell()
-        return self._say(
-            instance, log_messages.somebody_held(instance.state), log_messages.task_freed()
-        )
+        return self._say(instance, messages.somebody_held(instance.state), messages.task_freed())
 
     def _level(self, task, instance):
         """Set both attempts to the higher of the two: an attempt's number never goes down."""
@@ -168,7 +164,7 @@ class _Remedy:
         if not mover.apply(move, actor=Actor.SWEEPER):
             raise AssertionError(f"an attempt that nobody holds could not be expired: {key}")
         mover.write()
-        return log_messages.attempt_expired()
+        return messages.attempt_expired()
 
     def _say(self, instance, what, done):
         self._store.rows(LogRecord).create(
@@ -179,6 +175,6 @@ class _Remedy:
             attempt=instance.attempt,
             level=logging.WARNING,
             who=self._who,
-            message=log_messages.mended(what, done),
+            message=messages.mended(what, done),
         )
         return done

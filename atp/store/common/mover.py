@@ -2,14 +2,13 @@
 
 import logging
 
-from ... import states
-from ...models import LogRecord
-from ...rows.log import Kind
+from ... import messages, states
+from ...commands import CANCEL
+from ...models import Kind, LogRecord
 from ...states import DEAD_LETTER, Actor, Event, Reason, Row, State
-from ...words import attempt_messages
 from .. import failures
 from ..misfits import Misfits, is_misfit
-from ..values import CANCEL, Move
+from ..values.moves import Move
 from .batch import Batch
 
 
@@ -177,9 +176,7 @@ class Mover:
             event=Event.FAIL,
             instance=instance.pk,
             who=move.who,
-            message=attempt_messages.given_up(
-                instance.restarts, budget, instance.lost, move.message
-            ),
+            message=messages.given_up(instance.restarts, budget, instance.lost, move.message),
             level=logging.ERROR,
             reason=Reason.STALE,
             failed=failures.of_loss(instance.type.identifier, move.detail),
@@ -193,7 +190,7 @@ class Mover:
             event=Event.FAIL,
             instance=instance.pk,
             who=move.who,
-            message=attempt_messages.cancelled(asked.who if asked else ""),
+            message=messages.cancelled(asked.who if asked else ""),
             level=logging.WARNING,
             reason=Reason.CANCELLED,
         )

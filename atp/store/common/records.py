@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from django.db import IntegrityError
 
+from ... import messages
 from ...exceptions import TaskGone
-from ...models import Daemon, Instance, LogRecord, Response, Task
-from ...rows.log import Kind
+from ...models import Daemon, Instance, Kind, LogRecord, Response, Task
 from ...states import Actor, Event, State
-from ...words import attempt_messages
-from ...words.messages import kept
+from ..values.messages import kept
 from .enqueueing import ATTEMPTS
 from .late import Late
 from .mover import Mover
@@ -149,7 +148,7 @@ class Records(Late):
                 own.filter(pk=ends[0]).update(
                     kind=Kind.LEFT_OUT,
                     level=logging.WARNING,
-                    message=attempt_messages.left_out(note.left_out),
+                    message=messages.left_out(note.left_out),
                     detail=str(note.left_out),
                 )
 

@@ -1,8 +1,7 @@
 """Rehearsals in the portable store: claim one Task, let time pass, plan a schedule's slots."""
 
 from ...exceptions import UnknownSchedule
-from ...models import Gate, Instance, Limit, Node, Schedule, Step, Task
-from ...rows.task import BLOCKED
+from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
 from ..values.schedules import timing_of
 from .claims import Claims
 from .schedules.slots import move_on

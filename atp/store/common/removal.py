@@ -9,12 +9,14 @@ from django.core.files.storage import FileSystemStorage, storages
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.signals import post_delete, pre_delete
 
+from ... import messages
 from ...conf import Defaults, settings
 from ...models import (
     Edge,
     Failing,
     Inputs,
     Instance,
+    Kind,
     LogRecord,
     Node,
     Response,
@@ -23,9 +25,7 @@ from ...models import (
     Type,
     Undo,
 )
-from ...rows.log import Kind
-from ...words import log_messages
-from ...words.hints import seconds
+from ...text import seconds
 from ..findings import Marks
 from .base import ORMBase
 
@@ -171,7 +171,7 @@ class Removal(ORMBase):
         for identifier, gone in uuids.items():
             self.log(
                 Kind.REMOVED,
-                log_messages.removed(gone),
+                messages.removed(gone),
                 subject=f"type:{identifier}",
                 time=self.now(),
                 who=who,

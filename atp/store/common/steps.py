@@ -2,13 +2,12 @@
 
 import logging
 
+from ... import messages
 from ...conf import settings
 from ...exceptions import InvalidStep, TaskGone, TooLarge
-from ...models import LogRecord, Step, Task
+from ...models import Kind, LogRecord, Step, Task
 from ...payload.codec import Payload
-from ...rows.log import Kind
 from ...states import State
-from ...words import attempt_messages
 from ..contract.keeping import Steps as Contract
 from ..values import Checkpoint
 
@@ -76,7 +75,7 @@ class Steps(Contract):
             attempt=attempt,
             level=logging.WARNING,
             who=who,
-            message=attempt_messages.step_repeated(row.name, row.attempt),
+            message=messages.step_repeated(row.name, row.attempt),
             detail=row.name[: LogRecord._meta.get_field("detail").max_length],
         )
 

@@ -3,12 +3,11 @@
 import logging
 from dataclasses import replace
 
+from ... import messages
 from ...exceptions import TypeInUse, UnknownType
-from ...models import Downstream, Instance, Schedule, Type, Undo
-from ...payload.own import HOOKS
-from ...rows.log import Kind
-from ...words import log_messages
-from ...words.hints import did_you_mean
+from ...models import Downstream, Instance, Kind, Schedule, Type, Undo
+from ...options import HOOKS
+from ...text import did_you_mean
 from ..values import Registration
 from .base import ORMBase
 
@@ -36,7 +35,7 @@ class Types(ORMBase):
                 )
                 self._add_downstreams(missing, now)
                 self._keep_hooks(missing)
-                message = log_messages.registered()
+                message = messages.registered()
                 self.log_all(
                     self._told(Kind.REGISTERED, message, registration, now, who)
                     for registration in missing
@@ -75,7 +74,7 @@ class Types(ORMBase):
             }
             if differs:
                 changes = {name: (getattr(row, name), value) for name, value in differs.items()}
-                message = log_messages.parameters(changes)
+                message = messages.parameters(changes)
                 with self.unless_locked() as is_locked:
                     self.rows(Type).filter(pk=row.pk).update(**differs, registered=now)
                     self._add_downstreams([registration], now)
@@ -142,7 +141,7 @@ class Types(ORMBase):
             self._refuse_hook(identifier)
             self.tailers.remove(identifier)
             row.delete(using=self.alias)
-            self._log(Kind.UNREGISTERED, log_messages.unregistered(), row, self.now(), who)
+            self._log(Kind.UNREGISTERED, messages.unregistered(), row, self.now(), who)
 
     def _refuse_hook(self, identifier):
         """Raise TypeInUse if a Type, or a live Instance, has this Type as a hook."""

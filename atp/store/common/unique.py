@@ -9,13 +9,11 @@ import logging
 
 from django.db.models import F
 
+from ... import messages
 from ...exceptions import UniqueTaken
-from ...models import Inputs, Instance, LogRecord, Step, Task, Type
-from ...payload.own import UNIQUE
-from ...rows.log import Kind
-from ...rows.type import families
+from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, families
+from ...options import UNIQUE
 from ...states import State
-from ...words import log_messages
 from ..values import Changes
 from .base import ORMBase
 
@@ -90,7 +88,7 @@ class Unique(ORMBase):
             attempt=task.attempt,
             level=logging.INFO,
             who=who,
-            message=log_messages.inputs_replaced(),
+            message=messages.inputs_replaced(),
         )
 
 

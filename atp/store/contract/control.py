@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from ...commands import Ask, Cancelled
 from ...models import Gate, Limit
-from ..values import Ask, Cancelled, Changes, Scope
+from ..values.changes import Changes
+from ..values.scopes import Scope
 
 
 class Control(ABC):

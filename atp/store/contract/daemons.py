@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from ...commands import Mode, Order
 from ...models import Daemon
-from ...words.orders import Mode, Order
 from ..values import NO_MISFITS, DaemonFacts, Misfits, Outlook, Reconciled, Renewal, Swept
 
 

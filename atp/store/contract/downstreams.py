@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from datetime import datetime
 
+from ...downstreams.protection import Report
 from ...models import Downstream
-from ...protection.values import Report
 
 
 class Downstreams(ABC):

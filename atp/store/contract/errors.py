@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from datetime import datetime
 
-from ...rows.error import ErrorGroup
+from ...deadletters.models import ErrorGroup
 
 
 class Errors(ABC):

@@ -3,11 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 
-from ...graphs.addition import GraphAddition
-from ...graphs.plan import GraphPlan
+from ...commands import Cancelled
+from ...graphs.plan import GraphAddition, GraphPlan
 from ...models import Graph
 from ...states import State
-from ..values import Cancelled
 
 
 class Graphs(ABC):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from django.db import DatabaseError
 
+from ...commands import Mode
 from ...exceptions import LeaseLost
-from ...words.orders import Mode
 from ..common.daemons import Daemons as ORMDaemons
 from ..rotation import most_steps
 from ..values import NO_MISFITS, Outlook, Renewal

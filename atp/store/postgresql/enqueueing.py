@@ -7,13 +7,12 @@ from uuid import UUID
 from django.db import DataError
 from django.db.models.base import ModelState
 
-from ...models import Instance
-from ...payload import own
+from ... import options
+from ...fields import number as uuid_number
+from ...fields import numbers as uuids_of
+from ...models import HOOKED, Instance
 from ...payload.codec import JSON, Payload
-from ...rows.task import HOOKED
 from ...states import State
-from ...words.uuids import number as uuid_number
-from ...words.uuids import numbers as uuids_of
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
 from ..common.enqueueing import hooked
 from ..handover import Handing
@@ -178,7 +177,7 @@ class Enqueueing(Handing, ORMEnqueueing):
             fields["priority"] = submission.priority
             fields["start_before"] = submission.start_before
             fields["created_by"] = submission.created_by
-            fields["own"] = own.read(submission.own)
+            fields["own"] = options.read_own_options(submission.own)
         return instance
 
 

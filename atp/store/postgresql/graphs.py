@@ -2,10 +2,9 @@
 
 import json
 
-from ...models import Graph
-from ...rows.task import HOOKED
+from ... import messages
+from ...models import HOOKED, Graph
 from ...states import State
-from ...words import graph_messages
 from ..common.graphs import Graphs as ORMGraphs
 from ..common.hooks import Ended
 from ..values.enqueued import Enqueued
@@ -120,7 +119,7 @@ class Graphs(ORMGraphs):
             "instances": array(list(ended)),
             "finished": [state == State.FINISHED for state in ended.values()],
             "who": who,
-            "message": graph_messages.freed(),
+            "message": messages.freed(),
         }
         with cursor_of(self.store.connection) as cursor:
             execute(cursor, "settle", parameters, prepared=len(ended) <= FEW)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from ...rows.querysets import CLAIMING_ORDER
+from ...querysets import CLAIMING_ORDER
 from ..sorting import RowOrder
 from ..values import Claimed
 

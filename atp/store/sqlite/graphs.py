@@ -1,7 +1,7 @@
 """Graphs on SQLite: one statement for many nodes."""
 
-from ...rows.log import Kind
-from ...words import graph_messages
+from ... import messages
+from ...models import Kind
 from ..common.graphs import Graphs as ORMGraphs
 from .base import as_json, as_text
 
@@ -55,6 +55,6 @@ class Graphs(ORMGraphs):
     def _free(self, tasks, who):
         given = {"keys": as_json([task.pk for task in tasks]), "now": as_text(self.store.now())}
         self.store.run(_FREE, **given)
-        said = {"kind": Kind.FREED.value, "who": who, "message": graph_messages.freed()}
+        said = {"kind": Kind.FREED.value, "who": who, "message": messages.freed()}
         self.store.run(_LOG, **given, **said)
         self.store.tell()

@@ -4,7 +4,7 @@ Times are aware datetimes. A daemon is named by its uuid, an Instance by its
 integer key.
 """
 
-from .asks import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled
+from ...commands import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled
 from .changes import Changes
 from .claims import Claimed
 from .daemons import NO_MISFITS, DaemonFacts, Lost, Misfits, Reconciled, Renewal, Swept

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ...payload import own
+from ... import options
 from ...payload.codec import Payload
 from .types import Parameters
 
@@ -29,7 +29,7 @@ class Claimed(NamedTuple):
     retries: int
     restarts: int
     lost: int
-    # Settings of this Instance alone, written by :mod:`atp.payload.own`; mostly None.
+    # Settings of this Instance alone, written by :mod:`atp.options`; mostly None.
     own: str | None
     parameters: Parameters
     # The time of the claim; None in a worker.
@@ -56,19 +56,19 @@ class Claimed(NamedTuple):
     @property
     def timeout(self) -> timedelta | None:
         """The time-out of the Instance, or else of its Type."""
-        given = None if self.own is None else own.timeout(json.loads(self.own))
+        given = None if self.own is None else options.own_timeout(json.loads(self.own))
         return self.parameters.timeout if given is None else given
 
     @property
     def max_retries(self) -> int:
         """The maximum of retries of the Instance, or else of its Type."""
-        given = None if self.own is None else json.loads(self.own).get(own.MAX_RETRIES)
+        given = None if self.own is None else json.loads(self.own).get(options.OWN_MAX_RETRIES)
         return self.parameters.max_retries if given is None else given
 
     @property
     def carried(self) -> Mapping[str, Any] | None:
         """The values that carriers saved for the handler at the enqueue, by carrier."""
-        return None if self.own is None else json.loads(self.own).get(own.CARRIED)
+        return None if self.own is None else json.loads(self.own).get(options.CARRIED)
 
     @property
     def key(self) -> tuple[int, int]:

@@ -19,8 +19,8 @@ class Note:
     """Progress, messages and files that a running attempt reports between its transitions.
 
     ``left_out`` is the number of its messages that are not kept, between the first and the last
-    ones (:func:`atp.words.messages.kept`). ``again`` says that the note may have been written
-    before, since its acknowledgement got lost. ``transactional`` is as in :class:`Move`.
+    ones (:func:`.messages.kept`). ``again`` says that the note may have been written before,
+    since its acknowledgement got lost. ``transactional`` is as in :class:`Move`.
     """
 
     instance: int

@@ -9,9 +9,7 @@ from uuid import UUID
 
 from ...models import Schedule
 from ...payload.codec import Payload
-from ...timing.cron import Cron
-from ...timing.every import Every
-from ...timing.timing import Timing
+from ...schedules.timing import Cron, Every, Timing
 from .types import Registration
 
 _PLAIN = ("cron", "timezone", "missed", "most", "overlap", "collection", "priority", "takes_slot")
@@ -26,7 +24,7 @@ class ScheduleSpec:
 
     A slot counts as missed if it was not planned within ``late_after``. At most ``most`` missed
     slots are run, none older than ``window``. ``jitter`` is the longest delay of a slot.
-    ``start_before`` counts from the slot. ``hooks`` are in the format of :mod:`atp.payload.hooks`;
+    ``start_before`` counts from the slot. ``hooks`` are in the format of :mod:`.hooks`;
     ``hook_types`` are their Types, which are registered together with the schedule.
     """
 

@@ -4,8 +4,8 @@ import json
 from datetime import datetime
 from typing import NamedTuple
 
+from ...options import HOOKS
 from ...payload.codec import Payload
-from ...payload.own import HOOKS
 
 
 class Submission(NamedTuple):
@@ -15,7 +15,7 @@ class Submission(NamedTuple):
     "return" or "redrive"; or if the ``unique`` key is: "raise", "return", "replace" or
     "debounce". ``waits`` is the number of Edges that a node of a graph waits for; an Instance
     that is no node has -1 if it has hooks, else None. ``own`` are settings of this Instance
-    alone, as :mod:`atp.payload.own` writes them.
+    alone, as :mod:`atp.options` writes them.
     """
 
     inputs: Payload

@@ -30,7 +30,7 @@ class Registration:
     owner: str = ""
     runbook: str = ""
     sensitive: list[str] | None = None
-    # In the format of :mod:`atp.payload.hooks`.
+    # In the format of :mod:`atp.store.values.hooks`.
     hooks: list[dict[str, Any]] | None = None
     # The former identifiers of the Type.
     formerly: tuple[str, ...] = field(default=(), compare=False)

@@ -9,9 +9,9 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from ....protection import rules
-from ....protection.values import State, Verdict
-from ....verbs.registry import registry
+from ....downstreams import protection
+from ....downstreams.protection import State, Verdict
+from ....operations.registry import registry
 from ...shared.outcome import DOWNSTREAMS, Kind
 from ...system.processes import uptime
 from .answers import SOONEST, Answers, Downstream
@@ -55,7 +55,7 @@ class Downstreams:
         if kind not in DOWNSTREAMS:
             return outcome
         opens_in = max(0.0, known.opens_at - uptime())
-        return replace(outcome, after=rules.due_in(after, opens_in, random.random()))  # noqa: S311
+        return replace(outcome, after=protection.due_in(after, opens_in, random.random()))  # noqa: S311
 
     def held_back(self, pool):
         """Remove from the pool and return the waiting Tasks whose downstream is paused."""

@@ -1,7 +1,6 @@
 """The answers of one downstream, and what this daemon knows of it."""
 
-from ....protection.values import Report, State, Verdict
-from ....protection.window import LENGTH
+from ....downstreams.protection import LENGTH, Report, State, Verdict
 from ...system.processes import uptime
 
 # While the breaker of a downstream is not closed, its answers are reported every EVERY seconds.

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from ....words import attempt_messages
+from .... import messages
 from ...system import descendants, processes
 from . import pools
 
@@ -69,4 +69,4 @@ def has_children():
 
 def _message(entries, *, ended):
     names = sorted({each.name for each in entries.values()})
-    return attempt_messages.left_behind(names, len(entries), ended=ended)
+    return messages.left_behind(names, len(entries), ended=ended)

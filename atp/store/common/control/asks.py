@@ -2,11 +2,11 @@
 
 import logging
 
-from ....models import Instance, LogRecord, Task
-from ....rows.log import Kind
+from .... import messages
+from ....commands import CANCEL, PAUSE, RESUME, Ask, Cancelled
+from ....models import Instance, Kind, LogRecord, Task
 from ....states import Actor, Event, Reason, State
-from ....words import attempt_messages
-from ...values import CANCEL, PAUSE, RESUME, Ask, Cancelled, Move
+from ...values.moves import Move
 from ..base import ORMBase
 from ..mover import Mover, cancel_requests
 
@@ -53,7 +53,7 @@ class Asks(ORMBase):
             event=Event.FAIL,
             instance=key,
             who=who,
-            message=attempt_messages.cancelled(),
+            message=messages.cancelled(),
             level=logging.WARNING,
             reason=Reason.CANCELLED,
         )
@@ -72,7 +72,7 @@ class Asks(ORMBase):
                     attempt=task.attempt,
                     level=logging.INFO,
                     who=who,
-                    message=message or attempt_messages.asked(request),
+                    message=message or messages.asked(request),
                     detail=request,
                 )
                 for task in tasks

@@ -3,11 +3,10 @@
 import logging
 from datetime import UTC
 
+from .... import messages
 from ....exceptions import IllegalTransition, InvalidOption
-from ....models import Instance, LogRecord, Task
-from ....rows.log import Kind
+from ....models import Instance, Kind, LogRecord, Task
 from ....states import State
-from ....words import log_messages
 from ..base import ORMBase
 
 
@@ -43,7 +42,7 @@ class Changing(ORMBase):
                     attempt=task.attempt,
                     level=logging.INFO,
                     who=who,
-                    message=log_messages.changed(steps[task.pk], now),
+                    message=messages.task_changed(steps[task.pk], now),
                 )
                 for task in tasks
             ]

@@ -7,13 +7,13 @@ downstream are not claimed. No daemon waits for the lock; only operators do.
 
 import logging
 
+from .... import messages
+from ....downstreams import protection
+from ....downstreams.protection import State
 from ....exceptions import DownstreamChanged, UnknownDownstream
-from ....models import Downstream, Task, Type
-from ....protection import messages, rules
-from ....protection.values import State
-from ....rows.log import Kind
+from ....models import Downstream, Kind, Task, Type
 from ....states import State as InstanceState
-from ....words.hints import did_you_mean
+from ....text import did_you_mean
 from ...buckets import Bucket
 from ..base import ORMBase
 
@@ -25,7 +25,7 @@ class Downstreams(ORMBase):
             if row is None:
                 return None
             now = self.now()
-            found = rules.reported(row.protection, report, now.timestamp(), spread=spread)
+            found = protection.reported(row.protection, report, now.timestamp(), spread=spread)
             self._save(row, found, now, who)
             return row
 
@@ -33,28 +33,28 @@ class Downstreams(ORMBase):
         def change(row, now):
             for column, value in changes.items():
                 setattr(row, column, value)
-            return rules.bounded(row.protection, now)
+            return protection.bounded(row.protection, now)
 
-        return self._set(name, expected, who, change, messages.bound(changes), "set")
+        return self._set(name, expected, who, change, messages.downstream_bound(changes), "set")
 
     def reset(self, name, *, who="", expected=None):
-        message = messages.reset()
+        message = messages.downstream_reset()
         return self._set(
             name,
             expected,
             who,
-            lambda row, now: rules.closed(row.protection, now),
+            lambda row, now: protection.closed(row.protection, now),
             message,
             "reset",
         )
 
     def trip(self, name, *, who="", expected=None):
-        message = messages.tripped()
+        message = messages.downstream_tripped()
         return self._set(
             name,
             expected,
             who,
-            lambda row, now: rules.tripped(row.protection, now),
+            lambda row, now: protection.tripped(row.protection, now),
             message,
             "trip",
         )
@@ -86,7 +86,7 @@ class Downstreams(ORMBase):
             row.since, row.who = now, who
         row.save(using=self.alias)
         if row.state != was and not by_hand:
-            message = messages.changed(was, row.state, row.per_second, row.not_before)
+            message = messages.downstream_changed(was, row.state, row.per_second, row.not_before)
             self._log_downstream(row, now, who, message, row.state)
             # Waiting Tasks may start now, or may no longer be claimed ahead.
             self.tell()
@@ -143,9 +143,9 @@ class Downstreams(ORMBase):
         row = self.rows(Downstream).get(pk=bucket.key)
         at = bucket.now.timestamp()
         if bucket.probes:
-            found = rules.probing(row.protection, tasks[0].instance, at)
+            found = protection.probing(row.protection, tasks[0].instance, at)
         else:
-            found = rules.spent(row.protection, len(tasks), at)
+            found = protection.spent(row.protection, len(tasks), at)
         was = row.state
         row.take(found)
         if row.state != was:

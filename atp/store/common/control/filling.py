@@ -6,11 +6,19 @@ from datetime import timedelta
 
 from django.db.models import Count, Min, Q, Sum
 
-from ....models import Instance, Limit, LogRecord, Statistic, Task, Type
-from ....rows.log import Kind
-from ....rows.statistic import FAILED, Span
-from ....rows.type import families
-from ....words import log_messages
+from .... import messages
+from ....models import (
+    FAILED,
+    Instance,
+    Kind,
+    Limit,
+    LogRecord,
+    Span,
+    Statistic,
+    Task,
+    Type,
+    families,
+)
 from ...values import Fill, Scope
 from ...values.scopes import LOW
 from ..base import ORMBase
@@ -142,7 +150,7 @@ class Filling(ORMBase):
                 return False
             self.log(
                 Kind.FULL,
-                log_messages.full(count, fill.waiting),
+                messages.full(count, fill.waiting),
                 subject=subject,
                 time=now,
                 who=who,

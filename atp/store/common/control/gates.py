@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from django.db.models import Max, Min, Q
 
+from .... import messages
 from ....models import Gate, Task
 from ....states import Actor, Event, Reason
-from ....words import log_messages
 from ...values import Move
 from ..base import ORMBase
 from ..mover import Mover
@@ -107,7 +107,7 @@ def _drop(key, gate, who):
         event=Event.FAIL,
         instance=key,
         who=who,
-        message=log_messages.dropped(gate),
+        message=messages.dropped(gate),
         level=logging.WARNING,
         reason=Reason.DROPPED,
     )

@@ -1,9 +1,8 @@
 """Orders to daemons, in the portable store."""
 
+from .... import commands, messages
 from ....exceptions import IllegalOrder, UnknownDaemon
-from ....models import Daemon
-from ....rows.log import Kind
-from ....words import log_messages, orders
+from ....models import Daemon, Kind
 from ..base import ORMBase
 
 
@@ -17,13 +16,13 @@ class Orders(ORMBase):
             now = self.now()
             if self.is_over(row, now):
                 raise _illegal(row, order, "is lost")
-            if order not in orders.allowed(row.aim):
+            if order not in commands.allowed(row.aim):
                 raise _illegal(row, order, _doing(row))
-            row.request = orders.REQUESTS[order]
+            row.request = commands.REQUESTS[order]
             rows.filter(pk=row.pk).update(request=row.request)
             self.log(
                 Kind.ORDER,
-                log_messages.ordered(order),
+                messages.ordered(order),
                 subject=f"daemon:{row}",
                 time=now,
                 who=who,
@@ -41,5 +40,5 @@ def _doing(row):
     """Return words for what a daemon does now, or has been told to do."""
     if row.mode == row.aim:
         return f"is {row.mode}"
-    [told] = [order for order, (_, aim) in orders.ORDERS.items() if aim == row.aim]
+    [told] = [order for order, (_, aim) in commands.ORDERS.items() if aim == row.aim]
     return f"has been told to {told.label}"

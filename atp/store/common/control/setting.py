@@ -3,10 +3,9 @@
 import logging
 from datetime import timedelta
 
+from .... import messages, text
 from ....exceptions import GateChanged
-from ....models import Gate, Limit, Type
-from ....rows.log import Kind
-from ....words import log_messages, sentences
+from ....models import Gate, Kind, Limit, Type
 from ..base import ORMBase
 
 # When a gate is set, the gates that opened this long ago are deleted.
@@ -45,7 +44,7 @@ class Setting(ORMBase):
                 gate = self.rows(Gate).select_related("type").get(pk=gate.pk)
             gate.was = was
             self._forget_open(now - KEPT)
-            message = log_messages.gate(mode, until=until, reason=reason, was=was)
+            message = messages.gate(mode, until=until, reason=reason, was=was)
             self._log_scope(scope, now, who, Kind.GATE, message, mode)
             # Daemons must look again: the new mode may let Tasks go that the old one kept.
             self.tell()
@@ -67,7 +66,7 @@ class Setting(ORMBase):
             if was is not None:
                 # The row stays, because a scan needs to know since when the gate has been open.
                 rows.update(until=now)
-                message = log_messages.gate("open", reason=reason, was=was)
+                message = messages.gate("open", reason=reason, was=was)
                 self._log_scope(scope, now, who, Kind.GATE, message, "open")
                 self.tell()
         return was
@@ -91,7 +90,7 @@ class Setting(ORMBase):
                     columns |= {"tokens": 0.0, "refilled": None}
                 self.rows(Limit).filter(pk=row.pk).update(**columns)
                 row.refresh_from_db(using=self.alias)
-            message = log_messages.limits_set(_columns(row))
+            message = messages.limits_set(_columns(row))
             self._log_scope(scope, now, who, Kind.LIMITS, message, "set")
             self.tell()
             return row
@@ -111,7 +110,7 @@ class Setting(ORMBase):
                 if before["per_second"] != after["per_second"]:
                     columns |= {"tokens": 0.0, "refilled": None}
                 rows.update(**columns)
-            message = log_messages.limits_left(after, is_known=declared is not None)
+            message = messages.limits_left(after, is_known=declared is not None)
             self._log_scope(scope, now, who, Kind.LIMITS, message, "left")
             self.tell()
         return True
@@ -144,7 +143,7 @@ class Setting(ORMBase):
             type = self.rows(Type).get(identifier=identifier)
             limit = Limit(subject=subject, type=type, who=who, since=now, **wanted)
             self.rows(Limit).bulk_create([limit], ignore_conflicts=True)
-        message = log_messages.limits_declared(declared)
+        message = messages.limits_declared(declared)
         self.log(Kind.LIMITS, message, subject=subject, time=now, who=who, detail="declared")
         self.tell()
 
@@ -176,7 +175,7 @@ def check_expected(scope, gate, expected):
         return
     identifier = None if scope.type is None else scope.type.identifier
     raise GateChanged(
-        f"The gate of {sentences.where(identifier, scope.collection)} is not as expected: "
-        f"it is {sentences.state_of(gate)}.",
+        f"The gate of {text.where(identifier, scope.collection)} is not as expected: "
+        f"it is {text.state_of(gate)}.",
         gate=gate,
     )

@@ -3,11 +3,10 @@
 from dataclasses import asdict
 from datetime import timedelta
 
+from .... import messages
 from ....exceptions import LeaseLost
-from ....models import Daemon, SpareLease, Task
-from ....rows.log import Kind
+from ....models import Daemon, Kind, SpareLease, Task
 from ....states import Event, State
-from ....words import attempt_messages, log_messages
 from ...values import Reconciled
 from .holding import Holding
 
@@ -30,9 +29,9 @@ class Identity(Holding):
             self._hand_on_order(previous)
             if created:
                 if old is None:
-                    self._log_daemon(row, now, Kind.STARTED, log_messages.started())
+                    self._log_daemon(row, now, Kind.STARTED, messages.started())
                 else:
-                    self._log_daemon(row, now, Kind.REJOINED, log_messages.rejoined())
+                    self._log_daemon(row, now, Kind.REJOINED, messages.rejoined())
             return self._take_over(previous, row, now, until, holding)
 
     def settle(self, old, daemon, *, lease, holding=()):
@@ -71,7 +70,7 @@ class Identity(Holding):
         if previous is not None:
             self._move(previous, row, holding)
             if previous.is_ours:
-                why = attempt_messages.dispatcher_ended()
+                why = messages.dispatcher_ended()
                 lost = self._end(previous, now, Event.EXPIRE, str(row), why, spare=holding)
             wanted = set(holding)
             left = {pair: state for pair, state in self._held_by(previous) if pair in wanted}

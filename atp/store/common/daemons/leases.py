@@ -4,13 +4,11 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 
+from .... import folders, messages
+from ....commands import Mode
 from ....exceptions import LeaseLost
-from ....models import Daemon, SpareLease, Task
-from ....rows.log import Kind
+from ....models import Daemon, Kind, SpareLease, Task
 from ....states import Event
-from ....words import attempt_messages, log_messages
-from ....words.orders import Mode
-from ... import filelock
 from ...values import NO_MISFITS, Renewal, Swept
 from .holding import Holding
 
@@ -53,18 +51,18 @@ class Leases(Holding):
             if not self._lock_identity(row, waits=True):
                 return False
             event = Event.EXPIRE if lost else Event.RELEASE
-            ended = self._end(row, now, event, str(row), lost or attempt_messages.daemon_stopped())
+            ended = self._end(row, now, event, str(row), lost or messages.daemon_stopped())
             if self.rows(Task).filter(daemon=row).exists():
                 return False
             self._delete(row)
             if lost:
                 self._log_loss(row, now, len(ended))
             else:
-                self._log_daemon(row, now, Kind.LEFT, log_messages.left(row.uuid))
+                self._log_daemon(row, now, Kind.LEFT, messages.left(row.uuid))
             return True
 
     def _log_loss(self, row, now, count, who=""):
-        message = log_messages.lost(row.uuid, count)
+        message = messages.lost(row.uuid, count)
         self._log_daemon(row, now, Kind.LOST, message, logging.WARNING, who)
 
     def sweep(self, *, daemon=None, limit=500):
@@ -85,7 +83,7 @@ class Leases(Holding):
 
     def is_over(self, row, now):
         if row.lock:
-            return filelock.is_free(self._lock_path(row))
+            return folders.is_free(self._lock_path(row))
         if row.lease_until > now:
             return False
         if "spare_lease" in row._state.fields_cache:  # it was selected with the row
@@ -104,12 +102,12 @@ class Leases(Holding):
             now = self.now()
             if not is_free or row is None or not self.is_over(row, now):
                 return False, []
-            why = attempt_messages.daemon_lost(row)
+            why = messages.daemon_lost(row)
             lost = self._end(row, now, Event.EXPIRE, who, why, limit=limit)
             if self.rows(Task).filter(daemon=row).exists():
                 return False, lost
             self._delete(row)
             self._log_loss(row, now, len(lost), who)
         if row.lock:
-            filelock.remove(self._lock_path(row))
+            folders.remove(self._lock_path(row))
         return True, lost

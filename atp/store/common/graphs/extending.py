@@ -10,12 +10,12 @@ from collections import Counter
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from ....commands import CANCEL
 from ....exceptions import GraphClosed, InvalidGraph
+from ....graphs.models import Condition, is_satisfied
 from ....graphs.plan import PlannedEdge
 from ....models import Edge, Graph, Instance, Node, Task
-from ....rows.graph import Condition, is_satisfied
 from ....states import State
-from ...values import CANCEL
 from ..steps import holds
 from .checking import Checking
 from .reviving import REMOVE

@@ -11,10 +11,10 @@ from collections import defaultdict, deque
 
 from django.db.models import OuterRef, Subquery
 
+from .... import messages
+from ....graphs.models import Condition
 from ....models import Edge, Failing, Instance, Node
-from ....rows.graph import Condition
 from ....states import Actor, Event, Reason, State
-from ....words import graph_messages
 from ...values import Move
 from ..mover import Mover
 
@@ -107,7 +107,7 @@ class Failures:
             upstream = ahead.popleft()
             for key in sorted(set(behind.get(upstream, ())) - done):
                 name, reason = names[upstream]
-                message = graph_messages.upstream_failed(
+                message = messages.upstream_failed(
                     name, Reason.UPSTREAM if upstream in done else reason
                 )
                 if mover.apply(_end(key, message, who), actor=Actor.ANYONE):

@@ -6,12 +6,10 @@ from collections import defaultdict
 from django.db.models import Count, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 
-from ....models import Edge, Failing, Instance, LogRecord, Task
-from ....rows.graph import SATISFIED, Condition, is_satisfied
-from ....rows.log import Kind
-from ....rows.task import BLOCKED
+from .... import messages
+from ....graphs.models import SATISFIED, Condition, is_satisfied
+from ....models import BLOCKED, Edge, Failing, Instance, Kind, LogRecord, Task
 from ....states import State
-from ....words import graph_messages
 
 
 class Recounting:
@@ -73,7 +71,7 @@ class Recounting:
                 doomed.add(upstream)
         words = ""
         if task.waits != count:
-            words = graph_messages.recounted(task.waits, count)
+            words = messages.recounted(task.waits, count)
             self.rows(Task).filter(pk=task.pk).update(waits=count, due_at=BLOCKED)
             self.rows(LogRecord).create(
                 instance_id=task.pk,
@@ -90,5 +88,5 @@ class Recounting:
         if doomed:
             there = self.rows(Failing).filter(pk__in=doomed).count()
             self._leave(doomed)
-            words = words or (graph_messages.left_to_fail() if there < len(doomed) else "")
+            words = words or (messages.left_to_fail() if there < len(doomed) else "")
         return words

@@ -5,11 +5,10 @@ from graphlib import TopologicalSorter
 
 from django.db.models import F, Q
 
-from ....models import Edge, Failing, Graph, Instance, Node, Task
-from ....rows.graph import Condition, is_satisfied
-from ....rows.task import BLOCKED
+from ....commands import CANCEL
+from ....graphs.models import Condition, is_satisfied
+from ....models import BLOCKED, Edge, Failing, Graph, Instance, Node, Task
 from ....states import State
-from ...values import CANCEL
 
 # The value of ``request`` of a graph that is being removed.
 REMOVE = "remove"

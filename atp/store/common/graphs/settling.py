@@ -12,11 +12,10 @@ from collections import Counter, defaultdict
 
 from django.db.models import F, Q
 
-from ....models import Edge, LogRecord, Node, Task
-from ....rows.graph import Condition, is_satisfied
-from ....rows.log import Kind
+from .... import messages
+from ....graphs.models import Condition, is_satisfied
+from ....models import Edge, Kind, LogRecord, Node, Task
 from ....states import State
-from ....words import graph_messages
 
 CHUNK = 1000
 
@@ -106,7 +105,7 @@ class Settling:
                     attempt=task.attempt,
                     level=logging.INFO,
                     who=who,
-                    message=graph_messages.freed(),
+                    message=messages.freed(),
                 )
                 for task in tasks
             ]

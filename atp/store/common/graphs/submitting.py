@@ -2,8 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from ....models import Edge, Graph, Node
-from ....rows.task import BLOCKED
+from ....models import BLOCKED, Edge, Graph, Node
 from ...values import Registration
 
 

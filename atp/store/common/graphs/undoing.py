@@ -13,14 +13,15 @@ from graphlib import TopologicalSorter
 from django.db import DatabaseError
 from django.db.models.functions import Length
 
-from ....graphs.plan import PlannedNode
-from ....graphs.undoing import undo_order
+from ....commands import CANCEL
+from ....graphs.models import Condition
+from ....graphs.plan import PlannedNode, undo_order
 from ....models import Edge, Graph, Instance, Node, Undo
+from ....options import MAX_IDENTIFIER
 from ....payload.codec import Payload
-from ....rows.graph import Condition
-from ....rows.instance import MAX_IDENTIFIER
 from ....states import TERMINAL, State
-from ...values import CANCEL, Registration, Submission
+from ...values.submissions import Submission
+from ...values.types import Registration
 
 PREFIX = "undo-"
 # The number of undo nodes that one transaction writes, and the length of their inputs at which it

@@ -2,10 +2,11 @@
 
 from graphlib import TopologicalSorter
 
+from ....commands import CANCEL, Cancelled
+from ....graphs.models import REDRIVABLE
 from ....models import Edge, Graph, Node, Task
-from ....rows.graph import REDRIVABLE
 from ....states import Event, State
-from ...values import CANCEL, Cancelled, Move
+from ...values.moves import Move
 
 # The number of nodes that one transaction cancels or redrives.
 PORTION = 1000

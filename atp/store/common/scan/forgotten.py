@@ -5,10 +5,9 @@ from itertools import islice
 
 from django.db.models import Max
 
-from ....models import Instance, LogRecord, Task, Type
-from ....rows.log import Kind
+from .... import messages
+from ....models import Instance, Kind, LogRecord, Task, Type
 from ....states import State
-from ....words import log_messages
 from ...findings import Finding, Trouble
 from .look import MOST
 
@@ -104,7 +103,7 @@ class Forgotten:
                 attempt=instance.attempt,
                 level=logging.ERROR,
                 who=self._look.who,
-                message=log_messages.unclaimed(),
+                message=messages.unclaimed(),
             )
             for instance in instances
             if newest.get(instance.pk, 0) <= last.get(instance.pk, (None, 0))[1]

@@ -3,9 +3,8 @@
 import logging
 from uuid import uuid4
 
-from ....models import Daemon, Task
-from ....rows.log import Kind
-from ....words import log_messages
+from .... import messages
+from ....models import Daemon, Kind, Task
 from ...findings import Finding, Trouble
 from .look import MOST
 
@@ -34,7 +33,7 @@ class Holders:
 
     def _take_away(self, row):
         gone, lost = self._look.store.expire_lost(row, self._look.who, TAKEN)
-        return log_messages.tasks_taken(len(lost)) if gone else ""
+        return messages.tasks_taken(len(lost)) if gone else ""
 
     def ownerless(self):
         """Return findings for holders without a row, which no sweep can see."""
@@ -65,13 +64,13 @@ class Holders:
         if is_new:
             look.store.log(
                 Kind.MENDED,
-                log_messages.row_gone(),
+                messages.row_gone(),
                 subject=f"daemon:{name}",
                 time=look.now,
                 who=look.who,
                 level=logging.WARNING,
             )
-        return log_messages.taken_later()
+        return messages.taken_later()
 
 
 def _name(key):

@@ -4,12 +4,11 @@ from datetime import timedelta
 
 from django.db.models.functions import Coalesce
 
+from .... import messages
 from ....exceptions import IllegalSchedule, UnknownSchedule
-from ....models import Schedule, Slot
-from ....rows.log import Kind
-from ....rows.schedule import LONGEST_LINE, Outcome, Overlap
-from ....words import schedule_messages
-from ....words.hints import did_you_mean
+from ....models import Kind, Schedule, Slot
+from ....schedules.models import LONGEST_LINE, Outcome, Overlap
+from ....text import did_you_mean
 from ...values import Planned
 from ...values.schedules import timing_of
 from .planning import Planning
@@ -28,7 +27,7 @@ class Backfilling(Planning):
             [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who, since=now)
             row.last_id = instance.pk
             row.save(using=self._store.alias, update_fields=["last_id"])
-            message = schedule_messages.run(instance.uuid)
+            message = messages.schedule_run(instance.uuid)
             self._log(identifier, now, who, "run", message)
             return instance
 
@@ -54,11 +53,11 @@ class Backfilling(Planning):
             self._take_out(row, [at for _, at in runs])
             slots = []
             for (_, at), (instance, message) in zip(runs, made, strict=True):
-                said = schedule_messages.slot_backfilled(message)
+                said = messages.slot_backfilled(message)
                 slots.append(enqueued(row, at, instance, said))
                 slots[-1].decided, slots[-1].who = now, who
             self._store.rows(Slot).bulk_create(slots)
-            self._log(identifier, now, who, "backfill", schedule_messages.backfilled(len(runs)))
+            self._log(identifier, now, who, "backfill", messages.schedule_backfilled(len(runs)))
             uuids = tuple(instance.uuid for instance, _ in made)
             return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
 

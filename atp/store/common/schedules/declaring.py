@@ -2,11 +2,11 @@
 
 from django.db import IntegrityError
 
+from .... import messages
 from ....exceptions import IllegalSchedule, InvalidSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
-from ....payload.hooks import read
-from ....payload.sensitive import masked_json
-from ....words import schedule_messages
+from ....payload.binding import masked_json
+from ...values.hooks import read
 from ...values.schedules import timing_of
 from .backfilling import Backfilling
 from .planning import PLANNED
@@ -42,7 +42,7 @@ class Schedules(Backfilling):
             return  # somebody else was quicker
         is_new = row.declared is None
         row.declared, row.retired = spec.document(), None
-        message = schedule_messages.declared(is_new=is_new, is_set=row.is_set)
+        message = messages.schedule_declared(is_new=is_new, is_set=row.is_set)
         if not row.is_set:
             self._take(row, spec, now, who)
         elif row.next_at is None:  # it was retired meanwhile
@@ -63,7 +63,7 @@ class Schedules(Backfilling):
                 # Its Type may be gone, too: nothing is run.
                 self._keep_slots(close(row, now), now, who)
                 row.retired, row.next_at, row.due_at = now, None, None
-                self._save(row, now, who, "retire", schedule_messages.retired())
+                self._save(row, now, who, "retire", messages.schedule_retired())
             return [row.identifier for row in gone]
 
     def follow_rules(self, *, who=""):
@@ -82,7 +82,7 @@ class Schedules(Backfilling):
                     keep_rules(row, timing, now)
                 elif follow_rules(row, timing):
                     moved.append(row.identifier)
-                    message = schedule_messages.rules_changed(before, row.next_at)
+                    message = messages.schedule_rules_changed(before, row.next_at)
                     self._log(row.identifier, now, who, "rules", message)
             self._keep_rows(rows, PLANNED)
             if moved:
@@ -111,7 +111,7 @@ class Schedules(Backfilling):
             row.is_set, row.retired = True, None
             is_new, now = row.pk is None, self._store.now()
             changes = self._take(row, spec, now, who)
-            message = schedule_messages.changed(changes, is_new=is_new)
+            message = messages.schedule_changed(changes, is_new=is_new)
             return self._save(row, now, who, "set", message)
 
     def leave(self, identifier, *, who=""):
@@ -122,7 +122,7 @@ class Schedules(Backfilling):
             row.is_set = False
             # At the next registration it differs from the code, and is written.
             row.declared = {}
-            return self._save(row, self._store.now(), who, "leave", schedule_messages.left())
+            return self._save(row, self._store.now(), who, "leave", messages.schedule_left())
 
     def pause(self, identifier, *, who="", reason="", until=None):
         with self._store.atomic():
@@ -139,7 +139,7 @@ class Schedules(Backfilling):
                 if row.paused_since is None or row.next_at > now:
                     row.paused_since = now
             row.paused_until, row.paused_by, row.paused_reason = until, who, reason
-            message = schedule_messages.paused(reason, until)
+            message = messages.schedule_paused(reason, until)
             return self._save(row, now, who, "pause", message)
 
     def resume(self, identifier, *, who=""):
@@ -154,14 +154,14 @@ class Schedules(Backfilling):
             else:
                 self._close(row, now, who)
                 resume(row)
-            return self._save(row, now, who, "resume", schedule_messages.resumed())
+            return self._save(row, now, who, "resume", messages.schedule_resumed())
 
     def delete(self, identifier, *, who=""):
         with self._store.atomic():
             row = self._schedule(identifier)
             self._store.rows(Slot).filter(schedule=row).delete()
             row.delete(using=self._store.alias)
-            self._log(identifier, self._store.now(), who, "delete", schedule_messages.deleted())
+            self._log(identifier, self._store.now(), who, "delete", messages.schedule_deleted())
 
     def _take(self, row, spec, now, who):
         """Copy a spec to a schedule's row; returns the changes, for the log: (old, new) by column.

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 from django.db.models import Q
 
-from ....models import Edge, Node, Task
-from ....rows.graph import Condition
-from ....rows.schedule import IN_LINE, Overlap
-from ....rows.task import BLOCKED, HOOKED
+from ....graphs.models import Condition
+from ....models import BLOCKED, HOOKED, Edge, Node, Task
+from ....schedules.models import IN_LINE, Overlap
 from .slots import instance_identifier
 
 

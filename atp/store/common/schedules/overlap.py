@@ -2,13 +2,10 @@
 
 from collections import Counter
 
-from ....models import Instance, Type
-from ....payload import own
-from ....rows.schedule import IN_LINE, LONGEST_LINE, Overlap
-from ....rows.task import HOOKED
-from ....rows.type import families
+from .... import messages, options
+from ....models import HOOKED, Instance, Type, families
+from ....schedules.models import IN_LINE, LONGEST_LINE, Overlap
 from ....states import LIVE
-from ....words import schedule_messages
 from ...values import Registration, Submission
 from .lines import Lines
 from .slots import full, inputs_of, instance_identifier, no_room, passed_over, skipped
@@ -97,7 +94,7 @@ class Runs:
             own = self._lines.enqueue(registration, given, lines, who=who)
             for number, (instance, behind) in zip(in_line, own, strict=True):
                 ended = cancelled.get(runs[number][0].pk, 0)
-                made[number] = instance, schedule_messages.slot_in_line(behind, ended)
+                made[number] = instance, messages.slot_in_line(behind, ended)
         return [made[number] for number in range(len(runs))]
 
     def there(self, row, slots):
@@ -154,7 +151,7 @@ def _submission(row, at, who, since):
         priority=row.priority,
         start_before=None if row.start_before is None else since + row.start_before,
         waits=HOOKED if row.hooks else None,
-        own=own.of(timeout=row.timeout, hooks=row.hooks),
+        own=options.own_options(timeout=row.timeout, hooks=row.hooks),
         created_by=_by(row) if at is not None else who,
         existing="return" if at is not None else "raise",
     )

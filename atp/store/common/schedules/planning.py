@@ -13,7 +13,7 @@ from django.db.models import Count
 
 from ....exceptions import InvalidSchedule
 from ....models import Schedule, Slot, Type
-from ....rows.schedule import IN_LINE, Outcome
+from ....schedules.models import IN_LINE, Outcome
 from ...contract.schedules import Schedules as Contract
 from ...values import Planned
 from ...values.schedules import timing_of

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate, takewhile
 
+from .... import messages
 from ....exceptions import InvalidSchedule
 from ....models import Schedule, Slot
-from ....payload import tagged_json
+from ....payload import json as tagged_json
 from ....payload.codec import Payload
-from ....rows.schedule import Missed, Outcome
-from ....timing.jitter import jitter
-from ....words import schedule_messages
+from ....schedules.models import Missed, Outcome
+from ....schedules.timing import jitter
 from ...values.schedules import timing_of
 
 # At most this many slots of a schedule are looked at in one go. After a longer gap, only the
@@ -143,7 +143,7 @@ def skipped(row, at, running):
         at=at,
         outcome=Outcome.SKIPPED,
         instance_id=running.pk,
-        message=schedule_messages.slot_skipped(running.uuid),
+        message=messages.slot_skipped(running.uuid),
     )
 
 
@@ -160,19 +160,19 @@ def enqueued(row, at, instance, message=""):
 
 def passed_over(row, at):
     """Return a SKIPPED Slot: a later slot is due too, and ``overlap`` lets only one run."""
-    message = schedule_messages.slot_passed_over(row.overlap)
+    message = messages.slot_passed_over(row.overlap)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
 
 def full(row, at, waiting):
     """Return a SKIPPED Slot: ``waiting`` Instances wait in the line, and no more may."""
-    message = schedule_messages.slot_full(waiting)
+    message = messages.slot_full(waiting)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
 
 def no_room(row, at, fill):
     """Return a SKIPPED Slot: the Type or the lane is full, as ``fill`` says."""
-    message = schedule_messages.slot_no_room(fill)
+    message = messages.slot_no_room(fill)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message[:400])
 
 
@@ -235,7 +235,7 @@ def _not_run(row, paused, missed, has_more, now):
     if are_more_paused:
         has_more, paused = False, [row.next_at, *paused]
     if paused:
-        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
+        message = messages.slot_paused(row.paused_by, row.paused_reason)
         found.append(_row_of(row, paused, Outcome.PAUSED, message))
         found[-1].is_more = are_more_paused
     before = [at for at in missed if not paused or at < paused[0]]
@@ -258,16 +258,16 @@ def tell_missed(slot):
     """Write the message of a MISSED Slot, in memory: its number or its first slot has changed."""
     if slot.outcome == Outcome.MISSED:
         late = slot.decided - slot.at
-        slot.message = schedule_messages.slots_missed(slot.count, late, is_more=slot.is_more)
+        slot.message = messages.slots_missed(slot.count, late, is_more=slot.is_more)
 
 
 def _unknown(row, error):
     """Return the Slot of a next slot that has passed; those behind it cannot be computed."""
     if _is_paused(row, row.next_at):
         outcome = Outcome.PAUSED
-        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
+        message = messages.slot_paused(row.paused_by, row.paused_reason)
     else:
-        outcome, message = Outcome.MISSED, schedule_messages.slots_unknown(str(error))
+        outcome, message = Outcome.MISSED, messages.slots_unknown(str(error))
     return _row_of(row, [row.next_at], outcome, message)
 
 

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 from django.db.models import Count, Q
 
-from ....models import Statistic
-from ....rows.statistic import EPOCH, Span
+from ....models import EPOCH, Span, Statistic
 from ...contract.statistics import Statistics
 from ...counts import Cell
 

@@ -7,11 +7,10 @@ from datetime import timedelta
 from django.db import IntegrityError
 from django.db.models import F
 
+from .... import messages
 from ....exceptions import InvalidOption
-from ....models import Cursor, LogRecord, Tailer
-from ....rows.log import MAX_DETAIL, Kind
-from ....words import log_messages
-from ....words.hints import did_you_mean
+from ....models import MAX_DETAIL, Cursor, Kind, LogRecord, Tailer
+from ....text import did_you_mean
 from ...contract.keeping import Tailers as Contract
 
 # The number of shards that one statement names.
@@ -97,7 +96,7 @@ class Tailers(Contract):
     def _log_source(self, tailer, text, count, now, who):
         """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
         subject = f"type:{tailer}"
-        message = log_messages.source_left(text)
+        message = messages.source_left(text)
         last = self._store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
         if last is None and not text:
             return False
@@ -148,7 +147,7 @@ class Tailers(Contract):
                 self._cursors(tailer).filter(shard=shard).update(
                     position=position, moved=now, missing_since=None
                 )
-            message = log_messages.cursor_set(shard, found.position, position)
+            message = messages.cursor_set(shard, found.position, position)
             facts = {"subject": f"type:{tailer}", "time": now, "who": who}
             self._store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
 

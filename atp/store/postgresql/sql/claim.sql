@@ -1,6 +1,6 @@
 -- Claim due Tasks, in three parts: walk finds due Tasks, lane by lane; share divides the limit of
 -- the claim between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of
--- atp/rows/querysets.py. The rest of this file says who claims, which Types and lanes may be
+-- atp/querysets.py. The rest of this file says who claims, which Types and lanes may be
 -- claimed, and what is written.
 --
 -- Limited Types and lanes are claimed apart, after the daemon has looked at the limits: it says

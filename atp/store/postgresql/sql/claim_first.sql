@@ -2,7 +2,7 @@
 --
 -- This looks at the first Type in turn that has waiting Tasks; at its next lane behind the one
 -- where the last claim ended, or else its first lane; and at the first Task of that lane
--- (LANES_ORDER of atp/rows/querysets.py). Nothing is claimed if that Task is not due, is too late
+-- (LANES_ORDER of atp/querysets.py). Nothing is claimed if that Task is not due, is too late
 -- to start, or is locked or claimed by somebody else; or if the Type has gates or limits, or a
 -- downstream whose breaker is not closed. Then claim.sql finds other Tasks. An idle daemon that
 -- has just been told of a new Task uses this, since the server has so much less to execute.

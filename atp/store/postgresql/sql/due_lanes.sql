@@ -1,5 +1,5 @@
 -- Return the lanes in which a Task has been due since "time" or longer, each with the highest
--- priority of such Tasks: walk atp_task_claim (LANES_ORDER of atp/rows/querysets.py) from lane to
+-- priority of such Tasks: walk atp_task_claim (LANES_ORDER of atp/querysets.py) from lane to
 -- lane, like a claim, but take nothing.
 WITH RECURSIVE
 level (type_id, collection, priority, due_at, steps) AS (

@@ -1,5 +1,5 @@
 -- Return the lanes of a Type in which a Task is due, except the lanes in "closed": walk
--- atp_task_claim (LANES_ORDER of atp/rows/querysets.py) from lane to lane, from the one behind
+-- atp_task_claim (LANES_ORDER of atp/querysets.py) from lane to lane, from the one behind
 -- "after" and round to it, and in a lane from priority to priority, but take nothing. If the walk
 -- is broken off, the lane where it stopped is returned too.
 WITH RECURSIVE

@@ -1,5 +1,5 @@
 -- Return when there is work to do, and which: walk atp_task_claim (LANES_ORDER of
--- atp/rows/querysets.py) from lane to lane and from priority to priority, like a claim, but take
+-- atp/querysets.py) from lane to lane and from priority to priority, like a claim, but take
 -- nothing. Limited Tasks are returned apart: by Type, and by lane if the lane has a limit of its
 -- own.
 WITH RECURSIVE

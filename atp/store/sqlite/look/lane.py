@@ -2,8 +2,8 @@
 
 from datetime import UTC
 
-from ....rows.querysets import CLAIMING_ORDER
-from ....words.options import MAX_PRIORITY
+from ....options import MAX_PRIORITY
+from ....querysets import CLAIMING_ORDER
 from ...sorting import in_sql
 from ...values import Claimed
 from ..base import as_text

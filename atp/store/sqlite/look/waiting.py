@@ -1,6 +1,6 @@
 """Waiting Tasks, seen through the first entries of indexes: ready lanes, and due times."""
 
-from ....rows.querysets import CLAIMING_ORDER
+from ....querysets import CLAIMING_ORDER
 from ...rotation import enough_lanes, most_steps
 from ...sorting import in_sql
 from ..base import SQLiteBase, as_json, as_text

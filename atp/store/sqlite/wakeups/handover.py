@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-from ... import filelock
+from .... import folders
 from ...values import Claimed
 from ..base import as_instant
 from ..parameters import COLUMNS, parameters_of
@@ -84,19 +84,19 @@ class ChannelLock:
 
     def __init__(self, folder):
         """Create and lock the file. Raises OSError."""
-        filelock.make_folder(folder)
+        folders.make_folder(folder)
         for path in folder.glob("*.ear"):
-            if filelock.is_free(path):
-                filelock.remove(path)
+            if folders.is_free(path):
+                folders.remove(path)
         self.name = os.urandom(16).hex()
         self._path = _path(folder, self.name)
         # The file is renamed once it is locked; else another process could take it for abandoned.
         made = self._path.with_suffix(".new")
-        self._lock = filelock.acquire(made)
+        self._lock = folders.acquire(made)
         made.rename(self._path)
 
     def close(self):
-        filelock.remove(self._path)
+        folders.remove(self._path)
         os.close(self._lock)
 
 
@@ -104,7 +104,7 @@ def is_heard(folder, channel):
     """Return whether a listener has this name; False if that cannot be found out."""
     path = _path(folder, channel)
     try:
-        return os.access(path, os.R_OK | os.W_OK) and not filelock.is_free(path)
+        return os.access(path, os.R_OK | os.W_OK) and not folders.is_free(path)
     except OSError:
         return False
 

@@ -1,5 +1,5 @@
 -- Select the Tasks of a lane, at one priority, that may be taken. Part of take.sql.
--- This relies on LANES_ORDER of atp/rows/querysets.py: priority first, then due time.
+-- This relies on LANES_ORDER of atp/querysets.py: priority first, then due time.
             SELECT ctid AS row, instance_id FROM atp_task
             WHERE type_id = lane.type_id AND daemon_id IS NULL
               AND collection = lane.collection AND priority = level.priority

@@ -1,6 +1,6 @@
 -- Share: give each Type a share of the limit by its weight, and each lane of the Type an even part
 -- of that share. Part of claim.sql. "cap" is the room that a lane has under its own limit. This
--- relies on LANES_ORDER of atp/rows/querysets.py: priority first, then due time. If there are more
+-- relies on LANES_ORDER of atp/querysets.py: priority first, then due time. If there are more
 -- "finds" than the limit, others have locked some of them: then each lane may give a Task, in turn.
 found AS MATERIALIZED (
     -- The first find of the walk in each Type, then the second one of each, …

@@ -1,5 +1,5 @@
 -- Take: lock the Tasks of the shares, then other Tasks until the limit is reached, in
--- CLAIMING_ORDER of atp/rows/querysets.py. Part of claim.sql. First each lane gives its share
+-- CLAIMING_ORDER of atp/querysets.py. Part of claim.sql. First each lane gives its share
 -- ("shared"). If a lane has too few Tasks for its share, other lanes of its Type make up for it
 -- ("own"). Lanes of any Type give the Tasks that are still missing ("further"). "candidates" are
 -- the Tasks of a lane, at one priority, that may be taken.

@@ -1,6 +1,6 @@
 -- Walk: find due Tasks, lane by lane. Part of claim.sql.
 --
--- "level" walks the index atp_task_claim (LANES_ORDER of atp/rows/querysets.py; waiting Tasks
+-- "level" walks the index atp_task_claim (LANES_ORDER of atp/querysets.py; waiting Tasks
 -- only) from lane to lane and from priority to priority. A step is one look at the index: at the
 -- first row of the next lane, or of the next lower priority. So the walk need not pass through
 -- Tasks that are due in the future, or through the Tasks of a held lane, however many there are.

@@ -1,1 +1,0 @@
-"""Dead letters in the API: the error groups, and verbs on all that matches."""

@@ -1,1 +1,0 @@
-"""Tailers in the API."""

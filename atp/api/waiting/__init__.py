@@ -1,1 +1,0 @@
-"""The waiting of clients for the end of an Instance: ``?wait=``."""

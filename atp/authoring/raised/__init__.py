@@ -1,1 +1,0 @@
-"""Reading the exceptions of handlers, whose own code may raise when they are read."""

@@ -1,0 +1,622 @@
+"""Metrics: collector, counters, gauges, view."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil, inf
+from threading import Lock
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.db import Error, OperationalError, connections, transaction
+from django.db.models import BigIntegerField, Count, Max, Min, Q, QuerySet, Sum, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+from django.http import HttpRequest, HttpResponse
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector as Base
+
+from ..conf import settings
+from ..downstreams.protection import State as Protection
+from ..models import (
+    BUCKETS,
+    COUNTS,
+    HISTOGRAMS,
+    Downstream,
+    Gate,
+    Instance,
+    Schedule,
+    Statistic,
+    Tailer,
+    Task,
+    Type,
+    failed,
+)
+from ..operations.gates import gates, limits
+from ..reports import documents, health, overview
+from ..states import CLAIMED, DEAD_LETTER, Reason, State
+from ..store import get_store
+from ..web import permissions
+
+# Metrics for Prometheus: ``path("metrics", atp.contrib.prometheus.metrics)``.
+#
+# They are read from the queue's database at each scrape, so any process may answer it.
+
+__all__ = ["CONTENT_TYPE", "Collector", "exposition", "metrics"]
+
+
+# What the parts of one scrape share: what they hand on to each other, Types, and gauges.
+
+
+@dataclass
+class Scrape:
+    """The mean run times of Types in seconds, by identifier; None if they could not be read."""
+
+    runs: dict[str, float] | None = None
+
+
+def seen_types() -> dict[int, Type]:
+    """Return the registered Types by key, in the order of their identifiers."""
+    return {row.pk: row for row in Type.objects.using(settings.DATABASE).order_by("identifier")}
+
+
+def gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
+    """Return an empty metric of this name without its prefix, with these labels."""
+    return GaugeMetricFamily(f"atp_{name}", told, labels=labels)
+
+
+# Counters and histograms: what daemons have counted since the queue began.
+#
+# They are sums over the rows of Statistic, which outlive Instances, their log and their Types. So
+# they never fall, whichever process answers.
+
+_ATTEMPTS = ("started", "retried", "deferred", "lost")
+_HELP = {
+    "wait": "From the due time of an attempt to its start.",
+    "run": "From the start of an attempt to its end, if its handler ended it.",
+}
+# The events that end a run, whose times are counted.
+RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
+HOUR = timedelta(hours=1)
+# Sums of the columns of Statistic, and of the buckets of both histograms, by Type.
+_Sums = dict[str, dict[str, int]]
+
+
+def counted(scrape: Scrape) -> Iterator[Metric]:
+    """Yield all that was counted by Type: attempts, ends, waiting and run times."""
+    hour = _hour()
+    lately, before = _sums(_rows().filter(start__gte=hour)), _past.sums(hour)
+    found = {
+        type: _added(each[type] for each in (before, lately) if type in each)
+        for type in before.keys() | lately.keys()
+    }
+    yield from _events(found)
+    yield from _durations(found)
+
+
+def run_times(scrape: Scrape) -> Iterator[Metric]:
+    """Read the mean run times of Types, of the last hour, else of all that ran; yield nothing.
+
+    A Type of which nothing has ended yet has none.
+    """
+    hour = _hour()
+    lately = _sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
+    found = {}
+    for sums in (_past.sums(hour), lately):
+        for type, each in sums.items():
+            count = sum(each[name] for name in RUNS)
+            if count:
+                found[type] = each["wall_us"] / 1e6 / count
+    scrape.runs = found
+    yield from ()
+
+
+def _hour() -> datetime:
+    return overview.now().replace(minute=0, second=0, microsecond=0)
+
+
+def _added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def _events(found: _Sums) -> Iterator[Metric]:
+    attempts = CounterMetricFamily(
+        "atp_attempts", "Attempts, by what became of them.", labels=("type", "event")
+    )
+    ended = CounterMetricFamily(
+        "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
+    )
+    # A Type begins with 0: else its first events would not be an increase.
+    names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
+    for type in sorted({*found, *names}):
+        row = found.get(type, {})
+        for name in _ATTEMPTS:
+            attempts.add_metric([type, name], row.get(name, 0))
+        ended.add_metric([type, State.FINISHED.value, ""], row.get("finished", 0))
+        for reason in Reason:
+            count = row.get(failed(reason), 0)
+            ended.add_metric([type, State.FAILED.value, reason.value], count)
+    yield from (attempts, ended)
+
+
+def _durations(found: _Sums) -> Iterator[Metric]:
+    for name in HISTOGRAMS:
+        family = HistogramMetricFamily(f"atp_{name}_seconds", _HELP[name], labels=("type",))
+        for type, sums in sorted(found.items()):
+            numbers = [sums[f"{name}_{n}"] for n in range(BUCKETS)]
+            total = sums["wall_us"] / 1e6 if name == "run" else None
+            family.add_metric([type], list(_cumulated(numbers)), sum_value=total)
+        yield family
+
+
+def _cumulated(numbers: list[int]) -> Iterator[tuple[str, float]]:
+    """Yield pairs of a bucket's upper bound, in seconds, and the count of all up to it."""
+    count = 0
+    for place, number in enumerate(numbers):
+        count += number
+        yield ("+Inf" if place == BUCKETS - 1 else f"{2**place / 1000}"), count
+
+
+class _Past:
+    """The sums of all rows that begin before the present hour, kept in this process.
+
+    They change when an hour ends, when older rows are folded, and when events of a lost daemon
+    are counted late: then the number of rows, or the highest key, is another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._key: tuple[object, ...] = ()
+        self._found: _Sums = {}
+
+    def sums(self, until: datetime) -> _Sums:
+        """Return the sums of the rows that begin before a time."""
+        rows = _rows().filter(start__lt=until)
+        state = rows.aggregate(count=Count("*"), last=Max("pk"))
+        key = (settings.DATABASE, until, state["count"], state["last"])
+        with self._lock:
+            if key == self._key:
+                return self._found
+        # Not under the lock: a slow scrape would keep others waiting.
+        found = _sums(rows)
+        with self._lock:
+            self._key, self._found = key, found
+        return found
+
+
+_past = _Past()
+
+
+def _sums(rows: QuerySet[Statistic], *, histograms: bool = True) -> _Sums:
+    columns: dict[str, Any] = {f"sum_{name}": Sum(name) for name in COUNTS}
+    for name in HISTOGRAMS if histograms else ():
+        for place in range(BUCKETS):
+            number = Cast(KeyTextTransform(place, name), BigIntegerField())
+            columns[f"{name}_{place}"] = Sum(number, default=0)
+    found: Any = rows.values("type").annotate(**columns).order_by()
+    return {
+        row["type"]: {k.removeprefix("sum_"): v for k, v in row.items() if k != "type"}
+        for row in found
+    }
+
+
+def _rows() -> QuerySet[Statistic]:
+    return Statistic.objects.using(settings.DATABASE).order_by()
+
+
+# Gauges of what steers and carries the work: controls, daemons, schedules, the database.
+
+# A transaction that has been open for this long, in seconds, is reported.
+LONG = 60.0
+
+
+def control_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield the shut gates, the limits of Types, and the state of each downstream."""
+    now = overview.now()
+    shut = gauge(
+        "gate_shut_seconds",
+        "How long a gate has been shut: that of everything, of a Type, or of a lane.",
+        "scope",
+        "type",
+        "collection",
+        "mode",
+        "ends",
+    )
+    for gate in gates(now=now):
+        type = "" if gate.type is None else gate.type.identifier
+        scope = "type" if type else "everything"
+        where = [scope if gate.collection is None else "lane", type, gate.collection or ""]
+        ends = "no" if gate.until is None else "yes"
+        shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
+    limit = gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
+    for row in limits():
+        if row.collection is None and row.max_running is not None:
+            limit.add_metric([row.type.identifier, "running"], row.max_running)
+        if row.collection is None and row.per_second is not None:
+            limit.add_metric([row.type.identifier, "rate"], row.per_second)
+    state = gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
+    rate = gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
+    for each in Downstream.objects.using(settings.DATABASE):
+        for name, _ in Downstream._meta.get_field("state").flatchoices:
+            state.add_metric([each.name, name], float(each.state == name))
+        if each.per_second:
+            rate.add_metric([each.name], each.per_second)
+    yield from (shut, limit, state, rate)
+
+
+def daemon_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield the daemons by condition and mode, and the workers of those that live."""
+    now = overview.now()
+    told = [documents.daemon(row, now) for row in overview.daemons()]
+    found = gauge("daemons", "Daemons that have a row.", "condition", "mode")
+    counts = Counter((each["condition"], each["mode"]) for each in told)
+    counts[overview.ALIVE, "running"] += 0
+    for labels, count in sorted(counts.items()):
+        found.add_metric([*labels], count)
+    workers = gauge("workers", "Workers of the daemons that live.", "state")
+    living = [each for each in told if each["condition"] != overview.LOST]
+    states = Counter(_state(worker) for each in living for worker in each["workers"])
+    for state in ("busy", "idle", "paused"):
+        workers.add_metric([state], states[state])
+    yield from (found, workers)
+
+
+def _state(worker: documents.Document) -> str:
+    if worker.get("paused"):
+        return "paused"
+    return "busy" if worker["instance"] else "idle"
+
+
+def schedule_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield how late the next slot of each schedule is."""
+    now = overview.now()
+    late = gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
+    rows = Schedule.objects.using(settings.DATABASE).order_by("identifier")
+    for name, due in rows.values_list("identifier", "due_at"):
+        late.add_metric([name], 0.0 if due is None else max(0.0, (now - due).total_seconds()))
+    yield late
+
+
+def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield what came out of each source, what is left in it, and when it was read last."""
+    now = overview.now()
+    age = gauge("tailer_read_age_seconds", "How long ago a source was looked at.", "tailer")
+    behind = gauge("tailer_behind", "Records that the last look has left.", "tailer")
+    counts = {
+        "records": CounterMetricFamily(
+            "atp_tailer_records", "Records of a source that were settled.", labels=["tailer"]
+        ),
+        "enqueued": CounterMetricFamily(
+            "atp_tailer_instances", "Instances that the records made.", labels=["tailer"]
+        ),
+        "rejected": CounterMetricFamily(
+            "atp_tailer_rejected", "Records that were put aside.", labels=["tailer"]
+        ),
+    }
+    counts |= {
+        "gaps": CounterMetricFamily(
+            "atp_tailer_gaps",
+            "Times that records were lost, also where their number is unknown.",
+            labels=["tailer"],
+        ),
+        "lost": CounterMetricFamily(
+            "atp_tailer_lost",
+            "Records that a source removed before they were read.",
+            labels=["tailer"],
+        ),
+        "passed_over": CounterMetricFamily(
+            "atp_tailer_passed_over",
+            "Records that cannot be read, and that the cursor has passed over.",
+            labels=["tailer"],
+        ),
+    }
+    skipped = gauge("tailer_skipped", "What is in a source and cannot be read.", "tailer")
+    for row in Tailer.objects.using(settings.DATABASE):
+        age.add_metric([row.identifier], max(0.0, (now - row.read_at).total_seconds()))
+        skipped.add_metric([row.identifier], row.skipped)
+        if row.behind is not None:
+            behind.add_metric([row.identifier], row.behind)
+        for name, metric in counts.items():
+            metric.add_metric([row.identifier], getattr(row, name))
+    yield from (age, behind, skipped, *counts.values())
+
+
+def database_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield how long the oldest transaction is open, among those open for a minute or more."""
+    now, found = get_store().open_transactions(LONG)
+    ages = [(now - each.since).total_seconds() for each in found if each.since is not None]
+    oldest = gauge(
+        "oldest_transaction_seconds", "How long a transaction of others is open; 0 below a minute."
+    )
+    oldest.add_metric([], max(ages, default=0.0))
+    yield oldest
+
+
+def problem_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield the number of problems that ``atp status`` tells."""
+    found = gauge("problems", "Problems of the queue, as in its health.")
+    found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
+    yield found
+
+
+# Gauges of the work: what waits, what is claimed, what failed, and how many workers it needs.
+
+# In seconds.
+MINUTE = 60.0
+
+
+def task_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield what waits and what is claimed, by Type; how old that is, and how much work."""
+    now = overview.now()
+    shut = gates(now=now)
+    found, taken = _waiting(shut, now), _claimed()
+    waiting = gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
+    held = gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
+    claimed = gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
+    oldest = gauge(
+        "oldest_due_age_seconds",
+        "How long the oldest Task has been due that no gate holds; 0 if there is none.",
+        "type",
+    )
+    types, todo = seen_types(), {}
+    for key, type in types.items():
+        name = type.identifier
+        row = found.get(key, {"all": 0, "later": 0, "held": 0, "first": None})
+        due, first = row["all"] - row["later"], row["first"]
+        is_held = any(gate.collection is None and gate.type_id in (None, key) for gate in shut)
+        count = due if is_held else row["held"]
+        free = due - count
+        waiting.add_metric([name, "yes"], due)
+        waiting.add_metric([name, "no"], row["later"])
+        held.add_metric([name], count)
+        oldest.add_metric([name], (now - first).total_seconds() if free and first else 0.0)
+        todo[key] = free + taken[key, State.SCHEDULED]
+        for state in sorted(CLAIMED):
+            claimed.add_metric([name, state], taken[key, state])
+    yield from (waiting, held, oldest, claimed, _info(types.values()))
+    if scrape.runs is not None:
+        yield from _scaling(types, todo, taken, scrape.runs)
+
+
+def _info(types: Iterable[Type]) -> Metric:
+    found = gauge("type_info", "1; who looks after a Type, and how.", "type", "owner", "runbook")
+    for type in types:
+        found.add_metric([type.identifier, type.owner, type.runbook], 1.0)
+    return found
+
+
+def _scaling(
+    types: Mapping[int, Type],
+    todo: Mapping[int, int],
+    taken: Counter[tuple[int, str]],
+    runs: Mapping[str, float],
+) -> Iterator[Metric]:
+    """Yield how much work is to do, and how many workers it needs.
+
+    ``todo`` are the Tasks that may start: due ones, and those that a daemon has claimed ahead.
+    """
+    work = gauge(
+        "due_work_seconds",
+        "The Tasks that are due, not held and not begun, times their mean run time.",
+        "type",
+    )
+    needed = gauge(
+        "workers_needed",
+        "Workers that would do within a minute what may start, and those that work.",
+        "type",
+    )
+    limits_of = {row.type_id: row for row in limits() if row.collection is None}
+    downstreams = {row.name: row for row in Downstream.objects.using(settings.DATABASE)}
+    for key, type in types.items():
+        run, limit = runs.get(type.identifier), limits_of.get(key)
+        if run is not None:
+            work.add_metric([type.identifier], run * todo[key])
+        rate = None if limit is None else limit.per_second
+        startable = min(
+            todo[key] if rate is None else min(todo[key], ceil(rate * MINUTE)),
+            _allowed(downstreams.get(type.downstream)),
+        )
+        working = taken[key, State.RUNNING] + taken[key, State.PAUSED]
+        most = None if limit is None else limit.max_running
+        needed.add_metric([type.identifier], _needed(startable, run, working, most))
+    yield from (work, needed)
+
+
+def _allowed(downstream: Downstream | None) -> float:
+    """Return how many calls a downstream allows within a minute."""
+    if downstream is None or downstream.state == Protection.CLOSED:
+        return inf
+    if downstream.state == Protection.THROTTLED:
+        return ceil(downstream.per_second * MINUTE)
+    return 1 if downstream.state == Protection.HALF_OPEN else 0
+
+
+def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
+    """Count the Tasks that wait, by the key of their Type, in one pass.
+
+    ``held`` are due ones that gates of lanes hold, ``first`` is the due time of the first other.
+    """
+    later, lanes, names = Q(due_at__gt=now), Q(), defaultdict(list)
+    for gate in shut:
+        if gate.collection is not None:
+            names[gate.type_id].append(gate.collection)
+    for type_id, collections in names.items():
+        lanes |= Q(type_id=type_id, collection__in=collections)
+    figures: dict[str, Any] = {
+        "all": Count("*"),
+        "later": Count("pk", filter=later),
+        "held": Count("pk", filter=lanes & ~later) if lanes else Value(0),
+        "first": Min("due_at", filter=~lanes) if lanes else Min("due_at"),
+    }
+    rows: Any = Task.objects.using(settings.DATABASE).waiting().values("type_id")
+    return {row["type_id"]: row for row in rows.annotate(**figures).order_by()}
+
+
+def _needed(startable: float, run: float | None, working: int, most: int | None) -> int:
+    """Return how many workers would do so many Tasks within a minute, beside those that work.
+
+    ``run`` is the mean run time in seconds, None if it is not known. More workers than Tasks, or
+    than may be running, would not help.
+    """
+    found = working + int(min(startable, ceil(startable * (run or 0) / MINUTE) or 1))
+    return found if most is None else min(found, most)
+
+
+def _claimed() -> Counter[tuple[int, str]]:
+    """Count the Tasks that daemons hold, by Type and state."""
+    rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
+    counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
+    return Counter({(type, state): count for type, state, count in counted.order_by()})
+
+
+def dead_letter_gauges(scrape: Scrape) -> Iterator[Metric]:
+    """Yield the number of dead letters, by Type and reason."""
+    found = gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
+    dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
+    rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
+    counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
+    for key, type in seen_types().items():
+        for reason in sorted(DEAD_LETTER):
+            found.add_metric([type.identifier, reason], counts.get((key, reason), 0))
+    yield found
+
+
+# Collector: the metrics of a queue, read from its database when they are collected.
+
+logger = logging.getLogger("atp.metrics")
+
+# Each reads metrics that belong together. One that fails leaves only its own out.
+PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
+    run_times,
+    task_gauges,
+    dead_letter_gauges,
+    control_gauges,
+    daemon_gauges,
+    schedule_gauges,
+    tailer_gauges,
+    database_gauges,
+    problem_gauges,
+    counted,
+)
+# The longest time for one statement, which only PostgreSQL keeps; and the time after which no
+# other statement begins. Both in seconds: a scraper gives up after ten.
+LONGEST, ALL = 2.0, 5.0
+
+
+class Collector(Base):
+    """Yields all metrics of the queue, as a collector of ``prometheus_client``.
+
+    To add them to metrics of your own, register one: ``REGISTRY.register(Collector())``. What the
+    database does not answer in time is left out; ``atp_scrape_complete`` is 0 then.
+    """
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield nothing: else registering it would read the database."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        began, complete, scrape = time.perf_counter(), 1.0, Scrape()
+        for part in PARTS:
+            try:
+                with _bounded(began + ALL):
+                    found = list(part(scrape))
+            except Error as error:
+                logger.warning("%s was not collected: %s", part.__name__, str(error).strip())
+                complete = 0.0
+            else:
+                yield from found
+        yield GaugeMetricFamily(
+            "atp_scrape_complete", "Whether all metrics of ATP could be read.", complete
+        )
+        yield GaugeMetricFamily(
+            "atp_scrape_duration_seconds",
+            "The time that reading them took.",
+            time.perf_counter() - began,
+        )
+
+
+@contextmanager
+def _bounded(until: float) -> Iterator[None]:
+    """Give each statement of the block a limited time, and begin none after ``until``."""
+    connection = connections[settings.DATABASE]
+
+    def in_time(execute: Callable[..., Any], *given: Any) -> Any:
+        if time.perf_counter() > until:
+            raise OperationalError("there is no time left")
+        return execute(*given)
+
+    if connection.vendor != "postgresql":
+        with connection.execute_wrapper(in_time):
+            yield
+        return
+    with transaction.atomic(using=settings.DATABASE), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting(%s), set_config(%s, %s, true)",
+            ["statement_timeout", "statement_timeout", str(int(LONGEST * 1000))],
+        )
+        before, _ = cursor.fetchone()
+        with connection.execute_wrapper(in_time):
+            yield
+        # The transaction may be the caller's, and go on.
+        cursor.execute("SELECT set_config(%s, %s, true)", ["statement_timeout", before])
+
+
+# The text that Prometheus scrapes.
+
+CONTENT_TYPE: str = CONTENT_TYPE_LATEST
+
+
+def exposition() -> bytes:
+    """Return all metrics of the queue, in UTF-8, in Prometheus's text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector())
+    text: bytes = generate_latest(registry)
+    return text
+
+
+# The view that Prometheus scrapes.
+
+
+@never_cache
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer with all metrics of the queue.
+
+    For who gives the token of the setting METRICS_TOKEN (``Authorization: Bearer …``), and for
+    users who may view Types. Others get 401.
+    """
+    if _has_token(request) or _may_view(request):
+        return HttpResponse(exposition(), content_type=CONTENT_TYPE)
+    refused = HttpResponse("Metrics need a token, or a user.\n", "text/plain", 401)
+    refused["WWW-Authenticate"] = "Bearer"
+    return refused
+
+
+# It judges by itself who may ask: a scraper cannot log in.
+metrics.login_required = False  # type: ignore[attr-defined]
+
+
+def _has_token(request: HttpRequest) -> bool:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    token = settings.METRICS_TOKEN
+    is_bearer = scheme.lower() == "bearer"
+    return bool(token) and is_bearer and constant_time_compare(given.strip(), token)
+
+
+def _may_view(request: HttpRequest) -> bool:
+    user = getattr(request, "user", AnonymousUser())
+    return permissions.holds(user, permissions.VIEW_TYPE)

@@ -1,0 +1,86 @@
+"""Error groups: dead letters that have one cause; and failures that are not yet counted."""
+
+from django.db import models
+
+from ..fields import InstantField
+from ..options import MAX_IDENTIFIER
+
+# A title is one line.
+MAX_TITLE = 200
+# The digits of a group's key, of which the first few name it.
+DIGITS = 16
+
+
+class _Facts(models.Model):
+    """The columns that describe the cause of a failure."""
+
+    type = models.CharField(max_length=MAX_IDENTIFIER)
+    fingerprint = models.BinaryField(max_length=16)
+    version = models.SmallIntegerField(
+        help_text="The version of the rules that made the fingerprint."
+    )
+    exception = models.CharField(max_length=255, blank=True, default="")
+    title = models.CharField(max_length=MAX_TITLE, blank=True, default="")
+
+    class Meta:
+        abstract = True
+
+
+class ErrorGroup(_Facts):
+    """Dead letters of one Type that have one cause.
+
+    The key is computed from Type, fingerprint and version, so recording a failure takes no
+    query for it. ``count`` is the number of all failures so far; an Instance that is redriven
+    and fails again counts again.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    count = models.BigIntegerField(default=0)
+    first_seen = InstantField()
+    last_seen = InstantField()
+    # No references: a group outlives its Instances.
+    first_instance = models.UUIDField()
+    last_instance = models.UUIDField()
+    muted_by = models.CharField(max_length=200, blank=True, default="")
+    muted_until = InstantField(
+        null=True, help_text="When the muting ends; null: when somebody unmutes it."
+    )
+    note = models.TextField(blank=True, default="")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["-last_seen", "-id"], name="atp_errorgroup_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def digits(self) -> str:
+        """The hexadecimal digits of the key."""
+        return f"{self.pk:0{DIGITS}x}"
+
+    @property
+    def name(self) -> str:
+        """The first eight digits of the key."""
+        return self.digits[:8]
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the group is muted. The first failure after ``muted_until`` ends the muting."""
+        return bool(self.muted_by)
+
+
+class Failure(_Facts):
+    """One failure that is not counted in its group yet.
+
+    The statement that records the end writes this row, and so does not have to lock the group.
+    A chore of a daemon adds the failure to its group later.
+    """
+
+    group = models.BigIntegerField()
+    instance = models.UUIDField()
+    time = InstantField()
+
+    def __str__(self) -> str:
+        return f"failure of {self.instance}"

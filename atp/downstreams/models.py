@@ -1,0 +1,77 @@
+"""Downstream: a service that handlers call, and how fast they may."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import models
+
+from ..fields import InstantField
+from ..options import MAX_IDENTIFIER
+from .protection import Protection, State, Window
+
+_PLAIN = ("per_second", "tokens", "last_max", "trips", "ceiling", "floor")
+_TIMES = ("refilled", "adjusted_at", "decreased_at", "not_before")
+
+
+class Downstream(models.Model):
+    """A service that several Types may call, and the rate of calls over all daemons.
+
+    Registration makes the row. Its state is that of a circuit breaker: *closed* means healthy.
+    While it is closed, nobody writes the row.
+    The columns are those of :class:`.Protection`, which has the rules.
+    """
+
+    name = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    state = models.CharField(
+        max_length=9,
+        default=State.CLOSED.value,
+        choices=[(each.value, each.value) for each in State],
+    )
+    per_second = models.FloatField(default=0.0, help_text="Calls a second, while throttled.")
+    tokens = models.FloatField(default=0.0)
+    refilled = InstantField(null=True)
+    last_max = models.FloatField(default=0.0, help_text="The rate at the last refusal.")
+    window = models.JSONField(default=dict, help_text="Calls in the last 5 s.")
+    adjusted_at = InstantField(null=True)
+    decreased_at = InstantField(null=True)
+    trips = models.PositiveIntegerField(default=0, help_text="Outages in a row.")
+    not_before = InstantField(null=True, help_text="Handlers make no calls before this time.")
+    # No constraint: it is looked up only while the state is half-open.
+    probe = models.BigIntegerField(null=True, help_text="The key of the Instance that probes.")
+    ceiling = models.FloatField(null=True, help_text="The highest rate, set by hand.")
+    floor = models.FloatField(null=True, help_text="The lowest rate, set by hand.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField(help_text="When the state changed.")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def protection(self) -> Protection:
+        """The row as a :class:`.Protection`."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
+        given |= {name: _epoch(getattr(self, name)) for name in _TIMES}
+        window = Window.read(self.window)
+        return Protection(state=State(self.state), probe=self.probe, window=window, **given)
+
+    def take(self, found: Protection) -> None:
+        """Copy a Protection into the columns, without saving the row."""
+        self.state, self.probe = found.state.value, found.probe
+        self.window = found.window.written()
+        for name in _PLAIN:
+            setattr(self, name, getattr(found, name))
+        for name in _TIMES:
+            setattr(self, name, _instant(getattr(found, name)))
+
+
+def _epoch(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,680 @@
+"""Every sentence that ATP writes into LogRecords, for people: no code compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from . import text
+from .commands import Order
+
+if TYPE_CHECKING:
+    from .models import Gate
+    from .store.values.scopes import Fill
+
+
+# The log messages about downstreams, for people: no code compares them.
+
+
+def downstream_refused() -> str:
+    return "its downstream refuses calls"
+
+
+def downstream_failed() -> str:
+    return "its downstream fails"
+
+
+def downstream_takes_no_more(name: str) -> str:
+    return f"the downstream {name} takes no more calls"
+
+
+def downstream_locked() -> str:
+    return "its downstream has refused a call, which cannot be noted while its row is locked"
+
+
+def downstream_changed(was: str, state: str, per_second: float, not_before: datetime | None) -> str:
+    told = f"{was} → {state}"
+    if state == "throttled":
+        told += f", {per_second:.3g} calls a second"
+    if state == "open" and not_before is not None:
+        told += f", no call before {not_before.isoformat(timespec='seconds')}"
+    return told
+
+
+def downstream_bound(changes: Mapping[str, float | None]) -> str:
+    told = [
+        f"{name}: {'none' if value is None else f'{value:g}/s'}" for name, value in changes.items()
+    ]
+    return ", ".join(told)
+
+
+def downstream_reset() -> str:
+    return "reset: taken as healthy"
+
+
+def downstream_tripped() -> str:
+    return "tripped: no call for now"
+
+
+# The log messages about an attempt: why it ended, what it was asked, which writes were refused.
+#
+# As for :mod:`.log_messages`: call them through this module; no code compares them.
+
+_ROLLED_BACK = "all that it wrote was rolled back"
+# The maximum number of processes left running that a message names.
+NAMED = 5
+
+
+# Requests to an Instance, and ends that no handler has caused.
+
+
+def asked(request: str) -> str:
+    return f"{request} requested"
+
+
+def cancelled(who: str = "") -> str:
+    return f"cancelled by {who}" if who else "cancelled"
+
+
+def missed() -> str:
+    return "not started before its start_before"
+
+
+def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
+    """``last`` is the reason why the last of the attempts was lost."""
+    why = f"{lost} attempts were lost before they were seen running"
+    if restarts > allowed:
+        were = "1 attempt was" if restarts == 1 else f"{restarts} attempts were"
+        why = f"{were} lost while running (restarts allowed: {allowed})"
+    return f"given up after {why}; the last attempt: {last or 'reason unknown'}"
+
+
+# The reasons why an attempt was lost, or handed back.
+
+
+def daemon_stopped() -> str:
+    return "the daemon stopped"
+
+
+def daemon_stopping() -> str:
+    return "the daemon is stopping"
+
+
+def daemon_quiet() -> str:
+    return "the daemon was told to go quiet"
+
+
+def daemon_ended() -> str:
+    return "the daemon has ended"
+
+
+def daemon_lost(name: object) -> str:
+    return f"daemon {name} was lost"
+
+
+def supervisor_killed() -> str:
+    return "its daemon was lost: the supervisor died"
+
+
+def lease_over() -> str:
+    return "the daemon's lease could not be renewed"
+
+
+def dispatcher_ended() -> str:
+    return "its dispatcher ended"
+
+
+def dispatcher_died() -> str:
+    return "its dispatcher died"
+
+
+def no_worker_free() -> str:
+    return "no worker was free"
+
+
+def worker_died(how: str) -> str:
+    return f"its worker {how}"
+
+
+def worker_died_early() -> str:
+    return "its worker died before the handler began"
+
+
+def worker_stuck(*, is_ready: bool = True) -> str:
+    return f"it {'started none of the tasks it was given' if is_ready else 'was not ready in time'}"
+
+
+def made_room() -> str:
+    return "its place was needed for a paused task that goes on"
+
+
+def task_taken_away() -> str:
+    return "its Task was taken away"
+
+
+def timed_out(seconds: float) -> str:
+    return f"its time-out of {seconds:g} s has passed"
+
+
+def too_much_memory(taken: float, others: int, limit: float) -> str:
+    """``others`` is the number of child processes of the attempt."""
+    who = f"it and its {others} child processes" if others > 1 else "it"
+    if others == 1:
+        who = "it and its child process"
+    return (
+        f"{who} took {text.size(taken)} of memory, its Type allows {text.size(limit)} (max_memory)"
+    )
+
+
+def killed_after_grace(seconds: float) -> str:
+    return f"it did not end in its grace of {seconds:g} s, and was killed"
+
+
+def with_processes(count: int) -> str:
+    return f"with {count} process{'es' if count > 1 else ''} that it had started"
+
+
+def resumed_to_end(why: str) -> str:
+    return f"resumed so that it can end: {why}"
+
+
+# How a handler ended.
+
+
+def interrupted() -> str:
+    return "the handler was interrupted"
+
+
+def asked_retry() -> str:
+    return "the handler asked to try again"
+
+
+def asked_defer() -> str:
+    return "the handler asked to be deferred"
+
+
+def said_fatal() -> str:
+    return "the handler raised Fatal"
+
+
+def left_transaction_open() -> str:
+    return "the handler left a transaction open, which was rolled back"
+
+
+def no_connection() -> str:
+    return "no connection to the database"
+
+
+def not_stored(error: str) -> str:
+    return f"a message or the response of this attempt could not be stored: {error}"
+
+
+def retries_used_up(retries: int, allowed: int) -> str:
+    return f"(retries used up: {retries} of {allowed})"
+
+
+def no_retries() -> str:
+    return "(no retries are allowed: max_retries is 0)"
+
+
+def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
+    """``names`` are the names of the ``count`` processes that the attempt has left running."""
+    named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+    processes = "1 process" if count == 1 else f"{count} processes"
+    done = ("was ended" if count == 1 else "were ended") if ended else "could not be ended"
+    advice = " (keep_processes=True on its Type would prevent this)" if ended else ""
+    return f"{processes} that it left behind {done}: {named}{advice}"
+
+
+def left_in_loop() -> str:
+    return "what the handler left in its event loop did not end when it was cancelled"
+
+
+def left_out(count: int) -> str:
+    return f"{count} messages of this attempt are left out here"
+
+
+# Steps of a handler.
+
+
+def step_repeated(name: str, attempt: int) -> str:
+    return f"step {name} is repeated: attempt {attempt} had begun it and kept no result"
+
+
+def write_refused(what: str) -> str:
+    return f"{what} was refused: its Task was taken away"
+
+
+def write_waits(what: str, why: str = "") -> str:
+    """``why`` is the error of the database; without it, another session has locked the Task."""
+    why = why or "another session has locked the Task"
+    return f"{what} cannot be written yet: {why}"
+
+
+def asleep(name: str) -> str:
+    return f"asleep ({name})"
+
+
+# Writes that the fence refused.
+
+
+_DID = {
+    "start": "started",
+    "pause": "was paused",
+    "resume": "went on after a pause",
+    "finish": "finished",
+    "fail": "failed",
+    "retry": "asked to be tried again",
+    "defer": "asked to be deferred",
+    "release": "was handed back",
+    "expire": "was lost",
+}
+
+
+def attempt_refused(attempt: int, event: str | None, seconds: float | None) -> str:
+    """``event`` is None for a note; ``seconds`` is the time since the Task was taken away.
+
+    ``seconds`` is None if the time of the event is unknown.
+    """
+    return f"{_did(attempt, event)} {_when(seconds)}"
+
+
+def refused_after_end(attempt: int, event: str | None) -> str:
+    return f"{_did(attempt, event)} after it had ended: refused"
+
+
+def late(attempt: int, event: str | None, seconds: float | None, *, transactional: bool) -> str:
+    effects = _ROLLED_BACK if transactional else "its effects may have happened twice"
+    return f"{_did(attempt, event)} {_when(seconds)}; {effects}"
+
+
+def rolled_back() -> str:
+    return _ROLLED_BACK
+
+
+def _did(attempt: int, event: str | None) -> str:
+    if event is None:
+        return f"attempt {attempt} reported progress, messages or files"
+    return f"attempt {attempt} {_DID.get(event, f'asked for {event}')}"
+
+
+def _when(seconds: float | None) -> str:
+    if seconds is None:
+        return "after its Task was taken away"
+    if seconds < 0:
+        return "and could not record this before its Task was taken away"
+    return f"{seconds:.{0 if seconds >= 10 else 1}f} s after its Task was taken away"
+
+
+# The log messages about nodes of graphs, and about attempts that add nodes to their graph.
+
+
+def freed() -> str:
+    return "all Instances that it waited for have ended"
+
+
+def upstream_failed(name: str, reason: str) -> str:
+    return f"{name} failed ({reason})"
+
+
+def recounted(was: int, count: int) -> str:
+    return f"the number of nodes that it waits for was {was}, and is corrected to {count}"
+
+
+def left_to_fail() -> str:
+    return "a node that it waits for has failed: it will fail too"
+
+
+def addition_refused() -> str:
+    return "the nodes that this attempt wanted to add were refused: its Task was taken away"
+
+
+def addition_waits(why: str = "") -> str:
+    """``why`` is the error of the database; without it, another session has locked a needed row."""
+    why = why or "another session has locked the graph, a node or a Task"
+    return f"the nodes that this attempt wants to add cannot be written yet: {why}"
+
+
+# The log messages of ATP about Instances, Types and daemons, for people.
+#
+# Messages about attempts are in :mod:`.attempt_messages`, those about nodes in
+# :mod:`.graph_messages`. No code compares messages: it decides by the kind and the detail of a
+# LogRecord. Callers use these functions through their module, so that the tests can replace them
+# (``python -m tests.run --nonsense``).
+
+_TAKEN_LATER = "its Tasks will be taken away after the time of one lease"
+# The maximum number of removed Instances that one message names.
+NODES_NAMED = 100
+
+
+def task_changed(steps: Sequence[tuple[str, Any, Any]], now: datetime) -> str:
+    """``steps`` are triples: a column, its old value, and its new value."""
+    return "; ".join(
+        f"{name} {_shown(was, now)} → {_shown(value, now)}" for name, was, value in steps
+    )
+
+
+def inputs_replaced() -> str:
+    return "inputs replaced by those of another enqueue"
+
+
+def _shown(value: Any, now: datetime) -> object:
+    if value == now:
+        return "now"
+    if hasattr(value, "astimezone"):
+        return text.in_utc(value.astimezone(UTC))
+    return "none" if value == "" else value
+
+
+def dropped(gate: Gate) -> str:
+    reason = f": {gate.reason}" if gate.reason else ""
+    return f"dropped by {gate.who or 'nobody'} ({gate.subject}){reason}"
+
+
+# Inputs that do not fit.
+
+
+def misfit(release: str, why: str) -> str:
+    """``release`` is that of the daemon, "" if it has none; ``why`` says what does not fit."""
+    who = f"release {release} does" if release else "this daemon does"
+    return f"{who} not take its inputs: {why}"
+
+
+def misfit_for(last: str, since: datetime) -> str:
+    """``last`` is the message of the last deferral, ``since`` the time of the first."""
+    return f"{last}. Every daemon that tried since {text.in_utc(since)} refused the inputs"
+
+
+# Hooks.
+
+
+def hooked(on: str, type: str, uuid: object) -> str:
+    return f"{on}: {type} was enqueued as {uuid}"
+
+
+def hook_unknown(on: str, type: str) -> str:
+    return f"{on}: nothing was enqueued, because no Type {type!r} is registered"
+
+
+def cursor_set(shard: str, before: str | None, after: str | None) -> str:
+    return f"the cursor of shard {shard!r} was set: from {before or 'none'} to {after or 'none'}"
+
+
+def source_left(what: str) -> str:
+    """``what`` is the notes of the last look, a line for each; empty if there are none."""
+    return "; ".join(what.splitlines()) or "everything in the source can be read again"
+
+
+# What a scan has mended, or found.
+
+
+def mended(what: str, done: str) -> str:
+    return f"{what}: {done}"
+
+
+def had_ended() -> str:
+    return "it had ended, but still had a Task"
+
+
+def nobody_held(state: str) -> str:
+    return f"it was {state}, but no daemon held its Task"
+
+
+def somebody_held(state: str) -> str:
+    return f"it was {state}, but a daemon held its Task"
+
+
+def other_attempt(own: int, of_task: int) -> str:
+    return f"the Instance was at attempt {own}, but its Task at attempt {of_task}"
+
+
+def no_task(state: str = "") -> str:
+    return f"it was {state}, but had no Task" if state else "it had no Task"
+
+
+def orphan_removed(key: int) -> str:
+    return f"a Task without an Instance was removed: key {key}"
+
+
+def task_removed() -> str:
+    return "ATP deleted this Task"
+
+
+def task_freed() -> str:
+    return "its Task waits again"
+
+
+def attempt_expired() -> str:
+    return "its attempt was expired"
+
+
+def task_given() -> str:
+    return "it was given a Task"
+
+
+def attempt_aligned() -> str:
+    return "the Instance and its Task now both have the higher attempt number"
+
+
+def taken_later() -> str:
+    return _TAKEN_LATER
+
+
+def row_gone() -> str:
+    return f"its row was gone: {_TAKEN_LATER}"
+
+
+def unclaimed() -> str:
+    return "due for long and not claimed, although an idle daemon serves its Type"
+
+
+# Gates and limits.
+
+
+def gate(
+    mode: str, *, until: datetime | None = None, reason: str = "", was: Gate | None = None
+) -> str:
+    """``was`` is the shut gate that this one replaces, or None."""
+    until = f", until {text.in_utc(until)}" if until else ""
+    reason = f": {reason}" if reason else ""
+    before = f" (was: {text.state_of(was, text.in_utc)})" if was is not None else ""
+    return f"gate: {mode}{until}{reason}{before}"
+
+
+def limits_set(limits: Mapping[str, Any]) -> str:
+    return f"limits: {_limits(limits)}"
+
+
+def limits_left(limits: Mapping[str, Any], *, is_known: bool) -> str:
+    """``is_known`` tells whether these limits are those that the code declares."""
+    until = "" if is_known else ", unchanged until the next registration"
+    return f"limits left to the code{until}: {_limits(limits)}"
+
+
+def limits_declared(declared: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{name}: {value}" for name, value in declared.items()) or "none"
+    return f"limits declared by the code: {told}"
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    found = [f"max_running: {limits['max_running']}"] if limits["max_running"] is not None else []
+    each = limits["max_running_per_collection"]
+    found += [f"max_running_per_collection: {each}"] if each is not None else []
+    found += [f"rate: {limits['rate']}, burst: {limits['burst']}"] if limits["rate"] else []
+    found += [f"weight: {limits['weight']:g}"] if limits["weight"] != 1 else []
+    found += [f"max_waiting: {limits['max_waiting']}"] if limits["max_waiting"] is not None else []
+    found += [f"max_wait: {limits['max_wait']}"] if limits["max_wait"] is not None else []
+    return "; ".join(found) or "none"
+
+
+def full(count: int, waiting: int) -> str:
+    """``count`` enqueues of one process were refused or delayed; ``waiting`` Instances waited."""
+    return f"full: {count} enqueues refused or delayed, {waiting} waiting"
+
+
+# Types.
+
+
+def registered() -> str:
+    return "registered"
+
+
+def parameters(changes: Mapping[str, tuple[object, object]]) -> str:
+    """``changes`` are pairs by name: the old value and the new one."""
+    told = ", ".join(f"{name}: {was} → {value}" for name, (was, value) in changes.items())
+    return f"changed: {told}"
+
+
+def unregistered() -> str:
+    return "unregistered"
+
+
+def removed(uuids: Sequence[str]) -> str:
+    named = ", ".join(uuids[:NODES_NAMED]) + (", …" if len(uuids) > NODES_NAMED else "")
+    return f"Instances removed: {len(uuids)} ({named})"
+
+
+# Daemons.
+
+
+def started() -> str:
+    return "started"
+
+
+def rejoined() -> str:
+    return "joined again"
+
+
+def left(uuid: UUID) -> str:
+    return f"stopped ({uuid})"
+
+
+def lost(uuid: UUID, count: int) -> str:
+    return f"lost; {_taken(count)} ({uuid})"
+
+
+def tasks_taken(count: int) -> str:
+    return _taken(count)
+
+
+def _taken(count: int) -> str:
+    return f"{count} of its Tasks were taken away"
+
+
+def ordered(order: Order) -> str:
+    return f"told to {order.label}"
+
+
+# Of an Instance, in a test
+
+
+def lost_in_rehearsal() -> str:
+    return "a test marked this attempt as lost"
+
+
+def left_out_in_rehearsal() -> str:
+    return "this attempt was skipped: a test began with a later one"
+
+
+# The messages that ATP writes to the log of schedules, and to their slots.
+#
+# They are for people; see :mod:`.log_messages`.
+
+
+def schedule_declared(*, is_new: bool, is_set: bool) -> str:
+    """``is_set`` tells whether the schedule keeps the values that an operator has set."""
+    said = "declared" if is_new else "declared again"
+    return f"{said}; the values set by an operator stay" if is_set else said
+
+
+def schedule_changed(changes: Mapping[str, tuple[object, object]], *, is_new: bool) -> str:
+    """``changes`` are pairs by name: the old value and the new one."""
+    if is_new:
+        return "created"
+    return parameters(changes) if changes else "set again, with the same values"
+
+
+def schedule_left() -> str:
+    return "left to the code: its declaration holds again"
+
+
+def schedule_retired() -> str:
+    return "retired: no code declares it any more"
+
+
+def schedule_paused(reason: str, until: datetime | None) -> str:
+    end = f" until {text.in_utc(until)}" if until else ""
+    return f"paused{end}{f': {reason}' if reason else ''}"
+
+
+def schedule_resumed() -> str:
+    return "resumed"
+
+
+def schedule_rules_changed(before: datetime, after: datetime) -> str:
+    """``before`` and ``after`` are the next slot by the old and by the new rules."""
+    moved = f"{text.in_utc(before)} to {text.in_utc(after)}"
+    return f"the rules of its time zone have changed: the next slot moves from {moved}"
+
+
+def schedule_run(uuid: UUID) -> str:
+    return f"run now as Instance {uuid}"
+
+
+def schedule_backfilled(count: int) -> str:
+    return f"backfilled: {count} slot{'' if count == 1 else 's'}"
+
+
+def schedule_deleted() -> str:
+    return "deleted"
+
+
+# Slots.
+
+
+def slot_paused(by: str, reason: str) -> str:
+    who = f" by {by}" if by else ""
+    return f"paused{who}{f': {reason}' if reason else ''}"
+
+
+def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
+    """``late`` is the delay with which the first slot was found."""
+    more = "more than " if is_more else ""
+    slots = f"{more}{count} slot{'' if count == 1 else 's'}"
+    return f"{slots} not planned in time, the first {late.total_seconds():.0f} s late"
+
+
+def slots_unknown(reason: str) -> str:
+    """``reason`` says why the slots of a schedule cannot be computed."""
+    return f"not planned in time; the slots after it are unknown: {reason}"
+
+
+def slot_skipped(uuid: UUID) -> str:
+    """``uuid`` is that of the Instance that had not ended."""
+    return f"{uuid} has not ended"
+
+
+def slot_passed_over(overlap: str) -> str:
+    """``overlap`` is the policy of the schedule, which lets only one of the due slots run."""
+    return f"a later slot was due too, and runs instead: overlap is {overlap}"
+
+
+def slot_full(waiting: int) -> str:
+    return f"{waiting} Instances of the schedule wait, and no more may"
+
+
+def slot_no_room(fill: Fill) -> str:
+    return f"{text.where(fill.type, fill.collection)} was full: {fill.waiting} waited"
+
+
+def slot_in_line(behind: int, cancelled: int) -> str:
+    """``behind`` is how many Instances it waits for, ``cancelled`` how many it has cancelled."""
+    if cancelled:
+        return f"earlier Instances cancelled: {cancelled}"
+    return f"waits behind {behind}" if behind else ""
+
+
+def slot_backfilled(more: str = "") -> str:
+    return f"backfilled, {more}" if more else "backfilled"

@@ -1,0 +1,1 @@
+"""What can be done to the queue, once for all surfaces."""

@@ -1,0 +1,55 @@
+"""Registration: writing declared Types to the database (RFC 14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..schedules.declaring import declared
+from ..store import get_store
+from . import admission
+from .base import needs_tables
+from .gates import declared_limits
+from .registry import declared_hooks, registry
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+
+@needs_tables
+def register(*task_types: TaskType, by: str = "") -> set[str]:
+    """Write declared Types to the database; update those that are there (RFC 14).
+
+    Types that hooks enqueue are written too. The next slots of schedules are computed anew where
+    the rules of time zones have changed. Returns the identifiers of Types that another process has
+    locked; only processes that do not wait for locks, as daemons, skip any.
+    """
+    store = get_store()
+    hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
+    task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
+    locked = store.register([task_type.registration() for task_type in task_types], who=by)
+    written = [task_type for task_type in task_types if str(task_type) not in locked]
+    # Tasks wait under former names too.
+    former = {name: task_type for task_type in written for name in task_type.formerly}
+    unnamed = store.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
+    locked |= {str(former[name]) for name in unnamed}
+    admission.forget()
+    locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
+    names = {str(type) for type in written}
+    locked |= store.schedules.declare([s for s in declared if s.type in names], who=by)
+    store.schedules.follow_rules(who=by)
+    return locked
+
+
+@needs_tables
+def register_all(by: str = "") -> None:
+    """Write all Types that this process declares to the database."""
+    register(*registry, by=by)
+
+
+@needs_tables
+def unregister(identifier: str, by: str = "") -> None:
+    """Remove a Type from the database (RFC 14).
+
+    Raises UnknownType, or TypeInUse while Instances of it exist.
+    """
+    get_store().unregister(identifier, who=by)

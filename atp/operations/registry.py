@@ -1,0 +1,468 @@
+"""What this process declares: Declaration (a Type without the methods that enqueue), its hooks,
+the registry.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from django.apps import apps
+from django.core.signals import setting_changed
+
+from ..conf import settings
+from ..exceptions import ATPError, InvalidType, UnknownType, UnregisteredHandler
+from ..models import Type
+from ..store.values.hooks import Hook
+from ..store.values.types import Registration
+from ..text import did_you_mean, read_size, seconds
+from .base import needs_tables
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+
+# The Registration of a Type: its parameters, with the values of the settings filled in.
+
+
+@cache
+def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
+    """Return a Type's Registration. ``values`` are those of PARAMETERS, and last the hooks."""
+    *values, hooks = values
+    given = {
+        name: getattr(settings, value.name) if isinstance(value, Setting) else value
+        for name, value in zip(PARAMETERS, values, strict=True)
+    }
+    if isinstance(given["backoff"], tuple):
+        # Only daemons know the steps: the row has the first delay and the longest.
+        given["backoff"], given["backoff_max"] = given["backoff"][0], max(given["backoff"])
+    for name in DURATIONS:
+        given[name] = seconds(given[name])
+    if given["max_memory"] is not None:
+        given["max_memory"] = read_size(given["max_memory"])
+    given["sensitive"] = list(given["sensitive"]) or None
+    return Registration(
+        identifier=identifier,
+        handler=handler[-255:],
+        serializer=serializer,
+        hooks=[spec.hook.entry() for spec in hooks] or None,
+        hook_types=hook_types(hooks),
+        **given,
+    )
+
+
+def _forget_settings(*, setting: str, **kwargs: Any) -> None:
+    """Forget all Registrations: a test has changed a setting."""
+    registration_of.cache_clear()
+
+
+setting_changed.connect(_forget_settings)
+
+
+# The hooks that code declares: those of single Types, and those of patterns of identifiers.
+
+
+@dataclass(frozen=True)
+class HookSpec:
+    """A hook, the declared Type that it enqueues, and the setting that declares it, if one does."""
+
+    hook: Hook
+    type: TaskType = field(compare=False)
+    setting: str = field(default="", compare=False)
+
+
+# A pattern of identifiers of Types, as "dem.*", and the hook of the Types that match it.
+Pattern = tuple[str, HookSpec]
+
+
+class DeclaredHooks:
+    """The hooks of all Types that this process declares."""
+
+    def __init__(self) -> None:
+        # The hook is part of the key, so that importing a module again adds none twice.
+        self._patterns: dict[tuple[str, Hook], HookSpec] = {}
+        self._sources: list[Callable[[], Iterable[Pattern]]] = []
+        # The hooks by identifier of a Type: a cache, as each enqueue asks for them.
+        self._found: dict[str, tuple[HookSpec, ...]] = {}
+        setting_changed.connect(self.forget)
+
+    def add(self, pattern: str, spec: HookSpec) -> None:
+        """Add a hook for all Types whose identifier matches a pattern."""
+        self._patterns[pattern, spec.hook] = spec
+        self.forget()
+
+    def add_source(self, source: Callable[[], Iterable[Pattern]]) -> None:
+        """Add a function that returns pairs of pattern and hook on each call, as from settings."""
+        if source not in self._sources:
+            self._sources.append(source)
+        self.forget()
+
+    def forget(self, **kwargs: object) -> None:
+        """Clear the cache, because Types, patterns or settings have changed."""
+        self._found.clear()
+
+    def patterns(self) -> Iterator[Pattern]:
+        """Yield all declared patterns, each with its hook."""
+        yield from ((pattern, spec) for (pattern, _), spec in self._patterns.items())
+        for source in self._sources:
+            yield from source()
+
+    def of(self, task_type: TaskType) -> tuple[HookSpec, ...]:
+        """Return the hooks of a Type: its own, and those of the patterns that match it."""
+        name = task_type.identifier
+        found = self._found.get(name)
+        if found is None:
+            specs = [*task_type.on_finished, *task_type.on_failed]
+            patterns = list(self.patterns())
+            if patterns and name not in self._hook_types(patterns):
+                specs += [spec for pattern, spec in patterns if _matches(pattern, task_type)]
+            found = self._found[name] = tuple(dict.fromkeys(specs))
+        return found
+
+    def unmatched(self) -> Iterator[tuple[str, HookSpec, list[str]]]:
+        """Yield the patterns that stand for no declared Type, each with the Types it leaves out."""
+        patterns = list(self.patterns())
+        hooks = self._hook_types(patterns)
+        for pattern, spec in patterns:
+            found = [each for each in registry if fnmatchcase(each.identifier, pattern)]
+            if all(each.identifier in hooks or not _matches(pattern, each) for each in found):
+                yield pattern, spec, [each.identifier for each in found]
+
+    @staticmethod
+    def _hook_types(patterns: list[Pattern]) -> set[str]:
+        """Return the identifiers of all Types that are used as hooks: they get no hooks."""
+        found = {spec.hook.type for _, spec in patterns}
+        for each in registry:
+            found |= {spec.hook.type for spec in (*each.on_finished, *each.on_failed)}
+        return found
+
+
+def _matches(pattern: str, type: TaskType) -> bool:
+    """Whether a pattern is for a Type.
+
+    A tailer looks into its source every few seconds, and the Types of ATP itself carry out what an
+    operator has started: only a pattern that is their whole name is for them.
+    """
+    if pattern == type.identifier:
+        return True
+    is_left_out = type.is_tailer or is_internal(type.identifier)
+    return not is_left_out and fnmatchcase(type.identifier, pattern)
+
+
+def hook_types(specs: Iterable[HookSpec]) -> tuple[Registration, ...]:
+    """Return the Registrations of the Types that these hooks enqueue, each Type once."""
+    types = {spec.hook.type: spec.type for spec in specs}
+    return tuple(type.registration() for type in types.values())
+
+
+declared_hooks = DeclaredHooks()
+
+
+# The registry: the Types that this process declares, by identifier.
+#
+# A daemon runs only handlers from this registry; nothing in the database names code to run (G14).
+
+# The Types of ATP itself, each with the module that declares it: imported on first use.
+DELETES = "atp.delete"
+OWN = dict.fromkeys(("atp.redrive", "atp.cancel", DELETES), "atp.deadletters.tasks")
+# Only verbs and hooks enqueue these: whoever may enqueue may not also delete, or tell a target.
+_INTERNAL = {*OWN, "atp.webhook"}
+# The pattern of identifiers of Types.
+IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
+
+
+# What daemons import, as a sentence about a Type that is declared elsewhere.
+IMPORTED = (
+    "Daemons import the modules called tasks.py of installed apps, those that OPTIONS['modules'] "
+    "in the setting TASKS names, and what these import"
+)
+
+
+class Registry:
+    """The Types that this process has handlers for, by identifier."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, TaskType] = {}
+        # The current identifier of a Type, by each of its former identifiers.
+        self._former: dict[str, str] = {}
+        # By identifier, the execution of the module that declared the Type: see _run_of().
+        self._runs: dict[str, object] = {}
+        # The Types that were declared after Django had started.
+        self._late: set[str] = set()
+        self._readers: list[Callable[[object], TaskType | None]] = []
+        # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
+        self._kept: dict[str, bool] = {}
+        setting_changed.connect(self._forget_kept)
+
+    def _forget_kept(self, **kwargs: Any) -> None:
+        self._kept.clear()
+
+    def __iter__(self) -> Iterator[TaskType]:
+        return iter(list(self._types.values()))
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._types or identifier in self._former or identifier in OWN
+
+    def is_former(self, identifier: str) -> bool:
+        """Whether this is a former identifier of a Type."""
+        return identifier in self._former
+
+    def names(self) -> list[str]:
+        """Return the current and the former identifiers of all Types."""
+        return [*self._types, *self._former]
+
+    def _find(self, identifier: str) -> TaskType | None:
+        return self._types.get(self._former.get(identifier, identifier))
+
+    def add(self, task_type: TaskType) -> None:
+        """Add a Type. Raises InvalidType if another Type has one of its names, current or former.
+
+        A module that is imported again declares its Types again, without an error.
+        """
+        other = self._types.get(task_type.identifier)
+        if other is not None and other.handler_path != task_type.handler_path:
+            raise InvalidType(
+                f"Type {task_type.identifier!r} is declared twice: by {other.handler_path} "
+                f"and by {task_type.handler_path}."
+            )
+        run = _run_of(task_type.handler)
+        if other is not None and run is not None and run is self._runs.get(task_type.identifier):
+            _refuse_another(task_type, other)
+        self._check_names(task_type)
+        is_late = apps.ready and (other is None or task_type.identifier in self._late)
+        self.remove(task_type.identifier)
+        self._types[task_type.identifier] = task_type
+        self._former |= dict.fromkeys(task_type.formerly, task_type.identifier)
+        self._runs[task_type.identifier] = run
+        if is_late:
+            self._late.add(task_type.identifier)
+
+    def _check_names(self, task_type: TaskType) -> None:
+        """Raise InvalidType if another Type has, or formerly had, a name of this Type."""
+        for name in task_type.names:
+            owner = self._former.get(name, name)
+            if owner in self._types and owner != task_type.identifier:
+                what = "is declared" if owner == name else f"is what {owner!r} was called formerly"
+                told = f"task_type({task_type.identifier!r})"
+                where = "" if name == task_type.identifier else f": formerly={name!r}"
+                raise InvalidType(f"{told}{where}: a Type {name!r} {what}, too.")
+
+    def remove(self, identifier: str) -> None:
+        """Remove a Type; no error if there is none."""
+        self._types.pop(identifier, None)
+        self._late.discard(identifier)
+        self._former = {old: new for old, new in self._former.items() if new != identifier}
+        self._kept.clear()
+
+    def is_reached(self, identifier: str) -> bool:
+        """Whether daemons with this code declare the Type, as they import no more than Django does.
+
+        What is imported later, as by views, is declared in this process alone.
+        """
+        name = self._former.get(identifier, identifier)
+        return identifier in _INTERNAL or (name in self._types and name not in self._late)
+
+    def unreached(self) -> list[TaskType]:
+        """Return the Types that this process declares, and no daemon with this code does."""
+        return [each for each in self if not self.is_reached(each.identifier)]
+
+    def get(self, identifier: str) -> TaskType:
+        """Return the Type with this current or former identifier.
+
+        Raises UnknownType, which suggests the closest identifier.
+        """
+        if identifier in OWN and identifier not in self._types:
+            self.declare_own()
+        found = self._find(identifier)
+        if found is None:
+            hint = did_you_mean(identifier, self._types)
+            raise UnknownType(f"No Type {identifier!r} is declared.{hint}")
+        return found
+
+    def add_reader(self, reader: Callable[[object], TaskType | None]) -> None:
+        """Add a function that returns the Type of other objects, as tasks of ``django.tasks``.
+
+        For objects that it does not know it returns None.
+        """
+        if reader not in self._readers:
+            self._readers.append(reader)
+
+    def read(self, given: object) -> TaskType | None:
+        """Return a Type, or the Type of an object that a reader knows; None for all else."""
+        # The row of a registered Type has the path of its handler as text.
+        if callable(getattr(given, "handler", None)):
+            return given  # type: ignore[return-value]
+        found = (reader(given) for reader in self._readers)
+        return next((each for each in found if each is not None), None)
+
+    def declare_own(self) -> None:
+        """Declare the Types of ATP itself, which every daemon serves."""
+        for module in set(OWN.values()):
+            import_module(module)
+
+    def is_transactional(self, identifier: str) -> bool:
+        """Whether the writes of the Type's handler are committed together with its end."""
+        found = self._find(identifier)
+        return found is not None and bool(found.transactional)
+
+    def is_stoppable(self, identifier: str) -> bool:
+        """Whether an attempt of the Type may be paused at any point of its handler."""
+        found = self._find(identifier)
+        return found is not None and found.stoppable
+
+    def backoff_steps(self, identifier: str) -> tuple[timedelta, ...]:
+        """Return the delays before the Type's retries; empty if the delay doubles each time."""
+        found = self._find(identifier)
+        return () if found is None else found.backoff_steps
+
+    def keeps(self, identifier: str) -> bool:
+        """Whether FINISHED Instances of the Type are kept at all."""
+        kept = self._kept.get(identifier)
+        if kept is None:
+            declared = self._find(identifier)
+            kept = declared is None or declared.registration().retention != timedelta(0)
+            self._kept[identifier] = kept
+        return kept
+
+    def downstream(self, identifier: str) -> str:
+        """Return the name of the downstream that the Type calls; empty if it names none."""
+        found = self._find(identifier)
+        return "" if found is None else found.downstream
+
+    def handler_of(self, identifier: str) -> TaskType:
+        """Return the declared Type, with its handler. Raises UnregisteredHandler."""
+        found = self._find(identifier)
+        if found is None:
+            raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
+        return found
+
+
+registry = Registry()
+
+
+def _run_of(handler: Callable[..., Any]) -> object:
+    """Return an object that identifies one execution of the handler's module; None in a shell."""
+    return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
+
+
+def _refuse_another(task_type: TaskType, other: TaskType) -> None:
+    """Raise InvalidType if one module defines two functions of the same name as this Type."""
+    codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
+    first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
+    if first != second:
+        raise InvalidType(
+            f"Type {task_type.identifier!r} is declared twice by {task_type.handler_path}: "
+            f"in line {first[1]} and in line {second[1]} of {second[0]}."
+        )
+
+
+def internal_types() -> list[str]:
+    """Return the identifiers of the Types that belong to ATP."""
+    return list(_INTERNAL)
+
+
+def is_internal(identifier: str) -> bool:
+    """Whether the Type belongs to ATP, which alone enqueues Instances of it."""
+    return identifier in _INTERNAL
+
+
+def is_enqueueable(identifier: str) -> bool:
+    """Whether this process may enqueue Instances of the Type: it declares it, and ATP does not."""
+    return identifier in registry and not is_internal(identifier)
+
+
+def is_identifier(text: object) -> bool:
+    """Whether the text is a valid identifier of a Type."""
+    return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None
+
+
+# Look up Types by identifier: in the database, and among those that this process declares.
+
+if TYPE_CHECKING:
+    # A Type as a row, as it is declared, or by its identifier.
+    TypeLike: TypeAlias = str | Type | TaskType
+
+
+@needs_tables
+def get_type(identifier: str) -> Type:
+    """Return the registered Type. Raises UnknownType, which suggests the closest identifier."""
+    types = Type.objects.using(settings.DATABASE)
+    # An invalid identifier is not looked up: the database may not accept its text.
+    found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
+    if found is None:
+        known = types.values_list("identifier", flat=True)
+        raise UnknownType(f"No Type {identifier!r} is registered.{did_you_mean(identifier, known)}")
+    return found
+
+
+def sensitive_names(type: Type) -> frozenset[str]:
+    """Return the names of a Type's sensitive arguments, by its row and by the code of this process.
+
+    Code that was deployed a moment ago may know of one before the row does, and the other way.
+    """
+    found = set(type.sensitive or ())
+    if type.identifier in registry and not is_internal(type.identifier):
+        found |= set(registry.get(type.identifier).sensitive)
+    return frozenset(found)
+
+
+def types_without_retention(identifier: str | None = None) -> list[str]:
+    """Return the identifiers of the Types whose ended Instances are kept for ever.
+
+    With ``identifier``, look only at this Type.
+    """
+    types = Type.objects.using(settings.DATABASE).filter(retention__isnull=True)
+    types = types if identifier is None else types.filter(identifier=identifier)
+    return list(types.values_list("identifier", flat=True))
+
+
+# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A default that is read from ``settings.ATP`` when it is used."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"ATP[{self.name!r}]"
+
+
+DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
+
+COUNTS = ("max_restarts", "max_retries")
+
+PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
+
+
+# An exception's class, or its dotted name.
+Named: TypeAlias = type[BaseException] | str
+
+
+class DjangoTask(Protocol):
+    """A task of ``django.tasks``, of a backend that is ATP's."""
+
+    @property
+    def module_path(self) -> str: ...
+
+
+def declared_type(given: object, told: str, error: type[ATPError]) -> TaskType:
+    """Return the Type that is given, as itself or as a task of ``django.tasks``.
+
+    Raises the error, which says what to give.
+    """
+    found = registry.read(given)
+    if found is not None:
+        return found
+    advice = " Give the Type itself, not its name." if isinstance(given, str) else ""
+    if isinstance(getattr(given, "module_path", None), str):
+        advice = " A task of django.tasks is a Type if its backend is ATPBackend."
+    if isinstance(given, Type):
+        advice = f" This is its row: give atp.queue.declared({given.identifier!r})."
+    raise error(f"{told} must be a Type that @task_type has declared, not {given!r}.{advice}")

@@ -1,0 +1,452 @@
+"""Instances: list, one, its log, response, files; the form to enqueue."""
+
+import contextlib
+import inspect
+import json
+import math
+from datetime import timedelta
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import BadRequest
+from django.shortcuts import redirect
+
+from .. import contracts, queue, text
+from ..conf import settings
+from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
+from ..graphs.operations import node_of
+from ..models import ErrorGroup, Instance, LogRecord, Schedule, Task
+from ..operations.operation import PRIORITY, RETRIES, TIMEOUT, Moment, Text
+from ..operations.registry import is_enqueueable, is_identifier
+from ..operations.table import allowed
+from ..options import EXISTING, MAX_IDENTIFIER
+from ..payload import binding, codec
+from ..payload import json as tagged_json
+from ..reports import documents, overview, paging
+from ..reports.explaining.explain import briefs, explain
+from ..reports.explaining.sentences import start_sentence
+from ..reports.timeline import ran, timeline
+from ..states import Event, Reason, State
+from ..web import permissions, raw
+from ..web.filters import ListedFilter, selected
+from ..web.permissions import PAGE, actor, enqueue, require_enqueue
+from ..web.problems import problem_of
+from .base import Page, shown_inputs, shown_response
+from .operations import KindField
+
+# The page to enqueue an Instance: a form for each Type that this process declares.
+
+_OPTIONS = (
+    *("identifier", "existing", "priority", "collection", "run_after", "start_before"),
+    *("timeout", "max_retries", "unique"),
+)
+
+
+class EnqueueForm(forms.Form):
+    inputs = forms.CharField(
+        label="Inputs",
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocapitalize": "off"}),
+        help_text="JSON: an object of keyword arguments, or an array of positional ones",
+    )
+    identifier = forms.CharField(
+        required=False, max_length=MAX_IDENTIFIER, help_text="idempotency key, unique in its Type"
+    )
+    unique = forms.CharField(
+        required=False,
+        max_length=MAX_IDENTIFIER,
+        label="Unique key",
+        help_text="of one live Instance of its Type",
+    )
+    existing = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("raise", "refuse"),
+            ("return", "show that one"),
+            ("redrive", "identifier: run it again if it failed"),
+            ("replace", "unique key: replace the inputs of what waits"),
+            ("debounce", "unique key: move what waits to “not before”"),
+        ],
+        label="If one of these is taken",
+    )
+    priority = KindField(PRIORITY)
+    collection = KindField(Text(), help_text="label of a subset of the Type")
+    run_after = KindField(Moment(), label="Not before")
+    start_before = KindField(Moment(), label="Start before", help_text="otherwise FAILED (MISSED)")
+    timeout = KindField(TIMEOUT, label="Time-out", help_text="empty: that of the Type")
+    max_retries = KindField(RETRIES, label="Retries", help_text="empty: those of the Type")
+
+    def clean_inputs(self):
+        """Parse the inputs and return ``(args, kwargs)``."""
+        try:
+            return binding.arguments(
+                tagged_json.from_plain(tagged_json.parse(self.cleaned_data["inputs"]))
+            )
+        except NotSerializable as error:
+            raise forms.ValidationError(f"This is {error}.") from None
+        except (CorruptData, InvalidInputs) as error:
+            raise forms.ValidationError(str(error)) from None
+
+    def options(self, now):
+        """Return the options of the enqueue that are filled in."""
+        given = {name: self.cleaned_data[name] for name in _OPTIONS}
+        given = {name: value for name, value in given.items() if value not in (None, "")}
+        if "collection" in self.data:
+            # The form starts with the Type's collection: if emptied, it means no collection.
+            given["collection"] = self.cleaned_data["collection"]
+        if isinstance(given.get("start_before"), timedelta):
+            given["start_before"] = now() + given["start_before"]
+        return given
+
+
+class EnqueuePage(Page):
+    permissions = (permissions.ENQUEUE,)
+    template_name = "atp/enqueue.html"
+    parameters = ("like",)
+    fields = tuple(EnqueueForm.base_fields)
+
+    def get(self, request, identifier):
+        self.check_touched(identifier, permissions.ENQUEUE)
+        declared = queue.declared(identifier)
+        return self._form(declared, EnqueueForm(initial=self._initial(declared)))
+
+    def post(self, request, identifier):
+        self.check_touched(identifier, permissions.ENQUEUE)
+        declared = queue.declared(identifier)
+        form = EnqueueForm(request.POST)
+        if not form.is_valid():
+            return self._form(declared, form, status=422)
+        args, kwargs = form.cleaned_data["inputs"]
+        try:
+            options = form.options(overview.now)
+            called = declared.using(created_by=actor(request, PAGE), **options)
+            require_enqueue(request.user, [called])
+            contracts.require(declared, args, kwargs)
+            call = queue.Call(task_type=called, args=args, kwargs=kwargs)
+            [instance] = enqueue(request.user, [call])
+        except ATPError as error:
+            if isinstance(error, InvalidInputs):
+                form.add_error("inputs", [_told(*each) for each in error.problems] or str(error))
+            else:
+                form.add_error(None, str(error))
+            taken = error.instance if isinstance(error, DuplicateIdentifier) else None
+            return self._form(declared, form, status=problem_of(error).status, taken=taken)
+        told = "Enqueued." if instance.is_new else "This one had been enqueued before."
+        if permissions.holds(request.user, permissions.VIEW_INSTANCE, instance):
+            messages.success(request, told, fail_silently=True)
+            return redirect("atp:instance", uuid=instance.uuid)
+        messages.success(request, f"Enqueued as {instance.uuid}.", fail_silently=True)
+        return redirect("atp:enqueue", identifier)
+
+    def _form(self, declared, form, **context):
+        signature = f"{declared.identifier}{declared.signature}"
+        explanation = inspect.getdoc(declared.handler)
+        return self.show(
+            declared=declared,
+            form=form,
+            signature=signature,
+            explanation=explanation,
+            parameters=contracts.described(contracts.schema_of(declared), declared.signature),
+            **context,
+        )
+
+    def _initial(self, declared):
+        """Return the initial values: the options and inputs of another Instance, or a sketch."""
+        like = self.request.GET.get("like")
+        if like is None:
+            return {
+                "inputs": as_json(sketch(declared.signature)),
+                "existing": EXISTING[0],
+                "priority": declared.options.priority,
+                "collection": declared.options.collection,
+            }
+        self.check_permissions(permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS)
+        other = permissions.look_up(
+            self.request.user,
+            lambda: queue.get(like),
+            *(Instance, like, permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS),
+        )
+        if other.type.identifier != declared.identifier:
+            raise BadRequest(f"{other.uuid} is of Type {other.type}, not {declared}.")
+        return {
+            "inputs": _stored(other),
+            "existing": EXISTING[0],
+            "priority": other.priority,
+            "collection": other.collection,
+            "timeout": _delay(other.timeout),
+            "max_retries": other.max_retries,
+        }
+
+
+def _told(path, text):
+    """Return the sentence about an error in the inputs, after its path if it has one."""
+    return f"{path}: {text}" if path else text
+
+
+def _delay(timeout):
+    """Return a time-out as the text of its form field, in whole seconds."""
+    return None if timeout is None else f"{math.ceil(timeout.total_seconds())}s"
+
+
+def _stored(instance):
+    inputs = queue.inputs(instance)
+    if inputs is not None and inputs.format == codec.JSON:
+        with contextlib.suppress(ValueError, RecursionError):
+            return as_json(json.loads(documents.shown_data(inputs)))
+    raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
+
+
+def sketch(signature):
+    """Return the parameters that have a default which JSON can hold, with these defaults."""
+    sketch = {}
+    for name, parameter in signature.parameters.items():
+        if parameter.default is not parameter.empty:
+            with contextlib.suppress(NotSerializable):
+                sketch[name] = json.loads(tagged_json.to_json(parameter.default))
+    return sketch
+
+
+def as_json(value):
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+# The pages of Instances: a list, a single one, its log, its response and its files.
+
+# How often a page reads an Instance that moves meanwhile.
+READS = 3
+PAGE_SIZE = 50
+# Log records on an Instance's own page, and on a page of its log.
+LOG_SHOWN = 50
+LOG_PAGE_SIZE = 200
+# Steps on an Instance's own page; the API lists all.
+STEPS_SHOWN = 50
+# The message of these events says why the last attempt ended badly.
+_ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
+NEWEST_FIRST = ("-id",)
+# The orders of a page of the log.
+_ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
+
+
+class InstancesPage(Page):
+    permissions = (permissions.VIEW_INSTANCE,)
+    template_name = "atp/instances.html"
+    parameters = (*ListedFilter.base_filters, "page")
+
+    def get(self, request):
+        rows = self.narrowed(Instance.objects.using(settings.DATABASE).select_related("type"))
+        filters = selected(ListedFilter, request.GET, rows, others=("page",), user=request.user)
+        key = request.GET.get("page")
+        page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
+        now = overview.now()
+        _add_due_times(page.rows)
+        _add_causes(page.rows, now, request.user)
+        return self.show(
+            now=now,
+            form=filters.form,
+            is_filtered=any(filters.form.cleaned_data.values()),
+            page=page,
+            is_first=key is None,
+            query=query_without_page(request),
+        )
+
+
+def _add_due_times(instances):
+    """Set ``due`` of each Instance: its due time if it waits, else None."""
+    waiting = Task.objects.using(settings.DATABASE).waiting()
+    tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
+    for row in instances:
+        row.due = documents.blocked_due(tasks[row.pk]) if row.pk in tasks else None
+
+
+def _add_causes(instances, now, user):
+    """Set ``cause`` of each Instance: the short cause why it does not run, None if it has none."""
+    found = briefs(instances, now, **permissions.told_to(user, *instances))
+    for row in instances:
+        row.cause = found.get(row.pk)
+
+
+def query_without_page(request, *, keep=()):
+    """Return the query string of the filters that are set, as the beginning of links.
+
+    Filters whose names are in ``keep`` stay even if they are empty.
+    """
+    query = request.GET.copy()
+    query.pop("page", None)
+    for name in [name for name in query if not query[name] and name not in keep]:
+        del query[name]
+    return f"{query.urlencode()}&" if query else ""
+
+
+class InstancePage(Page):
+    permissions = (permissions.VIEW_INSTANCE,)
+    template_name = "atp/instance.html"
+
+    def get(self, request, uuid):
+        instance, task, explanation = self._read(uuid)
+        context = {}
+        if self.may(permissions.VIEW_RESPONSE):
+            context["response"] = shown_response(queue.response(instance))
+        if self.may(permissions.VIEW_STEP):
+            context |= _steps(instance)
+        if self.may(permissions.VIEW_LOG):
+            context |= _log(instance)
+            context["ran"] = ran(context["timeline"], overview.now())
+        if self.may(permissions.VIEW_INPUTS):
+            context["inputs"] = shown_inputs(queue.inputs(instance))
+            context["carried"] = instance.carried
+        now = overview.now()
+        held = task is not None and task.daemon is not None
+        holder = overview.condition(task.daemon, now) if held else None
+        return self.show(
+            now=now,
+            instance=instance,
+            task=task,
+            asked=documents.asked(instance.state, task.request) if task is not None else "",
+            **explanation,
+            verbs=[verb for verb in allowed(instance, task) if self._may_use(verb, instance)],
+            holder=holder,
+            may_enqueue_again=self._may_enqueue_again(instance),
+            schedule=self._schedule(instance),
+            hooks=[
+                each
+                for each in documents.written_hooks(instance)
+                if each.instance is None or self.seen([each.instance])
+            ],
+            is_parent_kept=_is_kept(instance.hook_of),
+            node=self._node(instance),
+            error=self._error(instance),
+            **context,
+        )
+
+    def _read(self, uuid):
+        """Return an Instance, its Task, and its explanation, which agree on its state.
+
+        An Instance that moves between the looks is read again, a few times at most.
+        """
+        for _ in range(READS):
+            instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
+            task, explanation = queue.task(instance), self._explanation(instance)
+            if not explanation or explanation["explanation"].state == instance.state:
+                break
+        return instance, task, explanation
+
+    def _explanation(self, instance):
+        """Return the explanation and the start of a live Instance; {} if it has ended."""
+        if instance.is_terminal:
+            return {}
+        found = explain(instance, **permissions.told_to(self.request.user, instance))
+        return {"explanation": found, "starts": start_sentence(found.starts)}
+
+    def _node(self, instance):
+        """Return its node with its graph; None if it has none, or if the user may not see it."""
+        node, user = node_of(instance.pk), self.request.user
+        is_seen = node is not None and permissions.holds(user, permissions.VIEW_GRAPH, node.graph)
+        return node if is_seen else None
+
+    def _error(self, instance):
+        """Return its error group; None if it has none, or if the user may not see it.
+
+        A failure is counted in its group, which may be new, about a second later.
+        """
+        rows = ErrorGroup.objects.using(settings.DATABASE)
+        found = instance.error_id and rows.filter(pk=instance.error_id).first()
+        is_seen = found and permissions.holds(self.request.user, permissions.VIEW_ERROR, found)
+        return found if is_seen else None
+
+    def _may_use(self, verb, instance):
+        return self.may(*verb.permissions(instance))
+
+    def _may_enqueue_again(self, instance):
+        needed = (permissions.VIEW_INPUTS, permissions.ENQUEUE)
+        return is_enqueueable(instance.type.identifier) and self.may(*needed)
+
+    def _schedule(self, instance):
+        """Return the identifier of the schedule that made it; None if none, or if it is hidden."""
+        word, _, identifier = instance.created_by.partition(" ")
+        is_link = word == "schedule" and is_identifier(identifier)
+        if not is_link or not self.may(permissions.VIEW_SCHEDULE):
+            return None
+        rows = Schedule.objects.using(settings.DATABASE).filter(identifier=identifier)
+        return identifier if rows.exists() else None
+
+
+def _is_kept(uuid):
+    return uuid is not None and Instance.objects.using(settings.DATABASE).named(uuid).exists()
+
+
+def _steps(instance):
+    """Return the latest steps, with their results abbreviated."""
+    latest = documents.abbreviated(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
+    return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
+
+
+def _log(instance):
+    """Return the latest log records, the time line, and the failure of the last attempt."""
+    latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
+    last = next((record for record in latest if record.event), None)
+    told = last.message if last is not None and last.event in _ENDED_BADLY else ""
+    if instance.reason == Reason.STALE:
+        # Begin with the message of the last expiry: it says why the attempts were lost.
+        lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
+        told = f"{lost}\n{told}".strip()
+    return {
+        "log": _without_repetitions(latest[:LOG_SHOWN][::-1]),
+        "is_log_cut": len(latest) > LOG_SHOWN,
+        "failure": _failure(told) if told else None,
+        "timeline": timeline(instance),
+    }
+
+
+def _failure(told):
+    """Return the headline of a failure, and its traceback, "" if it has none."""
+    headline = text.headline(told)
+    rest = text.without_own_frames(told) if told != headline else ""
+    return {"headline": headline, "traceback": rest}
+
+
+def _without_repetitions(records):
+    """Set ``same_as`` of each log record: the attempt whose traceback it repeats, or None."""
+    repeated = text.repetitions((record.message, record.attempt) for record in records)
+    for record, same_as in zip(records, repeated, strict=True):
+        record.same_as = same_as
+    return records
+
+
+class LogPage(Page):
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_LOG)
+    template_name = "atp/log.html"
+    parameters = ("page", "order")
+
+    def get(self, request, uuid):
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
+        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
+        order, key = request.GET.get("order", "oldest"), request.GET.get("page")
+        if order not in _ORDERS:
+            raise BadRequest(f"order={order!r}: must be one of {', '.join(_ORDERS)}.")
+        page = paging.page(records, _ORDERS[order], size=LOG_PAGE_SIZE, key=key)
+        is_end = key is None if order == "newest" else page.next is None
+        return self.show(
+            instance=instance,
+            page=page,
+            is_newest_first=order == "newest",
+            is_followed=is_end and not instance.is_terminal,
+        )
+
+
+class ResponseBody(Page):
+    """The raw response; see :mod:`atp.web.raw`."""
+
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
+
+    def get(self, request, uuid):
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
+        return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
+
+
+class PublishedFile(Page):
+    """A raw file that the handler published; see :mod:`atp.web.raw`."""
+
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
+
+    def get(self, request, uuid, number):
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
+        return raw.file_of(queue.response(instance), number)

@@ -1,1 +1,0 @@
-"""The protection of downstreams as plain values: rate, breaker, probes. No database, no clock."""

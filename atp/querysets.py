@@ -1,0 +1,241 @@
+"""Selections, as QuerySet verbs that chain. They read; only the store writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from django.apps import apps
+from django.db import models
+from django.db.models import IntegerField, Q, Subquery
+from django.db.models.functions import Left, Now
+
+from .conf import settings
+from .exceptions import IllegalTransition
+from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
+from .text import NO_DAEMON
+
+# The claim order within a lane (G8). Python code derives the order from this constant. The SQL
+# files of the store that repeat the order name it at their head; a test compares them with this.
+CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
+# Lane by lane: the order of the index on waiting Tasks.
+LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
+# Terminal rows, by the conditions of the partial indexes on them: the state itself
+# is in no index, since it changes while the Instance is live.
+_FINISHED = Q(finished__isnull=False, reason="")
+_FAILED = Q(finished__isnull=False, reason__gt="")
+
+
+def refuse_removal(instance: Any) -> IllegalTransition:
+    """Return the error to raise if a live Instance is to be removed."""
+    return IllegalTransition(
+        f"{instance.uuid} cannot be removed: it is {instance.state}. "
+        "atp.queue.delete(instance, cancel=True) cancels it and removes it.",
+        state=State(instance.state),
+    )
+
+
+class InstanceQuerySet(models.QuerySet):
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Remove the Instances as Django does. Raises IllegalTransition if one is live.
+
+        Then none is removed: a daemon may be running the live one. :func:`atp.queue.delete`
+        can cancel it first.
+        """
+        live = None if self.query.is_sliced else self.live().first()
+        if live is not None:
+            raise refuse_removal(live)
+        return super().delete()
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def reload(self, instances: Iterable[Any]) -> list[Any]:
+        """Read the fields of Instances again, in one query; return those that are gone."""
+        instances = list(instances)
+        found, gone = self.in_bulk([each.pk for each in instances]), []
+        for instance in instances:
+            row = found.get(instance.pk)
+            if row is None:
+                gone.append(instance)
+                continue
+            for field in self.model._meta.concrete_fields:
+                setattr(instance, field.attname, getattr(row, field.attname))
+            # The Type is the same; whatever else was read of it may have changed.
+            cache = instance._state.fields_cache
+            for name in [name for name in cache if name != "type"]:
+                del cache[name]
+        return gone
+
+    def of_type(self, identifier: str) -> Self:
+        """Select the Instances of the Type with this identifier."""
+        return self.filter(type__identifier=identifier)
+
+    def in_state(self, *states: str) -> Self:
+        return self.filter(state__in=states)
+
+    def live(self) -> Self:
+        return self.filter(state__in=LIVE)
+
+    def terminal(self) -> Self:
+        return self.filter(state__in=TERMINAL)
+
+    def claimed(self) -> Self:
+        """Select the Instances that a daemon holds: SCHEDULED, RUNNING or PAUSED."""
+        return self.filter(state__in=CLAIMED)
+
+    def finished(self) -> Self:
+        return self.filter(state=State.FINISHED)
+
+    def failed(self, *reasons: str) -> Self:
+        """Select the FAILED Instances; with ``reasons``, only those with one of these."""
+        selected = self.filter(state=State.FAILED)
+        return selected.filter(reason__in=reasons) if reasons else selected
+
+    def dead_letter(self) -> Self:
+        """Select the Instances that FAILED for a reason that a redrive may mend."""
+        return self.failed(*DEAD_LETTER)
+
+    def selected(
+        self,
+        *,
+        type: models.Model | None = None,
+        state: str | None = None,
+        reason: str = "",
+        collection: str = "",
+        identifier: str = "",
+        created_by: str = "",
+    ) -> Self:
+        """Select the rows that match all given values; None and empty values are no condition.
+
+        Every list of Instances uses this selection. It selects the same rows as plain conditions
+        on the columns would, but by conditions that an index has. ``type`` is a Type.
+        """
+        rows = self._in(State(state), type, collection) if state else self._of(type, collection)
+        if reason:
+            rows = rows.filter(_FAILED, reason=reason)
+        if identifier:
+            rows = rows._identified(identifier, type)
+        return rows.filter(created_by=created_by) if created_by else rows
+
+    def _of(self, type: models.Model | None, collection: str) -> Self:
+        rows = self if type is None else self.filter(type=type)
+        return rows.filter(collection=collection, collection__gt="") if collection else rows
+
+    def _in(self, state: State, type: models.Model | None, collection: str) -> Self:
+        """Select the rows in a state: among the terminal ones, or by the Tasks of live ones.
+
+        A Task has copies of the Type and the collection, so these conditions are on the Task.
+        Only the state of a claimed Instance is a condition on its own row.
+        """
+        if state in TERMINAL:
+            ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
+            return ended._of(type, collection)
+        task: Any = self.model._meta.get_field("task").related_model
+        tasks = task.objects.using(self.db)
+        tasks = tasks.claimed() if state in CLAIMED else tasks.waiting()
+        given = {"type": type, "collection": collection}
+        tasks = tasks.filter(**{name: value for name, value in given.items() if value})
+        rows = self.filter(pk__in=tasks.values("pk"))
+        return rows.in_state(state) if state in CLAIMED else rows
+
+    def _identified(self, identifier: str, type: models.Model | None) -> Self:
+        rows = self.filter(identifier=identifier)
+        if type is not None:
+            return rows
+        # The index on identifiers begins with the Type.
+        types: Any = self.model._meta.get_field("type").related_model
+        return rows.filter(type__in=types.objects.using(self.db).values("pk"))
+
+    def named(self, prefix: str) -> Self:
+        """Select the rows whose uuid starts with these hexadecimal digits; hyphens do not count."""
+        digits = prefix.replace("-", "")
+        first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
+        if first == last:
+            return self.filter(uuid=first)
+        # The condition stands twice: as a range for the index, and as text, at nearly no cost.
+        # With the range alone PostgreSQL expects one row in two hundred to match, and would
+        # look for the newest of these in the order of the primary key.
+        text = str(first)[: len(digits) + sum(len(digits) >= n for n in (9, 13, 17, 21))]
+        return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
+
+    def named_between(self, head: str, tail: str) -> Self:
+        """Select the rows whose uuid starts and ends with these digits, which pages show."""
+        return self.named(head).filter(uuid__endswith=tail)
+
+    def newest_first(self) -> Self:
+        return self.order_by("-pk")
+
+
+class Counted(Subquery):
+    """A subquery for the number of rows of a query; a slice of the query limits the number."""
+
+    template = "(SELECT count(*) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
+
+
+class TaskQuerySet(models.QuerySet):
+    def waiting(self) -> Self:
+        return self.filter(daemon__isnull=True)
+
+    def claimed(self) -> Self:
+        return self.filter(daemon__isnull=False)
+
+    def held_by(self, daemon: UUID) -> Self:
+        """Select the Tasks that the daemon with this uuid holds."""
+        return self.filter(daemon__uuid=daemon)
+
+    def due(self, now: datetime) -> Self:
+        """Select the waiting Tasks that are due at ``now``."""
+        return self.waiting().filter(due_at__lte=now)
+
+    def in_claiming_order(self) -> Self:
+        """Order the Tasks of a lane by priority, then due time, then order of enqueueing (G8)."""
+        return self.order_by(*CLAIMING_ORDER)
+
+
+class LogQuerySet(models.QuerySet):
+    def of_instance(self, instance: models.Model) -> Self:
+        return self.filter(instance=instance).in_order()
+
+    def about(self, subject: str) -> Self:
+        """Select the records about one subject, such as a Type, a lane or a daemon.
+
+        Records that concern an Instance are left out.
+        """
+        return self.filter(instance__isnull=True, subject=subject).in_order()
+
+    def about_any(self) -> Self:
+        """Select all records that concern no Instance."""
+        return self.filter(instance__isnull=True).in_order()
+
+    def about_type(self, identifier: str) -> Self:
+        """Select the records about a Type, and about its lanes."""
+        lanes = f"lane:{identifier}/"
+        # A pattern alone would not do: SQLite ignores case in patterns.
+        head = Left("subject", len(lanes))
+        is_lane = Q(subject__startswith=lanes, head=lanes)
+        found = self.about_any().alias(head=head)
+        return found.filter(Q(subject=f"type:{identifier}") | is_lane)
+
+    def transitions(self) -> Self:
+        return self.filter(kind__in=Event.values)
+
+    def in_order(self) -> Self:
+        return self.order_by("pk")
+
+
+class DaemonQuerySet(models.QuerySet):
+    def leased(self, now: datetime | Now) -> Self:
+        """Select the daemons whose lease has not run out, by row, spare lease or file lock."""
+        by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
+        return self.filter(by_time | ~Q(lock=""))
+
+
+def none_alive() -> str:
+    """Return " No daemon is alive." if no daemon has a lease, otherwise ""; for WaitTimeout."""
+    daemons: Any = apps.get_model("atp", "Daemon").objects
+    leased = daemons.using(settings.DATABASE).leased(Now())
+    return "" if leased.exists() else f" {NO_DAEMON}."

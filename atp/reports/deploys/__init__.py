@@ -1,1 +1,0 @@
-"""Deploys: which releases run, what fits them, and what would fail under this code."""

@@ -1,1 +1,0 @@
-"""Dead letters by their causes: the error groups, and what is known of each."""

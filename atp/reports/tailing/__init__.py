@@ -1,1 +1,0 @@
-"""Tailers as documents: what came out of their sources, and their cursors."""

@@ -1,0 +1,1 @@
+"""Feature: Types enqueued at certain times."""

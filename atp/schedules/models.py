@@ -1,0 +1,171 @@
+"""Schedules, and the outcomes of their slots."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from ..fields import InstantField
+from ..options import MAX_IDENTIFIER
+from ..payload import codec
+
+
+class Missed(models.TextChoices):
+    """The way to treat slots that nobody planned in time."""
+
+    SKIP = "skip", "run none of them"
+    ONE = "one", "run the newest of them"
+    ALL = "all", "run the newest of them, up to a number"
+
+
+class Overlap(models.TextChoices):
+    """The way to treat a slot while the last Instance has not ended."""
+
+    ALLOW = "allow", "run beside it"
+    SKIP = "skip", "skip the slot"
+    QUEUE = "queue", "wait until it has ended"
+    CANCEL = "cancel", "cancel it, and wait until it has ended"
+
+
+# With these, the Instances of a schedule stand in line: each waits for those before it.
+IN_LINE = (Overlap.QUEUE, Overlap.CANCEL)
+# At most this many Instances of a schedule wait in line. Each waits for all those before it, so
+# the number of edges grows with the square of the length.
+LONGEST_LINE = 100
+
+
+class Outcome(models.TextChoices):
+    """The outcome of a slot."""
+
+    ENQUEUED = "ENQUEUED", "an Instance was enqueued"
+    SKIPPED = "SKIPPED", "the last Instance had not ended"
+    MISSED = "MISSED", "nobody planned it in time"
+    PAUSED = "PAUSED", "the schedule was paused"
+
+
+class Schedule(models.Model):
+    """A periodic job: when Instances of a Type are enqueued, and with which inputs.
+
+    ``next_at`` is the next slot, and ``due_at`` the time to plan it: the slot plus its jitter.
+    Slots up to ``planned_until`` are decided, and ``next_at`` is the first one after it. With
+    ``planned_offset``, the zone's offset from UTC there, planning notices that the rules of the
+    zone have changed since.
+    ``declared`` has the values that the code declares; it is null if no code declares the
+    schedule. ``is_set`` means that an operator has made or edited the schedule, so that
+    registration leaves it alone. ``revision`` counts edits. ``trouble`` is the reason why the
+    schedule could not be planned.
+    """
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    type = models.ForeignKey("atp.Type", models.PROTECT, related_name="schedules")
+    format = models.CharField(max_length=16, default=codec.JSON)
+    data = models.TextField(default="{}")
+    takes_slot = models.BooleanField(
+        default=False, help_text="Whether its handler has a parameter for the slot."
+    )
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.IntegerField(default=0)
+    cron = models.CharField(max_length=200, blank=True, default="")
+    every = models.DurationField(null=True, help_text="Aligned to the Unix epoch.")
+    timezone = models.CharField(max_length=64, default="UTC")
+    missed = models.CharField(max_length=4, choices=Missed, default=Missed.ONE)
+    most = models.PositiveIntegerField(
+        default=100, help_text="Most missed slots to run; most Instances to wait in line."
+    )
+    window = models.DurationField(help_text="Missed slots that are older are not run.")
+    late_after = models.DurationField(
+        help_text="A slot is missed if no daemon planned it within this time."
+    )
+    overlap = models.CharField(max_length=6, choices=Overlap, default=Overlap.ALLOW)
+    jitter = models.DurationField(help_text="A slot is planned up to this much after its time.")
+    start_before = models.DurationField(
+        null=True, help_text="An Instance must start within this time after its slot."
+    )
+    timeout = models.DurationField(
+        null=True, help_text="The time-out of its Instances; null: that of the Type."
+    )
+    hooks = models.JSONField(
+        null=True, help_text="The hooks of its Instances; see atp.store.values.hooks."
+    )
+    next_at = InstantField(null=True)
+    due_at = InstantField(null=True)
+    planned_until = InstantField(null=True)
+    planned_offset = models.DurationField(null=True)
+    last_id = models.BigIntegerField(null=True, help_text="The key of the last Instance.")
+    paused_since = InstantField(null=True)
+    paused_until = InstantField(null=True)
+    paused_by = models.CharField(max_length=200, blank=True, default="")
+    paused_reason = models.CharField(max_length=200, blank=True, default="")
+    declared = models.JSONField(null=True)
+    is_set = models.BooleanField(
+        default=False, help_text="Whether an operator has made or edited it."
+    )
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField(help_text="When it was last changed.")
+    revision = models.PositiveIntegerField(default=1)
+    retired = InstantField(null=True, help_text="Since when no code declares it.")
+    trouble = models.TextField(blank=True, default="")
+
+    # If it was paused already when it was paused again: who had paused it, and why. Else None.
+    was_paused: tuple[str, str] | None = None
+    # The database's time at which it was looked at, if that is known.
+    now: datetime | None = None
+
+    class Meta:
+        ordering = ["identifier"]
+        indexes = [
+            # The first schedule that is due: each look at the queue asks for it.
+            models.Index(
+                fields=["due_at"], condition=Q(due_at__isnull=False), name="atp_schedule_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.identifier
+
+    def is_paused(self, now: datetime) -> bool:
+        """Return whether it is paused at ``now``: the row may hold a pause that is over."""
+        if self.paused_since is None:
+            return False
+        return self.paused_until is None or self.paused_until > now
+
+
+class Slot(models.Model):
+    """One slot of a schedule, or ``count`` slots one after another with the same outcome.
+
+    ``at`` is the time of the first slot, and ``until`` that of the last of several; both are
+    without jitter. ``instance_id`` is the Instance that was enqueued, or the Instance that was
+    in the way; it may have been removed since.
+    """
+
+    schedule = models.ForeignKey(
+        Schedule, models.CASCADE, db_index=False, related_name="slots", db_constraint=False
+    )
+    at = InstantField()
+    until = InstantField(null=True)
+    count = models.PositiveIntegerField(default=1)
+    is_more = models.BooleanField(
+        default=False, help_text="There were more slots than were counted."
+    )
+    outcome = models.CharField(max_length=8, choices=Outcome)
+    instance_id = models.BigIntegerField(null=True)
+    decided = InstantField()
+    who = models.CharField(max_length=200, blank=True, default="")
+    message = models.CharField(max_length=400, blank=True, default="")
+
+    class Meta:
+        ordering = ["schedule", "-at"]
+        constraints = [models.UniqueConstraint(fields=["schedule", "at"], name="atp_slot_once")]
+        indexes = [
+            # The list of schedules counts them; most slots are run.
+            models.Index(
+                fields=["schedule", "at"],
+                condition=Q(outcome__in=["MISSED", "SKIPPED"]),
+                name="atp_slot_not_run",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%dT%H:%M:%SZ} {self.outcome}"

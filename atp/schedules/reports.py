@@ -1,0 +1,161 @@
+"""Schedules as documents: their parameters, their next runs, and the outcomes of their slots."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import OuterRef, Q, Subquery, Sum
+
+from ..conf import settings
+from ..exceptions import InvalidSchedule
+from ..models import Instance, Schedule, Slot, Task, Type
+from ..payload import codec
+from ..reports import documents as hooks
+from ..reports import overview
+from ..reports.documents import shown_data
+from ..store.values.schedules import timing_of
+from . import operations as verbs
+from .models import Outcome
+from .timing import Timing
+
+FIELDS = (
+    *("identifier", "collection", "priority", "cron", "every", "timezone", "missed", "most"),
+    *("window", "late_after", "overlap", "jitter", "start_before", "timeout", "next_at"),
+    *(
+        "paused_since",
+        "paused_until",
+        "paused_by",
+        "paused_reason",
+        "is_set",
+        "who",
+        "since",
+        "revision",
+        "retired",
+        "trouble",
+    ),
+)
+# The outcomes of slots that were not run, and the keys of their numbers in the time given here.
+NOT_RUN = {Outcome.MISSED: "missed_lately", Outcome.SKIPPED: "skipped_lately"}
+LATELY = timedelta(days=1)
+SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "message")
+
+
+def documents(type: Type | None = None) -> list[dict[str, Any]]:
+    """Return a document for each schedule (of a Type, if it is given), with its last slot."""
+    return documents_of([row for row in verbs.schedules() if type is None or row.type == type])
+
+
+def document(row: Schedule) -> dict[str, Any]:
+    """Return a schedule as plain values, with its last slot."""
+    return documents_of([row])[0]
+
+
+def documents_of(rows: list[Schedule]) -> list[dict[str, Any]]:
+    """Return a document for each of these schedules, in few queries for all of them.
+
+    Each row gets an attribute ``now``: the time at which it was looked at.
+    """
+    if not rows:
+        return []
+    now, last = overview.now(), _last_slots(rows)
+    not_run = _not_run(rows, now - LATELY)
+    for row in rows:
+        row.now = now
+    return [_document(row, now) | {"last_slot": last.get(row.pk)} | not_run[row.pk] for row in rows]
+
+
+def _document(row: Schedule, now: datetime) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in FIELDS}
+    told |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
+    told |= hooks.hook_words(row.hooks)
+    if not row.is_paused(now):  # the row may hold a pause that is over
+        told |= {"paused_since": None, "paused_until": None, "paused_by": "", "paused_reason": ""}
+    told["inputs"] = json.loads(shown_data(row)) if row.format == codec.JSON else None
+    return told
+
+
+def slots(rows: list[Slot]) -> list[dict[str, Any]]:
+    """Return Slots as plain values; ``instance`` is a uuid, None if there is no Instance."""
+    instances = Instance.objects.using(settings.DATABASE).filter(
+        pk__in=[row.instance_id for row in rows if row.instance_id is not None]
+    )
+    uuids = dict(instances.values_list("pk", "uuid"))
+    return [
+        {name: getattr(row, name) for name in SLOT_FIELDS}
+        | {"instance": uuids.get(row.instance_id or 0)}
+        for row in rows
+    ]
+
+
+def state(row: Schedule, now: datetime) -> str:
+    """Return the state of a schedule: "active", "paused", "retired" or "in trouble"."""
+    if row.retired is not None:
+        return "retired"
+    if row.is_paused(now):
+        return "paused"
+    return "in trouble" if row.trouble else "active"
+
+
+def in_line(row: Schedule) -> tuple[int, int]:
+    """Return the number of Instances in the line of a schedule, and the number that wait there."""
+    tasks = Task.objects.using(settings.DATABASE).filter(
+        instance__node__schedule=row, instance__node__graph__isnull=True
+    )
+    waits = list(tasks.values_list("waits", flat=True))
+    return len(waits), sum(map(bool, waits))
+
+
+def words(row: Schedule) -> str:
+    """Return the timing of a schedule in words; "" if its timing is invalid."""
+    try:
+        return timing_of(row).words()
+    except InvalidSchedule:
+        return ""
+
+
+def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
+    """Return the next runs of a schedule; none if it is retired or its timing is invalid."""
+    if row.retired is not None:
+        return []
+    try:
+        return upcoming(timing_of(row), count)
+    except InvalidSchedule:
+        return []
+
+
+def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the next runs, each in UTC and in the zone, with a remark on changes of the clock.
+
+    They are after now, or from ``since`` on.
+    """
+    after = overview.now() if since is None else since - timedelta.resolution
+    return [
+        {"at": run.slot, "local": run.local.isoformat(), "remark": run.remark}
+        for run in timing.upcoming(count, after)
+    ]
+
+
+def _not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]:
+    """Return how many slots were missed and skipped since then, by the schedule's key.
+
+    A row of several slots counts whole if it reaches into this time.
+    """
+    own = Slot.objects.using(settings.DATABASE).filter(schedule__in=rows, outcome__in=NOT_RUN)
+    own = own.filter(Q(at__gte=since) | Q(until__gte=since)).order_by()
+    counts = own.values_list("schedule", "outcome").annotate(Sum("count"))
+    found: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(NOT_RUN.values(), 0))
+    for key, outcome, count in counts:
+        found[key] |= {NOT_RUN[outcome]: count}
+    return found
+
+
+def _last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:
+    """Return the last slot of each schedule, by the schedule's key."""
+    own = Slot.objects.using(settings.DATABASE)
+    newest = own.filter(schedule=OuterRef("pk")).order_by("-at").values("pk")[:1]
+    keys = Schedule.objects.using(settings.DATABASE).filter(pk__in=[row.pk for row in rows])
+    last = list(own.filter(pk__in=keys.values_list(Subquery(newest))))
+    return {row.schedule_id: told for row, told in zip(last, slots(last), strict=True)}

@@ -1,0 +1,406 @@
+"""`atp schedules`, `schedule`, `import-beat` (from django-celery-beat)."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils.text import slugify
+
+from .. import queue, text
+from ..conf import settings
+from ..exceptions import ATPError, NotSerializable, ScheduleChanged
+from ..operations.hooks import NAMES as HOOKS
+from ..operations.table import SCHEDULE, VERBS
+from ..options import instant
+from ..payload import json as tagged_json
+from ..reports import overview
+from ..shell import arguments, present
+from ..shell.base import Subcommand, actor
+from ..shell.operations import add_parameters, add_word, given
+from ..text import NO_DAEMON, did_you_mean, shorten
+from . import reports
+from .operations import PARAMETERS
+from .timing import parse
+
+# ``schedules`` and ``schedule``: list the schedules; show, try or make one; call a verb.
+
+# The most slots, and the most next runs, that are shown.
+SHOWN, UPCOMING = 20, 10
+
+
+class Schedules(Subcommand):
+    name = "schedules"
+    help = "The schedules: the next run and the last slot of each."
+
+    def run(self, options):
+        documents, now = reports.documents(), overview.now()
+        return {"time": now, "problems": _problems(documents, now), "schedules": documents}
+
+    def text(self, document):
+        if not document["schedules"]:
+            return "There is no schedule."
+        headings = ["schedule", "type", "when", "next", "last slot", "last day", "state"]
+        table = present.table(headings, [_row(each) for each in document["schedules"]])
+        return "\n\n".join([table, *document["problems"]])
+
+
+def _problems(documents, now):
+    """Return sentences about why no slot of any schedule is planned; [] if slots are."""
+    if all(document["state"] == "retired" for document in documents):
+        return []
+    alive = [row for row in overview.daemons() if overview.condition(row, now) != "lost"]
+    return [] if alive else [f"{NO_DAEMON}: no slot is planned."]
+
+
+def _row(document):
+    last = document["last_slot"]
+    not_run = {"missed": document["missed_lately"], "skipped": document["skipped_lately"]}
+    return [
+        document["identifier"],
+        document["type"],
+        document["words"],
+        text.moment(document["next_at"]) if document["next_at"] else "",
+        f"{text.moment(last['at'])} {last['outcome']}" if last else "",
+        ", ".join(f"{count} {word}" for word, count in not_run.items() if count),
+        document["state"],
+    ]
+
+
+class Schedule(Subcommand):
+    name = "schedule"
+    help = "One schedule: show or create it, try when it would run, or call a verb on it."
+
+    def add_arguments(self, parser):
+        words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        show = add_word(words, "show", "Its parameters, its next runs and its last slots.")
+        show.add_argument("schedule", type=arguments.text)
+        trial = add_word(words, "try", "Show when a schedule would run; nothing is written.")
+        trial.add_argument("--cron", type=arguments.text, help="five fields, or as @daily")
+        trial.add_argument("--every", type=arguments.delay, help="as 90s, 10m, 2h or 1d")
+        trial.add_argument("--timezone", type=arguments.text, help="as Europe/Vienna")
+        trial.add_argument(
+            "--from",
+            dest="since",
+            type=arguments.moment,
+            metavar="WHEN",
+            help="runs from 2030-01-31T18:00 on, or after a delay as 1d; without it, from now on",
+        )
+        create = add_word(words, "create", "Make a schedule of a Type that this process declares.")
+        create.add_argument("schedule", type=arguments.text, help="its identifier")
+        create.add_argument("type", type=arguments.text, help="the Type")
+        add_parameters(create, PARAMETERS)
+        for verb in VERBS[SCHEDULE].values():
+            added = add_word(words, verb.name, verb.explanation)
+            added.add_argument("schedule", type=arguments.text, help="its identifier")
+            add_parameters(added, verb.parameters)
+
+    def run(self, options):
+        name = options["verb"]
+        if name == "try":
+            said = {key: options[key] for key in ("cron", "every", "timezone")}
+            timing = queue.timing(**{key: said[key] for key in said if said[key] is not None})
+            since = instant("--from", options["since"], overview.now)
+            upcoming = reports.upcoming(timing, UPCOMING, since)
+            return {"words": timing.words(), "upcoming": upcoming}
+        if name == "create":
+            values = given(PARAMETERS, options)
+            row = queue.create_schedule(options["schedule"], options["type"], by=actor(), **values)
+            return reports.document(row)
+        row = queue.get_schedule(options["schedule"])
+        if name == "show":
+            return reports.document(row) | {
+                "upcoming": reports.upcoming_of(row, UPCOMING),
+                "slots": reports.slots(queue.slots(row.identifier, limit=SHOWN)),
+            }
+        verb = VERBS[SCHEDULE][name]
+        values = given(verb.parameters, options)
+        if name == "change" and not values:
+            raise CommandError("Nothing to change: give a parameter, see --help.")
+        return {"outcome": verb.perform(row, actor(), **values).told}
+
+    def text(self, document):
+        if "outcome" in document:
+            return present.printable(document["outcome"])
+        lines = [document["words"]]
+        if "identifier" in document:
+            told = {name: document[name] for name in _FACTS}
+            told |= {name: text.moment(document[name]) for name in _TIMES}
+            told |= {name: text.duration(document[name]) for name in _LENGTHS if document[name]}
+            told |= {name: ", ".join(document[name]) for name in HOOKS}
+            facts = {name: told[name] for name in _FACTS if told[name] not in (None, "")}
+            lines += [f"{name:<13} {present.printable(value)}" for name, value in facts.items()]
+        if "upcoming" in document:
+            rows = [
+                [text.moment(run["at"]), run["local"], run["remark"]]
+                for run in document["upcoming"]
+            ]
+            lines += ["", present.table(["next", "in its zone", "remark"], rows)]
+        if document.get("slots"):
+            rows = [
+                [text.moment(slot["at"]), slot["outcome"], slot["count"], slot["message"]]
+                for slot in document["slots"]
+            ]
+            lines += ["", present.table(["slot", "outcome", "count", ""], rows)]
+        return "\n".join(lines)
+
+
+_TIMES, _LENGTHS = ("next_at", "paused_since", "paused_until"), ("start_before", "timeout")
+_FACTS = (
+    *("identifier", "type", "state", "paused_since", "paused_until", "paused_by", "paused_reason"),
+    *("next_at", "missed", "overlap", "start_before", "timeout", *HOOKS, "who", "revision"),
+    "trouble",
+)
+
+
+# The rows of django-celery-beat, translated to schedules.
+#
+# The tables are read with SQL, so django-celery-beat need not be installed any more.
+
+TASKS = "django_celery_beat_periodictask"
+# The tables with the times of tasks, by the column of TASKS that refers to them.
+TIMINGS = {
+    "crontab_id": "django_celery_beat_crontabschedule",
+    "interval_id": "django_celery_beat_intervalschedule",
+    "solar_id": "django_celery_beat_solarschedule",
+    "clocked_id": "django_celery_beat_clockedschedule",
+}
+PERIODS = ("days", "hours", "minutes", "seconds", "microseconds")
+DISABLED = "disabled in django-celery-beat"
+# Columns without an equivalent, each with a remark. A row is taken over without them.
+LEFT_OUT = {
+    "queue": "a collection, or atpd --type, may take its place",
+    "exchange": "ATP has none",
+    "routing_key": "ATP has none",
+    "priority": "in Celery it depends on the broker; set it by hand",
+    "expires": "pause or delete the schedule then",
+}
+
+
+class NoTables(ATPError):
+    """The database has no tables of django-celery-beat."""
+
+
+@dataclass
+class Entry:
+    """A row of django-celery-beat as a schedule, or the ``trouble`` why it cannot be one."""
+
+    name: str
+    task: str = ""
+    schedule: str = ""
+    type: str = ""
+    given: dict = field(default_factory=dict)
+    is_enabled: bool = True
+    trouble: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def beat_entries(alias, types):
+    """Return an :class:`Entry` for each row, in the order of names. Raises NoTables.
+
+    ``types`` maps the names of Celery's tasks to Types; by default the names are the same.
+    """
+    connection = connections[alias]
+    if TASKS not in connection.introspection.table_names():
+        raise NoTables(f"There is no table {TASKS} in the database {alias!r}.")
+    timings = {
+        column: {row["id"]: row for row in _rows(connection, table)}
+        for column, table in TIMINGS.items()
+        if table in connection.introspection.table_names()
+    }
+    rows = sorted(_rows(connection, TASKS), key=lambda row: row["name"])
+    return [_entry(row, timings, types) for row in rows]
+
+
+def _rows(connection, table):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _entry(row, timings, types):
+    entry = Entry(
+        name=row["name"],
+        task=row["task"],
+        schedule=slugify(row["name"]),
+        type=types.get(row["task"], row["task"]),
+        is_enabled=bool(row["enabled"]),
+    )
+    try:
+        entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
+        if row.get("expire_seconds"):
+            entry.given["start_before"] = row["expire_seconds"]
+    except RecursionError:
+        entry.trouble = "its args or kwargs are nested too deep"
+    except (ValueError, OverflowError) as error:
+        entry.trouble = str(error)
+    entry.remarks = [
+        f"{name}={row[name]} is left out: {why}"
+        for name, why in LEFT_OUT.items()
+        if row.get(name) not in (None, "")
+    ]
+    if row.get("headers") not in (None, "", "{}"):
+        entry.remarks.append("headers are left out: ATP has none")
+    if not entry.is_enabled:
+        entry.remarks.append("it is disabled: the schedule is paused")
+    return entry
+
+
+def _timing(row, timings):
+    """Return the timing parameters of a row: cron or every. Raises ValueError if it has none."""
+    if row["one_off"]:
+        raise ValueError("one_off: enqueue it once, with run_after")
+    if _has_passed(row.get("expires")):
+        raise ValueError(f"expires={row['expires']} has passed: Celery does not run it any more")
+    if row.get("start_time") is not None:
+        raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it if past")
+    [column, *more] = [name for name in TIMINGS if row.get(name) is not None] or [None]
+    found = timings.get(column, {}).get(row.get(column))
+    if column is None or more or found is None:
+        raise ValueError("it has no timing, or more than one")
+    if column == "crontab_id":
+        return _cron(found)
+    if column == "interval_id":
+        if found["period"] not in PERIODS:
+            raise ValueError(f"period={found['period']!r} is unknown")
+        return {"every": timedelta(**{found["period"]: found["every"]})}
+    kind = column.removesuffix("_id")
+    raise ValueError(f"{kind}: ATP has no such schedule")
+
+
+def _has_passed(time):
+    """Return whether a time has passed; without a zone, as SQLite has it, it is in UTC."""
+    if time is None:
+        return False
+    found = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)) <= overview.now()
+
+
+def _cron(found):
+    fields = [
+        str(found[name]).replace(" ", "")
+        for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+    ]
+    cron = " ".join(fields)
+    if fields[2] != "*" and fields[4] != "*":
+        both = parse(cron).on_both()
+        if both is None:
+            raise ValueError(
+                f"day_of_month={fields[2]} and day_of_week={fields[4]}: Celery runs it on days "
+                "that match both, and cron would run it on either. Restrict one of them, and let "
+                "the handler check the other"
+            )
+        cron = both
+    return {"cron": cron, "timezone": str(found["timezone"])}
+
+
+def _inputs(row):
+    if _parsed(row, "args", "[]"):
+        raise ValueError(f"args={row['args']}: inputs have names; move them to kwargs")
+    inputs = _parsed(row, "kwargs", "{}")
+    if not isinstance(inputs, dict):
+        raise ValueError(f"kwargs={row['kwargs']} is no object")
+    return inputs
+
+
+def _parsed(row, name, empty):
+    try:
+        return tagged_json.parse(row[name] or empty)
+    except NotSerializable as error:
+        raise ValueError(f"{name}={shorten(row[name], 200)} is {error}") from None
+
+
+# ``import-beat``: take over the schedules of django-celery-beat.
+
+TAKEN, REFUSED = "taken", "not taken"
+
+
+class ImportBeat(Subcommand):
+    name = "import-beat"
+    help = (
+        "Take over the schedules of django-celery-beat. Without --write it only says what it "
+        "would do with each row."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument(
+            "--type",
+            action="append",
+            default=[],
+            metavar="TASK=TYPE",
+            help="the Type for a task of Celery, if their names differ",
+        )
+        parser.add_argument(
+            "--from",
+            dest="alias",
+            default=DEFAULT_DB_ALIAS,
+            help="the alias of the database with the tables of django-celery-beat",
+        )
+        parser.add_argument("--write", action="store_true", help="make the schedules")
+
+    def run(self, options):
+        if options["alias"] not in connections:
+            known = ", ".join(connections)
+            raise CommandError(f"--from: there is no database {options['alias']!r}, but {known}.")
+        types = _types(options["type"])
+        entries = beat_entries(options["alias"], types)
+        tasks = {entry.task for entry in entries}
+        for unknown in types.keys() - tasks:
+            hint = did_you_mean(unknown, tasks)
+            raise CommandError(f"--type {unknown}=…: no row has this task.{hint}")
+        with transaction.atomic(settings.DATABASE):
+            rows = [_command_row(entry) for entry in entries]
+            if not options["write"]:
+                transaction.set_rollback(True, settings.DATABASE)
+        return {"written": options["write"], "rows": rows}
+
+    def text(self, document):
+        rows = document["rows"]
+        if not rows:
+            return "django-celery-beat has no schedules."
+        headings = ["row", "schedule", "type", "outcome", ""]
+        names = ("name", "schedule", "type", "outcome")
+        table = present.table(
+            headings, [[*(row[name] for name in names), "; ".join(row["remarks"])] for row in rows]
+        )
+        counts = Counter(row["outcome"] for row in rows)
+        told = f"{counts[TAKEN]} taken, {counts[REFUSED]} not."
+        if not document["written"]:
+            told += " Nothing was written: --write makes these schedules. Stop beat before it."
+        return f"{table}\n\n{told}"
+
+
+def _types(given):
+    """Parse ``TASK=TYPE`` options into a dict of Types by Celery task. Raises CommandError."""
+    for each in given:
+        if "=" not in each:
+            raise CommandError(f"--type {each}: write it as TASK=TYPE.")
+    return dict(each.split("=", 1) for each in given)
+
+
+def _command_row(entry):
+    """Create the schedule of an Entry if possible, and return the outcome as a document."""
+    trouble = entry.trouble or _trouble(entry)
+    return {
+        "name": entry.name,
+        "schedule": entry.schedule,
+        "type": entry.type,
+        "outcome": REFUSED if trouble else TAKEN,
+        "remarks": [trouble] if trouble else entry.remarks,
+    }
+
+
+def _trouble(entry):
+    """Create the schedule; return why it cannot be created, "" if it was."""
+    try:
+        with transaction.atomic(settings.DATABASE):
+            queue.create_schedule(entry.schedule, entry.type, by=actor(), **entry.given)
+            if not entry.is_enabled:
+                queue.pause_schedule(entry.schedule, reason=DISABLED, by=actor())
+    except ScheduleChanged:
+        return f"there is a schedule {entry.schedule} already"
+    except ATPError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,570 @@
+"""Which times: cron expressions, intervals, time zones, jitter. No database, no clock."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property, lru_cache
+from itertools import islice, takewhile
+from operator import gt, lt
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+from cronsim.explain import Expression as Sentence
+
+from ..exceptions import LONGEST_DELAY, InvalidSchedule
+from ..text import did_you_mean, shorten
+
+# Cron expressions: five fields, parsed, checked and walked by cronsim.
+#
+# A wall time is a datetime without a zone. :mod:`atp.timing.cron` handles zones: ATP never asks
+# cronsim about them, because its answers are wrong at some changes of a clock
+# (docs/design/schedules.md).
+
+NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+LONGEST_EXPRESSION = 200
+# Each possible date comes within 40 years; the rarest is 29 February on a Sunday, around 2100.
+_EXPRESSION_START = datetime(2000, 1, 1)
+_STEP = re.compile(r"/([0-9]+)$")
+# The range of one value before a step, which cronsim takes as open: 5-5/2 as 5/2.
+_RANGE_OF_ONE = re.compile(r"\b(\w+)-\1/")
+_ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One of the five fields: its name, the number of its values, and these values in words."""
+
+    name: str
+    size: int
+    possible: str
+
+
+FIELDS = (
+    Field("minute", 60, "0 to 59"),
+    Field("hour", 24, "0 to 23"),
+    Field("day of month", 31, "1 to 31, L (the last day) or LW (the last working day)"),
+    Field("month", 12, "1 to 12 or JAN to DEC"),
+    Field("day of week", 7, "0 to 7 or SUN to SAT, FRI#2 (the second Friday) or 5L (the last one)"),
+)
+_NAMES = ", ".join(field.name for field in FIELDS)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked cron expression, made by :func:`parse`."""
+
+    fields: str
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether it has fixed times of the day: neither minute nor hour starts with ``*``."""
+        minute, hour, *_ = self.fields.split()
+        return not minute.startswith("*") and not hour.startswith("*")
+
+    def walls(self, start: datetime, *, backwards: bool = False) -> Iterator[datetime]:
+        """Yield the wall times of the expression after ``start``, or backwards those before it."""
+        return CronSim(self.fields, start, reverse=backwards)
+
+    def words(self) -> str:
+        """Return the expression in words: "at 02:30 every day"."""
+        minute, hour, day, month, weekday = _RANGE_OF_ONE.sub(r"\1/", self.fields).split()
+        # A field with all its values is left out; where either field is enough, so is the other.
+        is_each_day = self._has_each_weekday and not self._needs_both
+        is_each_weekday = self._has_each_day and not self._needs_both
+        day = "*" if self._has_each_day or is_each_day else day
+        weekday = "*" if self._has_each_weekday or is_each_weekday else weekday
+        weekday = ",".join(map(_named, weekday.split(",")))
+        text = _Sentence([minute, hour, day, month, weekday], self._needs_both).explain()
+        return _ORDINAL.sub(_ordinal, text[0].lower() + text[1:])
+
+    def on_both(self) -> str | None:
+        """Return the fields of an expression for the days that match both of its fields for days.
+
+        Cron runs on days that match either, unless one of the two fields starts with ``*``. None
+        if no expression has these days.
+        """
+        minute, hour, day, month, weekday = self.fields.split()
+        if self._needs_both:
+            return self.fields
+        if self._has_each_day:
+            return f"{minute} {hour} * {month} {weekday}"
+        return f"{minute} {hour} {day} {month} *" if self._has_each_weekday else None
+
+    @cached_property
+    def _sim(self) -> CronSim:
+        return CronSim(self.fields, _EXPRESSION_START)
+
+    @property
+    def _needs_both(self) -> bool:
+        return self._sim.day_and
+
+    @property
+    def _has_each_day(self) -> bool:
+        return self._sim.days >= set(range(1, 32))
+
+    @property
+    def _has_each_weekday(self) -> bool:
+        return {day % 7 for day in self._sim.weekdays if isinstance(day, int)} == set(range(7))
+
+
+class _Sentence(Sentence):
+    """The sentence of cronsim, but with "or" where the day of month or of the week is enough."""
+
+    def __init__(self, fields: list[str], needs_both: bool) -> None:
+        super().__init__(fields)
+        self.day_and = needs_both
+
+    def translate_date(self, allow_every_day: bool) -> str:
+        if self.day_and or self.day.star or self.dow.star:
+            return super().translate_date(allow_every_day)
+        months = "" if self.month.star else f", {self.month}"
+        return f"{self.day} or {self.dow}{months}"
+
+
+def parse(expression: str) -> Expression:
+    """Parse a cron expression of five fields, or a nickname. Raises InvalidSchedule."""
+    if not isinstance(expression, str) or not expression.strip():
+        raise _invalid(expression, f"must be text of five fields ({_NAMES})")
+    if len(expression) > LONGEST_EXPRESSION:
+        raise _invalid(expression, f"must be at most {LONGEST_EXPRESSION} characters long")
+    return _parse(expression)
+
+
+@lru_cache(maxsize=1000)
+def _parse(expression: str) -> Expression:
+    if expression.strip().startswith("@"):
+        parts = _of_nickname(expression.strip()).split()
+    else:
+        parts = expression.upper().split()
+    if len(parts) == 6:
+        raise _invalid(
+            expression,
+            "has six fields, and a cron expression has no seconds. For less than a minute say "
+            "every=timedelta(seconds=…)",
+        )
+    if len(parts) != len(FIELDS):
+        raise _invalid(expression, f"has {_count(len(parts))} and must have five: {_NAMES}")
+    for number, field in enumerate(FIELDS):
+        _check(expression, number, field, parts[number])
+    checked = Expression(" ".join(parts))
+    _check_dates(expression, checked, parts)
+    return checked
+
+
+def _of_nickname(name: str) -> str:
+    if name.lower() == "@reboot":
+        raise _invalid(
+            name, "is no time: daemons start and stop at any time, on any number of hosts"
+        )
+    if name.lower() not in NICKNAMES:
+        hint = did_you_mean(name, NICKNAMES)
+        raise _invalid(name, f"nicknames are {', '.join(NICKNAMES)}.{hint}")
+    return NICKNAMES[name.lower()]
+
+
+def _check(expression: str, number: int, field: Field, given: str) -> None:
+    """Raise InvalidSchedule for the first invalid part of a field."""
+    for part in given.split(","):
+        step = _STEP.search(part)
+        if step and int(step[1]) > field.size:
+            raise _invalid(
+                expression,
+                f"{part!r} is no {field.name}: a step is at most {field.size}. "
+                "For a longer interval say every=timedelta(…)",
+            )
+        alone = ["*"] * len(FIELDS)
+        alone[number] = part
+        try:
+            CronSim(" ".join(alone), _EXPRESSION_START)
+        except CronSimError:
+            raise _invalid(
+                expression,
+                f"{part!r} is no {field.name}. Possible are {field.possible}; * (each), "
+                "lists (1,4), ranges that go up (1-4) and steps (*/2)",
+            ) from None
+
+
+def _check_dates(expression: str, checked: Expression, parts: list[str]) -> None:
+    """Raise InvalidSchedule if each field is valid, but no date fits all of them."""
+    try:
+        found = next(checked.walls(_EXPRESSION_START), None)
+    except CronSimError:
+        found = None
+    if found is None:
+        raise _invalid(
+            expression,
+            f"no date has the day of month {parts[2]!r}, the month {parts[3]!r} and the day of "
+            f"week {parts[4]!r}",
+        )
+
+
+def _count(number: int) -> str:
+    return "one field" if number == 1 else f"{number} fields"
+
+
+def _named(weekdays: str) -> str:
+    """Return a part of the day of week without a step: nobody knows each third day of a week."""
+    if "/" not in weekdays:
+        return weekdays
+    days = CronSim(f"* * * * {weekdays}", _EXPRESSION_START).weekdays
+    return ",".join(map(str, sorted({day % 7 for day in days if isinstance(day, int)})))
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    """Correct the ending of an ordinal number: 21st for 21th."""
+    tens, ones = match.groups()
+    return match[0] if tens.endswith("1") else f"{tens}{ones}{['st', 'nd', 'rd'][int(ones) - 1]}"
+
+
+def _invalid(expression: object, problem: str) -> InvalidSchedule:
+    end = "" if problem.endswith((".", "?")) else "."
+    return InvalidSchedule(f"cron={shorten(repr(expression))}: {problem}{end}", parameter="cron")
+
+
+# Timing: the slots of a schedule, from a cron expression or an interval.
+#
+# A slot is a time in UTC, to the second, at which a schedule is to run. The slots do not depend on
+# the direction of the walk or on the process that computes them.
+
+
+@dataclass(frozen=True)
+class Run:
+    """A future run: its slot in UTC, the same time in its zone, and a remark on its clock."""
+
+    slot: datetime
+    local: datetime
+    remark: str
+
+
+class Timing(ABC):
+    """The slots of a schedule. ``timezone`` is the zone in which they are shown to people."""
+
+    timezone: str
+
+    def after(self, time: datetime) -> datetime:
+        """Return the first slot that is later than an aware time.
+
+        Raises InvalidSchedule if there is none in the next 50 years.
+        """
+        return self._first(time, "after", backwards=False)
+
+    def before(self, time: datetime) -> datetime:
+        """Return the last slot earlier than an aware time. Raises as :meth:`after` does."""
+        return self._first(time, "before", backwards=True)
+
+    def slots(self, after: datetime, until: datetime, most: int) -> list[datetime]:
+        """Return the first ``most`` slots later than ``after``, up to ``until``, oldest first."""
+        until = in_utc(until)
+        found = takewhile(lambda slot: slot <= until, self._walk(in_utc(after)))
+        return list(islice(found, most))
+
+    def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
+        """Return the last ``most`` slots later than ``after``, up to ``until``, newest first."""
+        after = in_utc(after)
+        found = self._walk(in_utc(until) + timedelta.resolution, backwards=True)
+        return list(islice(takewhile(lambda slot: slot > after, found), most))
+
+    def upcoming(self, count: int, after: datetime) -> list[Run]:
+        """Return the next ``count`` runs after a time."""
+        zone = time_zone(self.timezone)
+        slots = islice(self._walk(in_utc(after)), count)
+        return [Run(slot, slot.astimezone(zone), self._remark(slot)) for slot in slots]
+
+    @abstractmethod
+    def utc_offset(self, time: datetime) -> timedelta:
+        """Return the offset from UTC at this time, by the rules that move the slots."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """Return the timing in words: "every 15 minutes"."""
+
+    @abstractmethod
+    def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
+        """Yield the slots after a time in UTC, or backwards those before it, the nearest first."""
+
+    def _first(self, time: datetime, where: str, *, backwards: bool) -> datetime:
+        for slot in self._walk(in_utc(time), backwards=backwards):
+            return slot
+        raise InvalidSchedule(f"{self.words()}: never {where} {time:%Y-%m-%d}.")
+
+    def _remark(self, slot: datetime) -> str:
+        """Return a remark if the zone's clock is changed around this slot, otherwise ""."""
+        zone = time_zone(self.timezone)
+        local = slot.astimezone(zone)
+        before, after = offsets(local.replace(tzinfo=None), zone)
+        if before <= after:
+            return ""
+        which = "second" if local.fold else "first"
+        return f"the clock goes back: {local:%H:%M} comes twice, this is the {which} time"
+
+
+# Cron: the slots of a cron expression in a time zone, by the rules of Debian's cron.
+#
+# A change of the clock has different effects on an expression with fixed times, as ``30 2 * * *``,
+# and on one whose minute or hour starts with ``*``:
+#
+# - The clock goes forward and skips 02:30. A fixed time runs once, at the end of the gap.
+#   ``*/20 2 * * *`` does not run in that night.
+# - The clock goes back and shows 02:30 twice. A fixed time runs the first time.
+#   ``*/20 2 * * *`` runs both times.
+#
+# The same holds if the change is half an hour (Australia/Lord_Howe), if the offset is not a
+# whole hour (Pacific/Chatham), and if midnight is skipped (America/Havana).
+
+# A walk ends where no slot was found for so many years.
+YEARS = 50
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Cron(Timing):
+    """A cron expression in a time zone. Raises InvalidSchedule."""
+
+    expression: str
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        time_zone(self.timezone)
+        if not self._parsed.is_fixed and next(self._walk(_START), None) is None:
+            raise InvalidSchedule(
+                f"cron={self.expression!r}: never comes in {self.timezone}: the clock goes "
+                "forward then and leaves it out.",
+                parameter="cron",
+            )
+
+    def utc_offset(self, time: datetime) -> timedelta:
+        return time.astimezone(time_zone(self.timezone)).utcoffset() or timedelta()
+
+    def words(self) -> str:
+        return f"{self._parsed.words()}, {self.timezone}"
+
+    @property
+    def _parsed(self) -> Expression:
+        return parse(self.expression)
+
+    def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
+        nearest, is_beyond = time, lt if backwards else gt
+        for slot in self._showings(time, backwards):
+            # The guard: in a repeated hour the showings begin too early, and the times of a gap
+            # are all at its end.
+            if is_beyond(slot, nearest):
+                nearest = slot
+                yield slot
+
+    def _showings(self, time: datetime, backwards: bool) -> Iterator[datetime]:
+        """Yield the slots from about a time on, in order; a few come too early, some repeatedly."""
+        zone, is_beyond = time_zone(self.timezone), lt if backwards else gt
+        start = time.astimezone(zone).replace(tzinfo=None, fold=0)
+        before, after = offsets(start, zone)
+        if before > after:  # In a repeated hour: begin outside it.
+            start += before - after if backwards else after - before
+        year = start.year
+        # In a repeated hour all first showings come, then all second ones, or the other way.
+        other: deque[datetime] = deque()
+        for wall in self._parsed.walls(start, backwards=backwards):
+            slots = self._slots(wall, zone)
+            if slots:
+                year = wall.year
+            elif abs(wall.year - year) > YEARS:
+                return
+            if backwards:
+                slots.reverse()
+            for slot in slots[:1]:
+                while other and is_beyond(slot, other[0]):
+                    yield other.popleft()
+                yield slot
+            other.extend(slots[1:])
+        yield from other
+
+    def _slots(self, wall: datetime, zone: ZoneInfo) -> list[datetime]:
+        shown = shown_times(wall, zone)
+        if self._parsed.is_fixed:
+            return shown[:1] or [end_of_gap(wall, zone)]
+        return shown
+
+    def _remark(self, slot: datetime) -> str:
+        zone = time_zone(self.timezone)
+        wall = slot.astimezone(zone).replace(tzinfo=None)
+        gap = (slot - SECOND).astimezone(zone).replace(tzinfo=None) + SECOND
+        if self._parsed.is_fixed and gap < wall:
+            missing = next(self._parsed.walls(wall, backwards=True))
+            if missing >= gap:
+                return (
+                    f"the clock goes forward: {missing:%H:%M} does not exist, runs at {wall:%H:%M}"
+                )
+        return super()._remark(slot)
+
+
+# Every: slots at equal intervals, counted from the Unix epoch.
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LONGEST_INTERVAL = timedelta(seconds=LONGEST_DELAY)
+_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class Every(Timing):
+    """An interval of whole seconds, from one second to ten years. Raises InvalidSchedule.
+
+    Slots are at multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``: hourly is
+    on the hour in UTC. Changes of a clock do not move them.
+    """
+
+    interval: timedelta
+    offset: timedelta = timedelta()
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        time_zone(self.timezone)
+        if not _is_whole(self.interval) or not SECOND <= self.interval <= LONGEST_INTERVAL:
+            raise InvalidSchedule(
+                f"every={shown_value(self.interval)}: must be whole seconds, from one second "
+                f"to {LONGEST_INTERVAL.days} days.",
+                parameter="every",
+            )
+        if not _is_whole(self.offset) or not timedelta() <= self.offset < self.interval:
+            raise InvalidSchedule(
+                f"offset={self.offset!r}: must be a timedelta of whole seconds, from 0 to less "
+                f"than the interval, which is {self.interval}.",
+                parameter="offset",
+            )
+
+    def utc_offset(self, time: datetime) -> timedelta:
+        return timedelta()  # no rules of a zone move its slots
+
+    def words(self) -> str:
+        text = _spelled(self.interval)
+        text = f"every {text if ' and ' in text else text.removeprefix('1 ')}"
+        return f"{text}, shifted by {_spelled(self.offset)}" if self.offset else text
+
+    def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
+        since = time - EPOCH - self.offset
+        if backwards:
+            slot, step = time - (since % self.interval or self.interval), -self.interval
+        else:
+            slot, step = time + self.interval - since % self.interval, self.interval
+        while True:
+            yield slot
+            slot += step
+
+
+def shown_value(value: object) -> str:
+    """Return a duration as error messages show it: "1.5 s"; any other value as its repr."""
+    return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, timedelta) and not value % SECOND
+
+
+def _spelled(value: timedelta) -> str:
+    """Return a duration in words, without rounding: "1 hour and 30 minutes"."""
+    seconds, parts = value // SECOND, []
+    for name, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count} {name}{'s' if count > 1 else ''}")
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+# Jitter: a delay of each slot, so that schedules with the same times do not start all at once.
+
+
+def jitter(identifier: str, slot: datetime, seconds: float) -> timedelta:
+    """Return the delay of a slot of a schedule, from 0 to ``seconds``.
+
+    It is a hash of the schedule's identifier and the slot: the same on each host, and predictable.
+    Raises InvalidSchedule.
+    """
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds <= LONGEST_DELAY:
+        raise InvalidSchedule(
+            f"jitter={seconds!r}: must be from 0 to {LONGEST_DELAY:.0f} seconds.",
+            parameter="jitter",
+        )
+    text = f"{identifier}@{in_utc(slot).isoformat()}"
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    bound = timedelta(seconds=seconds) // timedelta.resolution
+    return timedelta(microseconds=number * (bound + 1) >> 64)
+
+
+# Time zones, and the changes of their clocks.
+
+SECOND = timedelta(seconds=1)
+# These names stand for different zones on different hosts.
+_OF_HOST = {"localtime", "Factory"}
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names of the time zones that this host knows."""
+    return frozenset(available_timezones() - _OF_HOST)
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Return the time zone with this name. Raises InvalidSchedule."""
+    if not isinstance(name, str) or name not in names():
+        hint = did_you_mean(shorten(str(name)), sorted(names()))
+        hint = hint or ("" if names() else " This host has none: install the package tzdata.")
+        raise InvalidSchedule(
+            f"timezone={shorten(repr(name))}: no time zone has this name.{hint}",
+            parameter="timezone",
+        )
+    return ZoneInfo(name)
+
+
+def in_utc(time: datetime) -> datetime:
+    """Return an aware time in UTC. Raises ValueError for a naive time."""
+    if time.utcoffset() is None:
+        raise ValueError(f"{time!r} has no time zone")
+    return time.astimezone(UTC)
+
+
+def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
+    """Return the offsets from UTC of a wall time, by the clock before and after a change.
+
+    They are equal if the clock shows the time once. The first is larger if the clock goes back and
+    shows the time twice, and smaller if the clock goes forward and skips it.
+    """
+    first = wall.replace(tzinfo=zone, fold=0)
+    before, after = first.utcoffset(), first.replace(fold=1).utcoffset()
+    assert before is not None
+    assert after is not None
+    return before, after
+
+
+def shown_times(wall: datetime, zone: ZoneInfo) -> list[datetime]:
+    """Return the times in UTC at which the clock shows a wall time: one, two in order, or none."""
+    before, after = offsets(wall, zone)
+    if before < after:
+        return []
+    return [_utc(wall, offset) for offset in ((before,) if before == after else (before, after))]
+
+
+def end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the time in UTC at which the clock goes forward and skips this wall time."""
+    before, after = offsets(wall, zone)
+    earliest = _utc(wall, after)
+
+    def has_changed(seconds: int) -> bool:
+        return (earliest + seconds * SECOND).astimezone(zone).utcoffset() == after
+
+    return earliest + SECOND * bisect_left(range((after - before) // SECOND), True, key=has_changed)
+
+
+def _utc(wall: datetime, offset: timedelta) -> datetime:
+    return (wall - offset).replace(tzinfo=UTC)

@@ -1,1 +1,0 @@
-"""Dead letters in the shell: the error groups, and verbs on all that matches."""

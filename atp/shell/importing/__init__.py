@@ -1,1 +1,0 @@
-"""Importing schedules from the tables of other schedulers."""

@@ -1,0 +1,348 @@
+"""`why`, `check`, `statistics`, `metrics`."""
+
+import fnmatch
+import os
+import tempfile
+import textwrap
+from argparse import ArgumentTypeError
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+
+from django.core.management.base import CommandError
+
+from .. import queue, text
+from ..exceptions import UnknownInstance, UnknownType
+from ..models import COUNTS, FAILED
+from ..operations.registry import registry
+from ..reports import documents, overview, pending, statistics
+from ..reports.explaining.explain import explain
+from ..reports.explaining.sentences import counted, document
+from ..text import did_you_mean
+from . import arguments, present
+from .base import Subcommand, actor, find
+
+# ``check``: find and mend inconsistencies; or find Instances that a deploy would fail.
+
+
+class Check(Subcommand):
+    name = "check"
+    help = (
+        "Look for inconsistencies in the queue, and mend those that are safe to mend. With "
+        "--pending: before a deploy, look for live Instances that do not fit this process's code."
+    )
+
+    def add_arguments(self, parser):
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--dry-run", action="store_true", help="look only, mend nothing")
+        what.add_argument(
+            "--pending",
+            action="store_true",
+            help="run it with the new code, before a deploy: list what would fail; mend nothing",
+        )
+        parser.add_argument(
+            "--deep",
+            action="store_true",
+            help="with --pending: open all inputs that have to be opened, pickled ones too",
+        )
+        parser.add_argument(
+            "-t",
+            "--type",
+            action="append",
+            default=[],
+            metavar="PATTERN",
+            help="with --pending: only Types that match, as in 'dem.*'; may be repeated",
+        )
+
+    def run(self, options):
+        if options["pending"]:
+            return self._pending(options["deep"], options["type"])
+        if options["deep"] or options["type"]:
+            raise CommandError("--deep and --type go with --pending.")
+        findings = queue.scan(repair=not options["dry_run"], by=actor())
+        return {"time": overview.now(), "findings": [_document(each) for each in findings]}
+
+    def _pending(self, deep, patterns):
+        _check_patterns(patterns)
+
+        def wants(identifier):
+            return not patterns or any(fnmatch.fnmatchcase(identifier, each) for each in patterns)
+
+        return pending.document(pending.pending(deep=deep, wants=wants))
+
+    def text(self, document):
+        if "looked_at" in document:
+            return _pending_text(document)
+        if not document["findings"]:
+            return "Nothing was found."
+        rows = [
+            [
+                finding["trouble"],
+                finding["schedule"] or finding["type"] or finding["daemon"],
+                finding["instance"],
+                text.age(finding["since"], document["time"]),
+                ": ".join(filter(None, (finding["what"], finding["why"], finding["done"]))),
+            ]
+            for finding in document["findings"]
+        ]
+        return present.table(["found", "about", "instance", "for", "what"], rows)
+
+    def check(self, document, options):
+        found = document["findings"]
+        if options["pending"]:
+            failing = sum(finding["fails"] for finding in found)
+            if failing:
+                raise CommandError(f"Would not run under this code: {failing}.")
+            return
+        mended = sum(bool(finding["done"]) for finding in found)
+        if found:
+            raise CommandError(f"Found: {len(found)}, mended: {mended}.")
+
+
+def _document(finding):
+    return asdict(finding) | {"trouble": finding.trouble.value, "what": finding.trouble.label}
+
+
+def _check_patterns(patterns):
+    """Raise CommandError for a pattern that matches no Type, declared or registered."""
+    names = {*registry.names(), *(each["identifier"] for each in documents.types())}
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise CommandError(f"No Type matches {pattern!r}.{did_you_mean(pattern, names)}")
+
+
+def _pending_text(document):
+    parts = []
+    if document["findings"]:
+        rows = [_row(finding, document["time"]) for finding in document["findings"]]
+        headings = ["about", "waiting", "", "what", "instance", "enqueued"]
+        parts.append(present.table(headings, rows))
+    if document["differences"]:
+        rows = [
+            [each["type"], each["here"], each["there"], each["daemon"], each["release"]]
+            for each in document["differences"]
+        ]
+        headings = ["type", "signature here", "there", "daemon", "release"]
+        parts.append(present.table(headings, rows))
+    failing = [finding for finding in document["findings"] if finding["fails"]]
+    looked = f"Live Instances looked at: {document['looked_at']}."
+    parts.append(looked if failing else f"{looked} All that waits fits this code.")
+    return "\n\n".join(parts)
+
+
+def _row(finding, now):
+    since = finding["since"]
+    return [
+        f"schedule {finding['schedule']}" if finding["schedule"] else finding["type"],
+        finding["count"],
+        "cannot run" if finding["fails"] else "note",
+        ": ".join(filter(None, (finding["what"], finding["why"]))),
+        finding["instance"],
+        text.ago(since, now),
+    ]
+
+
+# ``metrics``: the metrics of the queue, as Prometheus scrapes them.
+
+
+class Metrics(Subcommand):
+    name = "metrics"
+    help = "Metrics for Prometheus: print them, or write them to a file."
+
+    def add_arguments(self, parser):
+        parser.add_argument(
+            "--textfile",
+            metavar="PATH",
+            type=Path,
+            help="write them to this file, whole or not at all, for the textfile collector of "
+            "node_exporter; its name ends with .prom",
+        )
+
+    def run(self, options):
+        try:
+            from ..contrib.prometheus import exposition
+        except ModuleNotFoundError as error:
+            raise CommandError(
+                f"Metrics need the package {error.name}, the extra [prometheus] of ATP."
+            ) from None
+        path = options["textfile"]
+        if path is not None and path.suffix != ".prom":
+            raise CommandError(f"{path}: the name must end with .prom, or nobody collects it.")
+        text = exposition().decode()
+        if path is None:
+            return {"metrics": text}
+        _write(path, text)
+        return {"path": str(path), "size": len(text.encode())}
+
+    def text(self, document):
+        if "metrics" in document:
+            return document["metrics"].rstrip("\n")
+        return f"{document['path']}: {document['size']} bytes"
+
+
+def _write(path, text):
+    """Replace the file at once: who reads it meanwhile gets the old one or the new one.
+
+    Others may be able to write in the folder. So the new file has a random name that nobody has
+    taken, as a link for example.
+    """
+    new = None
+    try:
+        descriptor, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)  # the collector is another user
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        if new is not None:
+            Path(new).unlink(missing_ok=True)
+        raise CommandError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+# ``statistics``: the counts of starts and ends, and the durations, of each Type.
+
+_ENDS = ("started", "finished", "retried", "deferred", "lost")
+_AT = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+class Statistics(Subcommand):
+    name = "statistics"
+    help = "Counts of each Type: all starts and ends; run and waiting times of an hour."
+
+    def add_arguments(self, parser):
+        parser.add_argument(
+            "--recount",
+            action="store_true",
+            help="count the whole log too, and show the differences",
+        )
+
+    def run(self, options):
+        counted = statistics.sums()
+        document = {
+            "owed": statistics.owed(),
+            "types": [_counts(type, cell) for type, cell in counted.items()],
+        }
+        if options["recount"]:
+            document["differences"] = list(_differences(counted, statistics.recounted()))
+        return document
+
+    def text(self, document):
+        parts = ["Nothing has been counted yet."]
+        if document["types"]:
+            headings = ("type", *_ENDS, "failed", "reasons", "waits p50, p95", "runs p50, p95")
+            parts = [present.table(headings, [_counts_row(each) for each in document["types"]])]
+        if document["owed"]:
+            parts.append(f"LogRecords of ended daemons, still to be counted: {document['owed']}")
+        if "differences" in document:
+            rows = [list(each.values()) for each in document["differences"]]
+            headings = ("type", "column", "counted", "in the log")
+            parts.append(present.table(headings, rows) if rows else "The log has the same counts.")
+        return "\n\n".join(parts)
+
+
+def _counts(type, cell):
+    figures = {}
+    for figure in ("wait", "run"):
+        found = statistics.quantiles(type, figure, tuple(_AT.values()))
+        figures[figure] = None if found is None else dict(zip(_AT, found, strict=True))
+    return {"type": type, **{name: cell.counts.get(name, 0) for name in COUNTS}, **figures}
+
+
+def _counts_row(counts):
+    reasons = [
+        f"{counts[name]} {name.removeprefix('failed_').upper()}" for name in FAILED if counts[name]
+    ]
+    return [
+        counts["type"],
+        *(counts[name] for name in _ENDS),
+        sum(counts[name] for name in FAILED),
+        ", ".join(reasons),
+        *(_times(counts[figure]) for figure in ("wait", "run")),
+    ]
+
+
+def _times(found):
+    if found is None:
+        return ""
+    return ", ".join(text.duration(timedelta(seconds=found[name])) for name in ("p50", "p95"))
+
+
+def _differences(counted, told):
+    for type in sorted(counted.keys() | told.keys()):
+        own = [cells[type].counts if type in cells else {} for cells in (counted, told)]
+        for name in COUNTS:
+            numbers = [counts.get(name, 0) for counts in own]
+            if numbers[0] != numbers[1]:
+                yield dict(
+                    zip(("type", "column", "counted", "log"), (type, name, *numbers), strict=True)
+                )
+
+
+# ``why``: why something does not run, who can end that, and when it starts.
+
+# The exit status of argparse for invalid arguments.
+GARBAGE = 2
+# The width at which lines are wrapped, in columns.
+_WIDTH = 96
+
+
+class Why(Subcommand):
+    name = "why"
+    help = "Why an Instance or a Type does not run: every cause, what ends it, the likely start."
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add(
+            "subject",
+            type=arguments.text,
+            help="the uuid of an Instance or its first digits, its identifier, or a Type",
+        )
+        add("--collection", type=arguments.text, help="with a Type: its lane of this collection")
+
+    def run(self, options):
+        try:
+            return document(explain(_subject(options)))
+        except (UnknownInstance, UnknownType) as error:
+            raise CommandError(present.printable(error), returncode=GARBAGE) from error
+
+    def text(self, document):
+        head = [document["subject"], document["state"]]
+        ahead = document["ahead"]
+        if ahead:
+            head.append(f"{counted(ahead)} ahead of it")
+        parts = [present.printable(", ".join(filter(None, head)))]
+        width = max((len(reason["code"]) for reason in document["reasons"]), default=0)
+        for reason in document["reasons"]:
+            parts += _reason(reason, width)
+        if document["starts"] is not None:
+            parts.append(present.printable(document["starts"]["told"]))
+        return "\n".join(parts)
+
+
+def _reason(reason, width):
+    indent = " " * (len(present.INDENT) * 2 + width)
+    code = f"{present.INDENT}{reason['code'].ljust(width)}{present.INDENT}"
+    yield from textwrap.wrap(
+        present.printable(reason["sentence"]),
+        width=_WIDTH,
+        initial_indent=code,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    if reason["helps"] is not None:
+        yield present.printable(f"{indent}→ {reason['helps']['command']}")
+
+
+def _subject(options):
+    """Return the subject to explain. Raises CommandError if several uuids start so."""
+    given = options["subject"]
+    if options["collection"] is not None:
+        return given, options["collection"]
+    try:
+        prefix = arguments.uuid_prefix(given)
+        return given if len(prefix.replace("-", "")) == 32 else find(prefix).uuid
+    except (ArgumentTypeError, UnknownInstance):
+        return given

@@ -1,1 +1,0 @@
-"""Tailers in the shell: how far each source has been read, and reading it again."""

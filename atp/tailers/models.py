@@ -1,0 +1,81 @@
+"""Tailer and Cursor: what has come, and how far the source is read."""
+
+from django.db import models
+
+from ..fields import InstantField
+from ..options import MAX_IDENTIFIER
+
+# Cursor: how far one shard of a source has been read.
+
+# The longest name of a shard, in characters.
+MAX_SHARD = 400
+
+
+class Cursor(models.Model):
+    """The position up to which a tailer has read one shard of its source.
+
+    The source says which shards it has: the partitions of a topic, the files of a directory. The
+    position is text that only the source reads. It is committed together with the Instances of
+    the records before it (G18).
+    """
+
+    tailer = models.CharField(max_length=MAX_IDENTIFIER)
+    shard = models.CharField(max_length=MAX_SHARD)
+    position = models.TextField()
+    moved = InstantField()
+    missing_since = InstantField(null=True, help_text="When the shard was found to be gone.")
+
+    class Meta:
+        ordering = ["tailer", "shard"]
+        constraints = [
+            models.UniqueConstraint(fields=["tailer", "shard"], name="atp_cursor_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tailer} {self.shard}"
+
+
+# Tailer: what has come out of one source.
+
+
+class Tailer(models.Model):
+    """The counts of one tailer, since its row was made.
+
+    ``identifier`` is that of the Type whose attempts read the source. ``behind``, ``skipped`` and
+    ``notes`` describe the source as the last attempt has left it; ``behind`` is null if the source
+    does not count. ``gaps``, ``lost`` and ``passed_over`` are committed with the cursors.
+    """
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    source = models.CharField(max_length=500, help_text="The source, without credentials.")
+    read_at = InstantField(help_text="When an attempt looked last.")
+    records = models.BigIntegerField(default=0, help_text="Records that were settled.")
+    enqueued = models.BigIntegerField(default=0, help_text="Instances that they made.")
+    rejected = models.BigIntegerField(default=0, help_text="Records that were put aside.")
+    rejected_in_a_row = models.IntegerField(default=0, help_text="Since one was mapped last.")
+    behind = models.BigIntegerField(null=True)
+    gaps = models.BigIntegerField(
+        default=0, help_text="Times that records were lost, also where their number is unknown."
+    )
+    lost = models.BigIntegerField(
+        default=0, help_text="Records that the source removed before they were read."
+    )
+    lost_at = InstantField(null=True, help_text="When records were found to be lost last.")
+    passed_over = models.BigIntegerField(
+        default=0, help_text="Records that cannot be read, and that the cursor has passed over."
+    )
+    skipped = models.BigIntegerField(
+        default=0, help_text="What is in the source now and cannot be read."
+    )
+    notes = models.TextField(
+        blank=True, default="", help_text="What is skipped, and what waits: a line for each kind."
+    )
+    error = models.TextField(
+        blank=True, default="", help_text="Why the tailer stopped itself; empty after a good look."
+    )
+
+    class Meta:
+        ordering = ["identifier"]
+
+    def __str__(self) -> str:
+        return self.identifier

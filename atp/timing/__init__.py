@@ -1,1 +1,0 @@
-"""When a schedule runs: cron expressions, intervals, time zones. No database, no clock."""

@@ -1,1 +1,0 @@
-"""The verbs of the queue, a module for each noun; :mod:`atp.queue` lists them."""

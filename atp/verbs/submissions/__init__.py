@@ -1,1 +1,0 @@
-"""Submissions: calls that are bound to the signature, checked and serialized."""

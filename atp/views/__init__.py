@@ -1,1 +1,0 @@
-"""The pages: operators watch and steer the queue in a browser."""
