@@ -69,11 +69,6 @@ class _Visitor(ast.NodeVisitor):
         self._known = known
         self.found = []
 
-    def visit_If(self, node):
-        # What only a type checker imports is imported by nobody.
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.generic_visit(node)
-
     def visit_Import(self, node):
         for alias in node.names:
             self._add(alias.name, node)

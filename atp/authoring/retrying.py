@@ -20,7 +20,7 @@ from ..text import seconds
 from . import logs
 
 if TYPE_CHECKING:
-    from .task_type import TaskType
+    from ..operations.registry import Declaration
 
 
 # The meaning of a handler's exceptions: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
@@ -100,7 +100,7 @@ def _check_one(told: str, name: str, named: Any) -> None:
         )
 
 
-def why_not(task_type: TaskType, error: BaseException) -> str:
+def why_not(task_type: Declaration, error: BaseException) -> str:
     """Return why an exception is not worth a retry, in words; "" if it is."""
     for named in task_type.fatal_on:
         if _is_of(error, named):
@@ -111,13 +111,13 @@ def why_not(task_type: TaskType, error: BaseException) -> str:
     return ""
 
 
-def is_downstreams(task_type: TaskType, error: BaseException) -> bool:
+def is_downstreams(task_type: Declaration, error: BaseException) -> bool:
     """Whether an exception means that the Type's downstream has failed."""
     named = (Unavailable, *task_type.downstream_errors)
     return any(_is_of(error, each) for each in named)
 
 
-def problems(task_type: TaskType) -> Iterator[str]:
+def problems(task_type: Declaration) -> Iterator[str]:
     """Yield a sentence about each dotted name of a Type that names no exception."""
     for name in NAMES:
         for named in getattr(task_type, name):

@@ -29,30 +29,41 @@ from ..payload import codec
 
 if TYPE_CHECKING:
     from ..store.values.steps import Checkpoint
-    from .context import Context
 
 
 R = TypeVar("R")
 
 
+class StepContext(Protocol):
+    """What a keeper reads from the Context of an attempt."""
+
+    @property
+    def key(self) -> tuple[int, int]: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    def end_if_asked(self) -> None: ...
+
+
 class Keeper(Protocol):
     """Keeps the checkpoints of an attempt. Raises Interrupted if the attempt is over."""
 
-    def find(self, context: Context, name: str) -> Checkpoint | None: ...
+    def find(self, context: StepContext, name: str) -> Checkpoint | None: ...
 
     def begin(
-        self, context: Context, name: str, delay: timedelta | None = None
+        self, context: StepContext, name: str, delay: timedelta | None = None
     ) -> Checkpoint | None: ...
 
     def keep(
-        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+        self, context: StepContext, name: str, payload: codec.Payload, took: timedelta | None = None
     ) -> None: ...
 
-    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]: ...
+    def transaction(self, context: StepContext, name: str) -> AbstractContextManager[Any]: ...
 
-    def fenced(self, context: Context) -> AbstractContextManager[Any]: ...
+    def fenced(self, context: StepContext) -> AbstractContextManager[Any]: ...
 
-    def format(self, context: Context) -> str: ...
+    def format(self, context: StepContext) -> str: ...
 
 
 class Asleep(Interrupted):
@@ -166,7 +177,7 @@ class Stepping:
         """
         return (self._keeper or _Unkept()).fenced(self)  # type: ignore[arg-type]
 
-    def _begin(self, name: str, key: object) -> tuple[str, Keeper, Context]:
+    def _begin(self, name: str, key: object) -> tuple[str, Keeper, StepContext]:
         """Return the full name of a new step, its keeper, and this Context."""
         if key is not None:
             name = f"{name}[{key}]"
@@ -186,7 +197,7 @@ class Stepping:
 
 
 def _kept(
-    keeper: Keeper, context: Context, name: str, value: Any, took: timedelta | None = None
+    keeper: Keeper, context: StepContext, name: str, value: Any, took: timedelta | None = None
 ) -> Any:
     """Keep a result, and return it as later attempts will get it. Raises UnusableResult."""
     try:
@@ -205,7 +216,7 @@ def _kept(
 
 
 @contextmanager
-def _block(keeper: Keeper, context: Context, name: str) -> Iterator[TransactionalStep]:
+def _block(keeper: Keeper, context: StepContext, name: str) -> Iterator[TransactionalStep]:
     found = keeper.find(context, name)
     step = TransactionalStep(found)
     if found is not None and found.is_done:
@@ -231,22 +242,22 @@ def _see_that_it_is_checked(step: TransactionalStep, name: str) -> None:
 class _Unkept:
     """The Keeper without a daemon: it keeps nothing, every step is new, a sleep returns at once."""
 
-    def find(self, context: Context, name: str) -> None:
+    def find(self, context: StepContext, name: str) -> None:
         return None
 
-    def begin(self, context: Context, name: str, delay: timedelta | None = None) -> None:
+    def begin(self, context: StepContext, name: str, delay: timedelta | None = None) -> None:
         return None
 
     def keep(
-        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+        self, context: StepContext, name: str, payload: codec.Payload, took: timedelta | None = None
     ) -> None:
         pass
 
-    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
+    def transaction(self, context: StepContext, name: str) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
-    def fenced(self, context: Context) -> AbstractContextManager[Any]:
+    def fenced(self, context: StepContext) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
-    def format(self, context: Context) -> str:
+    def format(self, context: StepContext) -> str:
         return codec.JSON

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import cached_property
-from inspect import Signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 from asgiref.sync import sync_to_async
-from django.db import DEFAULT_DB_ALIAS
 
 from ..conf import settings
 from ..exceptions import UnknownType
@@ -19,20 +15,14 @@ from ..models import Type
 from ..operations import enqueueing, hooks
 from ..operations.enqueueing import Call
 from ..operations.registry import (
-    PARAMETERS,
-    HookSpec,
-    Named,
-    Setting,
+    Declaration,
     declared_hooks,
-    hook_types,
     is_identifier,
     is_internal,
-    registration_of,
     registry,
 )
 from ..options import Options, OptionValues
-from ..payload import binding, codec
-from ..store.values.types import Registration
+from ..payload import binding
 from . import retrying
 from .parameters import OPTIONS, TypeParameters, check_handler, check_parameters
 
@@ -51,45 +41,11 @@ A = TypeVar("A", bound=binding.Adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskType(Generic[P, R]):
+class TaskType(Declaration[P, R]):
     """A declared Type: a handler, its parameters, and the methods that enqueue it.
 
     Calling it calls the handler, for tests and for handlers that share code.
     """
-
-    handler: Callable[Concatenate[Any, P], R] = field(compare=False)
-    identifier: str
-    timeout: timedelta | float | Setting | None = Setting("TIMEOUT")
-    max_restarts: int | Setting = Setting("MAX_RESTARTS")
-    max_retries: int | Setting = Setting("MAX_RETRIES")
-    retry_on: tuple[Named, ...] = ()
-    fatal_on: tuple[Named, ...] = ()
-    downstream: str = ""
-    downstream_errors: tuple[Named, ...] = ()
-    owner: str = ""
-    runbook: str = ""
-    sensitive: tuple[str, ...] = ()
-    backoff: timedelta | float | tuple[timedelta, ...] | Setting = Setting("BACKOFF")
-    backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
-    retention: timedelta | float | Setting | None = Setting("RETENTION")
-    max_memory: int | str | Setting | None = Setting("MAX_MEMORY")
-    serializer: str = codec.JSON
-    transactional: bool | str = False
-    keep_processes: bool = False
-    stoppable: bool = False
-    cancel_grace: timedelta | float | None = None
-    max_running: int | None = None
-    max_running_per_collection: int | None = None
-    rate: str | None = None
-    burst: int | None = None
-    weight: float | None = None
-    max_waiting: int | None = None
-    max_wait: timedelta | float | None = None
-    on_finished: tuple[HookSpec, ...] = ()
-    on_failed: tuple[HookSpec, ...] = ()
-    options: Options = field(default_factory=Options)
-    formerly: tuple[str, ...] = ()
-    adapters: list[binding.Adapter] = field(default_factory=list, compare=False, repr=False)
 
     do_not_call_in_templates = True
 
@@ -102,29 +58,6 @@ class TaskType(Generic[P, R]):
         def __call__(self, *args, **kwargs):
             return self.handler(*args, **kwargs)
 
-    def __str__(self) -> str:
-        return self.identifier
-
-    @property
-    def signature(self) -> Signature:
-        """The handler's signature without the context."""
-        return self.signatures[0]
-
-    @property
-    def signatures(self) -> binding.Signatures:
-        """The same signature, and the result of :func:`.binding.plain_of` for it."""
-        return binding.signatures_of(self.handler)
-
-    @property
-    def fingerprint(self) -> str:
-        """A short hash of the signature: see :func:`.adapting.fingerprint`."""
-        return binding.fingerprint(self.signature, self.serializer, self.adapters)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The identifier of this Type, and its former identifiers."""
-        return self.identifier, *self.formerly
-
     def adapt(self, function: A) -> A:
         """Declare a function that adapts inputs which no longer fit the handler: a decorator.
 
@@ -136,35 +69,10 @@ class TaskType(Generic[P, R]):
         self.adapters.append(function)
         return function
 
-    @property
-    def as_called(self) -> bool:
-        """Whether stored inputs keep which arguments came by position; the handler decides."""
-        return getattr(self.handler, "as_called", False)
-
-    @property
-    def is_tailer(self) -> bool:
-        """Whether its attempts read the source of a tailer; the handler decides."""
-        return getattr(self.handler, "is_tailer", False)
-
-    @property
-    def database(self) -> str | None:
-        """The alias of the database that a transactional handler writes to; None for others."""
-        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
-
-    @property
-    def handler_path(self) -> str:
-        """The dotted name of the handler, for display."""
-        return f"{self.handler.__module__}.{self.handler.__qualname__}"
-
-    @property
-    def backoff_steps(self) -> tuple[timedelta, ...]:
-        """The delays before retries, where the last repeats; empty if the delay doubles instead."""
-        return self.backoff if isinstance(self.backoff, tuple) else ()
-
     def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
         """Return this Type with other :class:`Options`, for Instances enqueued through it."""
         given: OptionValues = hooks.of_options(changes)  # type: ignore[assignment]
-        return replace(self, options=self.options.using(**given))
+        return self.with_options(**given)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
         """Enqueue one Instance with these inputs and return it, ACCEPTED.
@@ -206,21 +114,6 @@ class TaskType(Generic[P, R]):
         Each input is a mapping or a tuple of arguments. ``identifiers`` has one for each Instance.
         """
         return enqueueing.enqueue_many(self, inputs, identifiers=identifiers)
-
-    def registration(self) -> Registration:
-        """Return the parameters to register, with the values of the settings filled in."""
-        found = registration_of(*self._said, declared_hooks.of(self))
-        if self.formerly:
-            found = replace(found, formerly=self.formerly)
-        own = self.options.hooks
-        if not own:
-            return found
-        return replace(found, hook_types=(*found.hook_types, *hook_types(own)))
-
-    @cached_property
-    def _said(self) -> tuple[Any, ...]:
-        values = (getattr(self, name) for name in PARAMETERS)
-        return self.identifier, self.handler_path, self.serializer, *values
 
 
 def task_type(
@@ -282,7 +175,13 @@ def declared(identifier: str) -> TaskType:
     if is_internal(identifier):
         raise UnknownType(f"Type {identifier!r} belongs to ATP, which alone enqueues Instances.")
     if identifier in registry or not is_identifier(identifier):
-        return registry.get(identifier)
+        return _as_type(registry.get(identifier))
     types = Type.objects.using(settings.DATABASE)
     is_known = types.filter(identifier=identifier).exists()
-    return registry.handler_of(identifier) if is_known else registry.get(identifier)
+    found = registry.handler_of(identifier) if is_known else registry.get(identifier)
+    return _as_type(found)
+
+
+def _as_type(declaration: Declaration) -> TaskType:
+    # Every declaration is made by task_type().
+    return cast(TaskType, declaration)

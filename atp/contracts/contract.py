@@ -26,7 +26,7 @@ from ..payload import json as tagged_json
 from ..text import did_you_mean
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+    from ..operations.registry import Declaration
 
 
 # The annotations of a handler, except its context: each is resolved by itself.
@@ -102,14 +102,14 @@ def is_available() -> bool:
         return False
 
 
-def schema_of(task_type: TaskType) -> Contract | None:
+def schema_of(task_type: Declaration) -> Contract | None:
     """Return the contract of a Type; None if the Type stores pickles, or pydantic is missing."""
     if task_type.serializer != codec.JSON or not is_available():
         return None
     return _contract_of(task_type.handler)
 
 
-def document_of(task_type: TaskType | None) -> dict[str, Schema | None]:
+def document_of(task_type: Declaration | None) -> dict[str, Schema | None]:
     """Return both schemas as a document, with None where there is no contract.
 
     ``task_type`` is None for a Type that this process does not declare: it has no contract.
@@ -265,7 +265,7 @@ class Problem(NamedTuple):
     text: str
 
 
-def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
+def check(task_type: Declaration, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
     """Return all problems of the inputs, 20 at most; an empty list if they fit.
 
     ``inputs`` are values as ``enqueue()`` takes them: a mapping of arguments by name, with those
@@ -287,7 +287,7 @@ def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> lis
     return found
 
 
-def require(task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def require(task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract.
 
     Raises TooLarge before it compares anything with the contract.
@@ -312,7 +312,7 @@ def require(task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def _problems(
-    task_type: TaskType, contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]
+    task_type: Declaration, contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[Problem]:
     signature = task_type.signature
     yield from _misfits(task_type.identifier, signature, args, kwargs)

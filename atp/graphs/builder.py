@@ -28,8 +28,8 @@ from .placeholders import Result, resolved, results_in, taken_from
 from .plan import ENDED, FINISHED, GraphAddition, GraphPlan, PlannedEdge, PlannedNode, PlannedUndo
 
 if TYPE_CHECKING:
-    from ..authoring.context import Context
-    from ..authoring.task_type import TaskType
+    from ..authoring.steps import StepContext
+    from ..operations.registry import Declaration
 
 
 # The nodes of a graph that is being written, their results, and their undos.
@@ -165,7 +165,7 @@ class Adding:
 
     def add(
         self,
-        type: TaskType | DjangoTask,
+        type: Declaration | DjangoTask,
         /,
         *args: Any,
         after: NodeLike | Iterable[NodeLike] = (),
@@ -202,7 +202,7 @@ class Adding:
         return GraphNode(self, own)
 
     def add_called(
-        self, type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> GraphNode:
         """Add an Instance that waits for no other: ``enqueue(*args, **kwargs)`` as a node.
 
@@ -214,7 +214,7 @@ class Adding:
 
     def map(
         self,
-        type: TaskType | DjangoTask,
+        type: Declaration | DjangoTask,
         rows: Iterable[Mapping[str, Any] | Sequence[Any]],
         /,
         *,
@@ -244,7 +244,7 @@ class Adding:
             made.append(own)
         return GraphNodes(self, tuple(made))
 
-    def _new_name(self, type: TaskType, name: str | None, *, always: bool = False) -> str:
+    def _new_name(self, type: Declaration, name: str | None, *, always: bool = False) -> str:
         self._check_open()
         if name is not None:
             check_text("name", name, empty=False)
@@ -314,7 +314,7 @@ class Adding:
         self._nodes[name] = PlannedNode(name, registration, submission, results, undone_by)
         self._edges += [PlannedEdge(upstream, name, on) for upstream, on in edges]
 
-    def _added(self, type: TaskType) -> _Added:
+    def _added(self, type: Declaration) -> _Added:
         if type.options.existing != "raise":
             raise InvalidGraph("A node is always new: existing cannot be given.")
         if type.options.unique is not None:
@@ -328,13 +328,13 @@ class Adding:
 class _Added(NamedTuple):
     """The values that all nodes of one call of ``add()`` or ``map()`` share."""
 
-    type: TaskType
+    type: Declaration
     options: Options
     registration: Registration
     limit: int | None
 
 
-def _check_reserved(type: TaskType, given: Mapping[str, bool]) -> None:
+def _check_reserved(type: Declaration, given: Mapping[str, bool]) -> None:
     for name in _RESERVED:
         if given[name] and name in type.signature.parameters and not given["inputs"]:
             raise InvalidGraph(
@@ -458,9 +458,9 @@ class Graph(Adding):
 class Chain:
     """Types whose Instances run one after the other: ``fetch.then(hillshade)``."""
 
-    steps: tuple[tuple[TaskType, Mapping[str, Any]], ...]
+    steps: tuple[tuple[Declaration, Mapping[str, Any]], ...]
 
-    def then(self, type: TaskType | DjangoTask, /, **inputs: Any) -> Chain:
+    def then(self, type: Declaration | DjangoTask, /, **inputs: Any) -> Chain:
         """Return this chain with another Type at its end; ``inputs`` are its arguments.
 
         In ``inputs``, ``result("fetch")`` stands for the output of the step with handler ``fetch``.
@@ -486,7 +486,7 @@ class Chain:
 class Grower(Protocol):
     """Writes the nodes that an attempt adds. Raises Interrupted if the attempt is over."""
 
-    def extend(self, context: Context, addition: GraphAddition) -> None: ...
+    def extend(self, context: StepContext, addition: GraphAddition) -> None: ...
 
 
 class Growth(Adding):
@@ -497,7 +497,7 @@ class Growth(Adding):
     """
 
     def __init__(
-        self, context: Context, node: Node, graph: GraphRow, grower: Grower, taken: set[str]
+        self, context: StepContext, node: Node, graph: GraphRow, grower: Grower, taken: set[str]
     ) -> None:
         super().__init__(graph.created_by)
         self.row = graph
@@ -569,7 +569,7 @@ class Growing:
         together with the end of the attempt.
         Raises InvalidGraph, GraphClosed, and whatever ``enqueue()`` raises.
         """
-        context: Context = self  # type: ignore[assignment]
+        context: StepContext = self  # type: ignore[assignment]
         node = node_of(context.key[0])
         if node is None or node.graph is None or self._grower is None:
             raise InvalidGraph("This Instance is in no graph: nothing can be added to it.")

@@ -21,11 +21,11 @@ from ..exceptions import InvalidOption, QueueFull
 from ..text import seconds, where
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
     from ..options import Options
     from ..store.contract import Store
     from ..store.values.scopes import Fill
     from ..store.values.submissions import Submission
+    from .registry import Declaration
 
 
 # Overload: the numbers of waiting Tasks that a process remembers, and when it counts them again.
@@ -89,7 +89,7 @@ def known_of(store: Store) -> Known:
     return _known[store.alias]
 
 
-def looks_at(store: Store, task_type: TaskType) -> bool:
+def looks_at(store: Store, task_type: Declaration) -> bool:
     """Whether waiting Tasks of a Type are limited, by code or, as last read, by an operator."""
     known = known_of(store)
     if monotonic() >= known.until:
@@ -122,7 +122,7 @@ _log = logging.getLogger("atp")
 @contextmanager
 def admitted(
     store: Store,
-    task_type: TaskType,
+    task_type: Declaration,
     submissions: Sequence[Submission],
     options: Sequence[Options],
 ) -> Iterator[Sequence[Submission]]:
@@ -147,7 +147,7 @@ def admitted(
 class _Admission:
     """The admission of Submissions of one Type that are enqueued together."""
 
-    def __init__(self, store: Store, task_type: TaskType) -> None:
+    def __init__(self, store: Store, task_type: Declaration) -> None:
         self._store, self._type = store, task_type
         self._known = known_of(store)
         self._full_scopes: list[tuple[Fill, int]] = []

@@ -25,9 +25,9 @@ from .admission import admitted, looks_at
 from .base import needs_tables
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
     from ..models import Instance
     from ..store.contract import Store
+    from .registry import Declaration
 
 
 # Enqueue one Instance, many Instances of one Type, or calls of several Types.
@@ -41,13 +41,13 @@ B = TypeVar("B")
 class Call:
     """One call of a handler to be enqueued: a declared Type with its options, and the arguments."""
 
-    task_type: TaskType
+    task_type: Declaration
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @needs_tables
-def enqueue(task_type: TaskType[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
+def enqueue(task_type: Declaration[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
     """Enqueue one Instance; see :meth:`atp.TaskType.enqueue`."""
     store = get_store()
     submission = _submission(store, task_type, args, kwargs)
@@ -66,7 +66,7 @@ def _tell(instances: Iterable[Instance]) -> None:
 
 
 def _submission(
-    store: Store, task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    store: Store, task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Submission:
     options = task_type.options.checked(store.now)
     check_existing(options, options.identifier)
@@ -76,7 +76,7 @@ def _submission(
 
 @needs_tables
 def enqueue_many(
-    task_type: TaskType,
+    task_type: Declaration,
     inputs: Iterable[Mapping[str, Any] | Sequence[Any]],
     *,
     identifiers: Iterable[str | None] | None = None,
@@ -133,7 +133,7 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
 class Prepared:
     """A call that is checked and serialized, and not enqueued yet."""
 
-    task_type: TaskType
+    task_type: Declaration
     submission: Submission
 
 
@@ -171,7 +171,7 @@ def enqueue_prepared(prepared: Sequence[Prepared]) -> list[Instance]:
 
 
 def write(
-    store: Store, task_types: Sequence[TaskType], submissions: Sequence[Submission]
+    store: Store, task_types: Sequence[Declaration], submissions: Sequence[Submission]
 ) -> Sequence[Instance]:
     """Enqueue Submissions of one Type, all or none.
 
@@ -217,7 +217,7 @@ def check_existing(options: Options, identifier: str | None) -> None:
 
 
 def identifiers_of(
-    task_type: TaskType, count: int, identifiers: Iterable[str | None] | None
+    task_type: Declaration, count: int, identifiers: Iterable[str | None] | None
 ) -> list[str | None]:
     """Return the identifier of each of ``count`` Instances, or None. Raises InvalidOption."""
     named, unique = task_type.options.identifier, task_type.options.unique
@@ -248,7 +248,7 @@ def identifiers_of(
 
 
 def submission_of(
-    task_type: TaskType,
+    task_type: Declaration,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: Options,
@@ -293,7 +293,7 @@ def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 
 
 def payload_of(
-    task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
+    task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
 ) -> codec.Payload:
     """Return the serialized arguments of a call. Raises what :meth:`atp.TaskType.enqueue` does."""
     name, format = task_type.identifier, task_type.serializer
@@ -307,7 +307,7 @@ def payload_of(
     return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
 
 
-def _refuse_mask(task_type: TaskType, bound: Mapping[str, Any]) -> None:
+def _refuse_mask(task_type: Declaration, bound: Mapping[str, Any]) -> None:
     """Raise InvalidInputs for a mask: somebody gives inputs again that they have been shown."""
     name = binding.mask_given(bound, task_type.sensitive)
     if name is not None:

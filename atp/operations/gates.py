@@ -23,9 +23,8 @@ from .registry import get_type, registry
 if TYPE_CHECKING:
     import builtins
 
-    from ..authoring.task_type import TaskType
     from ..exceptions import ATPError
-    from .registry import TypeLike
+    from .registry import Declaration, TypeLike
 
 
 # The log of gates, limits and Types.
@@ -301,7 +300,7 @@ def fullness(limit: Limit) -> str:
     return f"{'more than ' if found == most else ''}{min(found, most - 1)} of {most - 1}"
 
 
-def declared_limits(task_type: TaskType) -> dict[str, Any]:
+def declared_limits(task_type: Declaration) -> dict[str, Any]:
     """Return the limits that a Type declares, by column of Limit; empty if it declares none."""
     given = {name: value for name in _DECLARED if (value := getattr(task_type, name)) is not None}
     if "rate" in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import options as own
 from ..exceptions import ATPError, InvalidOption, InvalidType
@@ -16,11 +16,10 @@ from ..text import did_you_mean, seconds
 from .registry import HookSpec, declared_hooks, registry
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+    from .registry import Declaration
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+T = TypeVar("T", bound="Declaration")
 
 NAMES = tuple(STATES)
 # A Type, or a pair of a Type and its own inputs, or a list of these.
@@ -62,7 +61,7 @@ def of_options(changes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def on_finished(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
+def on_finished(*patterns: str) -> Callable[[T], T]:
     """Make the decorated Type a hook that runs when an Instance of a matching Type has FINISHED.
 
     ``patterns`` match identifiers of Types, as "dem.*": ``*`` stands for any characters, ``?`` for
@@ -72,7 +71,7 @@ def on_finished(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
     return _matching("on_finished", patterns)
 
 
-def on_failed(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
+def on_failed(*patterns: str) -> Callable[[T], T]:
     """Make the decorated Type a hook that runs when an Instance of a matching Type has FAILED.
 
     See :func:`on_finished`. Raises InvalidType.
@@ -88,14 +87,14 @@ def check_pattern(told: str, pattern: Any) -> None:
         )
 
 
-def _matching(on: str, patterns: tuple[str, ...]) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
+def _matching(on: str, patterns: tuple[str, ...]) -> Callable[[T], T]:
     told = f"@{on}"
     if not patterns:
         raise InvalidType(f"{told}() names no Type: give a pattern, as in {told}('dem.*').")
     for pattern in patterns:
         check_pattern(told, pattern)
 
-    def decorate(type: TaskType[P, R]) -> TaskType[P, R]:
+    def decorate(type: T) -> T:
         try:
             spec = _spec(on, type)
         except ATPError as problem:
@@ -132,7 +131,7 @@ def _spec(on: str, given: Any) -> HookSpec:
     )
 
 
-def _check_type(type: TaskType) -> None:
+def _check_type(type: Declaration) -> None:
     name = type.identifier
     if type.on_finished or type.on_failed:
         raise InvalidType(f"{name!r} has hooks itself, and hooks have none.")
@@ -150,7 +149,7 @@ def _check_type(type: TaskType) -> None:
         )
 
 
-def _inputs(type: TaskType, given: Any) -> str:
+def _inputs(type: Declaration, given: Any) -> str:
     """Return a hook's own inputs as JSON, "" if it has none. Raises ATPError if they misfit."""
     if not isinstance(given, Mapping):
         raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {given!r}.")
@@ -168,7 +167,7 @@ def _inputs(type: TaskType, given: Any) -> str:
     return text if json.loads(text) else ""
 
 
-def _more(type: TaskType, given: Mapping[str, Any]) -> list[str]:
+def _more(type: Declaration, given: Mapping[str, Any]) -> list[str]:
     """Return the names in MORE that the handler has parameters for, but its own inputs."""
     parameters = type.signatures[0].parameters
     by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

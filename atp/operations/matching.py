@@ -33,6 +33,7 @@ from ..store import get_store
 from ..text import did_you_mean
 from . import gates
 from .base import check_by, needs_tables
+from .enqueueing import enqueue
 from .registry import DELETES, is_internal, registry
 
 if TYPE_CHECKING:
@@ -537,9 +538,9 @@ def _planned(chosen: Selection, how: dict[str, Any], dry_run: bool, by: str) -> 
             + (f" It cannot be done to {told}." if told else "")
         )
     given = {"selection": chosen.__dict__, "count": found.count, "by": by, **how}
-    type = registry.get(f"atp.{chosen.verb}").using(unique=chosen.key, created_by=by)
+    type = registry.get(f"atp.{chosen.verb}").with_options(unique=chosen.key, created_by=by)
     try:
-        return type.enqueue(**given)
+        return enqueue(type, **given)
     except UniqueTaken as error:
         live = error.instance
         told = f"A {chosen.verb} of this filter is live: {live.uuid if live else ''}."

@@ -7,26 +7,64 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from inspect import Signature
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+)
 
 from django.apps import apps
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 
 from ..conf import settings
 from ..exceptions import ATPError, InvalidType, UnknownType, UnregisteredHandler
 from ..models import Type
+from ..options import Options, OptionValues
+from ..payload import binding, codec
 from ..store.values.hooks import Hook
 from ..store.values.types import Registration
 from ..text import did_you_mean, read_size, seconds
 from .base import needs_tables
 
-if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+# The parameters of a handler after its context, and what it returns.
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A default that is read from ``settings.ATP`` when it is used."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"ATP[{self.name!r}]"
+
+
+DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
+
+COUNTS = ("max_restarts", "max_retries")
+
+PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
+
+
+# An exception's class, or its dotted name.
+Named: TypeAlias = type[BaseException] | str
 
 
 # The Registration of a Type: its parameters, with the values of the settings filled in.
@@ -74,8 +112,114 @@ class HookSpec:
     """A hook, the declared Type that it enqueues, and the setting that declares it, if one does."""
 
     hook: Hook
-    type: TaskType = field(compare=False)
+    type: Declaration = field(compare=False)
     setting: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration(Generic[P, R]):
+    """A declared Type: a handler, its parameters, and what follows from these alone."""
+
+    handler: Callable[Concatenate[Any, P], R] = field(compare=False)
+    identifier: str
+    timeout: timedelta | float | Setting | None = Setting("TIMEOUT")
+    max_restarts: int | Setting = Setting("MAX_RESTARTS")
+    max_retries: int | Setting = Setting("MAX_RETRIES")
+    retry_on: tuple[Named, ...] = ()
+    fatal_on: tuple[Named, ...] = ()
+    downstream: str = ""
+    downstream_errors: tuple[Named, ...] = ()
+    owner: str = ""
+    runbook: str = ""
+    sensitive: tuple[str, ...] = ()
+    backoff: timedelta | float | tuple[timedelta, ...] | Setting = Setting("BACKOFF")
+    backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
+    retention: timedelta | float | Setting | None = Setting("RETENTION")
+    max_memory: int | str | Setting | None = Setting("MAX_MEMORY")
+    serializer: str = codec.JSON
+    transactional: bool | str = False
+    keep_processes: bool = False
+    stoppable: bool = False
+    cancel_grace: timedelta | float | None = None
+    max_running: int | None = None
+    max_running_per_collection: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+    weight: float | None = None
+    max_waiting: int | None = None
+    max_wait: timedelta | float | None = None
+    on_finished: tuple[HookSpec, ...] = ()
+    on_failed: tuple[HookSpec, ...] = ()
+    options: Options = field(default_factory=Options)
+    formerly: tuple[str, ...] = ()
+    adapters: list[binding.Adapter] = field(default_factory=list, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.identifier
+
+    @property
+    def signature(self) -> Signature:
+        """The handler's signature without the context."""
+        return self.signatures[0]
+
+    @property
+    def signatures(self) -> binding.Signatures:
+        """The same signature, and the result of :func:`.binding.plain_of` for it."""
+        return binding.signatures_of(self.handler)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the signature: see :func:`.adapting.fingerprint`."""
+        return binding.fingerprint(self.signature, self.serializer, self.adapters)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The identifier of this Type, and its former identifiers."""
+        return self.identifier, *self.formerly
+
+    @property
+    def as_called(self) -> bool:
+        """Whether stored inputs keep which arguments came by position; the handler decides."""
+        return getattr(self.handler, "as_called", False)
+
+    @property
+    def is_tailer(self) -> bool:
+        """Whether its attempts read the source of a tailer; the handler decides."""
+        return getattr(self.handler, "is_tailer", False)
+
+    @property
+    def database(self) -> str | None:
+        """The alias of the database that a transactional handler writes to; None for others."""
+        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
+
+    @property
+    def handler_path(self) -> str:
+        """The dotted name of the handler, for display."""
+        return f"{self.handler.__module__}.{self.handler.__qualname__}"
+
+    @property
+    def backoff_steps(self) -> tuple[timedelta, ...]:
+        """The delays before retries, where the last repeats; empty if the delay doubles instead."""
+        return self.backoff if isinstance(self.backoff, tuple) else ()
+
+    def with_options(self, **changes: Unpack[OptionValues]) -> Self:
+        """Return this declaration with other :class:`Options`, for Instances enqueued by it."""
+        return replace(self, options=self.options.using(**changes))
+
+    def registration(self) -> Registration:
+        """Return the parameters to register, with the values of the settings filled in."""
+        found = registration_of(*self._said, declared_hooks.of(self))
+        if self.formerly:
+            found = replace(found, formerly=self.formerly)
+        own = self.options.hooks
+        if not own:
+            return found
+        return replace(found, hook_types=(*found.hook_types, *hook_types(own)))
+
+    @cached_property
+    def _said(self) -> tuple[Any, ...]:
+        values = (getattr(self, name) for name in PARAMETERS)
+        return self.identifier, self.handler_path, self.serializer, *values
 
 
 # A pattern of identifiers of Types, as "dem.*", and the hook of the Types that match it.
@@ -114,7 +258,7 @@ class DeclaredHooks:
         for source in self._sources:
             yield from source()
 
-    def of(self, task_type: TaskType) -> tuple[HookSpec, ...]:
+    def of(self, task_type: Declaration) -> tuple[HookSpec, ...]:
         """Return the hooks of a Type: its own, and those of the patterns that match it."""
         name = task_type.identifier
         found = self._found.get(name)
@@ -144,7 +288,7 @@ class DeclaredHooks:
         return found
 
 
-def _matches(pattern: str, type: TaskType) -> bool:
+def _matches(pattern: str, type: Declaration) -> bool:
     """Whether a pattern is for a Type.
 
     A tailer looks into its source every few seconds, and the Types of ATP itself carry out what an
@@ -189,14 +333,14 @@ class Registry:
     """The Types that this process has handlers for, by identifier."""
 
     def __init__(self) -> None:
-        self._types: dict[str, TaskType] = {}
+        self._types: dict[str, Declaration] = {}
         # The current identifier of a Type, by each of its former identifiers.
         self._former: dict[str, str] = {}
         # By identifier, the execution of the module that declared the Type: see _run_of().
         self._runs: dict[str, object] = {}
         # The Types that were declared after Django had started.
         self._late: set[str] = set()
-        self._readers: list[Callable[[object], TaskType | None]] = []
+        self._readers: list[Callable[[object], Declaration | None]] = []
         # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
         self._kept: dict[str, bool] = {}
         setting_changed.connect(self._forget_kept)
@@ -204,7 +348,7 @@ class Registry:
     def _forget_kept(self, **kwargs: Any) -> None:
         self._kept.clear()
 
-    def __iter__(self) -> Iterator[TaskType]:
+    def __iter__(self) -> Iterator[Declaration]:
         return iter(list(self._types.values()))
 
     def __contains__(self, identifier: object) -> bool:
@@ -218,10 +362,10 @@ class Registry:
         """Return the current and the former identifiers of all Types."""
         return [*self._types, *self._former]
 
-    def _find(self, identifier: str) -> TaskType | None:
+    def _find(self, identifier: str) -> Declaration | None:
         return self._types.get(self._former.get(identifier, identifier))
 
-    def add(self, task_type: TaskType) -> None:
+    def add(self, task_type: Declaration) -> None:
         """Add a Type. Raises InvalidType if another Type has one of its names, current or former.
 
         A module that is imported again declares its Types again, without an error.
@@ -244,7 +388,7 @@ class Registry:
         if is_late:
             self._late.add(task_type.identifier)
 
-    def _check_names(self, task_type: TaskType) -> None:
+    def _check_names(self, task_type: Declaration) -> None:
         """Raise InvalidType if another Type has, or formerly had, a name of this Type."""
         for name in task_type.names:
             owner = self._former.get(name, name)
@@ -269,11 +413,11 @@ class Registry:
         name = self._former.get(identifier, identifier)
         return identifier in _INTERNAL or (name in self._types and name not in self._late)
 
-    def unreached(self) -> list[TaskType]:
+    def unreached(self) -> list[Declaration]:
         """Return the Types that this process declares, and no daemon with this code does."""
         return [each for each in self if not self.is_reached(each.identifier)]
 
-    def get(self, identifier: str) -> TaskType:
+    def get(self, identifier: str) -> Declaration:
         """Return the Type with this current or former identifier.
 
         Raises UnknownType, which suggests the closest identifier.
@@ -286,7 +430,7 @@ class Registry:
             raise UnknownType(f"No Type {identifier!r} is declared.{hint}")
         return found
 
-    def add_reader(self, reader: Callable[[object], TaskType | None]) -> None:
+    def add_reader(self, reader: Callable[[object], Declaration | None]) -> None:
         """Add a function that returns the Type of other objects, as tasks of ``django.tasks``.
 
         For objects that it does not know it returns None.
@@ -294,7 +438,7 @@ class Registry:
         if reader not in self._readers:
             self._readers.append(reader)
 
-    def read(self, given: object) -> TaskType | None:
+    def read(self, given: object) -> Declaration | None:
         """Return a Type, or the Type of an object that a reader knows; None for all else."""
         # The row of a registered Type has the path of its handler as text.
         if callable(getattr(given, "handler", None)):
@@ -336,7 +480,7 @@ class Registry:
         found = self._find(identifier)
         return "" if found is None else found.downstream
 
-    def handler_of(self, identifier: str) -> TaskType:
+    def handler_of(self, identifier: str) -> Declaration:
         """Return the declared Type, with its handler. Raises UnregisteredHandler."""
         found = self._find(identifier)
         if found is None:
@@ -352,7 +496,7 @@ def _run_of(handler: Callable[..., Any]) -> object:
     return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
 
 
-def _refuse_another(task_type: TaskType, other: TaskType) -> None:
+def _refuse_another(task_type: Declaration, other: Declaration) -> None:
     """Raise InvalidType if one module defines two functions of the same name as this Type."""
     codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
     first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
@@ -387,7 +531,7 @@ def is_identifier(text: object) -> bool:
 
 if TYPE_CHECKING:
     # A Type as a row, as it is declared, or by its identifier.
-    TypeLike: TypeAlias = str | Type | TaskType
+    TypeLike: TypeAlias = str | Type | Declaration
 
 
 @needs_tables
@@ -423,28 +567,6 @@ def types_without_retention(identifier: str | None = None) -> list[str]:
     return list(types.values_list("identifier", flat=True))
 
 
-# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """A default that is read from ``settings.ATP`` when it is used."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return f"ATP[{self.name!r}]"
-
-
-DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
-
-COUNTS = ("max_restarts", "max_retries")
-
-PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
-
-
-# An exception's class, or its dotted name.
-Named: TypeAlias = type[BaseException] | str
-
-
 class DjangoTask(Protocol):
     """A task of ``django.tasks``, of a backend that is ATP's."""
 
@@ -452,7 +574,7 @@ class DjangoTask(Protocol):
     def module_path(self) -> str: ...
 
 
-def declared_type(given: object, told: str, error: type[ATPError]) -> TaskType:
+def declared_type(given: object, told: str, error: type[ATPError]) -> Declaration:
     """Return the Type that is given, as itself or as a task of ``django.tasks``.
 
     Raises the error, which says what to give.

@@ -38,7 +38,7 @@ from ..store.values import hooks
 from . import overview
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+    from ..operations.registry import Declaration
 
 
 # Sentences about Tasks that wait for other nodes of their graph or Instances of their schedule.
@@ -175,7 +175,7 @@ def type(row: Type) -> Document:
     }
 
 
-def unregistered_type(task_type: TaskType) -> Document:
+def unregistered_type(task_type: Declaration) -> Document:
     """Return a Type that this process declares and that is not in the database yet."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}

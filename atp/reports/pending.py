@@ -35,7 +35,7 @@ from . import overview, releases
 from .documents import Document
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+    from ..operations.registry import Declaration
 
 
 # The findings of a check of the queue before a deploy, as data with a sentence each.
@@ -149,14 +149,14 @@ def _rows(keys: Sequence[int]) -> Iterator[list[tuple[int, str]]]:
         yield list(rows.order_by("pk").values_list("pk", "data"))
 
 
-def adapted(task_type: TaskType, keys: Sequence[int], why: str) -> Iterator[Judged]:
+def adapted(task_type: Declaration, keys: Sequence[int], why: str) -> Iterator[Judged]:
     """Yield for JSON inputs that do not fit (``why``) whether the Type's adapters help."""
     for rows in _rows(keys):
         for key, text in rows:
             yield key, *_adapted(task_type, key, text, why)
 
 
-def _adapted(task_type: TaskType, key: int, text: str, why: str) -> tuple[Kind, str]:
+def _adapted(task_type: Declaration, key: int, text: str, why: str) -> tuple[Kind, str]:
     try:
         inputs = codec.decode(codec.Payload(codec.JSON, text))
         found = results_in(inputs)
@@ -178,7 +178,7 @@ def _adapted(task_type: TaskType, key: int, text: str, why: str) -> tuple[Kind, 
     return (Kind.MISFIT, still) if still else (Kind.ADAPTED, why)
 
 
-def against_contract(task_type: TaskType, keys: Sequence[int]) -> Iterator[Judged]:
+def against_contract(task_type: Declaration, keys: Sequence[int]) -> Iterator[Judged]:
     """Yield for JSON inputs whether their values fit the contract of the Type."""
     for rows in _rows(keys):
         for key, text in rows:
@@ -193,7 +193,7 @@ def against_contract(task_type: TaskType, keys: Sequence[int]) -> Iterator[Judge
             yield key, Kind.MISFIT if told else None, told
 
 
-def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
+def pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
     """Yield findings about pickled inputs: may this process read them; with ``deep``, do they fit.
 
     Their cryptographic signature is checked in any case.
@@ -453,7 +453,7 @@ class _Look:
         return f"served by daemon {', '.join(serving)}" if serving else _UNSERVED
 
     def _look_at_names(
-        self, task_type: TaskType, identifier: str, shape: Shape, names: tuple[str, ...]
+        self, task_type: Declaration, identifier: str, shape: Shape, names: tuple[str, ...]
     ) -> None:
         key = identifier, shape.placed, names
         if key not in self._judged:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as project
 
-from ..authoring.task_type import TaskType
 from ..exceptions import InvalidOption, InvalidSchedule
 from ..operations.enqueueing import payload_of
 from ..operations.hooks import hooks_of
-from ..operations.registry import DjangoTask, declared_type, hook_types, is_identifier
+from ..operations.registry import Declaration, DjangoTask, declared_type, hook_types, is_identifier
 from ..options import Options
 from ..payload import codec
 from ..payload.codec import Payload
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 # Declaring schedules: ``schedule("nightly", render, cron="30 2 * * *")``.
 
 
-def schedule(identifier: str, type: TaskType | DjangoTask, **given: Any) -> ScheduleSpec:
+def schedule(identifier: str, type: Declaration | DjangoTask, **given: Any) -> ScheduleSpec:
     """Declare a schedule: daemons enqueue Instances of a Type at certain times.
 
     ``type`` is a Type, or a task of ``django.tasks``, which then is enqueued with its priority
@@ -85,7 +84,7 @@ class Schedules:
 
     def __init__(self) -> None:
         # Each with the execution of the module that has declared it; None for a shell.
-        self._specs: dict[str, tuple[ScheduleSpec, TaskType, ModuleSpec | None]] = {}
+        self._specs: dict[str, tuple[ScheduleSpec, Declaration, ModuleSpec | None]] = {}
 
     def __iter__(self) -> Iterator[ScheduleSpec]:
         return iter([spec for spec, _, _ in self._specs.values()])
@@ -93,7 +92,9 @@ class Schedules:
     def __contains__(self, identifier: object) -> bool:
         return identifier in self._specs
 
-    def add(self, spec: ScheduleSpec, task_type: TaskType, run: ModuleSpec | None = None) -> None:
+    def add(
+        self, spec: ScheduleSpec, task_type: Declaration, run: ModuleSpec | None = None
+    ) -> None:
         """Add a schedule. Raises InvalidSchedule if another one has its identifier.
 
         ``run`` is the ``__spec__`` of the module that declares it. A module that is imported again
@@ -126,7 +127,7 @@ def _is_again(run: ModuleSpec | None, before: ModuleSpec | None) -> bool:
 
 def spec_of(
     identifier: str,
-    task_type: TaskType,
+    task_type: Declaration,
     *,
     cron: str | None = None,
     every: timedelta | float | None = None,
@@ -269,7 +270,7 @@ def _length(name: str, value: object, least: float = 0) -> timedelta:
     return length
 
 
-def _options(task_type: TaskType, **changes: Any) -> Options:
+def _options(task_type: Declaration, **changes: Any) -> Options:
     options = task_type.options
     for each in fields(Options):
         is_taken = each.name in (*_OPTIONS, "exact")
@@ -302,7 +303,7 @@ def _hooks(
     return [hook.entry() for hook in hooks] or None, tuple(types)
 
 
-def _payload(task_type: TaskType, inputs: dict[str, Any]) -> tuple[Payload, bool]:
+def _payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payload, bool]:
     """Return the inputs as they are stored, and whether the handler takes the slot."""
     parameters = inspect.signature(task_type.handler).parameters
     takes_slot = SLOT in parameters and SLOT not in inputs

@@ -43,8 +43,8 @@ from .declaring import LENGTHS, MOST_MISSED, SLOT, changes_of, declared, naming,
 from .models import Missed, Overlap
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
     from ..models import Instance
+    from ..operations.registry import Declaration
     from ..store.values.schedules import ScheduleSpec
 
 
@@ -87,7 +87,7 @@ def change_schedule(
     return get_store().schedules.set(spec, who=by, expected=expected)
 
 
-def _check_contract(task_type: TaskType, spec: ScheduleSpec, given: Mapping[str, Any]) -> None:
+def _check_contract(task_type: Declaration, spec: ScheduleSpec, given: Mapping[str, Any]) -> None:
     """Check the given inputs against the contract of their Type. Raises InvalidInputs."""
     if "inputs" in given:
         slot = {SLOT: datetime(2000, 1, 1, tzinfo=UTC)} if spec.takes_slot else {}

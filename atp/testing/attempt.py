@@ -25,7 +25,7 @@ from django.db.models import QuerySet
 
 from .. import __version__, signals
 from ..authoring.context import Context, LogCapture
-from ..authoring.steps import Asleep
+from ..authoring.steps import Asleep, StepContext
 from ..commands import CANCEL, RELEASE, Ask
 from ..conf import settings
 from ..daemon.options import hostname
@@ -127,16 +127,16 @@ class Checkpoints(OfWorker):
     def is_in_transaction(self) -> bool:
         return self._isolation.is_inside()
 
-    def find(self, context: Context, name: str) -> Any:
+    def find(self, context: StepContext, name: str) -> Any:
         self._come_to("before", name)
         return super().find(context, name)
 
-    def begin(self, context: Context, name: str, delay: timedelta | None = None) -> Any:
+    def begin(self, context: StepContext, name: str, delay: timedelta | None = None) -> Any:
         self._come_to("before", name)
         return super().begin(context, name, delay)
 
     def keep(
-        self, context: Context, name: str, payload: Payload, took: timedelta | None = None
+        self, context: StepContext, name: str, payload: Payload, took: timedelta | None = None
     ) -> None:
         self._come_to("in", name)
         super().keep(context, name, payload, took)
@@ -144,7 +144,7 @@ class Checkpoints(OfWorker):
             self._come_to("after", name)
 
     @contextmanager
-    def transaction(self, context: Context, name: str) -> Iterator[None]:
+    def transaction(self, context: StepContext, name: str) -> Iterator[None]:
         self._transaction = name
         with super().transaction(context, name):
             yield

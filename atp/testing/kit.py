@@ -9,13 +9,12 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from ..authoring.task_type import TaskType
 from ..conf import settings
 from ..exceptions import ATPError, InvalidInputs, InvalidOption
 from ..graphs.placeholders import comparable
 from ..models import BLOCKED, Inputs, Instance, Task
 from ..operations import admission, enqueueing
-from ..operations.registry import registry
+from ..operations.registry import Declaration, registry
 from ..options import Options, instant
 from ..payload import binding, codec
 from ..payload.binding import masked
@@ -42,7 +41,7 @@ _TIMES = ("run_after", "start_before")
 _MOMENT = timedelta(seconds=10)
 
 
-def declared(type: Any) -> TaskType:
+def declared(type: Any) -> Declaration:
     """Return the declared Type for a Type, an identifier, or a task of ``django.tasks``.
 
     It has the options of ``using()``. Raises UnknownType.
@@ -51,10 +50,10 @@ def declared(type: Any) -> TaskType:
     return registry.read(type) or found
 
 
-def _set_by_using(given: Any, type: TaskType) -> dict[str, Any]:
+def _set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
     """Return the comparable options of a Type that differ from those it was declared with."""
     declared_as = registry.get(type.identifier)
-    if not isinstance(given, (TaskType, str)):
+    if not isinstance(given, (Declaration, str)):
         from ..backend import task
 
         own = task.find(type.identifier)
@@ -65,7 +64,7 @@ def _set_by_using(given: Any, type: TaskType) -> dict[str, Any]:
 
 
 def arguments(
-    type: TaskType, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
+    type: Declaration, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Divide given values into arguments of the handler, by name, and values in ``known``.
 
@@ -117,7 +116,7 @@ def named(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
 class Expected:
     """A Type, with the arguments and options that a test expects of an Instance, by name."""
 
-    type: TaskType
+    type: Declaration
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
 
@@ -162,7 +161,7 @@ class Expected:
         return lines
 
 
-def given_to(type: TaskType, inputs: Inputs) -> dict[str, Any]:
+def given_to(type: Declaration, inputs: Inputs) -> dict[str, Any]:
     """Return the arguments that a handler will get, by name, including its defaults."""
     args, kwargs = binding.unbind(inputs.value)
     bound = type.signature.bind(*args, **kwargs)
@@ -223,7 +222,7 @@ def _shown(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
-def rows_of(type: TaskType) -> list[tuple[Instance, Inputs, Task | None]]:
+def rows_of(type: Declaration) -> list[tuple[Instance, Inputs, Task | None]]:
     """Return all Instances of a Type, oldest first, each with its Inputs and its Task or None."""
     alias = settings.DATABASE
     own = Instance.objects.using(alias).filter(type__identifier__in=type.names)

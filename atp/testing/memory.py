@@ -13,10 +13,11 @@ from uuid import uuid4
 from django.db import transaction
 
 from ..authoring.context import Context
-from ..authoring.task_type import TaskType
+from ..authoring.steps import StepContext
 from ..conf import settings
 from ..exceptions import InvalidGraph, NoResult
 from ..graphs.models import NodeResult
+from ..operations.registry import Declaration
 from ..payload import codec
 from ..states import State
 from ..store.values.claims import Claimed
@@ -37,7 +38,7 @@ class MemoryContext(Context):
 
     def __init__(
         self,
-        type: TaskType | None = None,
+        type: Declaration | None = None,
         *,
         attempt: int = 1,
         identifier: str | None = None,
@@ -136,41 +137,41 @@ class _Keeper:
     def __init__(self, kept: dict[str, Any], format: str) -> None:
         self._kept, self._format = kept, format
 
-    def find(self, context: Context, name: str) -> Checkpoint | None:
+    def find(self, context: StepContext, name: str) -> Checkpoint | None:
         if name not in self._kept:
             return None
         return Checkpoint(is_done=True, payload=codec.encode(self._kept[name], format=self._format))
 
     def begin(
-        self, context: Context, name: str, delay: timedelta | None = None
+        self, context: StepContext, name: str, delay: timedelta | None = None
     ) -> Checkpoint | None:
         if delay is not None:
             return Checkpoint(is_done=True)
         return self.find(context, name)
 
     def keep(
-        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+        self, context: StepContext, name: str, payload: codec.Payload, took: timedelta | None = None
     ) -> None:
         self._kept[name] = codec.decode(payload)
 
-    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
+    def transaction(self, context: StepContext, name: str) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
-    def fenced(self, context: Context) -> AbstractContextManager[Any]:
+    def fenced(self, context: StepContext) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
-    def format(self, context: Context) -> str:
+    def format(self, context: StepContext) -> str:
         return self._format
 
 
 def _claimed(
-    type: TaskType | None,
+    type: Declaration | None,
     attempt: int,
     identifier: str | None,
     collection: str | None,
     priority: int | None,
 ) -> Claimed:
-    declared = type or TaskType(handler=print, identifier="testing")
+    declared = type or Declaration(handler=print, identifier="testing")
     options = declared.options
     said = declared.registration()
     return Claimed(
