@@ -100,7 +100,7 @@ def test_a_database_that_has_not_been_migrated(world, monkeypatch):
         context.setattr(MigrationRecorder, "has_table", lambda self: False)
         context.setattr(MigrationRecorder, "migration_qs", property(without_table))
         assert health.health().problems == ("The database does not answer.",)
-        assert "0001_initial" in health.health().problems[0]
+        assert "0001_tables" in health.health().problems[0]
 
 
 def test_a_database_that_does_not_answer(world, monkeypatch):

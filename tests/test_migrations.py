@@ -1,15 +1,22 @@
 """The migrations say what the models say."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
-from atp.models import Type
+from atp import queue
+from atp.models import Instance, Type
 
-storage = import_module("atp.migrations.0002_postgresql_storage")
+tables = import_module("atp.migrations.0001_tables")
+storage = import_module("atp.migrations.0002_postgresql")
+# The tables of an earlier commit, which had other migrations, with one Instance that waits.
+EARLIER = Path(__file__).with_name("taken_over")
 
 
 def storage_parameters():
@@ -51,11 +58,56 @@ def test_they_can_be_taken_back_and_applied_again():
             assert cursor.fetchone() == ("atp_instance_valid",)
 
 
+def schema():
+    """Return the columns and the constraints of each table of ATP."""
+    found = {}
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            if table.startswith("atp_"):
+                columns = connection.introspection.get_table_description(cursor, table)
+                constraints = connection.introspection.get_constraints(cursor, table)
+                found[table] = (
+                    sorted((each.name, each.type_code, each.null_ok) for each in columns),
+                    sorted(
+                        (sorted(each["columns"]), each["unique"], each["check"], each["index"])
+                        for each in constraints.values()
+                    ),
+                )
+    return found
+
+
+@pytest.mark.each_database
+@pytest.mark.django_db(transaction=True)
+def test_a_database_of_an_earlier_commit_is_taken_over(capsys, atp):
+    """Its rows stay, only what is new is applied, and the tables are those of a new database."""
+    fresh = schema()
+    try:
+        call_command("migrate", "atp", "zero", verbosity=0)
+        statements = (EARLIER / f"{connection.vendor}.sql").read_text()
+        with connection.cursor() as cursor:
+            for each in statements.split(";\n"):
+                if each.strip():
+                    cursor.execute(each)
+            for _, name in (*tables.Migration.replaces, *storage.Migration.replaces):
+                MigrationRecorder(connection).record_applied("atp", name)
+        call_command("migrate", "atp")
+        applied = re.findall(r"Applying atp\.(\S+)\.\.\.", capsys.readouterr().out)
+        assert applied == ["0003_columns"]
+        assert schema() == fresh
+        waiting = Instance.objects.get(identifier="before the upgrade")
+        atp.drain()
+        assert queue.get(waiting.uuid).response.value == {"value": 7}
+        assert [gate.who for gate in queue.gates()] == ["ann"]
+    finally:
+        call_command("migrate", "atp", "zero", verbosity=0)
+        call_command("migrate", verbosity=0)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_who_could_operate_can_enqueue_and_control_as_before():
     """The permissions to enqueue and to control were part of ``operate``."""
     own = Permission.objects.filter(content_type__app_label="atp")
-    call_command("migrate", "atp", "0019", verbosity=0)
+    call_command("migrate", "atp", "0002", verbosity=0)
     try:
         own.filter(codename__in=["enqueue", "control"]).delete()
         group = Group.objects.create(name="operators")

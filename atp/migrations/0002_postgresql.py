@@ -57,6 +57,8 @@ def _relations(schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("atp", "0001_initial")]
+    replaces = [("atp", "0002_postgresql_storage")]
+
+    dependencies = [("atp", "0001_tables")]
 
     operations = [migrations.RunPython(set_storage, reset_storage)]
