@@ -4,6 +4,11 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import path
 
+if not apps.is_installed("django_htmx"):
+    raise ImproperlyConfigured(
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
+    )
+
 from .deadletters.pages import ErrorVerbPage, FailurePage, FailuresPage
 from .graphs.pages import GraphPage, GraphsPage, MermaidText, NodesPage
 from .pages.daemons import DaemonPage, DaemonsPage
@@ -26,11 +31,6 @@ from .pages.operations import (
 from .pages.overview import OverviewPage, TypePage, TypesPage
 from .schedules.pages import NewSchedulePage, SchedulePage, SchedulesPage, ScheduleVerbPage
 from .tailers.pages import TailerPage, TailersPage, TailerVerbPage
-
-if not apps.is_installed("django_htmx"):
-    raise ImproperlyConfigured(
-        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
-    )
 
 app_name = "atp"
 

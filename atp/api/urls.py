@@ -1,6 +1,12 @@
 """The URLs of the API: ``path("atp/api/", include("atp.api.urls"))``, before the pages."""
 
 from django.core.exceptions import ImproperlyConfigured
+
+from . import missing
+
+if missing():
+    raise ImproperlyConfigured(missing())
+
 from django.db import DEFAULT_DB_ALIAS
 from django.db.transaction import non_atomic_requests
 from django.urls import path, re_path
@@ -11,7 +17,6 @@ from ..deadletters.api import ErrorViewSet, MatchingViewSet
 from ..graphs.api import GraphViewSet
 from ..schedules.api import ScheduleViewSet
 from ..tailers.api import TailerViewSet
-from . import missing
 from .base import UnknownView
 from .health import HealthView, LivenessView, PendingView
 from .instances import InstanceViewSet
@@ -24,11 +29,7 @@ from .resources import (
     TypeViewSet,
 )
 
-if missing():
-    raise ImproperlyConfigured(missing())
-
 app_name = "atp_api"
-
 _router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 for _viewset in (
     TypeViewSet,
@@ -45,7 +46,6 @@ for _viewset in (
     DaemonViewSet,
 ):
     _router.register(_viewset.tag, _viewset, basename=_viewset.tag)
-
 _resources = [
     *_router.urls,
     path("health/live", LivenessView.as_view(), name="liveness"),
@@ -57,7 +57,6 @@ for _route in _resources:
     if _route.name in ("instances-detail", "liveness", "health", "pending"):
         for _alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:
             non_atomic_requests(_alias)(_route.callback)
-
 urlpatterns = [
     *_resources,
     re_path(
