@@ -156,18 +156,20 @@ def problems():
 
 
 def rooms():
-    """Each package, the first line of its docstring, and its modules."""
+    """Each package of ATP, the first line of its docstring, its modules and packages."""
     found = {}
     for name, source, is_package in imports.sources():
-        if is_package:
-            found[name] = (_first_line(source), [])
-        else:
-            package, _, module = name.rpartition(".")
-            found[package][1].append(module)
+        room, *below = name.split(".")[1:] or [""]
+        if is_package and not below:
+            found[room] = (_first_line(source), [])
+        elif not below:
+            found[""][1].append(room)
+        elif len(below) == 1:
+            found[room][1].append(below[0] + "/" * is_package)
     rows = [
-        (f"`{name.removeprefix('atp.').replace('.', '/')}/`", summary, ", ".join(modules))
-        for name, (summary, modules) in sorted(found.items())
-        if name.startswith("atp.") and not name.startswith(("atp.management", "atp.templatetags"))
+        (f"`{room}/`" if room else "`atp/`", summary, ", ".join(modules))
+        for room, (summary, modules) in sorted(found.items())
+        if room not in ("management", "templatetags")
     ]
     return table("| room | what is in it | modules |", rows)
 
