@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 
 from atp import folders as filelock
 from atp.daemon.options import Options
@@ -182,9 +183,8 @@ def test_bad_arguments(transactional_db):
 @pytest.fixture
 def unmigrated(transactional_db):
     """The queue's database, with ATP's last migration taken for not applied."""
+    name = max(name for app, name in MigrationLoader(connection).disk_migrations if app == "atp")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT max(name) FROM django_migrations WHERE app = 'atp'")
-        [name] = cursor.fetchone()
         cursor.execute("DELETE FROM django_migrations WHERE app = 'atp' AND name = %s", [name])
         yield name
         cursor.execute(
