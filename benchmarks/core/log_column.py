@@ -6,8 +6,10 @@ from pathlib import Path
 
 def _column():
     # Django's models cannot be asked: statements are made before it is set up.
-    rows = Path(find_spec("atp").origin).parent / "rows" / "log.py"
-    return "kind" if rows.exists() and "kind = " in rows.read_text() else "event"
+    package = Path(find_spec("atp").origin).parent
+    sources = (package / "models.py", package / "rows" / "log.py")
+    is_kind = any(each.exists() and "kind = " in each.read_text() for each in sources)
+    return "kind" if is_kind else "event"
 
 
 KIND = _column()
