@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when first used: this package is imported by Django before models can be.
+# Imported when first used: Django imports this package before it can import models.
 _PUBLIC = {
     "task_type": "authoring.task_type",
     "TaskType": "authoring.task_type",

@@ -28,7 +28,7 @@ class ATPConfig(AppConfig):
 
 
 def _import_modules_of_tasks() -> None:
-    """Import the modules that ``OPTIONS["modules"]`` in the setting TASKS lists."""
+    """Import the modules that the setting TASKS lists in ``OPTIONS["modules"]``."""
     tasks = getattr(settings, "TASKS", None) or {}
     entries = {
         alias: entry
@@ -43,29 +43,29 @@ def _import_modules_of_tasks() -> None:
 
 def _import_webhooks() -> None:
     """Import :mod:`atp.webhooks`, which declares its Type, if the project has webhook targets."""
-    given = getattr(settings, "ATP", {})
-    if isinstance(given, dict) and given.get("WEBHOOKS"):
+    values = getattr(settings, "ATP", {})
+    if isinstance(values, dict) and values.get("WEBHOOKS"):
         import_module("atp.webhooks")
 
 
 def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
     """Register the declared Types after ``migrate`` has run on the queue's own database."""
     from . import queue
-    from .conf import settings as own
+    from .conf import settings as atp_settings
     from .store.sequences import keep_ahead
 
-    # A migration back may have removed tables and columns: then nothing is written.
-    if using == own.DATABASE and _is_whole(apps):
+    # If a migration back has removed tables or columns, write nothing.
+    if using == atp_settings.DATABASE and _has_all_tables(apps):
         queue.register_all()
         queue.retire_schedules()
         keep_ahead(connections[using])
 
 
-def _is_whole(apps: Apps) -> bool:
-    """Whether the models of ATP, as migrations have made them, have all tables and columns."""
-    made = apps.all_models["atp"]
+def _has_all_tables(apps: Apps) -> bool:
+    """Return True if the migrations in ``apps`` have made all tables and columns of ATP."""
+    migrated = apps.all_models["atp"]
     return all(
-        model._meta.model_name in made and _columns(model) == _columns(made[model._meta.model_name])
+        (name := model._meta.model_name) in migrated and _columns(model) == _columns(migrated[name])
         for model in all_apps.get_app_config("atp").get_models()
     )
 

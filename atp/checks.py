@@ -7,110 +7,88 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.apps import apps
-from django.conf import settings
 from django.conf import settings as project
 from django.core import checks
-from django.core.checks import Error, Tags, register
+from django.core.checks import CheckMessage, Error, Info, Tags, register
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import connections, router
-from django.db.utils import ConnectionDoesNotExist
 from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, Resolver404, get_resolver, resolve, reverse
+from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import import_string
 
 from . import contracts, folders
 from .authoring import retrying
-from .conf import problems
-from .conf import settings as conf_settings
-from .middleware import problems as middleware_problems
-from .operations.hooks import unmatched
-from .operations.registry import IMPORTED, registry
+from .conf import setting_problems, settings
+from .middleware import find_problems as middleware_problems
+from .operations.hooks import describe_unmatched
+from .operations.registry import DAEMON_IMPORTS, registry
 from .sources import Table
 from .store import get_store
 from .tailers.tailer import declared
 from .text import did_you_mean
 from .web import permissions
 
-# System checks: they report problems with a project's settings before a task runs.
+# The most Types that a message names.
+MAX_NAMED = 10
+# A daemon's dispatcher has three connections: to claim, to record and to purge.
+POOL_CONNECTIONS = 3
+# The default size of psycopg's pool.
+_DEFAULT_POOL_SIZE = 4
+_AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
-__all__ = [
-    "check_contracts",
-    "check_database_file",
-    "check_hooks",
-    "check_login",
-    "check_middleware",
-    "check_pickle",
-    "check_public_files",
-    "check_queue_database",
-    "check_retention",
-    "check_scratch",
-    "check_scratch_owner",
-    "check_settings",
-    "check_storage",
-    "check_tailers",
-    "check_tasks",
-    "check_transactional",
-    "check_types",
-    "check_user",
-    "check_users",
-    "check_webhooks",
-]
+Check = Callable[..., list[CheckMessage]]
 
 
-# The check for annotations of handlers from which no schema can be made.
+def with_valid_settings(check: Check) -> Check:
+    """Skip a check while :func:`check_settings` reports problems."""
+
+    @wraps(check)
+    def checked(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+        return [] if setting_problems() else check(app_configs, **kwargs)
+
+    return checked
+
+
+@register(Tags.compatibility)
+def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check ATP's own settings: unknown keys, wrong types, a lease that breaks G3."""
+    return [Error(problem, id="atp.E001") for problem in setting_problems()]
 
 
 @register(Tags.compatibility, deploy=True)
-def check_contracts(app_configs, **kwargs):
-    """Report the annotations of handlers from which no JSON Schema can be made.
+def check_contracts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report the annotations of handlers from which ATP cannot make a JSON Schema.
 
-    The report is a hint: such a parameter takes any JSON. The check runs with ``--deploy``
-    only, since making a contract for each Type takes a while.
+    The report is a hint: such a parameter takes any JSON. The check runs only with ``--deploy``,
+    since making a contract for each Type takes a while.
     """
-    found = []
+    found: list[CheckMessage] = []
     for task_type in sorted(registry, key=str):
         contract = contracts.schema_of(task_type)
         for name, reason in contract.hints.items() if contract else ():
             text = f"The Type {task_type.identifier!r} takes any JSON for {name!r}: {reason}"
             if name == "return":
                 text = f"The Type {task_type.identifier!r} returns any JSON: {reason}"
-            found.append(checks.Info(text, obj=task_type.handler_path, id="atp.I015"))
+            found.append(Info(text, obj=task_type.handler_path, id="atp.I015"))
     return found
 
 
-# The check of ATP's own settings. Other checks that read them are skipped until they are valid.
-
-
-@register(Tags.compatibility)
-def check_settings(app_configs, **kwargs):
-    """Check ATP's own settings: unknown keys, wrong types, a lease that breaks G3."""
-    return [Error(problem, id="atp.E001") for problem in problems()]
-
-
-def with_valid_settings(check):
-    """Skip a check while :func:`check_settings` reports problems."""
-
-    @wraps(check)
-    def checked(app_configs, **kwargs):
-        return [] if problems() else check(app_configs, **kwargs)
-
-    return checked
-
-
-# The checks of a deployment (``manage.py check --deploy``): who else can read, write or run.
+# A deployment (``manage.py check --deploy``): who else can read, write or run
 
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
-def check_public_files(app_configs, **kwargs):
-    """Check that large responses and published files are not where the site serves files from."""
-    storage = storages[conf_settings.STORAGE]
+def check_public_files(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that the site does not serve large responses and published files."""
+    storage = storages[settings.STORAGE]
     if not isinstance(storage, FileSystemStorage) or not storage.base_location:
         return []
     folder = Path(storage.location, "atp")
@@ -123,28 +101,28 @@ def check_public_files(app_configs, **kwargs):
         return []
     return [
         checks.Warning(
-            f"Large responses and published files are stored below {public[0]}, in {folder}. Where "
-            "the site serves that folder, HTML of a task runs with the site's origin, and whoever "
-            "knows an address can read them without view_response.",
+            f"Large responses and published files are stored below {public[0]}, in {folder}. If "
+            "the site serves that folder, HTML from a task runs with the site's origin, and anyone "
+            "who knows an address can read the files without view_response.",
             hint=_storage_hint(storage, folder),
             id="atp.W030",
         )
     ]
 
 
-def _is_below(path, root):
-    path, root = os.path.realpath(path), os.path.realpath(root)
-    return os.path.commonpath([path, root]) == root
+def _is_below(path: Path, root: str | Path) -> bool:
+    folder, top = os.path.realpath(path), os.path.realpath(root)
+    return os.path.commonpath([folder, top]) == top
 
 
-def _storage_hint(storage, folder):
-    """Return the lines for the settings that give ATP a storage of its own."""
+def _storage_hint(storage: FileSystemStorage, folder: Path) -> str:
+    """Return the lines for the settings that give ATP its own storage."""
     location = f"{os.path.realpath(storage.location)}-atp"
     entry = (
         "{'BACKEND': 'django.core.files.storage.FileSystemStorage', "
         f"'OPTIONS': {{'location': {location!r}}}}}"
     )
-    if project.is_overridden("STORAGES"):
+    if project.is_overridden("STORAGES"):  # type: ignore[misc]
         lines = [f"STORAGES['atp'] = {entry}"]
     else:
         lines = [
@@ -153,26 +131,26 @@ def _storage_hint(storage, folder):
         ]
     has_atp = isinstance(getattr(project, "ATP", None), dict)
     lines.append("ATP['STORAGE'] = 'atp'" if has_atp else "ATP = {'STORAGE': 'atp'}")
-    told = ["Add to the settings:", *(f"    {line}" for line in lines)]
+    hint = ["Add to the settings:", *(f"    {line}" for line in lines)]
     if folder.exists():
         target = shlex.quote(location)
-        told += [
-            "and move the files that are stored already, while no daemon runs:",
+        hint += [
+            "and move the files that are already stored, while no daemon runs:",
             f"    mkdir -p {target} && mv {shlex.quote(str(folder))} {target}/",
         ]
-    return "\n".join(told)
+    return "\n".join(hint)
 
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
-def check_pickle(app_configs, **kwargs):
-    """Report that Types may ask for pickle."""
-    if not conf_settings.ALLOW_PICKLE:
+def check_pickle(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report that Types may use pickle."""
+    if not settings.ALLOW_PICKLE:
         return []
     return [
         checks.Warning(
-            "ATP['ALLOW_PICKLE'] is True: whoever knows SECRET_KEY and can write to the queue's "
-            "database can run code in the workers.",
+            "ATP['ALLOW_PICKLE'] is True: anyone who knows SECRET_KEY and can write to the "
+            "queue's database can run code in the workers.",
             hint="Leave ALLOW_PICKLE out of ATP unless a Type needs serializer='pickle'.",
             id="atp.W031",
         )
@@ -181,31 +159,31 @@ def check_pickle(app_configs, **kwargs):
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
-def check_webhooks(app_configs, **kwargs):
-    """Report the targets of webhooks that get them unencrypted."""
+def check_webhooks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report the targets to which webhooks go unencrypted."""
     return [
         checks.Warning(
-            f"ATP['WEBHOOKS'][{name!r}] is sent over http: whoever is on the way can read it, and "
-            "which tasks end.",
+            f"ATP['WEBHOOKS'][{name!r}] is sent over http: anyone on the network path can read it, "
+            "and learn which tasks end.",
             hint="Give the target an address that begins with https://, without 'allow_http'.",
             id="atp.W032",
         )
-        for name, target in conf_settings.WEBHOOKS.items()
+        for name, target in settings.WEBHOOKS.items()
         if str(target["url"]).startswith("http://")
     ]
 
 
 @register(Tags.security, deploy=True)
-def check_user(app_configs, **kwargs):
-    """Report that this process runs as root, as daemons may."""
+def check_user(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report that this process runs as root, since daemons may do so too."""
     if os.geteuid() != 0:
         return []
     return [
         checks.Warning(
-            "This process runs as root. If atpd does so too, a fault of any handler is a fault of "
-            "root.",
-            hint="Run atpd, and this check, as a user of their own: User= in a unit of systemd, "
-            "USER in a container file.",
+            "This process runs as root. If atpd does so too, every fault in a handler acts with "
+            "the rights of root.",
+            hint="Run atpd, and this check, as a dedicated user: User= in a systemd unit, USER in "
+            "a container file.",
             id="atp.W033",
         )
     ]
@@ -213,9 +191,9 @@ def check_user(app_configs, **kwargs):
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
-def check_database_file(app_configs, **kwargs):
+def check_database_file(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that other users of the host cannot open the queue's SQLite file."""
-    connection = connections[conf_settings.DATABASE]
+    connection: Any = connections[settings.DATABASE]
     if connection.vendor != "sqlite" or connection.is_in_memory_db():
         return []
     database = str(get_store().lock_folder).removesuffix("-atpd")
@@ -225,8 +203,8 @@ def check_database_file(app_configs, **kwargs):
         return []
     return [
         checks.Warning(
-            f"Every user of the host can open {wide[0]}: read the inputs and responses of all "
-            "tasks, and stop every writer by a lock.",
+            f"Every user of the host can open {wide[0]}, and so read the inputs and responses of "
+            "all tasks, and block every writer with a lock.",
             hint=f"chmod o= {shlex.join(wide)}",
             id="atp.W034",
         )
@@ -235,53 +213,55 @@ def check_database_file(app_configs, **kwargs):
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
-def check_scratch_owner(app_configs, **kwargs):
+def check_scratch_owner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that other users cannot replace the folders in SCRATCH_DIR."""
-    folder = conf_settings.SCRATCH_DIR
+    folder = settings.SCRATCH_DIR
     mode = _mode(folder)
     if not mode & stat.S_IWOTH or mode & stat.S_ISVTX:
         return []
     return [
         checks.Warning(
-            f"ATP['SCRATCH_DIR'], {folder}, can be written by every user, without the sticky bit: "
-            f"any of them can replace scratch directories. {folders.whose(folder).capitalize()}.",
+            f"ATP['SCRATCH_DIR'], {folder}, is writable for every user and has no sticky bit: "
+            "any of them can replace scratch directories. "
+            f"{folders.describe_owner(folder).capitalize()}.",
             hint=f"chmod +t {shlex.quote(str(folder))}",
             id="atp.W035",
         )
     ]
 
 
-def _mode(path):
+def _mode(path: str | Path) -> int:
+    """Return the mode of a file; 0 if it cannot be read."""
     try:
         return os.stat(path).st_mode
     except OSError:
         return 0
 
 
-# The checks of the folders for published files and for scratch directories.
+# The folders for published files and for scratch directories
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_storage(app_configs, **kwargs):
-    """Check that published files and large responses have a folder that can be written."""
-    storage = storages[conf_settings.STORAGE]
+def check_storage(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that this user can write the folder for published files and large responses."""
+    storage = storages[settings.STORAGE]
     if not isinstance(storage, FileSystemStorage):
         return []
     if storage.base_location:
         return _check_writable(
-            f"ATP['STORAGE'] is {conf_settings.STORAGE!r}",
-            storage.location,
+            f"ATP['STORAGE'] is {settings.STORAGE!r}",
+            Path(storage.location),
             "A handler that publishes a file there, or returns a large response, fails after its "
             "work is done.",
             "atp.W011",
         )
     return [
         checks.Warning(
-            f"ATP['STORAGE'] is {conf_settings.STORAGE!r}, which stores files in a directory "
+            f"ATP['STORAGE'] is {settings.STORAGE!r}, which stores files in a directory "
             "that no setting names: MEDIA_ROOT is empty.",
             hint="Each process stores published files and large responses in the directory where "
-            "it was started. Set MEDIA_ROOT, or give ATP a storage of its own in STORAGES.",
+            "it was started. Set MEDIA_ROOT, or define a separate storage for ATP in STORAGES.",
             id="atp.W005",
         )
     ]
@@ -289,63 +269,59 @@ def check_storage(app_configs, **kwargs):
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_scratch(app_configs, **kwargs):
-    """Check that SCRATCH_DIR can be written by the user of this check; a daemon's may differ."""
+def check_scratch(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that this user can write SCRATCH_DIR. A daemon may run as another user."""
     return _check_writable(
         "ATP['SCRATCH_DIR']",
-        conf_settings.SCRATCH_DIR,
-        "No atpd of this user will start.",
+        settings.SCRATCH_DIR,
+        "An atpd that runs as this user will not start.",
         "atp.W010",
     )
 
 
-def _check_writable(name, folder, hint, id):
-    refusal = folders.refusal(folder)
+def _check_writable(name: str, folder: str | Path, hint: str, id: str) -> list[CheckMessage]:
+    refusal = folders.why_unwritable(folder)
     return [checks.Warning(f"{name}: {refusal}.", hint=hint, id=id)] if refusal else []
 
 
-# The check of hooks that are declared for patterns of Types.
+# Hooks and middleware
 
 
-# Django runs a check before each command. The tag is one that ``manage.py atp`` leaves out.
+# Django runs checks before each command. ``manage.py atp`` leaves out those with this tag.
 @register("atp")
 @with_valid_settings
-def check_hooks(app_configs, **kwargs):
+def check_hooks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that each pattern of ``on_finished`` and ``on_failed`` matches a Type."""
-    return [checks.Warning(problem, id="atp.W014") for problem in unmatched()]
-
-
-# The check of the middleware and the carriers that the settings name.
+    return [checks.Warning(problem, id="atp.W014") for problem in describe_unmatched()]
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_middleware(app_configs, **kwargs):
-    """Check that all that ``ATP["MIDDLEWARE"]`` and ``ATP["CARRIERS"]`` name can be used."""
+def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that ATP can use all that ``ATP["MIDDLEWARE"]`` and ``ATP["CARRIERS"]`` name."""
     return [Error(problem, id="atp.E020") for problem in middleware_problems()]
 
 
-# The checks of the middleware, the login page and the rule that the pages of ATP need.
-
-_AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
+# What the pages need: users, a login page, the rule about who may do what
 
 
 @register(Tags.urls)
-def check_users(app_configs, **kwargs):
-    """Check that AuthenticationMiddleware gives requests the user that the pages ask for."""
+def check_users(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that AuthenticationMiddleware gives each request the user that the pages need."""
     if not _are_pages_in_use() or any(map(_is_authenticating, project.MIDDLEWARE)):
         return []
     return [
         checks.Warning(
             "The pages of ATP are in use, but no AuthenticationMiddleware is in MIDDLEWARE.",
-            hint="Without one a request has no user. Add SessionMiddleware and "
+            hint="Without it a request has no user. Add SessionMiddleware and "
             f"{_AUTHENTICATION!r}.",
             id="atp.W012",
         )
     ]
 
 
-def _is_authenticating(name):
+def _is_authenticating(name: str) -> bool:
+    """Return True if a middleware may give requests a user."""
     try:
         found = import_string(name)
     except ImportError:
@@ -355,7 +331,7 @@ def _is_authenticating(name):
     return not kinds or any(f"{k.__module__}.{k.__qualname__}" == _AUTHENTICATION for k in kinds)
 
 
-def _are_pages_in_use():
+def _are_pages_in_use() -> bool:
     if not getattr(project, "ROOT_URLCONF", None):
         return False  # a project that only runs tasks may have none
     try:
@@ -366,15 +342,15 @@ def _are_pages_in_use():
 
 
 @register(Tags.urls)
-def check_login(app_configs, **kwargs):
-    """Check that LOGIN_URL exists: the pages send users there who are not logged in."""
+def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that LOGIN_URL exists: the pages send users there to log in."""
     if not _are_pages_in_use():
         return []
     if _leads_somewhere(str(project.LOGIN_URL)):
         return []
     return [
         checks.Warning(
-            f"LOGIN_URL is {project.LOGIN_URL!r}, which is no page of this project.",
+            f"LOGIN_URL is {project.LOGIN_URL!r}, which is not a page of this project.",
             hint="The pages of ATP send users there who are not logged in. Set LOGIN_URL to a page "
             "to log in; ATP has a template for one: "
             "LoginView.as_view(template_name='atp/login.html').",
@@ -383,7 +359,8 @@ def check_login(app_configs, **kwargs):
     ]
 
 
-def _leads_somewhere(url):
+def _leads_somewhere(url: str) -> bool:
+    """Return True if an address is a page of this project, or of another site."""
     try:
         path = resolve_url(url)
         if path.startswith("/") and not path.startswith("//"):
@@ -395,32 +372,25 @@ def _leads_somewhere(url):
 
 @register(Tags.security)
 @with_valid_settings
-def check_rule(app_configs, **kwargs):
-    """Check that the function that ``ATP["AUTHORIZE"]`` names can be used."""
-    return [checks.Error(problem, id="atp.E021") for problem in permissions.problems()]
+def check_rule(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that ATP can use the function that ``ATP["AUTHORIZE"]`` names."""
+    return [Error(problem, id="atp.E021") for problem in permissions.problems()]
 
 
-# The checks of the queue's database, and of the declared Types.
-
-# A message names this many Types at most.
-NAMED = 10
-# A daemon's dispatcher has three connections: to claim, to record and to purge.
-FROM_A_POOL = 3
-# The psycopg pool's own.
-_POOL_SIZE = 4
+# The queue's database, and the declared Types
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_queue_database(app_configs, **kwargs):
-    """Check the settings of the queue's database, without a connection to it."""
+def check_queue_database(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check the settings of the queue's database without connecting to it."""
     try:
-        connection = connections[conf_settings.DATABASE]
+        connection = connections[settings.DATABASE]
     except ConnectionDoesNotExist:
         return [
             Error(
-                f"ATP['DATABASE'] is {conf_settings.DATABASE!r}, which is not in DATABASES."
-                f"{did_you_mean(conf_settings.DATABASE, list(connections))}",
+                f"ATP['DATABASE'] is {settings.DATABASE!r}, which is not in DATABASES."
+                f"{did_you_mean(settings.DATABASE, list(connections))}",
                 id="atp.E002",
             )
         ]
@@ -433,45 +403,45 @@ def check_queue_database(app_configs, **kwargs):
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_transactional(app_configs, **kwargs):
+def check_transactional(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that transactional Types name the queue's database, where their end is written (G7)."""
     return [
         Error(
             f"Type {task_type.identifier!r} is transactional on database {task_type.database!r}, "
-            f"but the queue is in {conf_settings.DATABASE!r}.",
+            f"but the queue is in {settings.DATABASE!r}.",
             hint="One transaction commits the handler's writes and its end, so both must be in one "
-            f"database. If the handler writes to {conf_settings.DATABASE!r}, set "
-            f"transactional={conf_settings.DATABASE!r}.",
+            f"database. If the handler writes to {settings.DATABASE!r}, set "
+            f"transactional={settings.DATABASE!r}.",
             id="atp.E003",
         )
         for task_type in registry
-        if task_type.database not in (None, conf_settings.DATABASE)
+        if task_type.database not in (None, settings.DATABASE)
     ]
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_exceptions(app_configs, **kwargs):
+def check_exceptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check the dotted names in ``retry_on``, ``fatal_on`` and ``downstream_errors``."""
     return [
         Error(f"Type {task_type.identifier!r}: {problem}", id="atp.E008")
         for task_type in registry
-        for problem in retrying.problems(task_type)
+        for problem in retrying.unknown_exceptions(task_type)
     ]
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_retention(app_configs, **kwargs):
-    """Report the Types that keep Instances for ever: some day these fill the disk."""
+def check_retention(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report the Types that keep Instances for ever, until these fill the disk."""
     kept = sorted(
         task_type.identifier for task_type in registry if task_type.registration().retention is None
     )
     if not kept:
         return []
-    named = ", ".join(kept[:NAMED]) + (", …" if len(kept) > NAMED else "")
+    named = ", ".join(kept[:MAX_NAMED]) + (", …" if len(kept) > MAX_NAMED else "")
     return [
-        checks.Info(
+        Info(
             f"{len(kept)} Types keep terminal Instances for ever: {named}.",
             hint="An Instance with its log takes about 1 kB. Set retention=timedelta(days=…) "
             "of the Type, or ATP['RETENTION']. If they are to be kept for ever, add 'atp.I007' to "
@@ -481,14 +451,14 @@ def check_retention(app_configs, **kwargs):
     ]
 
 
-def _check_routing():
+def _check_routing() -> list[CheckMessage]:
     """Check that DATABASE_ROUTERS sends queries for ATP's models to the queue's database."""
     found = router.db_for_read(apps.get_model("atp", "Instance"))
-    if found == conf_settings.DATABASE:
+    if found == settings.DATABASE:
         return []
     return [
         checks.Warning(
-            f"ATP['DATABASE'] is {conf_settings.DATABASE!r}, but DATABASE_ROUTERS sends ATP's "
+            f"ATP['DATABASE'] is {settings.DATABASE!r}, but DATABASE_ROUTERS sends ATP's "
             f"models to {found!r}.",
             hint="Add 'atp.router.QueueRouter' to DATABASE_ROUTERS.",
             id="atp.W004",
@@ -498,61 +468,63 @@ def _check_routing():
 
 @register(Tags.database)
 @with_valid_settings
-def check_server(app_configs, databases=None, **kwargs):
-    """Check the encoding and ``array_nulls`` of the queue's database, if that is PostgreSQL.
+def check_server(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Check the encoding and ``array_nulls`` of a queue's database on PostgreSQL.
 
-    This takes a connection to the database.
+    This connects to the database.
     """
-    if conf_settings.DATABASE not in (databases or ()):
+    if settings.DATABASE not in (databases or ()):
         return []
-    connection = connections[conf_settings.DATABASE]
+    connection = connections[settings.DATABASE]
     if connection.vendor != "postgresql":
         return []
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('server_encoding'), current_setting('array_nulls')")
         encoding, nulls = cursor.fetchone()
-    problems = []
+    found: list[CheckMessage] = []
     if encoding != "UTF8":
-        problems.append(
+        found.append(
             checks.Warning(
-                f"The queue's database {conf_settings.DATABASE!r} is in {encoding}: a task with a "
+                f"The queue's database {settings.DATABASE!r} is in {encoding}: a task with a "
                 "character that this encoding lacks cannot be enqueued.",
-                hint="Make the database with ENCODING 'UTF8'.",
+                hint="Create the database with ENCODING 'UTF8'.",
                 id="atp.W017",
             )
         )
     if nulls != "on":
-        problems.append(
+        found.append(
             Error(
-                "array_nulls is off in the queue's database: an enqueue of many would store the "
-                "text 'NULL' in place of null values.",
+                "array_nulls is off in the queue's database: enqueuing many at once would store "
+                "the text 'NULL' in place of null values.",
                 hint="ALTER ROLE … RESET array_nulls, or set it to on.",
                 id="atp.E018",
             )
         )
-    return problems
+    return found
 
 
-def _check_pool(connection):
-    """Check that a pool of psycopg 3 has a connection for each thread of a daemon."""
+def _check_pool(connection: Any) -> list[CheckMessage]:
+    """Check that psycopg's pool has a connection for each thread of a daemon."""
     pool = connection.settings_dict.get("OPTIONS", {}).get("pool")
     if not pool or connection.vendor != "postgresql":
         return []
-    given = pool if isinstance(pool, dict) else {}
-    most = given.get("max_size") or given.get("min_size", _POOL_SIZE)
-    if most >= FROM_A_POOL:
+    options = pool if isinstance(pool, dict) else {}
+    most = options.get("max_size") or options.get("min_size", _DEFAULT_POOL_SIZE)
+    if most >= POOL_CONNECTIONS:
         return []
     return [
         checks.Warning(
             f"DATABASES[{connection.alias!r}]['OPTIONS']['pool'] lets each process have {most} "
-            f"connections; a daemon's dispatcher takes {FROM_A_POOL}.",
-            hint=f"Say max_size={FROM_A_POOL} or more.",
+            f"connections; a daemon's dispatcher uses {POOL_CONNECTIONS}.",
+            hint=f"Set max_size to {POOL_CONNECTIONS} or more.",
             id="atp.W016",
         )
     ]
 
 
-def _check_sqlite(connection):
+def _check_sqlite(connection: Any) -> list[CheckMessage]:
     """Check the options that SQLite needs as a queue: WAL, immediate transactions, a time-out."""
     options = connection.settings_dict.get("OPTIONS", {})
     mode = str(options.get("transaction_mode") or "").upper()
@@ -574,7 +546,7 @@ _SQLITE = {
     "atp.W001": (
         "['transaction_mode'] is not 'IMMEDIATE'.",
         "A transaction that reads first and writes later fails with 'database is locked' when "
-        "another process has written in between.",
+        "another process writes in between.",
     ),
     "atp.W002": (
         "['init_command'] does not set 'PRAGMA journal_mode=WAL'.",
@@ -589,30 +561,30 @@ _SQLITE = {
 }
 
 
-# The check of tailers: whether their sources can be read.
+# Tailers
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_tailers(app_configs, **kwargs):
-    """Check that the source of each tailer is there, with the library that it needs (G18)."""
-    return [*_misplaced(), *_problems()]
+def check_tailers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that the source of each tailer exists, with the library that it needs (G18)."""
+    return [*_check_tables(), *_check_sources()]
 
 
-def _misplaced() -> Iterator[checks.CheckMessage]:
+def _check_tables() -> Iterator[CheckMessage]:
     for tailer in declared:
         why = tailer.source.misplaced() if isinstance(tailer.source, Table) else ""
         if why:
-            yield checks.Error(
+            yield Error(
                 f"Tailer {tailer.identifier!r}: {why}.",
-                hint="A row is removed in the transaction that enqueues its Instances. Have your "
-                f"router put the model into {conf_settings.DATABASE!r}, or read the rows with a "
-                "source of your own.",
+                hint="ATP removes a row in the transaction that enqueues its Instances. Have your "
+                f"router put the model into {settings.DATABASE!r}, or read the rows with your own "
+                "source.",
                 id="atp.E022",
             )
 
 
-def _problems() -> list[checks.CheckMessage]:
+def _check_sources() -> list[CheckMessage]:
     return [
         checks.Warning(f"Tailer {tailer.identifier!r}: {problem}.", id="atp.W019")
         for tailer in declared
@@ -620,51 +592,53 @@ def _problems() -> list[checks.CheckMessage]:
     ]
 
 
-# The check of the setting TASKS, for its entries that name ATPBackend.
+# The entries of the setting TASKS that name ATPBackend
 
 
 @register(Tags.compatibility)
 @with_valid_settings
-def check_tasks(app_configs, **kwargs):
-    """Check OPTIONS and QUEUES of each entry of TASKS for ATPBackend.
+def check_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check the OPTIONS and QUEUES of each entry in TASKS for ATPBackend.
 
-    The backend's own ``check()`` would not do: ``atpd`` does not run the checks of
+    The backend's own ``check()`` is not enough: ``atpd`` does not run the checks of
     ``django.tasks``, and the backport has none unless it is an installed app itself.
     """
     return [
         message
-        for alias, entry in _entries()
-        for message in _messages(alias, entry.get("QUEUES") or (), entry.get("OPTIONS", {}))
+        for alias, entry in _backend_entries()
+        for message in _check_entry(alias, entry.get("QUEUES") or (), entry.get("OPTIONS", {}))
     ]
 
 
-def _entries():
-    """Yield alias and entry for each entry of ATPBackend. Others may load ``django.tasks``."""
-    tasks = getattr(settings, "TASKS", None)
+def _backend_entries() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the alias and the entry of each ATPBackend in TASKS."""
+    tasks = getattr(project, "TASKS", None)
     for alias, entry in tasks.items() if isinstance(tasks, dict) else ():
         try:
             found = import_string(entry["BACKEND"])
         except (AttributeError, ImportError, KeyError, TypeError):
             continue  # django.tasks reports it
+        # If no entry has imported it, it stays out, since it would load ``django.tasks``.
         own = sys.modules.get("atp.backend")
         if own is not None and isinstance(found, type) and issubclass(found, own.ATPBackend):
             yield alias, entry
 
 
-def _messages(alias, queues, given):
+def _check_entry(alias: str, queues: Any, options: Any) -> Iterable[CheckMessage]:
     from .backend import task
-    from .backend.task import BackendOptions
 
-    return task.messages(alias, queues, BackendOptions(f"TASKS[{alias!r}]['OPTIONS']", given))
-
-
-# The check of the modules that declare Types.
+    label = f"TASKS[{alias!r}]['OPTIONS']"
+    return task.messages(alias, queues, task.BackendOptions(label, options))
 
 
-# With the checks of URLs, which import the views: those enqueue what daemons may not import.
+# The modules that declare Types
+
+
+# It runs with the checks of URLs, which import the views: a view may enqueue a Type that daemons
+# do not import.
 @register(Tags.urls)
 @with_valid_settings
-def check_types(app_configs, **kwargs):
+def check_types(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that daemons import the modules of all Types that views import."""
     if getattr(project, "ROOT_URLCONF", None):
         # Django's own check reports a URLconf that cannot be imported.
@@ -674,7 +648,7 @@ def check_types(app_configs, **kwargs):
         checks.Warning(
             f"The Type {task_type.identifier!r} is declared in {task_type.handler.__module__}, "
             "which no daemon imports.",
-            hint=f"{IMPORTED}. Import {task_type.handler.__module__} in a tasks.py.",
+            hint=f"{DAEMON_IMPORTS}. Import {task_type.handler.__module__} in a tasks.py.",
             id="atp.W036",
         )
         for task_type in registry.unreached()

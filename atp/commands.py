@@ -1,25 +1,25 @@
-"""What operators tell: a running attempt (cancel, pause, resume, release), a daemon (quiet,
-resume, stop); the modes of a daemon.
+"""The commands of operators: to a running attempt (cancel, pause, resume, release) and to a daemon
+(quiet, resume, stop), with the modes of a daemon.
 """
 
 from dataclasses import dataclass
 
 from django.db.models import TextChoices
 
-# Asks: requests of operators to the holder of a claimed Task.
-
-# Requests on a claimed Task. A cancel stays, whatever is asked afterwards.
+# Commands to the holder of a claimed Task, as its row stores them. A cancel stays there whatever
+# an operator commands afterwards.
 RELEASE = "release"
 CANCEL = "cancel"
-# Each of these holds until the other one is asked.
+# Each of these two replaces the other one.
 PAUSE, RESUME = "pause", "resume"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
-    """A request on a claimed Task, which its holder has to carry out.
+class AttemptCommand:
+    """A command on a claimed Task, which its holder has to carry out.
 
-    Only a cancel has ``who`` asked for it, and ``age``: how many seconds ago.
+    ``instance`` is the key of the Instance. Only a cancel has an actor, ``who``, and an ``age`` in
+    seconds.
     """
 
     instance: int
@@ -33,8 +33,8 @@ class Ask:
 class Cancelled:
     """The outcome of a cancel, as keys of Instances.
 
-    ``failed``: they waited, and are FAILED now. ``asked``: their holders are asked now.
-    ``before``: their holders had been asked before. All other keys are not live.
+    ``failed``: they were waiting and are FAILED now. ``asked``: their holders have the command now.
+    ``before``: their holders had it already. Instances with other keys are not live.
     """
 
     failed: tuple[int, ...] = ()
@@ -42,19 +42,16 @@ class Cancelled:
     before: tuple[int, ...] = ()
 
 
-# The modes of a daemon, and the orders that change them.
-
-
 class Mode(TextChoices):
-    """The mode of a daemon, which the daemon itself writes on its row."""
+    """The mode of a daemon, which the daemon itself writes to its row."""
 
     RUNNING = "running", "claims what it serves"
     QUIET = "quiet", "claims nothing more, and goes on with what it runs"
     STOPPING = "stopping", "claims nothing more, and ends"
 
 
-class Order(TextChoices):
-    """An order to a daemon, given by an operator."""
+class DaemonCommand(TextChoices):
+    """A command from an operator to a daemon."""
 
     QUIET = "quiet", "go quiet"
     RESUME = "resume", "resume"
@@ -62,37 +59,37 @@ class Order(TextChoices):
 
 
 EXPLANATIONS = {
-    Order.QUIET: "Stop claiming. Hand back Tasks that have not started; go on with those that run.",
-    Order.RESUME: "Start claiming again.",
-    Order.STOP: "Stop as after SIGTERM: running attempts get the daemon's grace to end.",
+    DaemonCommand.QUIET: "Stop claiming. Hand back Tasks that have not started; go on with those "
+    "that run.",
+    DaemonCommand.RESUME: "Start claiming again.",
+    DaemonCommand.STOP: "Stop as after SIGTERM: running attempts get the daemon's grace to end.",
 }
 
-
-# The request that each order leaves on the daemon's row. It stays there while the daemon
+# The request that each command leaves in the daemon's row. It stays there while the daemon
 # obeys it, so the daemon's next identity obeys it too.
-REQUESTS = {Order.QUIET: "quiet", Order.RESUME: "", Order.STOP: "stop"}
+REQUESTS = {DaemonCommand.QUIET: "quiet", DaemonCommand.RESUME: "", DaemonCommand.STOP: "stop"}
 
-# The modes in which each order makes a difference, and the mode that it leads to.
-ORDERS = {
-    Order.QUIET: ({Mode.RUNNING}, Mode.QUIET),
-    Order.RESUME: ({Mode.QUIET}, Mode.RUNNING),
-    Order.STOP: ({Mode.RUNNING, Mode.QUIET}, Mode.STOPPING),
+# The modes in which each command makes a difference, and the mode to which it leads.
+MODE_CHANGES = {
+    DaemonCommand.QUIET: ({Mode.RUNNING}, Mode.QUIET),
+    DaemonCommand.RESUME: ({Mode.QUIET}, Mode.RUNNING),
+    DaemonCommand.STOP: ({Mode.RUNNING, Mode.QUIET}, Mode.STOPPING),
 }
 
 
-def aim(mode: str, request: str) -> Mode:
-    """Return the mode to which the request on its row brings a daemon; no order ends STOPPING."""
-    if Mode.STOPPING in (mode, wanted(request)):
+def mode_after(mode: str, request: str) -> Mode:
+    """Return the mode to which the request in its row brings a daemon; STOPPING never ends."""
+    if Mode.STOPPING in (mode, requested_mode(request)):
         return Mode.STOPPING
-    return wanted(request)
+    return requested_mode(request)
 
 
-def wanted(request: str) -> Mode:
-    """Return the mode that the request on a daemon's row asks for."""
-    order = next((order for order, left in REQUESTS.items() if left == request), Order.RESUME)
-    return ORDERS[order][1]
+def requested_mode(request: str) -> Mode:
+    """Return the mode that a request in a daemon's row demands."""
+    commands = (command for command, text in REQUESTS.items() if text == request)
+    return MODE_CHANGES[next(commands, DaemonCommand.RESUME)][1]
 
 
-def allowed(aim: Mode) -> list[Order]:
-    """Return the orders that would change the mode of a daemon with this aim."""
-    return [order for order, (sources, _) in ORDERS.items() if aim in sources]
+def allowed_commands(aim: Mode) -> list[DaemonCommand]:
+    """Return the commands that would change the mode of a daemon on its way to the mode ``aim``."""
+    return [command for command, (sources, _) in MODE_CHANGES.items() if aim in sources]

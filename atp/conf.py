@@ -1,4 +1,13 @@
-"""`settings.ATP`: keys, defaults, kinds of values, what is refused; the targets of webhooks."""
+"""``settings.ATP``: its keys and defaults, the checks of its values, the targets of webhooks.
+
+A project writes only the values that differ from the defaults::
+
+    ATP = {"LEASE": 60, "RETENTION": timedelta(days=30)}
+
+Times are in seconds, or timedeltas where the annotation says so. ATP reads a value when it first
+uses it, and again after Django's signal ``setting_changed``, which tests that override settings
+send.
+"""
 
 import base64
 import binascii
@@ -20,43 +29,41 @@ from django.utils.module_loading import import_string
 
 from .exceptions import LONGEST_DELAY
 from .options import MAX_RETRIES, check_text, is_pattern
-from .text import did_you_mean, read_memory, seconds
-
-# The keys of ``settings.ATP`` and their defaults. The docs list them from here.
+from .text import as_timedelta, did_you_mean, read_memory
 
 
 class Defaults:
-    """Typed attributes: the name is the key, the value the default."""
+    """The keys of ``settings.ATP``, with their types and defaults. The docs are made from them."""
 
     DATABASE: str = "default"
-    """Alias of the database that holds the queue."""
+    """Alias of the queue's database."""
 
     STORE: str = ""
-    """Dotted path of the store class; if empty, ATP chooses it by the database's vendor."""
+    """Dotted path of the store class; if empty, ATP chooses one by the database's vendor."""
 
     STORAGE: str = "default"
     """Alias in STORAGES for large responses and published files."""
 
     TIMEOUT: timedelta | float | None = timedelta(hours=1)
-    """Time-out of attempts, for Types that state none; None: no time-out."""
+    """Time-out of attempts, for Types that set none; None: no time-out."""
 
     MAX_RESTARTS: int = 3
-    """Number of attempts that may be lost while running, for Types that state none (RFC 14)."""
+    """Number of attempts that may be lost while running, for Types that set none (RFC 14)."""
 
     MAX_RETRIES: int = 0
-    """Number of retries after attempts that raised, for Types that state none."""
+    """Number of retries after attempts that raised, for Types that set none."""
 
     MAX_MEMORY: int | str | None = None
-    """Memory that an attempt may take, as "2GiB", for Types that state none; None: no limit."""
+    """Memory that an attempt may use, as "2GiB", for Types that set none; None: no limit."""
 
     BACKOFF: timedelta | float = timedelta(seconds=5)
-    """Delay before the first retry; each further retry waits twice as long."""
+    """Delay before the first retry; the delay before each further retry is twice as long."""
 
     BACKOFF_MAX: timedelta | float = timedelta(hours=1)
     """Longest delay before a retry."""
 
     RETENTION: timedelta | float | None = timedelta(days=30)
-    """How long terminal Instances are kept, for Types that state none; None: for ever."""
+    """How long terminal Instances are kept, for Types that set no time; None: for ever."""
 
     MAX_INPUTS_SIZE: int = 1024 * 1024
     """Largest serialized inputs of one Instance, in bytes."""
@@ -65,25 +72,25 @@ class Defaults:
     """Largest serialized result of a step, in bytes."""
 
     MAX_STEPS: int = 1000
-    """Steps that one Instance may have."""
+    """Maximum number of steps of one Instance."""
 
     MAX_RESPONSE_INLINE: int = 64 * 1024
-    """Responses larger than this many bytes are stored as a file."""
+    """Size in bytes above which a response is stored as a file."""
 
     MAX_LOG_RECORDS: int = 1000
-    """Messages kept per attempt: the first fifth and the newest; a line counts those left out."""
+    """Messages kept per attempt: the first fifth, then the newest. A line counts those left out."""
 
     MAX_LOG_MESSAGE: int = 8 * 1024
-    """Longest message kept, in characters; longer ones are cut in the middle."""
+    """Longest message, in characters; a longer message is cut in the middle."""
 
     MAX_FILES: int = 1000
-    """Files that an attempt may publish."""
+    """Maximum number of files that an attempt may publish."""
 
     LOG_LEVEL: str = "INFO"
-    """Lowest level of standard logging that is captured from handlers."""
+    """Lowest level at which ATP captures a handler's log records (standard logging)."""
 
     ALLOW_PICKLE: bool = False
-    """Whether Types may ask for signed pickle instead of JSON."""
+    """True allows Types to use signed pickle instead of JSON."""
 
     MIDDLEWARE: list[str] | tuple[str, ...] = ()
     """Dotted paths of the middleware around each attempt, the outermost first."""
@@ -92,136 +99,133 @@ class Defaults:
     """Dotted paths of the carriers, which take values from an enqueue to the handler."""
 
     SCRATCH_DIR: str | Path = tempfile.gettempdir()
-    """Folder in which daemons make the scratch directories of attempts."""
+    """Folder in which daemons create the scratch directories of attempts."""
 
     RELEASE: str = ""
-    """The release of the project's code; each daemon writes it in its row."""
+    """Release of the project's code; each daemon writes it to its row."""
 
     MISFIT_FOR: timedelta | float = timedelta(hours=1)
-    """How long an Instance whose inputs fit no daemon is deferred before it is FAILED."""
+    """How long an Instance is deferred if its inputs fit no daemon; then it is FAILED."""
 
     LEASE: float = 30.0
-    """How long a daemon may hold its Tasks after a renewal of its lease."""
+    """How long a daemon may hold its Tasks after it renewed its lease."""
 
     RENEW_EVERY: float = 5.0
-    """Time between two renewals of a daemon's lease."""
+    """Time between two renewals of a lease."""
 
     KILL_AFTER: float = 26.0
-    """A daemon kills its workers this long after it sent the last renewal that succeeded."""
+    """Time from the start of the last successful renewal until a daemon kills its workers."""
 
     STATEMENT_TIMEOUT: float = 5.0
-    """Longest time for a daemon's call to the database; a longer call is cut off."""
+    """Longest time for a daemon's call to the database; a longer call is aborted."""
 
     POLL_EVERY: float = 1.0
-    """Longest time between two looks for due Tasks."""
+    """Longest time between two scans of the queue for due Tasks."""
 
     SWEEP_EVERY: float = 1.0
-    """Longest time between two looks for lost daemons and missed Instances."""
+    """Longest time between two searches for lost daemons and missed Instances."""
 
     SCAN_EVERY: float = 60.0
-    """Time between two scans for forgotten Tasks, and for rows that do not fit together."""
+    """Time between two scans for forgotten Tasks and inconsistent rows."""
 
     SCAN_AFTER: float = 60.0
-    """A scan reports a fault only if it has lasted longer than this, and longer than a lease."""
+    """A scan reports a fault only if it lasts longer than this, and longer than a lease."""
 
     PURGE_EVERY: float = 60.0
-    """Longest time between two removals of the Instances whose retention is over."""
+    """Longest time between two removals of Instances whose retention has ended."""
 
     RELEASE_GRACE: float = 5.0
-    """Time between the request to release a running task and its kill."""
+    """Time between the command to release a running task and its kill."""
 
     CANCEL_GRACE: float = 10.0
-    """Time between the request to cancel a running task and its kill, for Types that state none."""
+    """Time between the command to cancel a running task and its kill, for Types that set none."""
 
     KEEP_CONNECTIONS: float = 60.0
-    """How long a worker keeps a database connection that no task uses; 0: not at all."""
+    """How long a worker keeps an unused database connection; 0: it closes it at once."""
 
     MAX_WAITERS: int = 4
-    """Clients that may wait (`?wait=`) in threads of one web process; at most its threads - 3."""
+    """Clients that may wait (`?wait=`) in one web process; at most its number of threads - 3."""
     MAX_WAITERS_PER_USER: int = 2
-    """How many of the MAX_WAITERS clients may be from one user."""
+    """Clients of one user that may wait in one web process."""
     MAX_ASYNC_WAITERS: int = 1000
-    """Clients that may wait in one web process under ASGI, where they take no thread."""
+    """Clients that may wait in one web process under ASGI, where they need no thread."""
     MAX_ASYNC_WAITERS_PER_USER: int = 500
-    """How many of the MAX_ASYNC_WAITERS clients may be from one user."""
+    """Clients of one user that may wait in one web process under ASGI."""
 
     WEBHOOKS: dict = {}
     """Targets of webhooks by name; each is a dictionary with url, secret and patterns of Types."""
 
     AUTHORIZE: str = ""
-    """Dotted path of the function that narrows users' permissions to Types and lanes."""
+    """Dotted path of the function that restricts users' permissions to Types and lanes."""
 
     METRICS_TOKEN: str = ""
-    """The token with which Prometheus may read the metrics; empty: only users may."""
+    """Token with which Prometheus may read the metrics; empty: only users may read them."""
 
     GRACE: float = 30.0
-    """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""
-
-
-# The settings of ATP: the values of ``settings.ATP``, and the defaults.
-#
-# A project writes only what it wants different::
-#
-#     ATP = {"LEASE": 60, "RETENTION": timedelta(days=30)}
-#
-# Times are in seconds, or timedeltas where the annotation says so. A value is
-# read when it is first used, and again after Django's ``setting_changed``, which
-# tests that override settings send.
+    """Default of ``atpd --grace``: time for running tasks to end when a daemon stops."""
 
 
 class InvalidSetting(ImproperlyConfigured):
-    """A value in ``settings.ATP`` is of the wrong kind."""
+    """A value in ``settings.ATP`` has the wrong type."""
 
 
 class Settings:
-    """The project's value of each key, or its default. Raises InvalidSetting."""
+    """The project's value for each key, or the default. Raises InvalidSetting."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(Defaults, name)
-        given = getattr(project, "ATP", {})
-        # The check reports settings that are no dictionary.
-        if isinstance(given, dict) and name in given:
-            value = given[name]
+        values = getattr(project, "ATP", {})
+        # If they are not a dictionary, the system check reports it.
+        if isinstance(values, dict) and name in values:
+            value = values[name]
             problem = kind_problem(name, value)
             if problem:
                 raise InvalidSetting(problem)
-        # From now on Python finds the value without this method: most are used all the time.
+        # From now on Python finds the value without this method, since ATP reads it very often.
         setattr(self, name, value)
         return value
 
 
-# It has the keys of the defaults, and their types.
+# Its attributes have the names and the types of the defaults.
 settings = cast(Defaults, Settings())
 
 
-def _read_again(*, setting: str, **kwargs: Any) -> None:
+def _forget_values(*, setting: str, **kwargs: Any) -> None:
     if setting == "ATP":
         vars(settings).clear()
 
 
-setting_changed.connect(_read_again)
+setting_changed.connect(_forget_values)
 
 
-# The kinds of values that the settings take, from the annotations of the defaults.
+# Checks of the values, for ``settings``, the system checks and atpd.
 
-HINTS = get_type_hints(Defaults)
+TYPES = get_type_hints(Defaults)
 _MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}
 _MAY_BE_ZERO |= {"KEEP_CONNECTIONS", "MISFIT_FOR"}
-# Their values are not told: problems are printed, and logged.
-SECRET = {"METRICS_TOKEN", "WEBHOOKS"}
+# ATP prints and logs problems, so it leaves out the values of these.
+SECRET_KEYS = {"METRICS_TOKEN", "WEBHOOKS"}
 _COUNTS = {"MAX_RETRIES", "MAX_RESTARTS"}
+# The time from the decision to kill until the last worker is dead, in seconds.
+KILL_MARGIN = 1.0
+# The size of empty inputs, {}, in bytes.
+LEAST_INPUTS = 2
+# The longest time between two scans of the queue by a daemon, in seconds.
+LONGEST_REST = 86400.0
+# The maximum length of the name of a release, in characters.
+MAX_RELEASE = 64
 
 
 def kind_problem(name: str, value: Any) -> str | None:
-    """Return a sentence if a value is of the wrong kind for its key, else None."""
-    hint = HINTS[name]
+    """Return a sentence if a value has the wrong type for its key or is out of range, else None."""
+    hint = TYPES[name]
     kinds = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(get_origin(kind) or kind for kind in kinds)
     accepted = tuple(kinds) + ((int,) if float in kinds else ())
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-        wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
-        told = type(value).__name__ if name in SECRET else repr(value)
-        return f"ATP[{name!r}] must be {wanted}, not {told}."
+        expected = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
+        actual = type(value).__name__ if name in SECRET_KEYS else repr(value)
+        return f"ATP[{name!r}] must be {expected}, not {actual}."
     is_duration = float in kinds or timedelta in kinds
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -238,43 +242,31 @@ def kind_problem(name: str, value: Any) -> str | None:
     return None
 
 
-# The problems with ``settings.ATP``, for the system checks and for atpd.
-
-# From the decision to kill until the last worker is dead, in seconds.
-KILL_MARGIN = 1.0
-# The size of empty inputs, {}, in bytes.
-LEAST_INPUTS = 2
-# The longest time between two looks of a daemon, in seconds.
-LONGEST_REST = 86400.0
-# The longest name of a release, in characters.
-MAX_RELEASE = 64
-
-
-def problems() -> list[str]:
+def setting_problems() -> list[str]:
     """Return the problems with ``settings.ATP``, as a list of sentences."""
-    given = getattr(project, "ATP", {})
-    if not isinstance(given, dict):
-        return [f"ATP must be a dictionary, not {type(given).__name__}."]
+    values = getattr(project, "ATP", {})
+    if not isinstance(values, dict):
+        return [f"ATP must be a dictionary, not {type(values).__name__}."]
     found = []
-    for name, value in given.items():
-        if name not in HINTS:
-            found.append(f"ATP has an unknown key {name!r}.{did_you_mean(name, HINTS)}")
+    for name, value in values.items():
+        if name not in TYPES:
+            found.append(f"ATP has an unknown key {name!r}.{did_you_mean(name, TYPES)}")
             continue
         problem = kind_problem(name, value)
         if problem:
             found.append(problem)
-    return found or _value_problems() + _token_problems() + _lease_problems()
+    return found or _find_value_problems() + _find_token_problems() + _find_lease_problems()
 
 
-def _token_problems() -> list[str]:
+def _find_token_problems() -> list[str]:
     token = settings.METRICS_TOKEN
     if token.isascii() and token.isprintable() and " " not in token:
         return []
-    return ["ATP['METRICS_TOKEN'] must be printable ASCII, without spaces and line ends."]
+    return ["ATP['METRICS_TOKEN'] must be printable ASCII, without spaces or line ends."]
 
 
-def _value_problems() -> list[str]:
-    """Return the problems with values of the right kind that cannot be used."""
+def _find_value_problems() -> list[str]:
+    """Return the problems with values that have the right type, but cannot be used."""
     found = []
     if settings.MAX_MEMORY is not None:
         try:
@@ -303,18 +295,17 @@ def _value_problems() -> list[str]:
         )
     if settings.MAX_INPUTS_SIZE < LEAST_INPUTS:
         found.append(
-            f"ATP['MAX_INPUTS_SIZE'] is {settings.MAX_INPUTS_SIZE}: no inputs at all take "
+            f"ATP['MAX_INPUTS_SIZE'] is {settings.MAX_INPUTS_SIZE}: even empty inputs take "
             f"{LEAST_INPUTS} bytes, so nothing could be enqueued."
         )
     for name in ("POLL_EVERY", "SWEEP_EVERY"):
         if (value := getattr(settings, name)) > LONGEST_REST:
             found.append(
-                f"ATP[{name!r}] is {value}: with more than a day, {LONGEST_REST:.0f} s, a daemon "
-                "would hardly ever look."
+                f"ATP[{name!r}] is {value}: must be at most a day, which is {LONGEST_REST:.0f} s."
             )
-    if seconds(settings.BACKOFF) > seconds(settings.BACKOFF_MAX):
+    if as_timedelta(settings.BACKOFF) > as_timedelta(settings.BACKOFF_MAX):
         found.append("ATP['BACKOFF'] is longer than ATP['BACKOFF_MAX'].")
-    found += target_problems(settings.WEBHOOKS)
+    found += webhook_problems(settings.WEBHOOKS)
     if settings.STORE:
         try:
             import_string(settings.STORE)
@@ -323,10 +314,10 @@ def _value_problems() -> list[str]:
     return found
 
 
-def _lease_problems() -> list[str]:
-    """Return the breaches of the rule behind G3.
+def _find_lease_problems() -> list[str]:
+    """Return the problems with the times behind G3.
 
-    The rule: workers are killed before another daemon may take their Tasks.
+    A daemon must kill its workers before another daemon may take their Tasks.
     """
     found = []
     if settings.KILL_AFTER + KILL_MARGIN > settings.LEASE:
@@ -344,63 +335,67 @@ def _lease_problems() -> list[str]:
     return found
 
 
-# The targets of webhooks in ``ATP["WEBHOOKS"]``, and the problems with this setting.
-#
-# Only this setting has addresses to connect to: the database has just names of targets (G14).
+# The targets of webhooks in ``ATP["WEBHOOKS"]``. Only this setting has addresses to which ATP
+# connects: the database has only the names of targets (G14).
 
-# The keys of a target that list patterns of Types, each with the hooks that it stands for.
-ENDS = {
+# The keys of a target that list patterns of Types, each with the names of the hooks that it sets.
+HOOKS_BY_KEY = {
     "on": ("on_finished", "on_failed"),
     "on_finished": ("on_finished",),
     "on_failed": ("on_failed",),
 }
-_KEYS = ("url", "secret", *ENDS, "allow_http")
+_KEYS = ("url", "secret", *HOOKS_BY_KEY, "allow_http")
 _PREFIX = "whsec_"
-# The length of the key in a secret, in bytes, as the Standard Webhooks require.
+# The limits of the length of the key in a secret, in bytes, by the Standard Webhooks.
 _SHORTEST, _LONGEST = 24, 64
 
 
 @dataclass(frozen=True)
-class Target:
-    """A system that webhooks tell of ends. The newest of its ``keys`` comes first."""
+class WebhookTarget:
+    """A system to which webhooks report ends. The first of its ``keys`` is the newest.
+
+    ``patterns`` are pairs of the name of a hook and a pattern of Types.
+    """
 
     name: str
     url: str
     keys: tuple[bytes, ...]
-    # Pairs of the name of a hook and a pattern of Types.
     patterns: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
-        # Its address may hold a password of its own.
+        # Without the address, which may contain a secret.
         return f"<webhook {self.name}>"
 
 
-def target_of(name: str, given: Mapping[str, Any]) -> Target:
-    """Return the Target for an entry of the setting that has no :func:`problems`."""
-    return Target(
+def webhook_target(name: str, entry: Mapping[str, Any]) -> WebhookTarget:
+    """Return the Target for an entry of the setting that has no :func:`webhook_problems`."""
+    return WebhookTarget(
         name,
-        given["url"],
-        tuple(key for key in map(_key, _listed(given["secret"])) if key is not None),
+        entry["url"],
+        tuple(key for key in map(_read_key, _as_list(entry["secret"])) if key is not None),
         tuple(
-            (on, each) for key, names in ENDS.items() for each in given.get(key, ()) for on in names
+            (on, each)
+            for key, names in HOOKS_BY_KEY.items()
+            for each in entry.get(key, ())
+            for on in names
         ),
     )
 
 
-def target_problems(given: Mapping[Any, Any]) -> Iterator[str]:
+def webhook_problems(entries: Mapping[Any, Any]) -> Iterator[str]:
     """Yield the problems with the setting, as sentences."""
-    for name, target in given.items():
-        told = f"ATP['WEBHOOKS'][{name!r}]"
-        problem = _name_problem(name)
+    for name, target in entries.items():
+        label = f"ATP['WEBHOOKS'][{name!r}]"
+        problem = _find_name_problem(name)
         if problem:
             yield f"ATP['WEBHOOKS']: {problem}"
         elif not isinstance(target, Mapping):
-            yield f"{told} must be a dictionary, not {type(target).__name__}."
+            yield f"{label} must be a dictionary, not {type(target).__name__}."
         else:
-            yield from (f"{told}{problem}" for problem in _target_problems(target))
+            yield from (f"{label}{problem}" for problem in _find_target_problems(target))
 
 
-def _name_problem(name: Any) -> str:
+def _find_name_problem(name: Any) -> str:
     try:
         check_text("the name of a target", name, empty=False)
     except ValueError as error:
@@ -408,7 +403,7 @@ def _name_problem(name: Any) -> str:
     return ""
 
 
-def _target_problems(target: Mapping[Any, Any]) -> Iterator[str]:
+def _find_target_problems(target: Mapping[Any, Any]) -> Iterator[str]:
     for key in target:
         if key not in _KEYS:
             yield f" has an unknown key {key!r}.{did_you_mean(str(key), _KEYS)}"
@@ -419,31 +414,31 @@ def _target_problems(target: Mapping[Any, Any]) -> Iterator[str]:
     if not isinstance(allows, bool):
         yield f"['allow_http'] must be True or False, not {allows!r}."
     if "url" in target:
-        problem = _url_problem(target["url"], allows is True)
+        problem = _find_url_problem(target["url"], allows is True)
         if problem:
             yield f"['url']: {problem}"
     if "secret" in target:
-        secrets = _listed(target["secret"])
-        if not secrets or any(_key(each) is None for each in secrets):
-            # Not the value itself: this is printed.
+        secrets = _as_list(target["secret"])
+        if not secrets or any(_read_key(each) is None for each in secrets):
+            # Without the value, because this is printed.
             yield (
                 f"['secret'] must be {_PREFIX!r} and {_SHORTEST} to {_LONGEST} random bytes in "
                 "base64, or a list of such, the newest first."
             )
-    for key in ENDS:
+    for key in HOOKS_BY_KEY:
         patterns = target.get(key, ())
         if not isinstance(patterns, (list, tuple)) or not all(map(is_pattern, patterns)):
             yield f"[{key!r}] must be a list of patterns of Types, as ['dem.*'], not {patterns!r}."
 
 
-def _url_problem(url: Any, allows_http: bool) -> str:
+def _find_url_problem(url: Any, allows_http: bool) -> str:
     if not isinstance(url, str) or not url.isprintable() or " " in url:
         return "it must be the text of an address, without spaces."
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        return f"it is no address: {error}."
+        return f"it is not an address: {error}."
     if not f"{parts.path}{parts.query}".isascii():
         return "its path and query must be ASCII: percent-encode them."
     if parts.scheme not in ("https", "http") or not parts.hostname:
@@ -451,15 +446,15 @@ def _url_problem(url: Any, allows_http: bool) -> str:
     if parts.username is not None or parts.fragment:
         return "it must have no user, no password and no '#'."
     if parts.scheme == "http" and not allows_http:
-        return "it must begin with https://; else say 'allow_http': True beside it."
+        return "it must begin with https://, unless the target has 'allow_http': True."
     return ""
 
 
-def _listed(secret: Any) -> list[Any]:
+def _as_list(secret: Any) -> list[Any]:
     return list(secret) if isinstance(secret, (list, tuple)) else [secret]
 
 
-def _key(secret: Any) -> bytes | None:
+def _read_key(secret: Any) -> bytes | None:
     """Return the key in a secret; None if the secret is not valid."""
     if not isinstance(secret, str) or not secret.startswith(_PREFIX):
         return None

@@ -1,5 +1,7 @@
-"""Every exception: those that ATP raises, those that a handler raises (Retry, Fatal, Throttled
-with its Retry-After), those that stand for an end.
+"""All exceptions: those that ATP raises, and those that a handler raises to control its end.
+
+Errors of ATP are ATPErrors. Those about invalid arguments are also ValueErrors, those about
+something that does not exist LookupErrors.
 """
 
 from __future__ import annotations
@@ -14,16 +16,11 @@ from django.conf import settings as project
 from django.utils import timezone
 
 if TYPE_CHECKING:
-    from .commands import Mode, Order
+    from .commands import DaemonCommand, Mode
     from .states import Event, State
 
 
-# The exceptions that a handler raises to control its end, and those that stand for other ends.
-#
-# :mod:`atp.exceptions` lists them.
-
-# All that a handler or an application may meet.
-__all__ = [  # noqa: RUF022 (by who raises them)
+__all__ = [  # noqa: RUF022 (sorted by who raises them)
     "LONGEST_DELAY",
     "Retry",
     "Defer",
@@ -45,67 +42,70 @@ __all__ = [  # noqa: RUF022 (by who raises them)
 LONGEST_DELAY = 315_360_000.0
 
 
+# Exceptions that a handler raises, and those that stand for another end of an Instance.
+
+
 class Retry(Exception):
     """A handler raises Retry to be tried again later.
 
-    It spends one of the Type's ``max_retries`` and is logged without a traceback. ``after`` is the
-    delay, in seconds or as a timedelta; without it the Type's backoff decides.
+    It uses up one of the Type's ``max_retries``; ATP logs it without a traceback. ``after`` is the
+    delay, in seconds or as a timedelta; by default the Type's backoff decides.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(message)
-        self.after = None if after is None else _delay("Retry", after)
+        self.after = None if after is None else _check_delay("Retry", after)
 
 
 class Defer(Exception):
-    """A handler raises Defer to run later, without a failure. It spends no budget, however often.
+    """A handler raises Defer to run later, without a failure. It never uses up a retry.
 
-    ``after`` is the delay, in seconds or as a timedelta. It must be more than 0: nothing else stops
-    an Instance that is always deferred from running again and again at once.
+    ``after`` is the delay, in seconds or as a timedelta. It must be more than 0: otherwise an
+    Instance that always defers would run again and again without a pause.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float) -> None:
         super().__init__(message)
-        self.after = _delay("Defer", after, is_from_zero=False)
+        self.after = _check_delay("Defer", after, is_from_zero=False)
 
 
 class Throttled(Defer):
-    """A handler raises Throttled if its Type's downstream refuses calls. It spends no budget.
+    """A handler raises Throttled if its Type's downstream refuses calls. It never uses up a retry.
 
-    ``after`` is the delay that the downstream asked for: an unchanged Retry-After of HTTP, in
-    seconds or as a date; a timedelta; or None. A past time is 0, more than an hour counts as an
-    hour, and a value that cannot be read counts as None. If the Type has no downstream it is a
-    :class:`Defer` of at least ``LEAST`` seconds.
+    ``after`` is the delay that the downstream asks for: the unchanged HTTP header Retry-After, in
+    seconds or as a date; a timedelta; or None. A past time counts as 0, more than an hour as an
+    hour, and a value that cannot be read as None. If the Type has no downstream, Throttled is a
+    :class:`Defer` by at least ``LEAST`` seconds.
     """
 
-    # The shortest delay in seconds: with no delay the attempts would follow each other at once.
+    # The shortest delay in seconds. Without a delay the attempts would follow without a pause.
     LEAST = 1.0
 
     def __init__(self, message: str = "", *, after: object = None) -> None:
-        asked = read(after, datetime.now(UTC))
-        told = f"{message} ({asked.told})" if message and asked.told else message or asked.told
-        super().__init__(told, after=max(self.LEAST, asked.after or 0.0))
+        asked = read_retry_after(after, datetime.now(UTC))
+        text = f"{message} ({asked.told})" if message and asked.told else message or asked.told
+        super().__init__(text, after=max(self.LEAST, asked.after or 0.0))
         self.asked = asked.after
 
 
 class Unavailable(Exception):
     """A handler raises Unavailable if its Type's downstream fails or cannot be reached.
 
-    It spends no budget. ``after`` is as in :class:`Throttled`. If the Type has no downstream, it is
-    an error like any other, and spends a retry.
+    It uses up no retry. ``after`` is as in :class:`Throttled`. If the Type has no downstream,
+    Unavailable is an error like any other, and uses up a retry.
     """
 
     def __init__(self, message: str = "", *, after: object = None) -> None:
-        asked = read(after, datetime.now(UTC))
+        asked = read_retry_after(after, datetime.now(UTC))
         super().__init__(f"{message} ({asked.told})" if asked.told else message)
         self.asked = asked.after
 
 
 class Fatal(Exception):
-    """A handler raises Fatal if another attempt is no use: the Instance is FAILED at once.
+    """A handler raises Fatal if another attempt would not help: the Instance is FAILED at once.
 
-    All failures of one Type with the same ``fingerprint``, a word that the handler chooses, are one
-    error group, whatever their messages and wherever they were raised.
+    ``fingerprint`` is a word that the handler chooses. All failures of one Type with the same
+    fingerprint are one error group, whatever their messages are and wherever they were raised.
     """
 
     def __init__(self, *args: object, fingerprint: str = "") -> None:
@@ -118,20 +118,20 @@ class Fatal(Exception):
 class Interrupted(BaseException):
     """ATP raises Interrupted in ``context.check()``, or anywhere in a handler, to end the attempt.
 
-    It derives from BaseException so that a handler's ``except Exception``
-    does not swallow it. A handler may clean up, and must let it pass; ATP handles it.
+    It derives from BaseException so that ``except Exception`` in a handler does not catch it. A
+    handler may clean up, and must then let it pass to ATP.
     """
 
 
 class TaskFailed(Exception):
-    """An Instance is FAILED for a reason other than an exception of its handler.
+    """An Instance is FAILED for another reason than an exception of its handler.
 
     Nothing raises this class or its subclasses: results of django.tasks name them as errors.
     """
 
 
 class Stale(TaskFailed):
-    """The Instance lost more attempts than allowed."""
+    """More attempts of the Instance were lost than allowed."""
 
 
 class Cancelled(TaskFailed):
@@ -151,35 +151,34 @@ class Upstream(TaskFailed):
 
 
 class Unusable(Exception):
-    """Raised ``from`` an error about unusable values: each further attempt would fail too.
+    """ATP raises this ``from`` an error about values that would fail in each further attempt too.
 
     The Instance is FAILED for the reason FATAL, with the message of that error.
     """
 
 
-class Misfit(Exception):
-    """The inputs do not fit the handler of this process; that of another release may accept them.
+class IncompatibleInputs(Exception):
+    """The inputs are incompatible with this process's handler; another release may accept them.
 
-    The Instance is deferred. The message says why the inputs do not fit.
+    The Instance is deferred. The message says why the inputs are incompatible.
     """
 
 
-def path_of(error: BaseException) -> str:
+def dotted_path(error: BaseException) -> str:
     """Return the dotted path of an exception's class, even if the class overrides its names."""
     kind = type(error)
     names = []
     for slot in ("__module__", "__qualname__"):
         try:
-            found = type.__dict__[slot].__get__(kind)
+            name = type.__dict__[slot].__get__(kind)
         except AttributeError:
-            found = None
-        names.append(str.__str__(found) if isinstance(found, str) else "?")
-    module, name = names
-    return f"{module}.{name}".replace("\x00", "?").encode("utf-8", "replace").decode()
+            name = None
+        names.append(str.__str__(name) if isinstance(name, str) else "?")
+    return ".".join(names).replace("\x00", "?").encode("utf-8", "replace").decode()
 
 
-def _delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) -> float:
-    """Return a delay in seconds. Raises ValueError."""
+def _check_delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) -> float:
+    """Return a delay in seconds. Raises ValueError if it is out of range."""
     after = after.total_seconds() if isinstance(after, timedelta) else float(after)
     if not 0 <= after <= LONGEST_DELAY or not (after or is_from_zero):
         bounds = "from 0 to" if is_from_zero else "more than 0 and at most"
@@ -187,13 +186,13 @@ def _delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) ->
     return after
 
 
-# The errors that an enqueue raises.
+# Errors of ATP.
 
 
 class ATPError(Exception):
-    """The base class of all errors of ATP.
+    """The base class of ATP's errors.
 
-    ``call`` is the number of the call or row that the error is about, if there are several.
+    ``call`` is the number of the call or row that the error is about, if the caller gave several.
     """
 
     call: int
@@ -202,10 +201,11 @@ class ATPError(Exception):
 class QueueFull(ATPError):
     """Too many Instances wait in a Type or a lane, so nothing was enqueued.
 
-    ``scope`` is the Type, or the Type and the collection, in words. ``waiting`` is the number that
-    wait, counted up to a little more than ``limit``. ``limit`` is the ``max_waiting`` that was
-    reached; None if only ``max_wait`` is set. ``oldest`` is how long the oldest due one has waited,
-    None if that was not read. ``retry_after`` is in seconds, from 1 to 600.
+    ``scope`` is the Type, or the Type and the collection, in words. ``waiting`` is the number of
+    waiting Instances, counted up to a little more than ``limit``. ``limit`` is the ``max_waiting``
+    that was reached; None if only ``max_wait`` is set. ``oldest`` is how long the oldest due
+    Instance has waited, as a timedelta; None if ATP did not read it. ``retry_after`` is in seconds,
+    from 1 to 600.
     """
 
     def __init__(
@@ -226,28 +226,22 @@ class QueueFull(ATPError):
         self.retry_after = retry_after
 
 
-# Tracebacks show the module that they are imported from.
+# Tracebacks show the module from which applications import them.
 for _name in __all__:
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = "atp.exceptions"
 
 
-# The exceptions that ATP raises, and those that a handler raises to control its end.
-#
-# ATP raises ATPErrors. Those about bad arguments are also ValueErrors, those about something
-# missing LookupErrors.
-
-
 class NotMigrated(ATPError):
-    """The queue's database lacks tables or columns; the message names the command that helps."""
+    """The queue's database lacks tables or columns; the message names the command to run."""
 
 
 class UnknownType(ATPError, LookupError):
-    """No Type of this identifier is declared or registered."""
+    """No Type with this identifier is declared or registered."""
 
 
 class UnregisteredHandler(UnknownType):
-    """The Type is known to the database, but this process has no handler for it."""
+    """The Type is registered in the database, but this process has no handler for it."""
 
 
 class TypeInUse(ATPError):
@@ -255,7 +249,7 @@ class TypeInUse(ATPError):
 
 
 class InvalidType(ATPError, ValueError):
-    """A Type is declared with invalid parameters."""
+    """The parameters of a Type's declaration are invalid."""
 
 
 class InvalidOption(ATPError, ValueError):
@@ -263,7 +257,7 @@ class InvalidOption(ATPError, ValueError):
 
 
 class InvalidGate(ATPError, ValueError):
-    """A gate cannot be set like this: its scope or its opening time is invalid."""
+    """A gate cannot be set: its target or its opening time is invalid."""
 
 
 class GateChanged(ATPError):
@@ -275,11 +269,14 @@ class GateChanged(ATPError):
 
 
 class IllegalSchedule(ATPError):
-    """A schedule does not allow the verb: for example, one that code declares cannot be deleted."""
+    """The schedule does not allow the operation.
+
+    For example, a schedule that code declares cannot be deleted.
+    """
 
 
 class UnknownSchedule(ATPError, LookupError):
-    """There is no schedule with this identifier."""
+    """No schedule has this identifier."""
 
 
 class ScheduleChanged(ATPError):
@@ -307,7 +304,7 @@ class DownstreamChanged(ATPError):
 
 
 class InvalidSchedule(ATPError, ValueError):
-    """A schedule is declared with invalid parameters.
+    """The parameters of a schedule are invalid.
 
     ``parameter`` is the name of the invalid one ("cron", "every", "timezone"), or None.
     """
@@ -318,7 +315,7 @@ class InvalidSchedule(ATPError, ValueError):
 
 
 class InvalidGraph(ATPError, ValueError):
-    """A graph is invalid: a cycle, an unknown or duplicate name, a result of a node not upstream.
+    """A graph is invalid: for example, it has a cycle, or two nodes have the same name.
 
     ``parameter`` is the name of the invalid parameter ("after", "name", "on_failure"), or None.
     """
@@ -329,7 +326,7 @@ class InvalidGraph(ATPError, ValueError):
 
 
 class UnknownGraph(ATPError, LookupError):
-    """There is no graph with this uuid."""
+    """No graph has this uuid."""
 
 
 class NoResult(ATPError, LookupError):
@@ -341,11 +338,15 @@ class UnknownErrorGroup(ATPError, LookupError):
 
 
 class GraphClosed(ATPError):
-    """No node can be added to the graph any more, or none before the given node."""
+    """Nodes cannot be added to the graph any more, or not before the given node."""
 
 
 class InvalidInputs(ATPError, ValueError, TypeError):
-    """The inputs do not fit: ``argument`` names one, ``problems`` are all, as (path, message)."""
+    """The inputs are invalid for the handler or the contract.
+
+    ``argument`` names the first invalid argument, or is None. ``problems`` are pairs of path and
+    message, one for each problem with the contract.
+    """
 
     problems: Sequence[tuple[str, str]] = ()
 
@@ -367,10 +368,7 @@ class CorruptData(ATPError, ValueError):
 
 
 class DuplicateIdentifier(ATPError, ValueError):
-    """An Instance with this identifier already exists for the Type.
-
-    ``instance`` is the existing one.
-    """
+    """An Instance of the Type already has this identifier. ``instance`` is that Instance."""
 
     def __init__(self, message: str, instance: Any = None) -> None:
         super().__init__(message)
@@ -388,7 +386,7 @@ class InvalidPageKey(ATPError, ValueError):
 class InvalidSelection(ATPError, ValueError):
     """A filter of a list is invalid: its name or its value is unknown.
 
-    ``errors`` are pairs: the name of the filter, and the problem with it.
+    ``errors`` are pairs of the name of a filter and the problem with it.
     """
 
     def __init__(self, message: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
@@ -416,14 +414,14 @@ class NotPausable(IllegalTransition):
 
 
 class UnknownDaemon(ATPError, LookupError):
-    """No daemon has this uuid, or this host and pid: it has left, or has never existed."""
+    """No daemon has this uuid, or this host and pid: it has left, or it never existed."""
 
 
 class IllegalOrder(ATPError):
     """The ``mode`` of the daemon does not allow the requested ``order``."""
 
     def __init__(
-        self, message: str, *, order: Order | None = None, mode: Mode | None = None
+        self, message: str, *, order: DaemonCommand | None = None, mode: Mode | None = None
     ) -> None:
         super().__init__(message)
         self.order = order
@@ -431,11 +429,11 @@ class IllegalOrder(ATPError):
 
 
 class WaitTimeout(ATPError, TimeoutError):
-    """The Instance did not reach a terminal state in the given time."""
+    """The Instance or graph did not end within the time-out."""
 
 
 class WaitInTransaction(ATPError):
-    """The caller waits inside a transaction, which would never see the Instance finish."""
+    """The caller waits inside a transaction, which would never see the end."""
 
 
 class FolderRefused(ATPError):
@@ -443,7 +441,7 @@ class FolderRefused(ATPError):
 
 
 class LeaseLost(ATPError):
-    """The daemon has lost its lease: the row of the lease is gone, or has expired."""
+    """The daemon has lost its lease: the lease has expired, or its row no longer exists."""
 
 
 class PausedInTransaction(ATPError):
@@ -451,7 +449,7 @@ class PausedInTransaction(ATPError):
 
 
 class TaskGone(ATPError):
-    """The Task was taken from its holder: the writes of its final transaction are rolled back."""
+    """The attempt no longer holds its Task: the writes of its final transaction are rolled back."""
 
 
 class InvalidStep(ATPError, ValueError):
@@ -463,11 +461,11 @@ class DoubledStep(InvalidStep):
 
 
 class UncheckedStep(InvalidStep):
-    """The block of a step did not read ``is_done``, and so would run in each attempt."""
+    """The block of a step did not read ``is_done``, so it would run in each attempt."""
 
 
 class StepInTransaction(ATPError):
-    """A step was begun inside a transaction, whose rollback would remove the step's checkpoint."""
+    """A step began inside a transaction, whose rollback would remove the step's checkpoint."""
 
 
 class UnusableResult(NotSerializable):
@@ -476,71 +474,74 @@ class UnusableResult(NotSerializable):
 
 # The HTTP header Retry-After (RFC 9110, 10.2.3): seconds, or a date.
 
-# The longest delay that is accepted, in seconds: an hour, whatever the downstream asks for.
-LONGEST = 3600.0
+# The longest accepted delay, in seconds: an hour, whatever the downstream asks for.
+LONGEST_RETRY_AFTER = 3600.0
 
 
-class Asked(NamedTuple):
-    """The delay that a downstream asks for, in seconds; ``told`` says how ATP has corrected it."""
+class RequestedDelay(NamedTuple):
+    """The delay that a downstream asks for, in seconds; ``told`` says how ATP changed it."""
 
     after: float | None
     told: str = ""
 
 
-def read(value: object, now: datetime) -> Asked:
-    """Return the delay that a value of Retry-After asks for; ``after`` is None if it asks for none.
+def read_retry_after(value: object, now: datetime) -> RequestedDelay:
+    """Return the delay that a Retry-After asks for; ``after`` is None if it asks for no delay.
 
     The value is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A
     datetime without a zone is local if USE_TZ is off, else in UTC. A past time gives 0. A value
-    that cannot be read gives None and raises nothing, because it comes from another system.
+    that cannot be read gives None instead of an exception, because another system has sent it.
     """
     if value is None or value == "":
-        return Asked(None)
-    seconds = _seconds(value, now)
+        return RequestedDelay(None)
+    seconds = _read_seconds(value, now)
     if seconds is None or math.isnan(seconds):
-        return Asked(None, f"Retry-After {_shown(value)} cannot be read")
+        return RequestedDelay(None, f"Retry-After {_describe_value(value)} cannot be read")
     if seconds < 0:
-        return Asked(0.0, f"Retry-After {_shown(value)} has passed")
-    if seconds > LONGEST:
-        return Asked(LONGEST, f"Retry-After {_shown(value)} is cut to {LONGEST:.0f} s")
-    return Asked(seconds)
+        return RequestedDelay(0.0, f"Retry-After {_describe_value(value)} has passed")
+    if seconds > LONGEST_RETRY_AFTER:
+        return RequestedDelay(
+            LONGEST_RETRY_AFTER,
+            f"Retry-After {_describe_value(value)} is cut to {LONGEST_RETRY_AFTER:.0f} s",
+        )
+    return RequestedDelay(seconds)
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     try:
         return repr(str(value)[:60])
-    except ValueError:  # an integer with more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts to text
         return "with too many digits"
 
 
-def _seconds(value: object, now: datetime) -> float | None:
+def _read_seconds(value: object, now: datetime) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int):
-        # A float has no room for larger integers.
-        return float(max(-LONGEST, min(value, 2 * LONGEST)))
+        # A float cannot hold larger integers.
+        return float(max(-LONGEST_RETRY_AFTER, min(value, 2 * LONGEST_RETRY_AFTER)))
     if isinstance(value, float):
         return value
     if isinstance(value, datetime):
         is_local = timezone.is_naive(value) and not project.USE_TZ
-        time = timezone.make_aware(value) if is_local else _aware(value)
+        time = timezone.make_aware(value) if is_local else _with_zone(value)
         return (time - now).total_seconds()
     if not isinstance(value, str):
         return None
     try:
         return float(value)
     except ValueError:
-        return _until(value, now)
+        return _read_date(value, now)
 
 
-def _until(text: str, now: datetime) -> float | None:
+def _read_date(text: str, now: datetime) -> float | None:
     try:
-        return (_aware(parsedate_to_datetime(text)) - now).total_seconds()
+        return (_with_zone(parsedate_to_datetime(text)) - now).total_seconds()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
 
-def _aware(time: datetime) -> datetime:
+def _with_zone(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

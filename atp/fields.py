@@ -1,4 +1,4 @@
-"""Columns that models share: InstantField, uuid7, lengths, the check constraints of Instance."""
+"""What the models share: points in time, UUIDs of version 7, the check constraints of Instance."""
 
 import os
 import time
@@ -14,26 +14,25 @@ from django.utils import timezone
 from .options import MAX_PRIORITY, MIN_PRIORITY
 from .states import TERMINAL, Reason, State
 
-# The check constraints of Instance: rows that the database itself refuses.
+# The check constraints of Instance, by which the database refuses invalid rows.
 #
-# PostgreSQL keeps the condition of a check constraint as text and parses it in every
-# statement that writes to the table, for one row as for a thousand. Even in their shortest
-# form, the conditions of Instance took a quarter of the server's work for an enqueue.
-# PostgreSQL parses the condition of a domain only once a session, so they stand in a domain.
-# With a function in its place, an enqueue of 370 µs took 10 to 20 µs longer.
+# PostgreSQL stores the condition of a check constraint as text, and parses it in every statement
+# that writes to the table, for one row or a thousand. Even in their shortest form, the conditions
+# of Instance took a quarter of the server's work for an enqueue. PostgreSQL parses the condition
+# of a domain only once in a session, so the conditions are in a domain. With a function instead
+# of the domain, an enqueue of 370 µs took 10 to 20 µs longer.
 
 
 class CheckByDomain(CheckConstraint):
-    """A check constraint; on PostgreSQL a domain over the rows of the table has its condition.
+    """A check constraint; on PostgreSQL its condition is in a domain over the rows of the table.
 
-    The domain has the name of the constraint. It is removed with the constraint, and with
-    the table.
+    The domain has the name of the constraint. It is dropped with the constraint or the table.
     """
 
     def constraint_sql(self, model: Any, schema_editor: Any) -> Any:
         if schema_editor.connection.vendor != "postgresql":
             return super().constraint_sql(model, schema_editor)
-        # The domain is of rows of the table, so the table has to be made first.
+        # The domain is over rows of the table, so the table has to be created first.
         schema_editor.deferred_sql.append(self.create_sql(model, schema_editor))
         return None
 
@@ -45,8 +44,8 @@ class CheckByDomain(CheckConstraint):
         condition = self._condition_of_row(model, schema_editor)
         return (
             f"CREATE DOMAIN {name} AS {table} CONSTRAINT {name} CHECK ({condition});\n"
-            # A row is never NULL itself. The constraint is there for its cast, which the
-            # domain refuses.
+            # A row is never NULL, so the comparison is always true. The cast is what matters: the
+            # domain refuses it for an invalid row.
             f"ALTER TABLE {table} ADD CONSTRAINT {name}"
             f" CHECK (CAST({table} AS {name}) IS DISTINCT FROM NULL)"
         )
@@ -69,36 +68,44 @@ class CheckByDomain(CheckConstraint):
         return sql % tuple(schema_editor.quote_value(value) for value in parameters)
 
 
-def _outcome() -> Q:
-    """FAILED has one of the reasons, every other state has none."""
+def _check_reason() -> Q:
+    """Return the condition that a row has a reason if, and only if, it is FAILED."""
     others = [state for state in State if state != State.FAILED]
     return Q(state__in=others, reason="") | Q(state=State.FAILED, reason__in=list(Reason))
 
 
-def _end() -> Q:
-    """Terminal rows, and only they, have the time ``finished``; partial indexes rely on it."""
+def _check_finished() -> Q:
+    """Return the condition that a row has ``finished`` if, and only if, it is terminal.
+
+    Partial indexes rely on it.
+    """
     ended = Q(state__in=sorted(TERMINAL))
     return Q(ended, finished__isnull=False) | Q(~ended, finished__isnull=True)
 
 
-def _numbers() -> Q:
+def _check_numbers() -> Q:
+    """Return the condition that the priority and the counters are in their ranges."""
     counts = ("attempt", "restarts", "retries", "lost")
     not_negative = Q(**{f"{count}__gte": 0 for count in counts})
     return Q(priority__gte=MIN_PRIORITY, priority__lte=MAX_PRIORITY) & not_negative
 
 
-OF_INSTANCE = [CheckByDomain(condition=_outcome() & _end() & _numbers(), name="atp_instance_valid")]
+INSTANCE_CONSTRAINTS = [
+    CheckByDomain(
+        condition=_check_reason() & _check_finished() & _check_numbers(), name="atp_instance_valid"
+    )
+]
 
 
-# Model fields of ATP's own.
+# Points in time.
 
 
 class InstantField(models.DateTimeField):
-    """A point in time, always aware, whatever USE_TZ says.
+    """A point in time, always aware, whatever USE_TZ is.
 
-    SQLite has no type for times: Django writes text in the connection's time
-    zone. Text in local time does not sort when the clocks go back. This field
-    writes UTC, so the store can compare due times and leases on every database.
+    SQLite has no type for times, so Django writes text in the connection's time zone. Text in
+    local time is not in order when the clocks go back. This field writes UTC, so that the store
+    can compare due times and leases on every database.
     """
 
     description = "Point in time"
@@ -131,9 +138,9 @@ class InstantField(models.DateTimeField):
         if value is None:
             return None
         if not connection.features.supports_timezones:
-            # The value was written as UTC; Django has labelled it with another zone, or none.
+            # This field wrote UTC; Django has attached another time zone, or none.
             return value.replace(tzinfo=UTC)
-        if timezone.is_naive(value):  # select_format() has asked for UTC
+        if timezone.is_naive(value):  # select_format() asked for UTC
             return value.replace(tzinfo=UTC)
         return value
 
@@ -145,21 +152,27 @@ class InstantField(models.DateTimeField):
         return super().select_format(compiler, sql, params)
 
 
-# The uuids of Instances: unguessable, and ordered by time (RFC 9562, version 7).
+# The uuids of Instances: hard to guess, and ordered by time (RFC 9562, version 7).
+
+_TIME = (1 << 48) - 1
+_VERSION = 0x7 << 76 | 0x2 << 62
+# The number of random bytes in each, and a mask of the bits that time, version and variant leave.
+_RANDOM = 10
+_FREE = (1 << 80) - 1 & ~(0xF << 76) & ~(0x3 << 62)
 
 
 def uuid7() -> uuid.UUID:
     """Return a version 7 UUID: 48 bits of milliseconds since the epoch, 74 random bits."""
-    return uuid.UUID(int=number())
+    return uuid.UUID(int=uuid7_number())
 
 
-def number() -> int:
-    """Return one version 7 UUID as a number of 128 bits."""
+def uuid7_number() -> int:
+    """Return one version 7 UUID as a 128-bit number."""
     return _without_random() | int.from_bytes(os.urandom(_RANDOM)) & _FREE
 
 
-def numbers(count: int) -> list[int]:
-    """Return ``count`` version 7 UUIDs of this millisecond as numbers of 128 bits."""
+def uuid7_numbers(count: int) -> list[int]:
+    """Return ``count`` version 7 UUIDs of this millisecond as 128-bit numbers."""
     base = _without_random()
     random = os.urandom(_RANDOM * count)
     return [
@@ -168,17 +181,10 @@ def numbers(count: int) -> list[int]:
     ]
 
 
-def time_of(uuid: uuid.UUID) -> datetime:
-    """Return the time in a uuid of version 7, in milliseconds: an Instance's is of its enqueue."""
+def uuid7_time(uuid: uuid.UUID) -> datetime:
+    """Return the time in a version 7 UUID, to the millisecond. For an Instance: its enqueue."""
     return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 
 def _without_random() -> int:
     return (time.time_ns() // 1_000_000 & _TIME) << 80 | _VERSION
-
-
-_TIME = (1 << 48) - 1
-_VERSION = 0x7 << 76 | 0x2 << 62
-# The random bytes of each, and the bits that time, version and variant leave free.
-_RANDOM = 10
-_FREE = (1 << 80) - 1 & ~(0xF << 76) & ~(0x3 << 62)

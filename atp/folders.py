@@ -8,20 +8,22 @@ import stat
 import tempfile
 from pathlib import Path
 
-# File locks, which the kernel frees when the last process that holds one is dead.
+# File locks
 #
-# An ``flock`` belongs to the open file. Forked children inherit that file, so one lock can stand
-# for a daemon with all its processes.
+# The kernel frees a lock when the last process that holds it is dead. An ``flock`` belongs to the
+# open file, which forked children inherit, so one lock can stand for a daemon with all its
+# processes.
 #
-# Who may read a file may also lock it, and would keep a dead daemon alive. So a lock is its user's
-# alone, except in a folder in which a group may write: who may remove a lock may also try it.
+# A user who may read a file may also lock it, and would keep a dead daemon alive. So only its user
+# may open a lock, except in a folder that a group may write: those who may remove a lock may also
+# try it.
 
 # The name of a folder's own lock.
 LOCK = ".lock"
 
 
-def acquire(path: str | Path) -> int:
-    """Create and lock the file; returns the descriptor, which holds the lock until closed.
+def acquire_lock(path: str | Path) -> int:
+    """Create and lock a file; return a descriptor, which holds the lock until it is closed.
 
     Raises BlockingIOError if another process holds the lock.
     """
@@ -46,27 +48,27 @@ def _mode(status: os.stat_result, folder: os.stat_result) -> int:
 
 
 def make_locked_folder(parent: str | Path, prefix: str) -> tuple[Path, int]:
-    """Make a folder with a random name and a lock in it; return both, the lock as a descriptor.
+    """Make a folder with a random name and a lock in it; return the folder and the descriptor.
 
-    The folder gets its name when the lock is held, or another process could take it for
-    abandoned.
+    The folder gets its final name only once the lock is held: before, another process could think
+    that the folder is abandoned.
     """
-    made = Path(tempfile.mkdtemp(prefix=f"new-{prefix}", dir=parent))
-    descriptor = acquire(made / LOCK)
-    return made.rename(made.with_name(made.name.removeprefix("new-"))), descriptor
+    folder = Path(tempfile.mkdtemp(prefix=f"new-{prefix}", dir=parent))
+    descriptor = acquire_lock(folder / LOCK)
+    return folder.rename(folder.with_name(folder.name.removeprefix("new-"))), descriptor
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for locks, unless it exists, and close it and its locks to strangers.
+    """Make a folder for locks, unless it exists, and close it and its locks to other users.
 
-    Its parents are not made. Locks that strangers can open may be left from another release.
+    The parents must exist. An older release may have left locks that other users can open.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     folder = path.stat()
     if folder.st_mode & stat.S_IWOTH and folder.st_uid == os.geteuid():
         path.chmod(stat.S_IMODE(folder.st_mode) & ~stat.S_IWOTH)
     for file in path.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # its daemon has ended just now
+        with contextlib.suppress(FileNotFoundError):  # its daemon has just ended
             status = file.lstat()
             too_much = stat.S_IMODE(status.st_mode) & ~_mode(status, folder)
             if too_much and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
@@ -74,9 +76,9 @@ def make_folder(path: Path) -> None:
 
 
 def is_free(path: str | Path) -> bool:
-    """Return whether nobody holds the lock; a file that is gone counts as free.
+    """Return True if no process holds the lock, or the file does not exist.
 
-    A lock of another user, which this process may not try, counts as held.
+    Another user's lock, which this process may not try, counts as held.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -85,7 +87,7 @@ def is_free(path: str | Path) -> bool:
     except PermissionError:
         return False
     try:
-        # A shared lock, so that two processes that look at once do not disturb each other.
+        # A shared lock, so that two processes can try at the same time.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -94,41 +96,41 @@ def is_free(path: str | Path) -> bool:
     return True
 
 
-def remove(path: str | Path) -> None:
-    """Remove the file, if it exists."""
+def remove_file(path: str | Path) -> None:
+    """Remove a file, if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         pass
 
 
-# The owners of folders, for messages about folders that this process cannot write.
+# The owners of folders
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user of the operating system, or the number if the user has no name."""
+    """Return the name of a user of the operating system; the number as text without a name."""
     try:
         return pwd.getpwuid(number).pw_name
-    except KeyError:  # a container may run under a number that has no name
+    except KeyError:  # the user of a container may have no name
         return str(number)
 
 
-def whose(path: str | Path) -> str:
+def describe_owner(path: str | Path) -> str:
     """Return the owner and mode of a folder, and the user of this process, in words."""
     me = f"this is user {user_name(os.geteuid())}"
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
-        return f"it cannot be looked at ({error.strerror}), and {me}"
-    mode = stat.S_IMODE(found.st_mode)
-    return f"it belongs to user {user_name(found.st_uid)} (mode {mode:04o}), and {me}"
+        return f"its owner is unknown ({error.strerror}), and {me}"
+    mode = stat.S_IMODE(status.st_mode)
+    return f"it belongs to user {user_name(status.st_uid)} (mode {mode:04o}), and {me}"
 
 
 def make_private(path: str | Path) -> bool:
-    """Make a folder unless it exists; return whether it is this user's, and nobody else's.
+    """Make a folder unless it exists; return True if it belongs to this user alone.
 
-    In a folder such as /tmp another user may make one of that name, or a link, after a program
-    that tidies temporary files has removed ours.
+    In a folder such as /tmp another user may make a folder or a link with that name, after a
+    program that tidies temporary files has removed ours.
     """
     try:
         os.mkdir(path, 0o700)
@@ -138,32 +140,32 @@ def make_private(path: str | Path) -> bool:
 
 
 def is_private(path: str | Path) -> bool:
-    """Return whether only this user can write in the folder; False if there is none, or a link."""
+    """Return True if the path is a folder, not a link, in which only this user can write."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    is_closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_closed
+    is_closed = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and is_closed
 
 
 def is_strange(path: str | Path) -> bool:
-    """Return whether a stranger may have made the folder, or the link, that is at this path.
+    """Return True if a stranger may have made the folder or the link at this path.
 
-    So it is where every user can make one, and it belongs to neither this user nor root.
+    So every user can write in its parent, and it belongs to neither this user nor root.
     """
     try:
-        found, around = os.lstat(path), os.stat(Path(path).parent)
+        status, parent = os.lstat(path), os.stat(Path(path).parent)
     except OSError:
         return False
-    return bool(around.st_mode & stat.S_IWOTH) and found.st_uid not in (os.geteuid(), 0)
+    return bool(parent.st_mode & stat.S_IWOTH) and status.st_uid not in (os.geteuid(), 0)
 
 
-def refusal(path: str | Path) -> str:
+def why_unwritable(path: str | Path) -> str:
     """Return why this process cannot create files in a folder; "" if it can.
 
-    For a missing folder, which would be created, the nearest existing parent is checked; for one
-    that cannot be looked at, the nearest parent that can.
+    If the folder is missing, or this process cannot see it, this checks its nearest parent that
+    this process can see.
     """
     folder = Path(path)
     # Path.exists() raises PermissionError.
@@ -171,4 +173,4 @@ def refusal(path: str | Path) -> str:
         folder = folder.parent
     if os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return ""
-    return f"folder {folder} cannot be written: {whose(folder)}"
+    return f"folder {folder} cannot be written: {describe_owner(folder)}"

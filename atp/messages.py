@@ -1,4 +1,9 @@
-"""Every sentence that ATP writes into LogRecords, for people: no code compares them."""
+"""Every sentence that ATP writes to LogRecords and slots.
+
+The sentences are for people. No code compares them: it decides by the kind and the detail of a
+LogRecord. Call the functions through this module (``messages.missed()``), so that the tests can
+replace them (``python -m tests.run --nonsense``).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,21 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from . import text
-from .commands import Order
+from .commands import DaemonCommand
 
 if TYPE_CHECKING:
     from .models import Gate
     from .store.values.scopes import Fill
 
+# The maximum number of processes left running that a message names.
+MAX_PROCESSES_NAMED = 5
+# The maximum number of removed Instances that one message names.
+MAX_INSTANCES_NAMED = 100
+_ROLLED_BACK = "all that it wrote was rolled back"
+_TAKEN_LATER = "its Tasks will be taken away after the time of one lease"
 
-# The log messages about downstreams, for people: no code compares them.
+
+# Downstreams.
 
 
 def downstream_refused() -> str:
@@ -35,42 +47,33 @@ def downstream_locked() -> str:
 
 
 def downstream_changed(was: str, state: str, per_second: float, not_before: datetime | None) -> str:
-    told = f"{was} → {state}"
+    words = f"{was} → {state}"
     if state == "throttled":
-        told += f", {per_second:.3g} calls a second"
+        words += f", {per_second:.3g} calls a second"
     if state == "open" and not_before is not None:
-        told += f", no call before {not_before.isoformat(timespec='seconds')}"
-    return told
+        words += f", no call before {not_before.isoformat(timespec='seconds')}"
+    return words
 
 
-def downstream_bound(changes: Mapping[str, float | None]) -> str:
-    told = [
+def downstream_rate_limited(changes: Mapping[str, float | None]) -> str:
+    """``changes`` are the new rate limits by name, in calls a second; None removes a limit."""
+    return ", ".join(
         f"{name}: {'none' if value is None else f'{value:g}/s'}" for name, value in changes.items()
-    ]
-    return ", ".join(told)
+    )
 
 
 def downstream_reset() -> str:
     return "reset: taken as healthy"
 
 
-def downstream_tripped() -> str:
+def downstream_breaker_opened() -> str:
     return "tripped: no call for now"
 
 
-# The log messages about an attempt: why it ended, what it was asked, which writes were refused.
-#
-# As for :mod:`.log_messages`: call them through this module; no code compares them.
-
-_ROLLED_BACK = "all that it wrote was rolled back"
-# The maximum number of processes left running that a message names.
-NAMED = 5
+# Commands to an attempt, and ends that no handler caused.
 
 
-# Requests to an Instance, and ends that no handler has caused.
-
-
-def asked(request: str) -> str:
+def command_sent(request: str) -> str:
     return f"{request} requested"
 
 
@@ -82,8 +85,8 @@ def missed() -> str:
     return "not started before its start_before"
 
 
-def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
-    """``last`` is the reason why the last of the attempts was lost."""
+def attempts_given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
+    """``last`` says why the last attempt was lost; "" if nobody knows."""
     why = f"{lost} attempts were lost before they were seen running"
     if restarts > allowed:
         were = "1 attempt was" if restarts == 1 else f"{restarts} attempts were"
@@ -91,7 +94,7 @@ def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
     return f"given up after {why}; the last attempt: {last or 'reason unknown'}"
 
 
-# The reasons why an attempt was lost, or handed back.
+# Why an attempt was lost or handed back.
 
 
 def daemon_stopped() -> str:
@@ -146,7 +149,7 @@ def worker_stuck(*, is_ready: bool = True) -> str:
     return f"it {'started none of the tasks it was given' if is_ready else 'was not ready in time'}"
 
 
-def made_room() -> str:
+def evicted_for_resume() -> str:
     return "its place was needed for a paused task that goes on"
 
 
@@ -159,7 +162,7 @@ def timed_out(seconds: float) -> str:
 
 
 def too_much_memory(taken: float, others: int, limit: float) -> str:
-    """``others`` is the number of child processes of the attempt."""
+    """``taken`` and ``limit`` are in bytes; ``others`` is the number of its child processes."""
     who = f"it and its {others} child processes" if others > 1 else "it"
     if others == 1:
         who = "it and its child process"
@@ -187,15 +190,15 @@ def interrupted() -> str:
     return "the handler was interrupted"
 
 
-def asked_retry() -> str:
+def raised_retry() -> str:
     return "the handler asked to try again"
 
 
-def asked_defer() -> str:
+def raised_defer() -> str:
     return "the handler asked to be deferred"
 
 
-def said_fatal() -> str:
+def raised_fatal() -> str:
     return "the handler raised Fatal"
 
 
@@ -219,24 +222,26 @@ def no_retries() -> str:
     return "(no retries are allowed: max_retries is 0)"
 
 
-def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
-    """``names`` are the names of the ``count`` processes that the attempt has left running."""
-    named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+def processes_left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
+    """``names`` are the names of the ``count`` processes that the attempt left running."""
+    named = ", ".join(names[:MAX_PROCESSES_NAMED]) + (
+        ", …" if len(names) > MAX_PROCESSES_NAMED else ""
+    )
     processes = "1 process" if count == 1 else f"{count} processes"
     done = ("was ended" if count == 1 else "were ended") if ended else "could not be ended"
     advice = " (keep_processes=True on its Type would prevent this)" if ended else ""
     return f"{processes} that it left behind {done}: {named}{advice}"
 
 
-def left_in_loop() -> str:
+def coroutines_left_behind() -> str:
     return "what the handler left in its event loop did not end when it was cancelled"
 
 
-def left_out(count: int) -> str:
+def messages_left_out(count: int) -> str:
     return f"{count} messages of this attempt are left out here"
 
 
-# Steps of a handler.
+# Steps.
 
 
 def step_repeated(name: str, attempt: int) -> str:
@@ -259,7 +264,6 @@ def asleep(name: str) -> str:
 
 # Writes that the fence refused.
 
-
 _DID = {
     "start": "started",
     "pause": "was paused",
@@ -274,33 +278,35 @@ _DID = {
 
 
 def attempt_refused(attempt: int, event: str | None, seconds: float | None) -> str:
-    """``event`` is None for a note; ``seconds`` is the time since the Task was taken away.
+    """``event`` is None for a progress update.
 
-    ``seconds`` is None if the time of the event is unknown.
+    ``seconds`` is the time since the Task was taken away; None if the time of the event is unknown.
     """
-    return f"{_did(attempt, event)} {_when(seconds)}"
+    return f"{_describe_event(attempt, event)} {_describe_delay(seconds)}"
 
 
 def refused_after_end(attempt: int, event: str | None) -> str:
-    return f"{_did(attempt, event)} after it had ended: refused"
+    return f"{_describe_event(attempt, event)} after it had ended: refused"
 
 
-def late(attempt: int, event: str | None, seconds: float | None, *, transactional: bool) -> str:
+def late_result(
+    attempt: int, event: str | None, seconds: float | None, *, transactional: bool
+) -> str:
     effects = _ROLLED_BACK if transactional else "its effects may have happened twice"
-    return f"{_did(attempt, event)} {_when(seconds)}; {effects}"
+    return f"{_describe_event(attempt, event)} {_describe_delay(seconds)}; {effects}"
 
 
 def rolled_back() -> str:
     return _ROLLED_BACK
 
 
-def _did(attempt: int, event: str | None) -> str:
+def _describe_event(attempt: int, event: str | None) -> str:
     if event is None:
         return f"attempt {attempt} reported progress, messages or files"
     return f"attempt {attempt} {_DID.get(event, f'asked for {event}')}"
 
 
-def _when(seconds: float | None) -> str:
+def _describe_delay(seconds: float | None) -> str:
     if seconds is None:
         return "after its Task was taken away"
     if seconds < 0:
@@ -308,10 +314,10 @@ def _when(seconds: float | None) -> str:
     return f"{seconds:.{0 if seconds >= 10 else 1}f} s after its Task was taken away"
 
 
-# The log messages about nodes of graphs, and about attempts that add nodes to their graph.
+# Nodes of graphs, and attempts that add nodes to their graph.
 
 
-def freed() -> str:
+def node_freed() -> str:
     return "all Instances that it waited for have ended"
 
 
@@ -319,11 +325,11 @@ def upstream_failed(name: str, reason: str) -> str:
     return f"{name} failed ({reason})"
 
 
-def recounted(was: int, count: int) -> str:
+def waits_corrected(was: int, count: int) -> str:
     return f"the number of nodes that it waits for was {was}, and is corrected to {count}"
 
 
-def left_to_fail() -> str:
+def node_will_fail() -> str:
     return "a node that it waits for has failed: it will fail too"
 
 
@@ -337,22 +343,14 @@ def addition_waits(why: str = "") -> str:
     return f"the nodes that this attempt wants to add cannot be written yet: {why}"
 
 
-# The log messages of ATP about Instances, Types and daemons, for people.
-#
-# Messages about attempts are in :mod:`.attempt_messages`, those about nodes in
-# :mod:`.graph_messages`. No code compares messages: it decides by the kind and the detail of a
-# LogRecord. Callers use these functions through their module, so that the tests can replace them
-# (``python -m tests.run --nonsense``).
-
-_TAKEN_LATER = "its Tasks will be taken away after the time of one lease"
-# The maximum number of removed Instances that one message names.
-NODES_NAMED = 100
+# Changes of a waiting Instance.
 
 
 def task_changed(steps: Sequence[tuple[str, Any, Any]], now: datetime) -> str:
     """``steps`` are triples: a column, its old value, and its new value."""
     return "; ".join(
-        f"{name} {_shown(was, now)} → {_shown(value, now)}" for name, was, value in steps
+        f"{name} {_describe_value(was, now)} → {_describe_value(value, now)}"
+        for name, was, value in steps
     )
 
 
@@ -360,11 +358,11 @@ def inputs_replaced() -> str:
     return "inputs replaced by those of another enqueue"
 
 
-def _shown(value: Any, now: datetime) -> object:
+def _describe_value(value: Any, now: datetime) -> object:
     if value == now:
         return "now"
     if hasattr(value, "astimezone"):
-        return text.in_utc(value.astimezone(UTC))
+        return text.utc_text(value.astimezone(UTC))
     return "none" if value == "" else value
 
 
@@ -373,24 +371,24 @@ def dropped(gate: Gate) -> str:
     return f"dropped by {gate.who or 'nobody'} ({gate.subject}){reason}"
 
 
-# Inputs that do not fit.
+# Incompatible inputs.
 
 
-def misfit(release: str, why: str) -> str:
-    """``release`` is that of the daemon, "" if it has none; ``why`` says what does not fit."""
+def incompatible_inputs(release: str, why: str) -> str:
+    """``release`` is that of the daemon or ""; ``why`` says why the inputs are incompatible."""
     who = f"release {release} does" if release else "this daemon does"
     return f"{who} not take its inputs: {why}"
 
 
-def misfit_for(last: str, since: datetime) -> str:
-    """``last`` is the message of the last deferral, ``since`` the time of the first."""
-    return f"{last}. Every daemon that tried since {text.in_utc(since)} refused the inputs"
+def incompatible_too_long(last: str, since: datetime) -> str:
+    """``last`` is the message of the last deferral, ``since`` the time of the first one."""
+    return f"{last}. Every daemon that tried since {text.utc_text(since)} refused the inputs"
 
 
-# Hooks.
+# Hooks and tailers.
 
 
-def hooked(on: str, type: str, uuid: object) -> str:
+def hook_enqueued(on: str, type: str, uuid: object) -> str:
     return f"{on}: {type} was enqueued as {uuid}"
 
 
@@ -402,31 +400,31 @@ def cursor_set(shard: str, before: str | None, after: str | None) -> str:
     return f"the cursor of shard {shard!r} was set: from {before or 'none'} to {after or 'none'}"
 
 
-def source_left(what: str) -> str:
-    """``what`` is the notes of the last look, a line for each; empty if there are none."""
+def unreadable_source(what: str) -> str:
+    """``what`` has one line for each note of the last read; it is empty if there is no note."""
     return "; ".join(what.splitlines()) or "everything in the source can be read again"
 
 
-# What a scan has mended, or found.
+# Faults that a scan found, and its repairs.
 
 
-def mended(what: str, done: str) -> str:
+def repaired(what: str, done: str) -> str:
     return f"{what}: {done}"
 
 
-def had_ended() -> str:
+def ended_with_task() -> str:
     return "it had ended, but still had a Task"
 
 
-def nobody_held(state: str) -> str:
+def task_not_held(state: str) -> str:
     return f"it was {state}, but no daemon held its Task"
 
 
-def somebody_held(state: str) -> str:
+def task_held(state: str) -> str:
     return f"it was {state}, but a daemon held its Task"
 
 
-def other_attempt(own: int, of_task: int) -> str:
+def attempts_differ(own: int, of_task: int) -> str:
     return f"the Instance was at attempt {own}, but its Task at attempt {of_task}"
 
 
@@ -450,7 +448,7 @@ def attempt_expired() -> str:
     return "its attempt was expired"
 
 
-def task_given() -> str:
+def task_created() -> str:
     return "it was given a Task"
 
 
@@ -458,11 +456,11 @@ def attempt_aligned() -> str:
     return "the Instance and its Task now both have the higher attempt number"
 
 
-def taken_later() -> str:
+def tasks_taken_later() -> str:
     return _TAKEN_LATER
 
 
-def row_gone() -> str:
+def daemon_row_missing() -> str:
     return f"its row was gone: {_TAKEN_LATER}"
 
 
@@ -473,43 +471,43 @@ def unclaimed() -> str:
 # Gates and limits.
 
 
-def gate(
+def gate_set(
     mode: str, *, until: datetime | None = None, reason: str = "", was: Gate | None = None
 ) -> str:
-    """``was`` is the shut gate that this one replaces, or None."""
-    until = f", until {text.in_utc(until)}" if until else ""
+    """``was`` is the shut gate that this gate replaces, or None."""
+    until = f", until {text.utc_text(until)}" if until else ""
     reason = f": {reason}" if reason else ""
-    before = f" (was: {text.state_of(was, text.in_utc)})" if was is not None else ""
+    before = f" (was: {text.describe_gate(was, text.utc_text)})" if was is not None else ""
     return f"gate: {mode}{until}{reason}{before}"
 
 
 def limits_set(limits: Mapping[str, Any]) -> str:
-    return f"limits: {_limits(limits)}"
+    return f"limits: {_describe_limits(limits)}"
 
 
-def limits_left(limits: Mapping[str, Any], *, is_known: bool) -> str:
-    """``is_known`` tells whether these limits are those that the code declares."""
+def limits_left_to_code(limits: Mapping[str, Any], *, is_known: bool) -> str:
+    """``is_known`` says whether ``limits`` are the limits that the code declares."""
     until = "" if is_known else ", unchanged until the next registration"
-    return f"limits left to the code{until}: {_limits(limits)}"
+    return f"limits left to the code{until}: {_describe_limits(limits)}"
 
 
 def limits_declared(declared: Mapping[str, Any]) -> str:
-    told = ", ".join(f"{name}: {value}" for name, value in declared.items()) or "none"
-    return f"limits declared by the code: {told}"
+    limits = ", ".join(f"{name}: {value}" for name, value in declared.items()) or "none"
+    return f"limits declared by the code: {limits}"
 
 
-def _limits(limits: Mapping[str, Any]) -> str:
-    found = [f"max_running: {limits['max_running']}"] if limits["max_running"] is not None else []
+def _describe_limits(limits: Mapping[str, Any]) -> str:
+    parts = [f"max_running: {limits['max_running']}"] if limits["max_running"] is not None else []
     each = limits["max_running_per_collection"]
-    found += [f"max_running_per_collection: {each}"] if each is not None else []
-    found += [f"rate: {limits['rate']}, burst: {limits['burst']}"] if limits["rate"] else []
-    found += [f"weight: {limits['weight']:g}"] if limits["weight"] != 1 else []
-    found += [f"max_waiting: {limits['max_waiting']}"] if limits["max_waiting"] is not None else []
-    found += [f"max_wait: {limits['max_wait']}"] if limits["max_wait"] is not None else []
-    return "; ".join(found) or "none"
+    parts += [f"max_running_per_collection: {each}"] if each is not None else []
+    parts += [f"rate: {limits['rate']}, burst: {limits['burst']}"] if limits["rate"] else []
+    parts += [f"weight: {limits['weight']:g}"] if limits["weight"] != 1 else []
+    parts += [f"max_waiting: {limits['max_waiting']}"] if limits["max_waiting"] is not None else []
+    parts += [f"max_wait: {limits['max_wait']}"] if limits["max_wait"] is not None else []
+    return "; ".join(parts) or "none"
 
 
-def full(count: int, waiting: int) -> str:
+def queue_full(count: int, waiting: int) -> str:
     """``count`` enqueues of one process were refused or delayed; ``waiting`` Instances waited."""
     return f"full: {count} enqueues refused or delayed, {waiting} waiting"
 
@@ -517,86 +515,86 @@ def full(count: int, waiting: int) -> str:
 # Types.
 
 
-def registered() -> str:
+def type_registered() -> str:
     return "registered"
 
 
-def parameters(changes: Mapping[str, tuple[object, object]]) -> str:
-    """``changes`` are pairs by name: the old value and the new one."""
-    told = ", ".join(f"{name}: {was} → {value}" for name, (was, value) in changes.items())
-    return f"changed: {told}"
+def parameters_changed(changes: Mapping[str, tuple[object, object]]) -> str:
+    """``changes`` maps each name to its old and its new value."""
+    words = ", ".join(f"{name}: {was} → {value}" for name, (was, value) in changes.items())
+    return f"changed: {words}"
 
 
-def unregistered() -> str:
+def type_unregistered() -> str:
     return "unregistered"
 
 
-def removed(uuids: Sequence[str]) -> str:
-    named = ", ".join(uuids[:NODES_NAMED]) + (", …" if len(uuids) > NODES_NAMED else "")
+def instances_removed(uuids: Sequence[str]) -> str:
+    named = ", ".join(uuids[:MAX_INSTANCES_NAMED]) + (
+        ", …" if len(uuids) > MAX_INSTANCES_NAMED else ""
+    )
     return f"Instances removed: {len(uuids)} ({named})"
 
 
 # Daemons.
 
 
-def started() -> str:
+def daemon_started() -> str:
     return "started"
 
 
-def rejoined() -> str:
+def daemon_rejoined() -> str:
     return "joined again"
 
 
-def left(uuid: UUID) -> str:
+def daemon_left(uuid: UUID) -> str:
     return f"stopped ({uuid})"
 
 
-def lost(uuid: UUID, count: int) -> str:
-    return f"lost; {_taken(count)} ({uuid})"
+def daemon_lost_tasks(uuid: UUID, count: int) -> str:
+    return f"lost; {_describe_taken(count)} ({uuid})"
 
 
 def tasks_taken(count: int) -> str:
-    return _taken(count)
+    return _describe_taken(count)
 
 
-def _taken(count: int) -> str:
+def _describe_taken(count: int) -> str:
     return f"{count} of its Tasks were taken away"
 
 
-def ordered(order: Order) -> str:
+def daemon_commanded(order: DaemonCommand) -> str:
     return f"told to {order.label}"
 
 
-# Of an Instance, in a test
+# Attempts in a test of a project.
 
 
-def lost_in_rehearsal() -> str:
+def lost_in_test() -> str:
     return "a test marked this attempt as lost"
 
 
-def left_out_in_rehearsal() -> str:
+def skipped_in_test() -> str:
     return "this attempt was skipped: a test began with a later one"
 
 
-# The messages that ATP writes to the log of schedules, and to their slots.
-#
-# They are for people; see :mod:`.log_messages`.
+# Schedules.
 
 
 def schedule_declared(*, is_new: bool, is_set: bool) -> str:
-    """``is_set`` tells whether the schedule keeps the values that an operator has set."""
-    said = "declared" if is_new else "declared again"
-    return f"{said}; the values set by an operator stay" if is_set else said
+    """``is_set`` says whether the schedule keeps the values that an operator has set."""
+    words = "declared" if is_new else "declared again"
+    return f"{words}; the values set by an operator stay" if is_set else words
 
 
 def schedule_changed(changes: Mapping[str, tuple[object, object]], *, is_new: bool) -> str:
-    """``changes`` are pairs by name: the old value and the new one."""
+    """``changes`` maps each name to its old and its new value."""
     if is_new:
         return "created"
-    return parameters(changes) if changes else "set again, with the same values"
+    return parameters_changed(changes) if changes else "set again, with the same values"
 
 
-def schedule_left() -> str:
+def schedule_left_to_code() -> str:
     return "left to the code: its declaration holds again"
 
 
@@ -605,7 +603,7 @@ def schedule_retired() -> str:
 
 
 def schedule_paused(reason: str, until: datetime | None) -> str:
-    end = f" until {text.in_utc(until)}" if until else ""
+    end = f" until {text.utc_text(until)}" if until else ""
     return f"paused{end}{f': {reason}' if reason else ''}"
 
 
@@ -614,8 +612,8 @@ def schedule_resumed() -> str:
 
 
 def schedule_rules_changed(before: datetime, after: datetime) -> str:
-    """``before`` and ``after`` are the next slot by the old and by the new rules."""
-    moved = f"{text.in_utc(before)} to {text.in_utc(after)}"
+    """``before`` is the next slot by the old rules, ``after`` the next slot by the new rules."""
+    moved = f"{text.utc_text(before)} to {text.utc_text(after)}"
     return f"the rules of its time zone have changed: the next slot moves from {moved}"
 
 
@@ -640,24 +638,24 @@ def slot_paused(by: str, reason: str) -> str:
 
 
 def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
-    """``late`` is the delay with which the first slot was found."""
+    """``late`` is the time from the first slot until a daemon found it."""
     more = "more than " if is_more else ""
     slots = f"{more}{count} slot{'' if count == 1 else 's'}"
     return f"{slots} not planned in time, the first {late.total_seconds():.0f} s late"
 
 
 def slots_unknown(reason: str) -> str:
-    """``reason`` says why the slots of a schedule cannot be computed."""
+    """``reason`` says why ATP cannot compute the slots of the schedule."""
     return f"not planned in time; the slots after it are unknown: {reason}"
 
 
 def slot_skipped(uuid: UUID) -> str:
-    """``uuid`` is that of the Instance that had not ended."""
+    """``uuid`` is the uuid of the Instance that had not ended."""
     return f"{uuid} has not ended"
 
 
 def slot_passed_over(overlap: str) -> str:
-    """``overlap`` is the policy of the schedule, which lets only one of the due slots run."""
+    """``overlap`` is the policy of the schedule, by which only one of the due slots runs."""
     return f"a later slot was due too, and runs instead: overlap is {overlap}"
 
 
@@ -665,12 +663,12 @@ def slot_full(waiting: int) -> str:
     return f"{waiting} Instances of the schedule wait, and no more may"
 
 
-def slot_no_room(fill: Fill) -> str:
-    return f"{text.where(fill.type, fill.collection)} was full: {fill.waiting} waited"
+def slot_queue_full(fill: Fill) -> str:
+    return f"{text.describe_target(fill.type, fill.collection)} was full: {fill.waiting} waited"
 
 
 def slot_in_line(behind: int, cancelled: int) -> str:
-    """``behind`` is how many Instances it waits for, ``cancelled`` how many it has cancelled."""
+    """``behind`` is the number of Instances that it waits for, ``cancelled`` that it cancelled."""
     if cancelled:
         return f"earlier Instances cancelled: {cancelled}"
     return f"waits behind {behind}" if behind else ""

@@ -22,43 +22,49 @@ from .conf import settings
 from .exceptions import NotSerializable, TooLarge
 from .text import shorten
 
-# Middleware around attempts, and carriers: values that go from an enqueue to its handler.
-
 __all__ = ["Carrier", "Language", "TimeZone"]
 
+# A layer of middleware: a function that takes a context.
+Run = Callable[[Any], Any]
 
-# Carrier: it takes a value from the process that enqueues to the worker.
+# The maximum size of all values of one Instance as JSON, in bytes: they are stored in its row.
+MAX_SIZE = 4096
+# The maximum depth of one value, in levels.
+MAX_DEPTH = 100
+# The maximum length of a carrier's name, which is stored with each Instance that has its value.
+MAX_NAME = 50
+_NOTHING = nullcontext()
+
+
+# Context propagators. In the settings and in public names they are called carriers.
 
 
 class Carrier:
-    """Saves a value when an Instance is enqueued, and restores it around the handler.
+    """A context propagator: it saves a value at the enqueue, and restores it around the handler.
 
-    Each process makes one carrier, without arguments, of each class in ``ATP["CARRIERS"]``.
+    Each process makes one instance, without arguments, of each class in ``ATP["CARRIERS"]``.
     ``name`` is the key under which the value is stored with the Instance.
     """
 
     name: str = ""
 
     def save(self) -> Any:
-        """Return the value to carry, of a type that JSON has; None carries nothing.
+        """Return the value to store, of a type that JSON has; None stores nothing.
 
-        The enqueue raises any exception of this method.
+        An exception from this method is raised by the enqueue.
         """
         raise NotImplementedError
 
     def restore(self, value: Any) -> AbstractContextManager[Any]:
         """Return a context manager in which the handler runs with this value.
 
-        An exception here is an error of the attempt. The value is data from the database.
+        The value comes from the database. An exception from this method fails the attempt.
         """
         raise NotImplementedError
 
 
-# ATP's own carriers: the language and the time zone of Django.
-
-
 class Language(Carrier):
-    """Carries the active language if it differs from LANGUAGE_CODE."""
+    """Propagates the active language if it differs from LANGUAGE_CODE."""
 
     name = "language"
 
@@ -71,7 +77,7 @@ class Language(Carrier):
 
 
 class TimeZone(Carrier):
-    """Carries the current time zone if it differs from TIME_ZONE.
+    """Propagates the current time zone if it differs from TIME_ZONE.
 
     The value is the name of the zone, or a fixed offset in minutes.
     """
@@ -92,19 +98,13 @@ class TimeZone(Carrier):
         return timezone.override(zone)
 
 
-# Carrying: carriers save values at an enqueue, and restore them around the handler.
-
-# The limit for all values of one Instance as JSON, in bytes: its row contains them.
-MAX_SIZE = 4096
-# The most levels of one value.
-MAX_DEPTH = 100
-_NOTHING = nullcontext()
+# Saving values at an enqueue, and restoring them around the handler.
 
 
-def saved_context() -> dict[str, Any] | None:
-    """Return the values for an Instance that is enqueued now, by carrier; None if there are none.
+def save_context() -> dict[str, Any] | None:
+    """Let all context propagators save; return the values by name, or None if there are none.
 
-    Raises NotSerializable, TooLarge, and whatever a carrier raises.
+    Raises NotSerializable, TooLarge, and the exceptions of the propagators.
     """
     if not settings.CARRIERS:
         return None
@@ -116,15 +116,15 @@ def saved_context() -> dict[str, Any] | None:
             found[name] = value
     size = len(json.dumps(found).encode())
     if size > MAX_SIZE:
-        raise TooLarge(f"What the carriers saved takes {size} bytes; {MAX_SIZE} are allowed.")
+        raise TooLarge(f"The values from the carriers take {size} bytes; {MAX_SIZE} are allowed.")
     return found or None
 
 
-def restored_context(values: Mapping[str, Any] | None) -> AbstractContextManager[object]:
-    """Restore these values until the returned context ends, the first carrier outermost.
+def restore_context(values: Mapping[str, Any] | None) -> AbstractContextManager[object]:
+    """Restore these values until the returned context ends, the first propagator outermost.
 
-    A value without a carrier in the settings is ignored. This is no generator-based context
-    manager: that would set attributes of an exception, which the exception's class may refuse.
+    A value whose propagator is not in the settings is ignored. This is not a generator-based
+    context manager, because that sets attributes of exceptions, which their classes may refuse.
     """
     if not values:
         return _NOTHING
@@ -136,77 +136,74 @@ def restored_context(values: Mapping[str, Any] | None) -> AbstractContextManager
 
 
 def _check(name: str, value: Any) -> None:
-    """Raise NotSerializable unless the JSON of both databases gives the value back unchanged."""
+    """Raise NotSerializable unless JSON columns of both databases return the value unchanged."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
         is_same = (
             json.loads(text) == value
             and "\\u0000" not in text.replace("\\\\", "")
-            and _is_kept(value)
+            and _survives(value)
         )
     # The value's own code may raise anything.
     except Exception:
         is_same = False
     if not is_same:
         raise NotSerializable(
-            f"The carrier {name!r} saved {_shown(value)}, which does not come back from JSON as it "
-            "is: save text, numbers, true, false, lists, or dictionaries by text."
+            f"The carrier {name!r} saved {_describe_value(value)}, which does not come back from "
+            "JSON as it is: save text, numbers, true, false, lists, or dictionaries by text."
         )
 
 
-def _is_kept(value: Any, depth: int = 0) -> bool:
-    """Return whether both databases keep the floats of a plain value, and its depth.
+def _survives(value: Any, depth: int = 0) -> bool:
+    """Return True if both databases keep the floats of a plain value, and it is not too deep.
 
-    PostgreSQL writes a number of 16 digits or more without an exponent, so that it is read as
-    another, an integer; and it has no -0.0.
+    PostgreSQL writes a number of 16 digits or more without an exponent, so it comes back as an
+    integer; and PostgreSQL has no -0.0.
     """
     if isinstance(value, float):
         return abs(value) < 1e16 and (value != 0 or math.copysign(1, value) > 0)
     if isinstance(value, dict | list):
         inner = value.values() if isinstance(value, dict) else value
-        return depth < MAX_DEPTH and all(_is_kept(each, depth + 1) for each in inner)
+        return depth < MAX_DEPTH and all(_survives(each, depth + 1) for each in inner)
     return True
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     try:
         return shorten(repr(value), 200)
     except Exception:
         return f"a {type(value).__qualname__}"
 
 
-# The middleware and the carriers that the settings name.
-
-# The longest name of a carrier: it is stored with each Instance that carries a value.
-MAX_NAME = 50
+# Loading the middleware and the context propagators that the settings name.
 
 
 @cache
 def factories() -> tuple[Callable[..., Any], ...]:
-    """Return the factories of ``ATP["MIDDLEWARE"]``, the outermost first.
+    """Return the factories in ``ATP["MIDDLEWARE"]``, the outermost first.
 
     Raises ImproperlyConfigured.
     """
-    return tuple(_factory(path) for path in settings.MIDDLEWARE)
+    return tuple(_load_factory(path) for path in settings.MIDDLEWARE)
 
 
 @cache
 def carriers() -> dict[str, Any]:
-    """Return the carriers of ``ATP["CARRIERS"]`` by name. Raises ImproperlyConfigured."""
+    """Return the propagators in ``ATP["CARRIERS"]`` by name. Raises ImproperlyConfigured."""
     found: dict[str, Any] = {}
     for path in settings.CARRIERS:
-        carrier = _carrier(path)
+        carrier = _load_carrier(path)
         if carrier.name in found:
             raise ImproperlyConfigured(
                 f"ATP['CARRIERS']: {path!r} and {type(found[carrier.name]).__qualname__} "
-                f"have one name, {carrier.name!r}."
+                f"have the same name, {carrier.name!r}."
             )
         found[carrier.name] = carrier
     return found
 
 
-def problems() -> list[str]:
+def find_problems() -> list[str]:
     """Return the problems with both settings, as sentences."""
     found = []
     for load in (factories, carriers):
@@ -217,22 +214,22 @@ def problems() -> list[str]:
     return found
 
 
-def _factory(path: Any) -> Callable[..., Any]:
-    found = _imported("MIDDLEWARE", path)
+def _load_factory(path: Any) -> Callable[..., Any]:
+    found = _import("MIDDLEWARE", path)
     if not callable(found) or iscoroutinefunction(found):
         raise ImproperlyConfigured(
             f"ATP['MIDDLEWARE']: {path!r} is {found!r}: must be a function or a class that takes "
-            "run and returns what takes a context."
+            "run and returns a function of one context."
         )
     return found
 
 
-def _carrier(path: Any) -> Any:
-    found = _imported("CARRIERS", path)
+def _load_carrier(path: Any) -> Any:
+    found = _import("CARRIERS", path)
     parts: Sequence[str] = ("save", "restore")
     if not isinstance(found, type) or not all(callable(getattr(found, p, None)) for p in parts):
         raise ImproperlyConfigured(
-            f"ATP['CARRIERS']: {path!r} is no carrier: must be a class with name, save() and "
+            f"ATP['CARRIERS']: {path!r} is not a carrier: must be a class with name, save() and "
             "restore(value), as atp.middleware.Carrier."
         )
     name = getattr(found, "name", None)
@@ -247,10 +244,10 @@ def _carrier(path: Any) -> Any:
         raise ImproperlyConfigured(f"ATP['CARRIERS']: {path!r} cannot be made: {error}") from error
 
 
-def _imported(setting: str, path: Any) -> Any:
+def _import(setting: str, path: Any) -> Any:
     if not isinstance(path, str):
         raise ImproperlyConfigured(
-            f"ATP[{setting!r}] must be a list of dotted paths; {path!r} is none."
+            f"ATP[{setting!r}] must be a list of dotted paths; {path!r} is not one."
         )
     try:
         return import_string(path)
@@ -258,24 +255,14 @@ def _imported(setting: str, path: Any) -> Any:
         raise ImproperlyConfigured(f"ATP[{setting!r}]: {path!r}: {error}.") from error
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting == "ATP":
-        factories.cache_clear()
-        carriers.cache_clear()
-
-
-setting_changed.connect(_forget)
-
-
-# The onion: the layers of middleware from the settings around the call of a handler.
-
-Run = Callable[[Any], Any]
+# Running a handler inside the layers of middleware.
 
 
 def run(context: Any, call: Callable[[], Any]) -> Any:
     """Run ``call()`` inside all middleware, and return the result of the outermost layer.
 
-    Raises whatever the middleware raises. A process makes each layer once, for its first attempt.
+    Raises the exceptions of the handler and the middleware. A process makes each layer only once,
+    for its first attempt.
     """
     if not settings.MIDDLEWARE:
         return call()
@@ -288,10 +275,10 @@ def run(context: Any, call: Callable[[], Any]) -> Any:
 
 @cache
 def _layers() -> Run:
-    made: Run = _innermost
+    outermost: Run = _call_handler
     for factory in reversed(factories()):
         try:
-            layer = factory(made)
+            layer = factory(outermost)
         except MiddlewareNotUsed:
             continue
         if not callable(layer) or iscoroutinefunction(layer):
@@ -299,17 +286,19 @@ def _layers() -> Run:
                 f"ATP['MIDDLEWARE']: {factory.__module__}.{factory.__qualname__} returned "
                 f"{layer!r}: must be a plain function of one context."
             )
-        made = layer
-    return made
+        outermost = layer
+    return outermost
 
 
-def _innermost(context: Any) -> Any:
+def _call_handler(context: Any) -> Any:
     return context.inner()
 
 
-def _onion_forget(*, setting: str, **kwargs: Any) -> None:
+def _clear_caches(*, setting: str, **kwargs: Any) -> None:
     if setting == "ATP":
+        factories.cache_clear()
+        carriers.cache_clear()
         _layers.cache_clear()
 
 
-setting_changed.connect(_onion_forget)
+setting_changed.connect(_clear_caches)

@@ -1,5 +1,8 @@
-"""The tables: Type, Instance, Inputs, Response, Step, Task, LogRecord, Daemon, Gate, Limit,
-Statistic; it imports the models of the features.
+"""All models: RFC 14's Type, Instance, Inputs, Response, LogRecord and Task, and ATP's own.
+
+Django finds the models here, and other code imports them from here. The models of the features
+are defined in the packages of these. Only the store writes Task, Instance.state and LogRecord;
+all other code reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from django.db.models import F, Q, TextChoices
 from django.utils.http import parse_header_parameters
 
 from . import fields, options
-from .commands import Mode, aim
+from .commands import Mode, mode_after
 from .conf import MAX_RELEASE, settings
 from .deadletters.models import ErrorGroup, Failure
 from .downstreams.models import Downstream
@@ -32,18 +35,12 @@ from .querysets import (
     InstanceQuerySet,
     LogQuerySet,
     TaskQuerySet,
-    none_alive,
+    no_daemon_suffix,
     refuse_removal,
 )
 from .schedules.models import Schedule, Slot
 from .states import TERMINAL, Event, Reason, State
 from .tailers.models import Cursor, Tailer
-
-# The index of the models: Django finds them here, and all other code imports them from here.
-#
-# RFC 14 has six of them: Type, Instance, Inputs, Response, LogRecord and Task. Only the store
-# writes Task, Instance.state and LogRecord; all other code reads them. The models are defined in
-# :mod:`atp.rows`.
 
 __all__ = [
     "Cursor",
@@ -73,12 +70,11 @@ __all__ = [
     "Undo",
 ]
 
-
-# The registered parameters of a kind of task.
+MAX_DETAIL = 64
 
 
 class Type(models.Model):
-    """The registered parameters of a kind of task (RFC 14). Written by registration only."""
+    """The registered parameters of a kind of task (RFC 14). Only registration writes it."""
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
     handler = models.CharField(
@@ -143,10 +139,11 @@ class Type(models.Model):
         return self.identifier
 
 
-def families(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
-    """Return, by key, the keys of the Types that are one Type under its current and former names.
+def group_renamed_types(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
+    """Return, by primary key, the keys of all rows that stand for the same renamed Type.
 
-    They share unique keys and identifiers. Types that were never renamed are left out.
+    These rows, one for each current or former name, share unique keys and identifiers. Types that
+    were never renamed are left out.
     """
     rows = list(types.exclude(family="").values_list("pk", "identifier", "family"))
     groups: dict[str, frozenset[str]] = {}
@@ -160,11 +157,11 @@ def families(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
     }
 
 
-# The controls that operators set: Gate and Limit.
+# Gates and limits, which operators set.
 
 
 class Gate(models.Model):
-    """A shut gate: no Task of a lane, of a Type or of the whole queue can be claimed.
+    """A shut gate: no daemon can claim a Task of this lane, of this Type, or of the whole queue.
 
     An open gate has no row. If ``type`` is null, the gate is for the whole queue; if
     ``collection`` is null, it is for all lanes of the Type.
@@ -179,7 +176,7 @@ class Gate(models.Model):
     since = InstantField()
     until = InstantField(null=True, help_text="When the gate opens by itself.")
 
-    # On a Gate that has just been set: the Gate that it replaced, if that was shut.
+    # After an operator has set this Gate: the shut Gate that it replaced, or None.
     was: Gate | None = None
 
     class Meta:
@@ -192,9 +189,9 @@ class Gate(models.Model):
 class Limit(models.Model):
     """The limits of a lane or a Type, which all daemons share; and a Type's weight.
 
-    A lane or Type without limits and weight has no row. ``tokens`` is the number of tokens
-    that the rate had left at the time ``refilled``. Registration writes the limits that code
-    declares, unless ``is_set`` says that an operator has set others.
+    A lane or Type without limits and weight has no row. The rate had ``tokens`` tokens left at
+    the time ``refilled``. Registration writes the limits that code declares, unless an operator
+    has set others (``is_set``).
     """
 
     subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
@@ -238,18 +235,18 @@ class Limit(models.Model):
         return self.subject
 
 
-# The running daemons and their leases.
+# Running daemons and their leases.
 
 
 class Daemon(models.Model):
     """One running atpd.
 
-    ``lock`` is the name of the file lock that stands for its lease where all
-    daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
-    counts. ``channel`` is the name under which it listens for Tasks that are handed
-    to it. The name is a secret: whoever knows it can hand the daemon a Task. ``signatures``
-    are short hashes of the signatures of its handlers. ``misfits`` are the keys of Instances
-    whose inputs recently did not fit its handlers. Both are by the identifier of the Type.
+    On SQLite, where all daemons share a host, the lease is a file lock, and ``lock`` is its name.
+    Elsewhere ``lock`` is empty, and the lease ends at ``lease_until``. The daemon listens on
+    ``channel`` for Tasks that others hand to it. The name of the channel is a secret: whoever
+    knows it can hand the daemon a Task. ``signatures`` maps the identifier of each Type to a short
+    hash of its handler's signature. ``misfits`` maps it to the keys of Instances whose inputs were
+    recently incompatible with that handler.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -307,15 +304,15 @@ class Daemon(models.Model):
 
     @property
     def aim(self) -> Mode:
-        """The Mode after the daemon obeys its order; a STOPPING daemon stays STOPPING."""
-        return aim(self.mode, self.request)
+        """The Mode after the daemon obeys its command; a STOPPING daemon stays STOPPING."""
+        return mode_after(self.mode, self.request)
 
 
 class SpareLease(models.Model):
-    """A second place for a daemon's lease, where leases are times.
+    """A second row for a daemon's lease, on databases where a lease ends at a time.
 
-    It is renewed while somebody else has locked the daemon's own row. The lease
-    ends with the later of the two.
+    The daemon renews this row while another session has locked its own row. The lease ends at
+    the later of the two times.
     """
 
     daemon = models.OneToOneField(
@@ -331,8 +328,11 @@ class SpareLease(models.Model):
         return f"spare lease of {self.daemon_id}"
 
 
-class Pauses:
-    """The pauses between two looks at an Instance, ever longer, for ``timeout`` seconds in all."""
+# Instances, and waiting for their end.
+
+
+class WaitPauses:
+    """The growing pauses between two reads of an Instance, for ``timeout`` seconds in total."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -340,15 +340,12 @@ class Pauses:
         self._pause = 0.01
 
     def pause(self, instance: Instance) -> float:
-        """Return the next pause in seconds. Raises WaitTimeout if the time is over."""
+        """Return the next pause in seconds. Raises WaitTimeout if the timeout has passed."""
         left = None if self._deadline is None else self._deadline - time.monotonic()
         if left is not None and left <= 0:
             raise WaitTimeout(f"{instance.uuid} is still {instance.state} after {self._timeout} s.")
         pause, self._pause = self._pause, min(self._pause * 1.5, 0.5)
         return pause if left is None else min(pause, left)
-
-
-# Instance: one accepted request to run a handler, and the wait for its end.
 
 
 class Instance(models.Model):
@@ -376,7 +373,7 @@ class Instance(models.Model):
     created = InstantField()
     started = InstantField(null=True, help_text="When the last attempt started.")
     finished = InstantField(null=True)
-    # Last: where it is null, as in most, it takes no room.
+    # It is last because it is null in most rows, and then takes no space.
     own = models.JSONField(null=True, help_text="Values for this Instance alone; see atp.options.")
 
     error = models.ForeignKey(
@@ -386,7 +383,7 @@ class Instance(models.Model):
 
     objects = InstanceQuerySet.as_manager()
 
-    # True if the enqueue that returned this made it, False if it was found by its identifier.
+    # True if the enqueue that returned it created it; False if one with its identifier existed.
     is_new = False
 
     class Meta:
@@ -395,42 +392,40 @@ class Instance(models.Model):
             ("operate", "Can operate: redrive, cancel, pause, change"),
             ("control", "Can control gates, limits, downstreams, schedules, tailers, daemons"),
         ]
-        # No index holds a column that changes while the Instance is live,
-        # except partial ones on terminal states: PostgreSQL can then update
-        # it in place.
+        # Except for partial indexes on terminal rows, no index has a column that changes while
+        # the Instance is live: so PostgreSQL can update a live row without touching an index.
         indexes = [
-            # Instances of a Type, newest first; and "is there any?" when it is unregistered.
+            # Instances of a Type, newest first; and whether it has any, before it is unregistered.
             models.Index(F("type"), F("id").desc(), name="atp_instance_of_type"),
-            # Retention: the oldest terminal ones of a Type. The condition names
-            # "finished", which is null while live, and not the state, since a
-            # column in a condition counts as indexed.
+            # Retention: the oldest terminal Instances of a Type. The condition is on
+            # "finished", which is null while the Instance is live. It cannot be on the state:
+            # PostgreSQL treats a column in a condition as indexed.
             models.Index(
                 fields=["type", "finished"],
                 condition=Q(finished__isnull=False),
                 name="atp_instance_terminal",
             ),
-            # Lists, newest first. Each index begins with the column that sorts the
-            # list, or with one value that does not change, so its rows come in order.
-            # The other columns that select a list stand behind: they are compared
-            # without reading the row. The indexes are walked backwards, because an
-            # index that grows at its end costs less than one in the opposite order.
+            # Lists, newest first. Each index begins with the column that sorts the list, or
+            # with a column for which each list has one value, so that the rows come in order.
+            # The other columns that select a list follow, so that the database compares them
+            # without reading the row. It reads the indexes backwards, because an index that
+            # grows at its end costs less than one in the opposite order.
             #
-            # The FINISHED ones, also of a Type or a collection, however many live or
-            # FAILED ones lie in front.
+            # FINISHED Instances, also of one Type or collection, however many newer Instances
+            # are live or FAILED.
             models.Index(
                 fields=["id", "type", "collection"],
                 condition=Q(finished__isnull=False, reason=""),
                 name="atp_instance_newest_finished",
             ),
-            # The FAILED ones, also for a reason, of a Type or a collection; and the
-            # overview's newest failures. Where nothing fails, this index and the next
-            # one cost nothing.
+            # FAILED Instances, also of one reason, Type or collection; and the overview's newest
+            # failures. While nothing fails, this index and the next one cost nothing.
             models.Index(
                 fields=["id", "reason", "type", "collection"],
                 condition=Q(finished__isnull=False, reason__gt=""),
                 name="atp_instance_failed",
             ),
-            # The FAILED ones of a Type whose Instances seldom fail.
+            # FAILED Instances of a Type whose Instances seldom fail.
             models.Index(
                 fields=["type", "id"],
                 condition=Q(finished__isnull=False, reason__gt=""),
@@ -461,19 +456,19 @@ class Instance(models.Model):
                 condition=Q(identifier__isnull=False),
                 name="atp_instance_identifier",
             ),
-            *fields.OF_INSTANCE,
+            *fields.INSTANCE_CONSTRAINTS,
         ]
 
     def __str__(self) -> str:
         return str(self.uuid)
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Remove this row as Django does. Raises IllegalTransition if the Instance is live.
+        """Delete this row as Django does. Raises IllegalTransition if the Instance is live.
 
         :func:`atp.queue.delete` can cancel a live Instance first.
         """
-        found = type(self).objects.using(kwargs.get("using") or self._state.db)
-        live = found.filter(pk=self.pk).live().first()
+        rows = type(self).objects.using(kwargs.get("using") or self._state.db)
+        live = rows.filter(pk=self.pk).live().first()
         if live is not None:
             raise refuse_removal(live)
         return super().delete(*args, **kwargs)
@@ -486,44 +481,44 @@ class Instance(models.Model):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an attempt has started and has not ended."""
+        """True if an attempt has started and has not ended: RUNNING or PAUSED."""
         return self.state in (State.RUNNING, State.PAUSED)
 
     @property
     def timeout(self) -> timedelta | None:
-        """The Instance's own time-out; None if it has that of its Type."""
+        """The Instance's own time-out; None if the time-out of its Type applies."""
         return options.own_timeout(self.own or {})
 
     @property
     def max_retries(self) -> int | None:
-        """The Instance's own number of retries; None if it has that of its Type."""
+        """The Instance's own number of retries; None if the number of its Type applies."""
         return (self.own or {}).get(options.OWN_MAX_RETRIES)
 
     @property
     def unique(self) -> str | None:
-        """The key that no other live Instance of the Type may have; None if there is no key."""
+        """The key that no other live Instance of the Type may have; None if it has no key."""
         return (self.own or {}).get(options.UNIQUE)
 
     @property
     def hook_of(self) -> str | None:
-        """The uuid of the Instance whose end enqueued this hook; None if this is no hook."""
+        """The uuid of the Instance whose end enqueued this hook; None if it is not a hook."""
         return (self.own or {}).get(options.HOOK_OF)
 
     @property
     def is_hooked(self) -> bool:
-        """Whether the Instance or its Type has hooks. A hook itself never has any."""
+        """True if the Instance or its Type has hooks. A hook never has hooks."""
         return self.hook_of is None and bool(self.type.hooks or (self.own or {}).get(options.HOOKS))
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
+        """The values that carriers saved for the handler at the enqueue, by name of the carrier."""
         return (self.own or {}).get(options.CARRIED) or {}
 
     @property
     def tried_again(self) -> int:
         """The number of attempts that raised or were lost while running.
 
-        Claims that were handed back before they started do not count.
+        A claim that the daemon handed back before the start does not count.
         """
         return self.retries + self.restarts
 
@@ -535,24 +530,24 @@ class Instance(models.Model):
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until this Instance is terminal, and return it with its final fields.
 
-        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and
-        WaitInTransaction inside a transaction, which would never see the end.
-        If the row is gone and the Type keeps no FINISHED Instances, the Instance counts as
-        FINISHED, because FAILED ones are kept; it then has no Response and no log.
-        For other Types a row that was purged or deleted raises UnknownInstance.
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout; and WaitInTransaction
+        inside a transaction, which would never see the end.
+        If the row no longer exists and the Type keeps no FINISHED Instances, the Instance counts
+        as FINISHED, because FAILED ones are kept; it then has no Response and no log.
+        For other Types, raises UnknownInstance if the row was purged or deleted.
         """
         self._refuse_in_transaction()
-        waiting = Pauses(timeout)
+        waiting = WaitPauses(timeout)
         while not self.is_terminal:
-            time.sleep(self._look(waiting))
+            time.sleep(self._reload_and_pause(waiting))
         return self
 
     async def await_end(self, timeout: float | None = None) -> Self:
-        """Await the end as :meth:`wait` does, without keeping a thread meanwhile."""
+        """Await the end as :meth:`wait` does, without blocking a thread meanwhile."""
         await sync_to_async(self._refuse_in_transaction)()
-        waiting = Pauses(timeout)
+        waiting = WaitPauses(timeout)
         while not self.is_terminal:
-            await asyncio.sleep(await sync_to_async(self._look)(waiting))
+            await asyncio.sleep(await sync_to_async(self._reload_and_pause)(waiting))
         return self
 
     def _refuse_in_transaction(self) -> None:
@@ -560,36 +555,34 @@ class Instance(models.Model):
         if not self.is_terminal and connections[database].in_atomic_block:
             raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
 
-    def _look(self, waiting: Pauses) -> float:
-        """Read the fields again, and return the seconds until the next look. Raises WaitTimeout."""
+    def _reload_and_pause(self, waiting: WaitPauses) -> float:
+        """Read the fields again; return the seconds until the next read. Raises WaitTimeout."""
         self._refresh()
         try:
             return 0.0 if self.is_terminal else waiting.pause(self)
         except WaitTimeout as error:
-            raise WaitTimeout(f"{error}{none_alive()}") from None
+            raise WaitTimeout(f"{error}{no_daemon_suffix()}") from None
 
     def _refresh(self) -> None:
-        """Read the fields again. A row that is gone is FINISHED if its Type keeps no such rows."""
+        """Read the fields again. A missing row is FINISHED if its Type keeps no FINISHED ones."""
         try:
             self.refresh_from_db()
         except Instance.DoesNotExist:
             if self.type.retention != timedelta(0):
                 raise UnknownInstance(
-                    f"There is no Instance {self.uuid} any more: it was purged or deleted, and how "
-                    "it has ended is not known."
+                    f"There is no Instance {self.uuid} any more: it was purged or deleted, so ATP "
+                    "does not know how it ended."
                 ) from None
             self.state, self.progress = State.FINISHED, 1.0
 
 
 # The log: transitions, messages of handlers, actions of operators.
 
-MAX_DETAIL = 64
-
 
 class Kind(TextChoices):
-    """The kind of a LogRecord that is no transition; the kind of a transition is its Event."""
+    """The kind of a LogRecord that is not a transition; the kind of a transition is its Event."""
 
-    # Of an Instance.
+    # About an Instance.
     MESSAGE = "message", "a message of its handler"
     LEFT_OUT = "left_out", "messages of its handler were left out here"
     ASK = "ask", "its holder was asked to cancel, release, pause or resume it"
@@ -600,13 +593,13 @@ class Kind(TextChoices):
     UNCLAIMED = "unclaimed", "due for long and not claimed"
     FREED = "freed", "every Instance that it waited for, in its graph or schedule, has ended"
     HOOK = "hook", "its end enqueued a hook: the detail is the uuid of the hook"
-    # Of an Instance, a Type or a daemon.
+    # About an Instance, a Type or a daemon.
     MENDED = "mended", "a scan repaired rows that did not fit together"
-    # Of a Type, a lane or everything.
+    # About a Type, a lane or the whole queue.
     GATE = "gate", "a gate was set: hold, drop or open"
     LIMITS = "limits", "limits were set: by an operator, or by the code"
     FULL = "full", "too many waited: the detail is the number of enqueues refused or delayed"
-    # Of a Type.
+    # About a Type.
     REGISTERED = "registered", "the Type was registered"
     PARAMETERS = "parameters", "the parameters of the Type were changed"
     UNREGISTERED = "unregistered", "the Type was unregistered"
@@ -614,11 +607,11 @@ class Kind(TextChoices):
     CURSOR = "cursor", "an operator set the position of a tailer: the detail is the shard"
     GAP = "gap", "a tailer passed over records: the detail is their number, if it is known"
     SOURCE = "source", "what a tailer cannot read changed: the detail is how much that is"
-    # Of a downstream.
+    # About a downstream.
     DOWNSTREAM = "downstream", "the state of the downstream changed, or an operator set it"
-    # Of a schedule.
+    # About a schedule.
     SCHEDULE = "schedule", "a schedule was declared, set, paused, run …: the detail is the verb"
-    # Of a daemon, by its uuid.
+    # About a daemon, by its uuid.
     STARTED = "started", "the daemon joined the queue"
     REJOINED = "rejoined", "the daemon joined again, under a new identity"
     LEFT = "left", "the daemon left the queue"
@@ -626,31 +619,29 @@ class Kind(TextChoices):
     ORDER = "order", "the daemon got an order: quiet, resume or stop"
 
 
-# The beginning of the detail of a deferral by a misfit; the signature of the handler follows.
+# The store writes a record of one of these kinds when it removes the row of a daemon.
+DEPARTURES = (Kind.LEFT, Kind.LOST)
+# The detail of a deferral for incompatible inputs: this, and the signature of the handler.
 _MISFIT = "misfit:"
 
 
-def misfit(signature: str) -> str:
-    """Return the detail of a deferral, because the inputs do not fit a handler's signature."""
+def incompatible_detail(signature: str) -> str:
+    """Return the detail of a deferral: the inputs are incompatible with this signature."""
     return f"{_MISFIT}{signature}"
 
 
-def signature_in(detail: str) -> str | None:
-    """Return the signature that :func:`misfit` wrote into a detail; None for another detail."""
+def read_signature(detail: str) -> str | None:
+    """Return the signature that :func:`incompatible_detail` wrote; None for another detail."""
     return detail.removeprefix(_MISFIT) if detail.startswith(_MISFIT) else None
-
-
-# The kinds of the record that is written when the row of a daemon is removed.
-DEPARTURES = (Kind.LEFT, Kind.LOST)
 
 
 class LogRecord(models.Model):
     """One transition, message of a handler, or action of an operator.
 
-    ``kind`` is an Event, or a :class:`Kind`. ``detail`` says more, as data: what was asked,
-    the uuid of the daemon, the class of the exception that a handler raised (its first
-    characters), or :func:`misfit`. ``message`` is for people, and no code compares it.
-    ``instance`` is null if the record concerns a Type, a lane or a daemon, which ``subject``
+    ``kind`` is an Event or a :class:`Kind`. ``detail`` is for programs: the command, the uuid of
+    the daemon, the first characters of the class of the exception that a handler raised, or
+    :func:`incompatible_detail`. ``message`` is for people, and no code compares it.
+    ``instance`` is null if the record is about a Type, a lane or a daemon, which ``subject``
     names; purging keeps such records.
     """
 
@@ -667,9 +658,9 @@ class LogRecord(models.Model):
     level = models.SmallIntegerField(help_text="As in the logging module.")
     who = models.CharField(max_length=200, blank=True, default="")
     message = models.TextField(blank=True, default="")
-    # Last, with a default of the database: statements that write many records leave it out.
+    # It is last and has a database default, so that statements for many records can omit it.
     detail = models.CharField(max_length=MAX_DETAIL, blank=True, default="", db_default="")
-    # Null in most, where it takes no room.
+    # It is null in most rows, and then takes no space.
     counted = models.BooleanField(
         null=True, help_text="Whether the transaction that wrote it also counted it in Statistic."
     )
@@ -678,10 +669,10 @@ class LogRecord(models.Model):
 
     class Meta:
         indexes = [
-            # The log of an Instance from any record on. Without the key in the index, a
-            # long log would be sorted for each page, or looked for among all logs.
+            # The log of an Instance, from any record on. Without the primary key in the index,
+            # the database would sort a long log for each page, or search all logs.
             models.Index(fields=["instance", "id"], name="atp_log_of_instance"),
-            # The records that concern a Type, a lane or a daemon.
+            # The records about a Type, a lane or a daemon.
             models.Index(
                 fields=["subject"], condition=Q(instance__isnull=True), name="atp_log_subject"
             ),
@@ -692,11 +683,11 @@ class LogRecord(models.Model):
 
     @property
     def event(self) -> str:
-        """The Event, if it is a transition; else an empty string."""
+        """The Event if the record is a transition, else an empty string."""
         return self.kind if self.kind in Event else ""
 
 
-# The arguments of an Instance and its output: Inputs and Response.
+# The arguments and the output of an Instance.
 
 
 class Inputs(models.Model):
@@ -714,24 +705,23 @@ class Inputs(models.Model):
 
     @property
     def value(self) -> Any:
-        """The arguments as written: a dict of keyword arguments, positional ones under "*"."""
+        """The arguments: a dict of keyword arguments, with the positional ones under "*"."""
         return codec.decode(codec.Payload(self.format, self.data))
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
-        # Inputs outlive their Instance by a moment; Inputs that are not stored have none.
+        """The values that carriers saved for the handler at the enqueue, by name of the carrier."""
+        # Inputs exist for a moment after their Instance; Inputs that are not stored have none.
         rows = Instance.objects.using(self._state.db or settings.DATABASE)
-        found = None if self.pk is None else rows.filter(pk=self.pk).first()
-        return {} if found is None else found.carried
+        instance = None if self.pk is None else rows.filter(pk=self.pk).first()
+        return {} if instance is None else instance.carried
 
 
 class Response(models.Model):
-    """The output of one Instance: content type and data, or a stored file when large.
+    """The output of one Instance: its content type, and its data or, if large, a stored file.
 
-    ``files`` describes the files that the handler published: a list of
-    objects with ``name``, ``path`` (in Django's storage), ``content_type``,
-    ``size`` (bytes) and ``attempt``.
+    ``files`` describes the files that the handler published: a list of objects with ``name``,
+    ``path`` (in Django's storage), ``content_type``, ``size`` (bytes) and ``attempt``.
     """
 
     instance = models.OneToOneField(
@@ -760,22 +750,22 @@ class Response(models.Model):
 
     @property
     def value(self) -> Any:
-        """The output as the handler returned it: JSON decoded, text as str, else bytes.
+        """The output as the handler returned it: decoded JSON, text as str, anything else as bytes.
 
-        Text that its charset (by default UTF-8) does not fit is bytes, too.
+        Text that cannot be decoded by its charset (default: UTF-8) is bytes too.
         """
         body = self.body
         if body is None:
             return None
         if self.is_pickle:
             return codec.decode(codec.Payload(codec.PICKLE, body.decode()))
-        kind = self._kind
+        kind = self._media_type
         if kind == "application/json":
             return tagged_json.from_json(body.decode())
-        return self._text(body) if kind.startswith("text/") else body
+        return self._decode_text(body) if kind.startswith("text/") else body
 
-    def _text(self, body: bytes) -> str | bytes:
-        """Decode the body by the charset that its content type names; if that fails, return it."""
+    def _decode_text(self, body: bytes) -> str | bytes:
+        """Return the body decoded by the charset of its content type; unchanged if that fails."""
         try:
             charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
             return body.decode(charset)
@@ -784,40 +774,40 @@ class Response(models.Model):
 
     @property
     def is_pickle(self) -> bool:
-        """Whether :attr:`value` has to open a pickle."""
-        return self._kind == codec.PICKLE_CONTENT_TYPE
+        """True if :attr:`value` has to open a pickle."""
+        return self._media_type == codec.PICKLE_CONTENT_TYPE
 
     @property
-    def _kind(self) -> str:
+    def _media_type(self) -> str:
         return self.content_type.partition(";")[0].strip().lower()
 
     @property
     def stored_paths(self) -> list[str]:
-        """Paths of everything that this Response keeps in Django's storage."""
+        """The paths of all files in Django's storage that belong to this Response."""
         return [self.file] * bool(self.file) + [entry["path"] for entry in self.files]
 
 
-# Statistic: counts of events per minute and Type. Uncounted: records that are still to count.
+# Statistics: the numbers of events by minute and Type.
 
-# The buckets of a histogram. The first is for durations of less than a millisecond. The upper
-# bound of each other is twice that of the one before; the last has no upper bound.
+# The number of buckets of a histogram. The first is for durations of less than a millisecond. The
+# upper bound of each next bucket is twice as large; the last bucket has no upper bound.
 BUCKETS = 24
-# When the row of totals begins.
+# The start of the rows of totals.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def failed(reason: Reason | str) -> str:
-    """Return the column that counts the failures for this reason."""
+def failure_column(reason: Reason | str) -> str:
+    """Return the name of the column that counts the failures for this reason."""
     return f"failed_{reason.lower()}"
 
 
-FAILED = tuple(failed(reason.value) for reason in Reason)
-# The columns that are added up, and those that are lists of BUCKETS numbers.
-COUNTS = ("started", "finished", "retried", "deferred", "lost", *FAILED, "wall_us")
+FAILURE_COLUMNS = tuple(failure_column(reason.value) for reason in Reason)
+# Columns of numbers; columns of lists of BUCKETS numbers.
+COUNTS = ("started", "finished", "retried", "deferred", "lost", *FAILURE_COLUMNS, "wall_us")
 HISTOGRAMS = ("wait", "run")
 
 
-def bucket(microseconds: int) -> int:
+def bucket_of(microseconds: int) -> int:
     """Return the index of the bucket for a duration."""
     if microseconds < 1000:
         return 0
@@ -834,12 +824,12 @@ class Span(models.IntegerChoices):
 
 
 class Statistic(models.Model):
-    """Events of one Type within a span of time, by the times of their LogRecords.
+    """The numbers of events of one Type in a span of time, by the times of their LogRecords.
 
     Rows are inserted and never updated: one Type and span may have several rows, and readers
-    add these up. Housekeeping replaces several rows by one, in one transaction.
-    ``type`` is the identifier, so that the counts of a Type outlive its registration.
-    ``wait`` and ``run`` are histograms: from due to start, and from start to end.
+    add them up. A maintenance job replaces several rows by one, in one transaction.
+    ``type`` is the identifier, so that the numbers of a Type outlive its registration.
+    ``wait`` and ``run`` are histograms of durations: from due to start, and from start to end.
     """
 
     span = models.PositiveSmallIntegerField(choices=Span)
@@ -869,10 +859,10 @@ class Statistic(models.Model):
 
 
 class Uncounted(models.Model):
-    """LogRecords that a daemon had not counted yet when its identity, ``daemon``, ended.
+    """A range of LogRecords that a daemon had not counted before its identity, ``daemon``, ended.
 
-    They are the records that ``who`` or one of its workers has signed, with keys greater than
-    ``after`` and up to ``until``. Records that are counted already are not among them.
+    The range has the records that ``who`` or one of its workers signed, with primary keys greater
+    than ``after`` and up to ``until``, except those that are counted already.
     """
 
     daemon = models.UUIDField(unique=True)
@@ -884,17 +874,17 @@ class Uncounted(models.Model):
         return f"{self.who} {self.after}-{self.until}"
 
 
-# The checkpoints of handlers: Step.
+# Steps and Tasks.
 
 
 class Step(models.Model):
     """The checkpoint of a named part of a handler, with the result that later attempts get.
 
-    ``attempt`` is the last attempt that began the step. A step without ``finished`` was begun,
-    and nothing is known of its result. Only a sleep has ``until``; a sleep has no result.
+    ``attempt`` is the last attempt that began the step. If ``finished`` is null, the attempt began
+    the step and stored no result. Only a sleep has ``until``; a sleep has no result.
     """
 
-    # Whoever writes it has locked the Task, so the Instance is there.
+    # Without a constraint: the store locks the Task before it writes, so the Instance exists.
     instance = models.ForeignKey(
         Instance, models.CASCADE, related_name="steps", db_index=False, db_constraint=False
     )
@@ -917,28 +907,26 @@ class Step(models.Model):
 
     @property
     def value(self) -> Any:
-        """The result as the function returned it; None if there is none."""
+        """The result as the function returned it; None if the step has none."""
         return None if self.data is None else codec.decode(codec.Payload(self.format, self.data))
 
 
-# Task: the queue.
-
 # The due time of a node that waits for others. It is a valid time in every time zone.
 BLOCKED = datetime(9999, 1, 1, tzinfo=UTC)
-# ``waits`` of a Task that is no node, but has hooks: these make its end be settled, too.
+# ``waits`` of a Task that is not a node, but has hooks to be enqueued at its end.
 HOOKED = -1
 
 
 class Task(models.Model):
-    """The queue row of a live Instance. Narrow on purpose: this is the hot table.
+    """The queue row of a live Instance. It has few columns, because daemons write it most often.
 
-    A waiting row says when it is due, a claimed row which daemon holds it. The
-    columns that a claim filters by (type, collection, priority, start_before) are
-    copies of the Instance's, so a claim never has to read a wider table.
+    A waiting row says when it is due, a claimed row which daemon holds it. The columns that a
+    claim filters by (type, collection, priority, start_before) are copies of the Instance's, so
+    that a claim never has to read a wider table.
 
-    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: a claim treats it
-    like any Task that is due in the future. If ``waits`` is not null, more follows from the
-    end of the Instance: nodes that wait for it are freed, or its hooks are enqueued.
+    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: a claim treats it like
+    any Task that is due in the future. If ``waits`` is not null, the store has more to do at the
+    end of the Instance: it frees the nodes that wait for it, or enqueues its hooks.
     """
 
     instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
@@ -957,7 +945,7 @@ class Task(models.Model):
     )
     attempt = models.IntegerField(default=0)
     request = models.CharField(max_length=16, blank=True, default="")
-    # Last: where these are null, as in most, they take no room.
+    # They are last because they are null in most rows, and then take no space.
     waits = models.IntegerField(
         null=True,
         help_text="Edges of its node that are not satisfied; -1 if it is no node, and has hooks.",
@@ -970,7 +958,7 @@ class Task(models.Model):
 
     class Meta:
         indexes = [
-            # The claim: the waiting Tasks of a lane in claiming order; and the lanes of a Type.
+            # For claims: the waiting Tasks of a lane in claiming order; and the lanes of a Type.
             models.Index(
                 F("type"),
                 F("collection"),
@@ -980,14 +968,14 @@ class Task(models.Model):
                 condition=Q(daemon__isnull=True),
                 name="atp_task_claim",
             ),
-            # The Tasks that a daemon holds, for expiry, reconciliation and requests; and
-            # their lanes, for limits. It begins with the daemon, since there are few.
+            # The Tasks that a daemon holds, for expiry, reconciliation and commands; and their
+            # lanes, for limits. The daemon comes first, because there are few daemons.
             models.Index(
                 fields=["daemon", "type", "collection"],
                 condition=Q(daemon__isnull=False),
                 name="atp_task_held",
             ),
-            # The Tasks that were not started in time.
+            # The Tasks that no daemon started in time.
             models.Index(
                 fields=["start_before"],
                 condition=Q(daemon__isnull=True, start_before__isnull=False),
@@ -1007,5 +995,5 @@ class Task(models.Model):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether this Task waits for other nodes."""
+        """True if this Task waits for other nodes."""
         return self.waits is not None and self.waits > 0

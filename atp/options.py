@@ -1,5 +1,5 @@
-"""The options of one enqueue (`using()`), their checks, and those an Instance keeps in its column
-`own`.
+"""The options of one enqueue (`using()`), their checks, and those that an Instance keeps in its
+column `own`.
 """
 
 import json
@@ -15,30 +15,30 @@ from django.utils import timezone
 from .exceptions import LONGEST_DELAY, InvalidOption
 from .text import did_you_mean
 
-# The column ``own`` of an Instance: a small JSON object of values for this Instance alone.
+# The column ``own`` of an Instance: a small JSON object with values for this Instance only
 #
-# Most Instances have none: then the column is NULL, takes no room, and nobody reads it.
+# Most Instances have none: then the column is NULL, takes no space, and nothing reads it.
 
 # The keys of the object. Times are in seconds.
 TIMEOUT, OWN_MAX_RETRIES, UNIQUE = "timeout", "max_retries", "unique"
-# The Instance's hooks; and, if it is a hook itself, the uuid of the Instance that ended.
+# The Instance's hooks; and, if the Instance is itself a hook, the uuid of the Instance that ended.
 HOOKS, HOOK_OF = "hooks", "hook_of"
-# The values that the enqueue saved for the handler, by carrier (atp.middleware).
+# The values that the enqueue saved for the handler, by context propagator (atp.middleware).
 CARRIED = "carried"
 
 
 def own_options(**values: Any) -> str | None:
-    """Return the values that are not None as JSON text; None if there are none."""
-    given = {
+    """Return the values that are not None as JSON text; None if all are None."""
+    options = {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in values.items()
         if value is not None
     }
-    return json.dumps(given, separators=(",", ":")) if given else None
+    return json.dumps(options, separators=(",", ":")) if options else None
 
 
 def read_own_options(text: str | None) -> dict[str, Any] | None:
-    """Return the object that a text holds; None for None."""
+    """Return the object in a text from :func:`own_options`; None for None."""
     return None if text is None else json.loads(text)
 
 
@@ -48,7 +48,7 @@ def own_timeout(own: Mapping[str, Any]) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-# The options of an enqueue, and their validation.
+# The options of an enqueue, and their checks
 
 MIN_PRIORITY = -100
 MAX_PRIORITY = 100
@@ -61,10 +61,10 @@ SHORTEST_TIMEOUT = 0.001
 MAX_SUBJECT = 2 * MAX_IDENTIFIER + 8
 ON_FULL = ("raise", "delay")
 EXISTING = ("raise", "return", "redrive", "replace", "debounce")
-# Those that are about what is live under a unique key.
+# Those that change a waiting Instance with the same unique key.
 OF_UNIQUE = ("replace", "debounce")
 _DAY = timedelta(days=1)
-# A pattern of identifiers of Types, as fnmatch reads it.
+# A pattern for identifiers of Types, as fnmatch reads it.
 _PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!\-]{1,200}")
 
 
@@ -92,19 +92,19 @@ class OptionValues(TypedDict, total=False):
 class Options:
     """The options of an enqueue; :meth:`TaskType.using` changes them.
 
-    All values except times are validated here; an invalid one raises InvalidOption.
     ``run_after`` and ``start_before`` are datetimes, or delays from now, in seconds or as
-    timedeltas. ``existing`` is
-    the action if the identifier is taken: "raise", "return" the existing Instance, or "redrive" it
-    if it has FAILED. ``unique`` is a key that only one live Instance of the Type may have; with it,
-    ``existing`` may also be "replace", which gives a waiting Instance with this key the new inputs,
-    or "debounce", which gives it the new ``run_after``. ``timeout``, in seconds or as a timedelta,
-    and ``max_retries`` are for this Instance only; None takes the value of its Type.
-    ``on_finished`` and ``on_failed`` add hooks to those of the Type; :meth:`TaskType.using` checks
-    them, and resolves them to Types. ``on_full`` is the action if the queue is full: "raise" raises
-    QueueFull, "delay" makes the Instance due later, by at most ``delay_tolerance``, in seconds or
-    as a timedelta. With ``exact`` the enqueues of a Type take turns, so that ``max_waiting`` is
-    never exceeded.
+    timedeltas. ``existing`` is what to do if the identifier is taken: "raise", "return" the
+    existing Instance, or "redrive" it if it has FAILED. ``unique`` is a key that only one live
+    Instance of the Type may have; with it, ``existing`` may also be "replace", which gives a
+    waiting Instance with this key the new inputs, or "debounce", which gives it the new
+    ``run_after``. ``timeout``, in seconds or as a timedelta, and ``max_retries`` are for this
+    Instance only; None takes the value of its Type. ``on_finished`` and ``on_failed`` add hooks to
+    those of the Type; :meth:`TaskType.using` checks them and resolves them to Types. ``on_full`` is
+    what to do if the queue is full: "raise" raises QueueFull, "delay" makes the Instance due later,
+    by at most ``delay_tolerance``, in seconds or as a timedelta. With ``exact`` the enqueues of a
+    Type take turns, so that ``max_waiting`` is never exceeded.
+
+    All values except times are checked here: an invalid one raises InvalidOption.
     """
 
     priority: int = 0
@@ -147,13 +147,13 @@ class Options:
 
     @property
     def hooks(self) -> tuple[Any, ...]:
-        """The hooks of this Instance only, in one tuple."""
+        """The hooks for this Instance only."""
         if self.on_finished is None and self.on_failed is None:
             return ()
         return (*(self.on_finished or ()), *(self.on_failed or ()))
 
     def using(self, **changes: Unpack[OptionValues]) -> Self:
-        """Return a copy with these changes. Raises InvalidOption, also for an unknown name."""
+        """Return a copy with these changes. Raises InvalidOption, also for an unknown option."""
         names = [field.name for field in fields(self)]
         for name in changes:
             if name not in names:
@@ -163,12 +163,12 @@ class Options:
     def checked(self, now: Callable[[], datetime]) -> Self:
         """Return a copy with both times in UTC. Raises InvalidOption.
 
-        ``now()`` returns the database's time, from which timedeltas count.
+        ``now()`` returns the database's time, from which delays count.
         """
         if self.run_after is None and self.start_before is None:
             return self
-        due = instant("run_after", self.run_after, now)
-        start_before = instant("start_before", self.start_before, now)
+        due = resolve_time("run_after", self.run_after, now)
+        start_before = resolve_time("start_before", self.start_before, now)
         if due is not None and start_before is not None and start_before <= due:
             raise InvalidOption(
                 f"start_before ({start_before}) must be later than run_after ({due})."
@@ -216,7 +216,7 @@ def _check_whole(name: str, value: object, most: int) -> None:
 
 
 def is_pattern(value: object) -> bool:
-    """Whether the value is a pattern of identifiers of Types, as "dem.*"."""
+    """Return True if the value is a pattern for identifiers of Types, such as "dem.*"."""
     return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
 
 
@@ -241,21 +241,21 @@ def check_lines(name: str, value: object, most: int) -> None:
             check_text(name, line[begin : begin + MAX_IDENTIFIER])
 
 
-def instant(
+def resolve_time(
     name: str,
     value: datetime | timedelta | float | None,
     now: Callable[[], datetime] | None = None,
 ) -> datetime | None:
     """Return a datetime in UTC. With ``now``, ``value`` may be a delay: seconds or a timedelta.
 
-    Every time that is given to ATP passes here: a naive one is in ``TIME_ZONE`` if USE_TZ is off,
-    and refused if it is on. None stays None. Raises InvalidOption.
+    Every time that a caller gives to ATP passes through here. A naive one is in ``TIME_ZONE`` if
+    USE_TZ is off, and invalid if it is on. None stays None. Raises InvalidOption.
     """
     if value is None:
         return None
     try:
         if now is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-            # More would be a timestamp, which is no delay.
+            # A larger number may be a timestamp by mistake.
             if not 0 <= value <= LONGEST_DELAY:
                 raise InvalidOption(
                     f"{name}={value!r}: must be from 0 to {LONGEST_DELAY:.0f} seconds from now."
@@ -274,9 +274,9 @@ def instant(
                 )
             value = timezone.make_aware(value)
         value = value.astimezone(UTC)
-        # The time must also exist as local time, wherever it is read.
+        # The time must also exist as local time in every time zone.
         _ = value - _DAY, value + _DAY
     except OverflowError:
-        shown = value.isoformat() if isinstance(value, datetime) else repr(value)
-        raise InvalidOption(f"{name}={shown} is beyond what the calendar holds.") from None
+        text = value.isoformat() if isinstance(value, datetime) else repr(value)
+        raise InvalidOption(f"{name}={text} is outside the calendar.") from None
     return value

@@ -1,4 +1,4 @@
-"""Selections, as QuerySet verbs that chain. They read; only the store writes."""
+"""QuerySets whose selections can be chained. Except for ``delete()``, they only read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from .exceptions import IllegalTransition
 from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
 from .text import NO_DAEMON
 
-# The claim order within a lane (G8). Python code derives the order from this constant. The SQL
-# files of the store that repeat the order name it at their head; a test compares them with this.
+# The order in which daemons claim the Tasks of a lane (G8). Python code derives the order from this
+# constant. Each SQL file of the store that repeats the order names this constant in its first
+# lines; a test compares them.
 CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
-# Lane by lane: the order of the index on waiting Tasks.
+# The same order, lane by lane: that of the index on waiting Tasks.
 LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
-# Terminal rows, by the conditions of the partial indexes on them: the state itself
-# is in no index, since it changes while the Instance is live.
+# Terminal rows, by the conditions of the partial indexes on these rows. The state is not in any
+# index, because it changes while the Instance is live.
 _FINISHED = Q(finished__isnull=False, reason="")
 _FAILED = Q(finished__isnull=False, reason__gt="")
 
 
 def refuse_removal(instance: Any) -> IllegalTransition:
-    """Return the error to raise if a live Instance is to be removed."""
+    """Return the error for an attempt to delete this live Instance by Django's ORM."""
     return IllegalTransition(
         f"{instance.uuid} cannot be removed: it is {instance.state}. "
         "atp.queue.delete(instance, cancel=True) cancels it and removes it.",
@@ -39,10 +40,10 @@ def refuse_removal(instance: Any) -> IllegalTransition:
 
 class InstanceQuerySet(models.QuerySet):
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Remove the Instances as Django does. Raises IllegalTransition if one is live.
+        """Delete the Instances as Django does. Raises IllegalTransition if one is live.
 
-        Then none is removed: a daemon may be running the live one. :func:`atp.queue.delete`
-        can cancel it first.
+        Then it deletes none, because a daemon may be running the live one.
+        :func:`atp.queue.delete` can cancel that one first.
         """
         live = None if self.query.is_sliced else self.live().first()
         if live is not None:
@@ -53,21 +54,21 @@ class InstanceQuerySet(models.QuerySet):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def reload(self, instances: Iterable[Any]) -> list[Any]:
-        """Read the fields of Instances again, in one query; return those that are gone."""
+        """Read the fields of Instances again, in one query; return those that no longer exist."""
         instances = list(instances)
-        found, gone = self.in_bulk([each.pk for each in instances]), []
+        rows, missing = self.in_bulk([each.pk for each in instances]), []
         for instance in instances:
-            row = found.get(instance.pk)
+            row = rows.get(instance.pk)
             if row is None:
-                gone.append(instance)
+                missing.append(instance)
                 continue
             for field in self.model._meta.concrete_fields:
                 setattr(instance, field.attname, getattr(row, field.attname))
-            # The Type is the same; whatever else was read of it may have changed.
+            # The Type never changes; the other related rows in the cache may be out of date.
             cache = instance._state.fields_cache
             for name in [name for name in cache if name != "type"]:
                 del cache[name]
-        return gone
+        return missing
 
     def of_type(self, identifier: str) -> Self:
         """Select the Instances of the Type with this identifier."""
@@ -90,12 +91,12 @@ class InstanceQuerySet(models.QuerySet):
         return self.filter(state=State.FINISHED)
 
     def failed(self, *reasons: str) -> Self:
-        """Select the FAILED Instances; with ``reasons``, only those with one of these."""
+        """Select the FAILED Instances; with ``reasons``, only those FAILED for one of these."""
         selected = self.filter(state=State.FAILED)
         return selected.filter(reason__in=reasons) if reasons else selected
 
     def dead_letter(self) -> Self:
-        """Select the Instances that FAILED for a reason that a redrive may mend."""
+        """Select the dead letters: FAILED Instances that may succeed after a redrive."""
         return self.failed(*DEAD_LETTER)
 
     def selected(
@@ -108,68 +109,71 @@ class InstanceQuerySet(models.QuerySet):
         identifier: str = "",
         created_by: str = "",
     ) -> Self:
-        """Select the rows that match all given values; None and empty values are no condition.
+        """Select the rows that match all given values; None and "" set no condition.
 
         Every list of Instances uses this selection. It selects the same rows as plain conditions
-        on the columns would, but by conditions that an index has. ``type`` is a Type.
+        on the columns, but by conditions that an index can answer. ``type`` is a Type.
         """
-        rows = self._in(State(state), type, collection) if state else self._of(type, collection)
+        if state:
+            rows = self._filter_by_state(State(state), type, collection)
+        else:
+            rows = self._filter_by_lane(type, collection)
         if reason:
             rows = rows.filter(_FAILED, reason=reason)
         if identifier:
-            rows = rows._identified(identifier, type)
+            rows = rows._filter_by_identifier(identifier, type)
         return rows.filter(created_by=created_by) if created_by else rows
 
-    def _of(self, type: models.Model | None, collection: str) -> Self:
+    def _filter_by_lane(self, type: models.Model | None, collection: str) -> Self:
         rows = self if type is None else self.filter(type=type)
         return rows.filter(collection=collection, collection__gt="") if collection else rows
 
-    def _in(self, state: State, type: models.Model | None, collection: str) -> Self:
-        """Select the rows in a state: among the terminal ones, or by the Tasks of live ones.
+    def _filter_by_state(self, state: State, type: models.Model | None, collection: str) -> Self:
+        """Select the rows in a state: the terminal ones directly, the live ones by their Tasks.
 
         A Task has copies of the Type and the collection, so these conditions are on the Task.
-        Only the state of a claimed Instance is a condition on its own row.
+        Only the state of a claimed Instance is a condition on the Instance.
         """
         if state in TERMINAL:
             ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
-            return ended._of(type, collection)
+            return ended._filter_by_lane(type, collection)
         task: Any = self.model._meta.get_field("task").related_model
         tasks = task.objects.using(self.db)
         tasks = tasks.claimed() if state in CLAIMED else tasks.waiting()
-        given = {"type": type, "collection": collection}
-        tasks = tasks.filter(**{name: value for name, value in given.items() if value})
+        values = {"type": type, "collection": collection}
+        tasks = tasks.filter(**{name: value for name, value in values.items() if value})
         rows = self.filter(pk__in=tasks.values("pk"))
         return rows.in_state(state) if state in CLAIMED else rows
 
-    def _identified(self, identifier: str, type: models.Model | None) -> Self:
+    def _filter_by_identifier(self, identifier: str, type: models.Model | None) -> Self:
         rows = self.filter(identifier=identifier)
         if type is not None:
             return rows
-        # The index on identifiers begins with the Type.
+        # The index on identifiers begins with the Type, so the query needs a condition on it.
         types: Any = self.model._meta.get_field("type").related_model
         return rows.filter(type__in=types.objects.using(self.db).values("pk"))
 
     def named(self, prefix: str) -> Self:
-        """Select the rows whose uuid starts with these hexadecimal digits; hyphens do not count."""
+        """Select the rows whose uuid starts with these hexadecimal digits; hyphens are ignored."""
         digits = prefix.replace("-", "")
         first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
         if first == last:
             return self.filter(uuid=first)
-        # The condition stands twice: as a range for the index, and as text, at nearly no cost.
-        # With the range alone PostgreSQL expects one row in two hundred to match, and would
-        # look for the newest of these in the order of the primary key.
+        # The query has the condition twice: as a range for the index, and as text, at almost no
+        # cost. With only the range, PostgreSQL would expect one row in two hundred to match, and
+        # would search for the newest of these in the order of the primary key.
         text = str(first)[: len(digits) + sum(len(digits) >= n for n in (9, 13, 17, 21))]
         return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
 
     def named_between(self, head: str, tail: str) -> Self:
-        """Select the rows whose uuid starts and ends with these digits, which pages show."""
+        """Select the rows whose uuid starts and ends with these digits, as pages shorten it."""
         return self.named(head).filter(uuid__endswith=tail)
 
     def newest_first(self) -> Self:
         return self.order_by("-pk")
 
 
-class Counted(Subquery):
+class RowCount(Subquery):
     """A subquery for the number of rows of a query; a slice of the query limits the number."""
 
     template = "(SELECT count(*) FROM (%(subquery)s) counted)"
@@ -203,22 +207,22 @@ class LogQuerySet(models.QuerySet):
     def about(self, subject: str) -> Self:
         """Select the records about one subject, such as a Type, a lane or a daemon.
 
-        Records that concern an Instance are left out.
+        Records about an Instance are left out.
         """
         return self.filter(instance__isnull=True, subject=subject).in_order()
 
     def about_any(self) -> Self:
-        """Select all records that concern no Instance."""
+        """Select all records that are not about an Instance."""
         return self.filter(instance__isnull=True).in_order()
 
     def about_type(self, identifier: str) -> Self:
         """Select the records about a Type, and about its lanes."""
         lanes = f"lane:{identifier}/"
-        # A pattern alone would not do: SQLite ignores case in patterns.
+        # A pattern is not enough: SQLite ignores case in patterns.
         head = Left("subject", len(lanes))
         is_lane = Q(subject__startswith=lanes, head=lanes)
-        found = self.about_any().alias(head=head)
-        return found.filter(Q(subject=f"type:{identifier}") | is_lane)
+        rows = self.about_any().alias(head=head)
+        return rows.filter(Q(subject=f"type:{identifier}") | is_lane)
 
     def transitions(self) -> Self:
         return self.filter(kind__in=Event.values)
@@ -229,13 +233,13 @@ class LogQuerySet(models.QuerySet):
 
 class DaemonQuerySet(models.QuerySet):
     def leased(self, now: datetime | Now) -> Self:
-        """Select the daemons whose lease has not run out, by row, spare lease or file lock."""
+        """Select the daemons whose lease has not expired: by row, spare lease or file lock."""
         by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
         return self.filter(by_time | ~Q(lock=""))
 
 
-def none_alive() -> str:
-    """Return " No daemon is alive." if no daemon has a lease, otherwise ""; for WaitTimeout."""
+def no_daemon_suffix() -> str:
+    """Return " No daemon is alive." if no daemon has a lease, else ""; for WaitTimeout."""
     daemons: Any = apps.get_model("atp", "Daemon").objects
     leased = daemons.using(settings.DATABASE).leased(Now())
     return "" if leased.exists() else f" {NO_DAEMON}."

@@ -1,6 +1,6 @@
-"""The public verbs: all calls with which an application or an operator uses the queue.
+"""The public operations: the functions with which applications and operators use the queue.
 
-``by`` is text for the log: who acts, and through which channel.
+``by`` is text for the log: the actor, and the channel.
 """
 
 from .authoring.task_type import declared

@@ -1,4 +1,4 @@
-"""A database router for projects that keep the queue in a database alias of its own."""
+"""A database router for projects that keep the queue in a separate database."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from .conf import settings
 
 
 class QueueRouter:
-    """Route ATP's models to the alias ``ATP["DATABASE"]``, and make no other tables there.
+    """Route ATP's models to the alias ``ATP["DATABASE"]``, and create no other tables there.
 
-    List it in DATABASE_ROUTERS when that alias is not "default". If models of your project are in
+    List it in DATABASE_ROUTERS if that alias is not "default". If models of your project are in
     that database too, list their router before this one.
     """
 

@@ -1,8 +1,8 @@
 """The states of an Instance and the one table of legal transitions.
 
-The six states are those of RFC 14, figure 1. :data:`TRANSITIONS` alone says which move is legal,
-and states the facts of each event. The stores' guard, the daemon, the documentation page and the
-product test all read it; nothing repeats it.
+The six states are those of RFC 14, figure 1. Only :data:`TRANSITIONS` says which transitions are
+legal, and what each does. The stores, the daemon, the documentation and the tests read it; nothing
+repeats it.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class Reason(TextChoices):
     UPSTREAM = "UPSTREAM", "a node that it waited for has FAILED"
 
 
-#: The reasons of dead letters: a redrive may mend what is FAILED for one of them.
+#: The reasons of dead letters: Instances that may succeed after a redrive.
 DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
 
 
@@ -87,8 +87,8 @@ class Row(Enum):
 class Transition:
     """One row of the table: an event, its source states, its target state and its effects.
 
-    ``counts`` names the counters of the Instance that are incremented by one, ``resets`` those that
-    are set to zero. ``sources`` is empty for the event that creates the Instance.
+    ``counts`` names the counters of the Instance that the event increments by one, ``resets`` those
+    that it sets to zero. ``sources`` is empty for the event that creates the Instance.
     """
 
     event: Event
@@ -101,32 +101,32 @@ class Transition:
 
     @property
     def is_holders(self) -> bool:
-        """Whether the daemon that holds the Task may cause this transition."""
+        """True if the daemon that holds the Task may cause this transition."""
         return Actor.HOLDER in self.actors
 
     @property
     def continues(self) -> bool:
-        """Whether the holder's attempt goes on after this transition."""
+        """True if the holder's attempt continues after this transition."""
         return self.is_holders and self.row is Row.KEPT
 
     @property
     def ends(self) -> bool:
-        """Whether this transition ends the holder's attempt."""
+        """True if this transition ends the holder's attempt."""
         return self.is_holders and not self.continues
 
     @property
     def is_outcome(self) -> bool:
-        """Whether this transition records the end of the handler itself, from RUNNING."""
+        """True if this transition records the end of the handler: only from RUNNING."""
         return self.ends and self.sources == {State.RUNNING}
 
     @property
     def puts_back(self) -> bool:
-        """Whether this transition returns a claimed Instance to the queue."""
+        """True if this transition returns a claimed Instance to the queue."""
         return self.row is Row.FREED
 
     @property
     def loses(self) -> bool:
-        """Whether the attempt is lost: the Instance may then become FAILED (STALE) instead."""
+        """True if the attempt is lost: the Instance may then become FAILED (STALE) instead."""
         return "lost" in self.counts
 
 
@@ -213,16 +213,14 @@ def allowed_events(source: State, actor: Actor | None = None) -> list[Event]:
     ]
 
 
-# An attempt that is lost before it was seen running is not the handler's fault,
-# but such losses must not repeat for ever: ATP gives an Instance up after this
-# many losses beyond its ``max_restarts``.
+# If an attempt is lost before ATP saw it running, this is not the handler's fault. But such losses
+# must not repeat for ever: ATP gives up an Instance after this many losses beyond ``max_restarts``.
 UNEXPLAINED_LOSSES = 10
 
 
 def is_stale(*, restarts: int, lost: int, max_restarts: int) -> bool:
-    """Tell whether an Instance has lost more attempts than it may.
+    """Return True if an Instance has lost more attempts than it may.
 
-    RFC 14: "once the allowed restart's count is exceeded the task is marked
-    as FAILED".
+    RFC 14: "once the allowed restart's count is exceeded the task is marked as FAILED".
     """
     return restarts > max_restarts or lost > max_restarts + UNEXPLAINED_LOSSES

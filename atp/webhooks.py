@@ -22,35 +22,36 @@ from urllib.request import getproxies, proxy_bypass
 
 from . import __version__
 from .authoring.task_type import task_type
-from .conf import InvalidSetting, Target, settings, target_of, target_problems
-from .exceptions import Fatal, Retry, read
-from .fields import time_of
+from .conf import InvalidSetting, WebhookTarget, settings, webhook_problems, webhook_target
+from .exceptions import Fatal, Retry, read_retry_after
+from .fields import uuid7_time
 from .operations.hooks import hooks_of
 from .operations.registry import Pattern, declared_hooks
 from .store import get_store
 from .text import did_you_mean
 
-# Webhooks: telling other systems how Instances ended, by signed requests (Standard Webhooks).
-
 __all__ = ["webhook"]
 
-
-# Sending: one request to a target, without redirects.
-
-# In seconds: for the connection, and for each part of the answer.
+# The time-out for the connection, and for each part of the answer, in seconds.
 TIMEOUT = 10.0
-# In seconds: for all of it. A target may answer a byte at a time.
+# The time-out for the whole request, in seconds: a target may send its answer byte by byte.
 WITHIN = 30.0
-# In bytes: the longest head of an answer, together with the interim answers before it.
+# The maximum size of an answer's head, with the interim answers before it, in bytes.
 MOST = 1 << 20
-# A target asks by these answers to be left alone for a while.
+MINUTE, HOUR = 60, 3600
+# Eight retries: the first soon, the last about a day after the end.
+RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * HOUR)
+# With these statuses a target asks for a pause.
 _BUSY = (429, 503)
 _PORTS = {"http": 80, "https": 443}
 _STATUS_LINE = re.compile(rb"HTTP/\d\.\d +(\d{3})(?: +(.*))?")
 
 
+# Sending one request to a target, without redirects.
+
+
 class NotDelivered(Retry):
-    """A target did not accept a message; a retry sends it again, ``after`` seconds at least."""
+    """A target did not accept a message. A retry sends it again, after at least ``after`` s."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Message:
 
 
 class Answer(NamedTuple):
-    """The head of an answer: its status, its reason phrase, and its Retry-After, "" if none."""
+    """The head of an answer: its status, its reason phrase, and its Retry-After or ""."""
 
     status: int
     reason: str
@@ -78,13 +79,13 @@ class Answer(NamedTuple):
         return f"{self.status} {self.reason}".strip()
 
 
-# The lists in which tests keep messages, the innermost last; messages are sent if there is none.
+# The lists in which tests collect messages, the innermost last. If there are any, ATP sends none.
 _outboxes: list[list[Message]] = []
 
 
 @contextmanager
-def kept_in(outbox: list[Message]) -> Iterator[None]:
-    """Send nothing inside the block: each message is added to a list, as if it were accepted."""
+def collect_messages(outbox: list[Message]) -> Iterator[None]:
+    """Add each message to a list inside the block, as if its target had accepted it."""
     _outboxes.append(outbox)
     try:
         yield
@@ -92,10 +93,10 @@ def kept_in(outbox: list[Message]) -> Iterator[None]:
         _outboxes.pop()
 
 
-def send(target: Target, id: str, body: bytes, now: datetime) -> int:
-    """Send a body to a target and return the status of its answer, a 2xx.
+def send(target: WebhookTarget, id: str, body: bytes, now: datetime) -> int:
+    """Send a body to a target and return the status of its answer (2xx).
 
-    ``now`` is the time of sending by the database's clock. Raises NotDelivered, or Fatal if the
+    ``now`` is the current time from the database's clock. Raises NotDelivered, or Fatal if the
     target answers that it wants no more messages (410).
     """
     signed = headers(id, int(now.timestamp()), body, target.keys)
@@ -103,7 +104,7 @@ def send(target: Target, id: str, body: bytes, now: datetime) -> int:
     if _outboxes:
         _outboxes[-1].append(message)
         return 204
-    answer = _exchanged(target, message)
+    answer = _exchange(target, message)
     if 200 <= answer.status < 300:
         return answer.status
     if answer.status == 410:
@@ -111,11 +112,11 @@ def send(target: Target, id: str, body: bytes, now: datetime) -> int:
     refusal = f"{target.name} answered {answer}"
     if answer.status not in _BUSY:
         raise NotDelivered(refusal)
-    asked = read(answer.retry_after, now)
-    raise NotDelivered(f"{refusal} ({asked.told})" if asked.told else refusal, after=asked.after)
+    pause = read_retry_after(answer.retry_after, now)
+    raise NotDelivered(f"{refusal} ({pause.told})" if pause.told else refusal, after=pause.after)
 
 
-def _exchanged(target: Target, message: Message) -> Answer:
+def _exchange(target: WebhookTarget, message: Message) -> Answer:
     """Send a message and return the answer. Raises NotDelivered."""
     deadline = time.monotonic() + WITHIN
     state = "cannot be reached"
@@ -131,14 +132,14 @@ def _exchanged(target: Target, message: Message) -> Answer:
             why = f"for {TIMEOUT:.0f} s"
         raise NotDelivered(f"{target.name} {state} {why}") from None
     except (OSError, ValueError) as error:
-        raise NotDelivered(f"{target.name} {state}: {_why(error)}") from None
+        raise NotDelivered(f"{target.name} {state}: {_describe_error(error)}") from None
 
 
 class _Connection:
-    """A connection to a target. None of its methods goes on after the deadline.
+    """A connection to a target, as a context manager. All its methods end by the deadline.
 
-    Each call of the socket gets a part of the time that is left, so a target that sends a byte now
-    and then cannot prolong it. The block closes the socket.
+    The time-out of each call of the socket is at most the remaining time, so a target that sends
+    its answer byte by byte cannot prolong it.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -163,18 +164,19 @@ class _Connection:
             self._connect(host, port)
         else:
             self._connect(str(proxy.hostname), proxy.port or _PORTS[proxy.scheme])
-        given = {} if proxy is None else _authorization(proxy)
+        authorization = {} if proxy is None else _authorization(proxy)
         if url.scheme == "http":
-            return _Place(path if proxy is None else f"http://{_ascii(url)}{path}", url, given)
+            full = path if proxy is None else f"http://{_ascii_host(url)}{path}"
+            return _Place(full, url, authorization)
         if proxy is not None:
-            self._pass_through(host, port, given)
+            self._open_tunnel(host, port, authorization)
         self._encrypt(host)
         return _Place(path, url, {})
 
     def post(self, place: _Place, message: Message) -> Answer:
-        """Send a message, and return the answer to it. Raises OSError, ValueError."""
-        given = {
-            "host": _ascii(place.url),
+        """Send a message, and return the answer. Raises OSError, ValueError."""
+        fields = {
+            "host": _ascii_host(place.url),
             "user-agent": f"django-atp/{__version__}",
             "content-length": str(len(message.body)),
             "connection": "close",
@@ -183,12 +185,12 @@ class _Connection:
         }
         # A target that refuses a message may answer before it has read the message.
         with suppress(ConnectionError):
-            self._send(_head(f"POST {place.path}", given) + message.body)
-        return self._answer()
+            self._send(_encode_head(f"POST {place.path}", fields) + message.body)
+        return self._read_answer()
 
     def _connect(self, host: str, port: int) -> None:
         failed: OSError | None = None
-        for family, kind, protocol, _, address in _addresses(host, port, self._time()):
+        for family, kind, protocol, _, address in _find_addresses(host, port, self._remaining()):
             self._socket = socket.socket(family, kind, protocol)
             try:
                 self._timed().connect(address)
@@ -200,19 +202,19 @@ class _Connection:
                 return
         raise failed or OSError("its host has no address")
 
-    def _pass_through(self, host: str, port: int, given: dict[str, str]) -> None:
-        """Ask the proxy for a connection to a host."""
+    def _open_tunnel(self, host: str, port: int, authorization: dict[str, str]) -> None:
+        """Send CONNECT to the proxy, for a connection to a host. Raises OSError, ValueError."""
         name = host.encode("idna").decode("ascii") if ":" not in host else f"[{host}]"
         place = f"{name}:{port}"
-        self._send(_head(f"CONNECT {place}", {"host": place, **given}))
-        answer = self._answer()
+        self._send(_encode_head(f"CONNECT {place}", {"host": place, **authorization}))
+        answer = self._read_answer()
         if not 200 <= answer.status < 300:
             raise OSError(f"its proxy answered {answer}")
 
     def _encrypt(self, host: str) -> None:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
-        # The handshake as a whole has the time-out of the socket.
+        # The time-out of the socket is for the whole handshake.
         self._socket = context.wrap_socket(self._timed(), server_hostname=host)
 
     def _send(self, data: bytes) -> None:
@@ -220,30 +222,27 @@ class _Connection:
         while unsent:
             unsent = unsent[self._timed().send(unsent) :]
 
-    def _answer(self) -> Answer:
-        """Return the head of the answer; interim answers before it are passed over.
-
-        Nothing needs the body, so it is not read.
-        """
+    def _read_answer(self) -> Answer:
+        """Return the head of the answer, after any interim answers. The body is never read."""
         while True:
-            line = self._line()
+            line = self._read_line()
             match = _STATUS_LINE.fullmatch(line)
             if match is None:
                 raise ValueError("its answer is not one of HTTP/1.1")
             retry_after = ""
-            while line := self._line():
+            while line := self._read_line():
                 name, _, value = line.partition(b":")
                 if name.lower() == b"retry-after":
                     retry_after = retry_after or value.decode("latin-1").strip()
             status = int(match[1])
-            # 101 is final: the target would go on in another protocol.
+            # 101 is final: the target would continue in another protocol.
             if not 100 <= status < 200 or status == 101:
-                return Answer(status, _shown(match[2] or b""), retry_after)
+                return Answer(status, _clean_reason(match[2] or b""), retry_after)
 
-    def _line(self) -> bytes:
-        looked = 0
-        while (end := self._unread.find(b"\n", looked)) < 0:
-            looked = len(self._unread)
+    def _read_line(self) -> bytes:
+        start = 0
+        while (end := self._unread.find(b"\n", start)) < 0:
+            start = len(self._unread)
             if self._received > MOST:
                 raise ValueError(f"the headers of its answer are larger than {MOST >> 20} MiB")
             part = self._timed().recv(1 << 16)
@@ -256,12 +255,12 @@ class _Connection:
         return line.removesuffix(b"\r")
 
     def _timed(self) -> socket.socket:
-        """Return the socket, with the time-out of its next call. Raises TimeoutError."""
+        """Return the socket with the time-out for its next call. Raises TimeoutError."""
         assert self._socket is not None
-        self._socket.settimeout(self._time())
+        self._socket.settimeout(self._remaining())
         return self._socket
 
-    def _time(self) -> float:
+    def _remaining(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -269,23 +268,23 @@ class _Connection:
 
 
 class _Place(NamedTuple):
-    """The target of a request: its path as the other side of the connection needs it."""
+    """The destination of a request: the path to send, the address, and headers for a proxy."""
 
     path: str
     url: SplitResult
     headers: dict[str, str]
 
 
-# The lookups that have not ended, by host and port.
+# The DNS lookups that have not ended, by host and port.
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 _lock = threading.Lock()
 
 
-def _addresses(host: str, port: int, within: float) -> list[Any]:
-    """Return the addresses of a host. Raises OSError, and TimeoutError after ``within`` seconds.
+def _find_addresses(host: str, port: int, timeout: float) -> list[Any]:
+    """Return the addresses of a host. Raises OSError, and TimeoutError after ``timeout`` seconds.
 
-    Nothing can interrupt the resolver, so it works in a thread. Whoever asks for the same host
-    meanwhile waits for the same thread: there is never more than one for each host.
+    The resolver cannot be interrupted, so it works in a thread. Other callers with the same host
+    wait for the same thread: there is never more than one for each host.
     """
     key = host, port
     with _lock:
@@ -294,7 +293,7 @@ def _addresses(host: str, port: int, within: float) -> list[Any]:
             lookup = _lookups[key] = Future()
             name = "atp-webhook-lookup"
             threading.Thread(target=_look_up, args=(key, lookup), name=name, daemon=True).start()
-    return lookup.result(within)
+    return lookup.result(timeout)
 
 
 def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
@@ -314,10 +313,10 @@ def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
 
 def _proxy_of(url: SplitResult) -> SplitResult | None:
     """Return the proxy that the environment names for an address. Raises ValueError."""
-    named = getproxies().get(url.scheme)
-    if not named or proxy_bypass(url.netloc):
+    address = getproxies().get(url.scheme)
+    if not address or proxy_bypass(url.netloc):
         return None
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    proxy = urlsplit(address if "://" in address else f"http://{address}")
     if proxy.scheme not in _PORTS or not proxy.hostname:
         raise ValueError("the proxy that the environment names is not one of HTTP")
     return proxy
@@ -330,23 +329,23 @@ def _authorization(proxy: SplitResult) -> dict[str, str]:
     return {"proxy-authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
 
 
-def _head(request: str, given: dict[str, str]) -> bytes:
-    lines = [f"{request} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items()), "", ""]
+def _encode_head(request: str, fields: dict[str, str]) -> bytes:
+    lines = [f"{request} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
     return "\r\n".join(lines).encode("ascii")
 
 
-def _ascii(url: SplitResult) -> str:
-    """Return the host of an address, and its port if it names one, in ASCII."""
+def _ascii_host(url: SplitResult) -> str:
+    """Return the host of an address in ASCII, with the port if the address has one."""
     return url.netloc if url.netloc.isascii() else url.netloc.encode("idna").decode("ascii")
 
 
-def _shown(reason: bytes) -> str:
+def _clean_reason(reason: bytes) -> str:
     text = reason.decode("latin-1")[:100]
     return "".join(each for each in text if each.isprintable()).strip()
 
 
-def _why(error: BaseException) -> str:
-    """Return the reason in words, without the address: a certificate's error may name the host."""
+def _describe_error(error: BaseException) -> str:
+    """Return an error in words, without the address: a certificate's error may name the host."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused (OpenSSL's verify code {error.verify_code})"
     if isinstance(error, UnicodeError):
@@ -358,10 +357,10 @@ def _why(error: BaseException) -> str:
 
 
 def headers(id: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> dict[str, str]:
-    """Return the headers that go with a body: its id, the time of sending, and its signatures.
+    """Return the headers for a body: its id, the time of sending, and its signatures.
 
-    ``timestamp`` is in seconds since the epoch. Each key makes a signature, so that a receiver
-    may change from one key to the next. Source: the specification of Standard Webhooks.
+    ``timestamp`` is in seconds since the epoch. There is a signature with each key, so a receiver
+    can change from one key to the next. Source: the specification of Standard Webhooks.
     """
     signed = f"{id}.{timestamp}.".encode() + body
     signatures = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
@@ -374,11 +373,7 @@ def headers(id: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> dict
     }
 
 
-# The Type ``atp.webhook``: a hook that tells a target of the setting WEBHOOKS.
-
-MINUTE, HOUR = 60, 3600
-# Eight retries: the first soon, the last about a day after the end.
-RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * HOUR)
+# The Type ``atp.webhook``: a hook that sends messages to a target from the setting WEBHOOKS.
 
 
 @task_type("atp.webhook", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
@@ -393,7 +388,7 @@ def webhook(
     identifier: str | None = None,
     collection: str | None = None,
 ) -> dict[str, int]:
-    """Tell a target how an Instance ended. All retries send the same id of the message.
+    """Send a target the end of an Instance. All retries send the same message id.
 
     An Instance may have no identifier. ``collection`` is None if an older version enqueued this.
     """
@@ -401,16 +396,16 @@ def webhook(
     more = {"identifier": identifier, "collection": collection}
     message = {
         "type": f"atp.instance.{state.lower()}",
-        "timestamp": time_of(context.uuid).isoformat(timespec="milliseconds"),
+        "timestamp": uuid7_time(context.uuid).isoformat(timespec="milliseconds"),
         "data": data | {name: value for name, value in more.items() if value is not None},
     }
     body = json.dumps(message, separators=(",", ":")).encode()
-    to = target_named(target)
+    to = find_target(target)
     try:
-        # A receiver refuses a message whose time is not about now: this host's clock may be wrong.
+        # A receiver refuses a message with a wrong time, and this host's clock may be wrong.
         status = send(to, str(context.uuid), body, get_store().now())
     except NotDelivered as error:
-        # A target that asks for a pause gets no request earlier, and no more requests than others.
+        # The pause that the target asks for counts only if it is longer than the usual delay.
         if (
             error.after is not None
             and error.after <= RETRIES[min(context.retries, len(RETRIES) - 1)]
@@ -421,28 +416,28 @@ def webhook(
     return {"status": status}
 
 
-def target_named(name: str) -> Target:
-    """Return the target with this name. Raises Fatal if the setting has none; InvalidSetting."""
-    given = settings.WEBHOOKS
-    if name not in given:
-        raise Fatal(f"ATP['WEBHOOKS'] has no target {name!r}.{did_you_mean(name, given)}")
-    return _target(name)
+def find_target(name: str) -> WebhookTarget:
+    """Return the target with this name. Raises Fatal if the setting lacks it; InvalidSetting."""
+    targets = settings.WEBHOOKS
+    if name not in targets:
+        raise Fatal(f"ATP['WEBHOOKS'] has no target {name!r}.{did_you_mean(name, targets)}")
+    return _read_target(name)
 
 
-def _target(name: str) -> Target:
-    given = settings.WEBHOOKS[name]
-    for problem in target_problems({name: given}):
+def _read_target(name: str) -> WebhookTarget:
+    value = settings.WEBHOOKS[name]
+    for problem in webhook_problems({name: value}):
         raise InvalidSetting(problem)
-    return target_of(name, given)
+    return webhook_target(name, value)
 
 
-def _patterns() -> Iterator[Pattern]:
-    """Yield the patterns of the setting, each with the hook that tells its target."""
+def _setting_patterns() -> Iterator[Pattern]:
+    """Yield the patterns in the setting, each with the hook for its target."""
     for name in settings.WEBHOOKS:
-        for on, pattern in _target(name).patterns:
+        for on, pattern in _read_target(name).patterns:
             setting = f"ATP['WEBHOOKS'][{name!r}]"
             [spec] = hooks_of(setting, on, (webhook, {"target": name}))
             yield pattern, replace(spec, setting=setting)
 
 
-declared_hooks.add_source(_patterns)
+declared_hooks.add_source(_setting_patterns)

@@ -33,7 +33,7 @@ def run(options, report):
     from atp import queue
     from atp.models import Instance, Type
     from atp.reports import overview
-    from atp.reports.explaining.explain import briefs
+    from atp.reports.explaining.explain import main_causes
 
     queue.register_all()
     lanes = {"lanes": options.lanes, "collection": "lane" if options.lanes > 1 else ""}
@@ -53,7 +53,7 @@ def run(options, report):
         "the last that waits": lambda: queue.explain(last.uuid),
         "the Type": lambda: queue.explain(type),
         "a lane": lambda: queue.explain((OTHER, last.collection)),
-        "a page of a list": lambda: briefs(page, overview.now()),
+        "a page of a list": lambda: main_causes(page, overview.now()),
     }
     for name, call in cases.items():
         _measure(name, call, options.repeat, connection, report)

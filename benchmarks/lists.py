@@ -181,7 +181,7 @@ def _selected(filterset, rows, query):
 
     data = QueryDict(mutable=True)
     data.update(query)
-    return filters.selected(getattr(filters, filterset), data, rows).qs
+    return filters.bind_filters(getattr(filters, filterset), data, rows).qs
 
 
 # How long it takes

@@ -57,7 +57,7 @@ def django_db_setup(django_db_setup, django_db_blocker):
 @pytest.fixture(autouse=True)
 def _forgetting():
     """What waited in the test before does not wait any more."""
-    admission.forget()
+    admission.forget_counts()
 
 
 @pytest.fixture

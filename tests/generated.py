@@ -191,11 +191,11 @@ def levels():
 
 def verbs():
     """The table of verbs, with what each surface calls them."""
-    from atp.operations.table import VERBS
+    from atp.operations.table import OPERATIONS
 
     nouns = {"error": "error group", "matching": "all that matches"}
     rows = []
-    for kind, entries in VERBS.items():
+    for kind, entries in OPERATIONS.items():
         for verb in entries.values():
             parameters = ", ".join(f"`{parameter.name}`" for parameter in verb.parameters)
             of = ", ".join(sorted(verb.levels)) if kind == "scope" else nouns.get(kind, kind)
@@ -208,12 +208,12 @@ def verbs():
 def permissions():
     """Each permission to act, with the operations that it is for."""
     from atp.operations.operation import CONTROL, DELETE, ENQUEUE, OPERATE
-    from atp.operations.table import VERBS
+    from atp.operations.table import OPERATIONS
 
     rows = []
     for permission in (ENQUEUE, OPERATE, CONTROL, DELETE):
         told = ["enqueue Instances"] if permission == ENQUEUE else []
-        for kind, entries in VERBS.items():
+        for kind, entries in OPERATIONS.items():
             found = {}
             for verb in entries.values():
                 if verb.permission == permission:

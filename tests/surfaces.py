@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from atp.models import Type
 from atp.operations.operation import Delay, Inputs, Moment, Number, WholeNumber
-from atp.operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE, TAILER
-from atp.shell.arguments import option
+from atp.operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, TAILER, TARGET
+from atp.shell.arguments import option_name
 
 from .api.client import Api
 from .generated import address, subcommand
@@ -44,12 +44,12 @@ class Shell:
 
 
 def _option(verb, name):
-    found = {parameter.name: option(parameter) for parameter in verb.parameters}
+    found = {parameter.name: option_name(parameter) for parameter in verb.parameters}
     return found.get(name, f"--{name}")
 
 
 def _arguments(kind, verb, subject):
-    if kind == SCOPE:
+    if kind == TARGET:
         pairs = zip(("--type", "--collection"), subject, strict=True)
         return [text for flag, value in pairs if value is not None for text in (flag, value)]
     if kind in (SCHEDULE, TAILER):
@@ -82,7 +82,7 @@ class Pages:
 
     @staticmethod
     def address(kind, verb, subject):
-        if kind == SCOPE:
+        if kind == TARGET:
             type, collection = subject
             query = "" if collection is None else f"?collection={collection}"
             return f"/atp/types/{type}/{verb.name}/{query}"
@@ -106,7 +106,7 @@ class RestApi:
             known[name].json_name if name in known else name: _in_json(known.get(name), value)
             for name, value in given.items()
         }
-        if kind == SCOPE:
+        if kind == TARGET:
             type, collection = subject
             path = path.format(identifier=type)
             if verb.of:
@@ -154,7 +154,7 @@ class Admin:
 
     def use(self, kind, verb, subject, given):
         _forget_messages(self._client)
-        row = Type.objects.get(identifier=subject[0]) if kind == SCOPE else subject
+        row = Type.objects.get(identifier=subject[0]) if kind == TARGET else subject
         name = "delete_selected" if verb.name == "delete" else verb.id
         answer = self._client.post(
             reverse(f"admin:atp_{row._meta.model_name}_changelist"),

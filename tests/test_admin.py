@@ -29,7 +29,7 @@ from atp.models import (
     Task,
     Type,
 )
-from atp.operations.table import INSTANCE, VERBS
+from atp.operations.table import INSTANCE, OPERATIONS
 from atp.states import Event, Reason, State
 
 from .populated import ESCAPE, MARKUP, SCHEDULE, populate
@@ -298,7 +298,7 @@ def test_what_an_action_leaves_alone_is_told(full, admin_client, monkeypatch):
 
 
 def test_somebody_quicker_is_told_of(full, admin_client, monkeypatch):
-    delete, redrive = queue.delete, VERBS[INSTANCE]["redrive"]
+    delete, redrive = queue.delete, OPERATIONS[INSTANCE]["redrive"]
 
     def beaten(verb):
         def call(*instances, by):
@@ -308,7 +308,9 @@ def test_somebody_quicker_is_told_of(full, admin_client, monkeypatch):
         return call
 
     monkeypatch.setattr(queue, "delete", beaten(delete))
-    monkeypatch.setitem(VERBS[INSTANCE], "redrive", replace(redrive, call=beaten(redrive.call)))
+    monkeypatch.setitem(
+        OPERATIONS[INSTANCE], "redrive", replace(redrive, call=beaten(redrive.call))
+    )
     actions = {"redrive": full[State.FAILED], "delete_selected": full.failed()}
     for number, (action, row) in enumerate(actions.items(), 1):
         response = act(admin_client, action, row, post="yes")

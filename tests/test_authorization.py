@@ -16,7 +16,7 @@ from atp import Graph, queue
 from atp.models import Graph as Row
 from atp.models import Instance, LogRecord, Task
 from atp.states import State
-from atp.web.permissions import EVERYTHING, Scope
+from atp.web.permissions import EVERYTHING, Grant
 
 from . import rules
 from .api.client import Api, problem
@@ -331,7 +331,7 @@ def test_a_user_of_the_shell_is_under_the_rule(lanes, root, rule):
 
 
 def test_a_pattern_is_covered_by_one_that_matches_all_that_it_will_match():
-    scope = Scope(["dem.*", "a.?", ("b", "x")])
+    scope = Grant(["dem.*", "a.?", ("b", "x")])
     assert scope.covers("dem.*")
     assert scope.covers("dem.alps.*")
     assert scope.covers("a.?")

@@ -5,7 +5,7 @@ from functools import wraps
 import pytest
 
 from atp.exceptions import CorruptData, InvalidInputs
-from atp.payload.binding import arguments, bind, signature_of, unbind
+from atp.payload.binding import bind, signature_of, split_arguments, unbind
 
 
 def keywords(context, *, path, azimuth=315.0): ...
@@ -69,10 +69,10 @@ def test_inputs_as_json_gives_them():
         ([1, 2], ((1, 2), {})),
         ({"*": [1], "a": 2}, ((1,), {"a": 2})),
     ):
-        assert arguments(value) == wanted
+        assert split_arguments(value) == wanted
     for value in (7, "text", None, {"*": 1}):
         with pytest.raises(InvalidInputs):
-            arguments(value)
+            split_arguments(value)
     with pytest.raises(CorruptData):
         unbind([1, 2])
 

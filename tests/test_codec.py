@@ -210,7 +210,7 @@ def test_what_json_cannot_carry_is_refused():
         (CYCLE, "nested"),
         (nested(10_000, list), "nested"),
         (nested(10_000, dict), "nested"),
-        (time(12, tzinfo=ZoneInfo("Europe/Vienna")), "no offset"),
+        (time(12, tzinfo=ZoneInfo("Europe/Vienna")), "no UTC offset"),
         # A row that waits in a queue is an old one; its key is not.
         (Group(pk=3), "primary key, .pk"),
         (Group.objects.none(), "list of primary keys"),
@@ -268,22 +268,24 @@ def test_an_unknown_format_is_refused():
 
 def test_json_from_outside_is_read_strictly():
     """G13: nothing is lost in silence, as one of two values of the same name would be."""
-    plain = tagged_json.parse('{"day": {"$date": "2030-01-31"}, "n": [1, 2.5, null, true, "é"]}')
+    plain = tagged_json.parse_json(
+        '{"day": {"$date": "2030-01-31"}, "n": [1, 2.5, null, true, "é"]}'
+    )
     assert plain == {"day": {"$date": "2030-01-31"}, "n": [1, 2.5, None, True, "é"]}
     assert tagged_json.from_plain(plain)["day"] == datetime(2030, 1, 31).date()
     for text, told in (
         ("{", "not JSON"),
         ('{"a": 1, "b": {"c": 1, "c": 2}}', "'c' stands twice"),
-        ("-Infinity", "no JSON value"),
+        ("-Infinity", "not a JSON value"),
         ("[" * 100_000, "not JSON"),
         ("1" * 10_000, "not JSON"),
         ('{"a": [1.5, {"b": 1e400}]}', r"1e400 is too large for a float at \['a'\]\[1\]\['b'\]"),
         ("1" * 400 + ".5", "too large"),
         ("[0.0, -0e5, 1e-400]", r"1e-400 is too close to 0 for a float at \[2\]"),
-        ('{"a": [NaN]}', r"NaN is no JSON value at \['a'\]\[0\]"),
+        ('{"a": [NaN]}', r"NaN is not a JSON value at \['a'\]\[0\]"),
     ):
         with pytest.raises(NotSerializable, match=told):
-            tagged_json.parse(text)
+            tagged_json.parse_json(text)
     # It may have been read where there was more of the stack.
     value = []
     for _ in range(100_000):

@@ -34,7 +34,7 @@ def test_nothing_leads_out_of_stopping():
     for mode in Mode:
         for request in ("", "quiet", "stop", "unknown"):
             stops = mode == Mode.STOPPING or request == "stop"
-            assert (commands.aim(mode, request) == Mode.STOPPING) == stops
+            assert (commands.mode_after(mode, request) == Mode.STOPPING) == stops
 
 
 def test_who_it_is_has_to_be_text_for_the_log(world, host):

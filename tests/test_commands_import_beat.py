@@ -129,7 +129,7 @@ def test_what_has_no_equivalent_is_named_and_stops_no_other_row():
         ({"solar_id": 7}, "it has no timing"),
         ({"one_off": True, "interval_id": 1}, "one_off"),
         ({"args": "[5]", "interval_id": 1}, "move them to kwargs"),
-        ({"kwargs": "[5]", "interval_id": 1}, "is no object"),
+        ({"kwargs": "[5]", "interval_id": 1}, "must be a JSON object"),
         ({"kwargs": "{", "interval_id": 1}, "kwargs={ is not JSON"),
         ({"start_time": datetime(2031, 1, 1), "interval_id": 1}, "start_time=2031"),
         ({"expires": datetime(2020, 1, 1), "interval_id": 1}, "expires=2020-01-01 00:00:00 has p"),

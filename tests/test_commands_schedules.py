@@ -112,7 +112,7 @@ BAD = [
     (["shwo", "nightly"], "invalid choice"),
     (["show", "nigthly"], "Did you mean 'nightly'"),
     (["try"], "either cron"),
-    (["try", "--every", "5"], "'5' is not a delay as 90s"),
+    (["try", "--every", "5"], "'5' is not a delay, as 90s"),
     (["create", "hourly", "tests.echo", "--every", "1h", "--inputs", "{"], "JSON"),
     (["create", "hourly", "tests.echo", "--every", "1h", "--missed", "two"], "two"),
     (["change", "nightly", "--jitter", "-1s"], "delay|expected one argument"),

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from atp import conf
-from atp.conf import InvalidSetting, problems
+from atp.conf import InvalidSetting, setting_problems
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def test_defaults_are_the_attributes_and_what_is_overridden_is_read_again(settin
     assert timedelta(hours=1) == conf.settings.TIMEOUT
     del settings.ATP
     assert conf.settings.LEASE == 30.0
-    assert problems() == []
+    assert setting_problems() == []
     for lease in (60, 90):
         settings.ATP = {"LEASE": lease}
         assert lease == conf.settings.LEASE
@@ -29,11 +29,11 @@ def test_an_unknown_key_is_told_with_the_closest_known(settings):
     """G13: "did you mean"."""
     for name, hint in (("LEASES", "LEASE"), ("lease", "LEASE"), ("POLL_EVRY", "POLL_EVERY")):
         settings.ATP = {name: 1}
-        assert problems() == [f"ATP has an unknown key {name!r}. Did you mean {hint!r}?"]
+        assert setting_problems() == [f"ATP has an unknown key {name!r}. Did you mean {hint!r}?"]
     settings.ATP = {"ZZZZ": 1}
-    assert problems() == ["ATP has an unknown key 'ZZZZ'."]
+    assert setting_problems() == ["ATP has an unknown key 'ZZZZ'."]
     settings.ATP = [("LEASE", 30)]
-    assert problems() == ["ATP must be a dictionary, not list."]
+    assert setting_problems() == ["ATP must be a dictionary, not list."]
 
 
 def test_a_value_of_the_wrong_kind_is_an_error(settings):
@@ -53,7 +53,7 @@ def test_a_value_of_the_wrong_kind_is_an_error(settings):
     }.items():
         for value in values:
             settings.ATP = {name: value}
-            [problem] = problems()
+            [problem] = setting_problems()
             assert problem.startswith(f"ATP['{name}'] must be")
             assert "fish" not in problem  # a secret is not told
             with pytest.raises(InvalidSetting, match=name):
@@ -68,7 +68,7 @@ def test_a_value_of_the_right_kind_is_fine(settings):
         ("RELEASE", "3f2a"),
     ):
         settings.ATP = {name: value}
-        assert problems() == []
+        assert setting_problems() == []
         assert getattr(conf.settings, name) == value
 
 
@@ -82,7 +82,7 @@ def test_a_value_with_which_nothing_would_go_on_is_told(settings):
         ("METRICS_TOKEN", "swordfish-ü"),
     ):
         settings.ATP = {name: value}
-        [problem] = problems()
+        [problem] = setting_problems()
         assert problem.startswith(f"ATP['{name}']")
         assert "fish" not in problem
 
@@ -97,7 +97,7 @@ def test_leases_that_break_killed_before_taken_away_are_refused(settings):
         ({"STATEMENT_TIMEOUT": 21}, "STATEMENT_TIMEOUT"),
     ):
         settings.ATP = given
-        [problem] = problems()
+        [problem] = setting_problems()
         assert f"ATP['{told}']" in problem
     settings.ATP = {"LEASE": 27, "RENEW_EVERY": 20.9}
-    assert problems() == []
+    assert setting_problems() == []

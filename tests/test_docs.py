@@ -12,8 +12,8 @@ from django.dispatch import Signal
 
 import atp
 from atp import exceptions, models, queue, signals, testing
-from atp.authoring.parameters import KNOWN
-from atp.conf import HINTS
+from atp.authoring.parameters import PARAMETER_NAMES
+from atp.conf import TYPES
 from atp.management.commands.atp import subcommands
 from atp.options import Options
 from tests import generated
@@ -123,7 +123,7 @@ def test_what_a_page_names_is_there():
     named = {
         r"\bqueue\.(\w+)\(": set(queue.__all__),
         r"\bmanage\.py atp (?!--)([a-z-]+)\b": {command.name for command in subcommands()},
-        r"\bATP\[[\"'](\w+)[\"']\]": set(HINTS),
+        r"\bATP\[[\"'](\w+)[\"']\]": set(TYPES),
         r"\batp\.signals\.(\w+)": set(vars(signals)),
         r"\bfrom atp import ([\w, ]+)": {*atp.__all__, "queue"},
     }
@@ -172,7 +172,7 @@ def test_every_public_name_is_in_the_reference():
         name
         for name, thing in vars(exceptions).items()
         if isinstance(thing, type) and issubclass(thing, BaseException)
-    } - {"Misfit", "Unusable"}  # a worker raises and catches these
+    } - {"IncompatibleInputs", "Unusable"}  # a worker raises and catches these
     sent = {name for name, thing in vars(signals).items() if isinstance(thing, Signal)}
     assert sorted(reference("exceptions")) == sorted(raised)
     assert all(getattr(exceptions, name).__doc__ for name in raised)
@@ -194,7 +194,7 @@ def test_every_public_name_is_in_the_reference():
 
 def test_every_parameter_and_option_is_documented():
     page = (generated.DOCS / "tasks.md").read_text()
-    for name in (*KNOWN, *(field.name for field in fields(Options))):
+    for name in (*PARAMETER_NAMES, *(field.name for field in fields(Options))):
         assert name in page, name
 
 

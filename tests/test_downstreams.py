@@ -29,7 +29,7 @@ def test_what_code_declares_wrongly_is_told():
     for name in ("", "a b", 5, None, "x" * 201):
         with pytest.raises(InvalidType, match="downstream"):
             task_type("tests.bad", downstream=name)
-    with pytest.raises(InvalidType, match="says nothing without downstream"):
+    with pytest.raises(InvalidType, match="has no effect without downstream"):
         task_type("tests.bad", downstream_errors=OSError)
     for named in ("not a name", 5, Defer, Unavailable, ()):
         with pytest.raises(InvalidType, match="downstream_errors"):

@@ -19,18 +19,18 @@ def path(tmp_path):
 
 def test_a_lock_is_held_until_its_descriptor_is_closed(path):
     assert folders.is_free(path)
-    folders.remove(path)
-    descriptor = folders.acquire(path)
+    folders.remove_file(path)
+    descriptor = folders.acquire_lock(path)
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert not folders.is_free(path)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(BlockingIOError):
-        folders.acquire(path)
+        folders.acquire_lock(path)
     assert set(os.listdir("/proc/self/fd")) == before  # nothing is left open
     os.close(descriptor)
     assert folders.is_free(path)  # to look does not take it
-    os.close(folders.acquire(path))
-    folders.remove(path)
+    os.close(folders.acquire_lock(path))
+    folders.remove_file(path)
     assert not os.path.exists(path)
 
 
@@ -42,14 +42,14 @@ def test_only_a_group_that_may_write_in_the_folder_may_open_a_lock(tmp_path):
         path = tmp_path / "lock"
         path.touch()
         path.chmod(0o644)  # as another release has left it
-        os.close(folders.acquire(path))
+        os.close(folders.acquire_lock(path))
         assert stat.S_IMODE(path.stat().st_mode) == expected
 
 
 def test_a_link_is_no_lock(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic link"):
-        folders.acquire(tmp_path / "lock")
+        folders.acquire_lock(tmp_path / "lock")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -64,14 +64,14 @@ def test_a_stranger_cannot_keep_a_lock(common):
 
     for mode in (0o755, 0o750, 0o770):
         common.chmod(mode)
-        os.close(folders.acquire(path))
+        os.close(folders.acquire_lock(path))
         assert "PermissionError" in as_nobody(lock)
         assert folders.is_free(path)
 
 
 def test_a_forked_child_keeps_the_lock_until_it_is_dead(path):
     """G3: one lock stands for a whole family, and the kernel frees it with the last of them."""
-    descriptor = folders.acquire(path)
+    descriptor = folders.acquire_lock(path)
     child = os.fork()
     if child == 0:
         signal.pause()

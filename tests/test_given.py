@@ -16,7 +16,9 @@ from tests.app.tasks import echo
 
 @pytest.fixture
 def specs(monkeypatch):
-    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
+    monkeypatch.setattr(
+        declaring.declared_schedules, "_specs", dict(declaring.declared_schedules._specs)
+    )
 
 
 def test_something_else_than_a_type(specs):
@@ -51,7 +53,7 @@ def test_a_module_that_is_imported_again_with_another_schedule(tmp_path, specs, 
     module = import_module("given_again")
     path.write_text(text.format(120) + "\n# changed")
     reload(module)
-    assert declaring.declared._specs["again"][0].every == timedelta(seconds=120)
+    assert declaring.declared_schedules._specs["again"][0].every == timedelta(seconds=120)
     other = tmp_path / "given_otherwise.py"
     other.write_text(text.format(180))
     with pytest.raises(InvalidSchedule, match="declared twice, with other values"):

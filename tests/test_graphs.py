@@ -21,10 +21,10 @@ from atp.exceptions import (
 )
 from atp.graphs import plan, reports
 from atp.graphs.models import NodeResult
-from atp.graphs.placeholders import comparable
+from atp.graphs.placeholders import comparable_inputs
 from atp.models import BLOCKED, Edge, Inputs, Instance, LogRecord, Node, Task, Type, Undo
 from atp.models import Graph as GraphRow
-from atp.operations.table import GRAPH, VERBS
+from atp.operations.table import GRAPH, OPERATIONS
 from atp.states import Event, Reason, State
 from atp.store import get_store
 
@@ -66,10 +66,10 @@ def test_a_graph_is_written_as_a_whole():
     # Results stand in the inputs by the names of their nodes.
     inputs = {row.instance.node.name: row.value for row in Inputs.objects.all()}
     shade = {"path": result("fetch")["tiles"][1]}
-    assert comparable(inputs["shade-2"]) == comparable(shade)
+    assert comparable_inputs(inputs["shade-2"]) == comparable_inputs(shade)
     assert list(inputs["merge"]) == ["parts"]
     parts = [result(tile) for tile in tiles]
-    assert comparable(list(inputs["merge"]["parts"])) == comparable(parts)
+    assert comparable_inputs(list(inputs["merge"]["parts"])) == comparable_inputs(parts)
 
 
 def test_options_are_as_ever():
@@ -175,9 +175,9 @@ class TestRefused:
         refused(misspelt, hinted)
         refused(lambda g: g.add(shade, path=result("nobody")), r"there is no such node\.$", "after")
         refused(lambda g: g.add(noop, after="xyz"), r"There is no node 'xyz'\.$", "after")
-        refused(lambda g: g.add(noop, after=[3]), "3 is no node", "after")
+        refused(lambda g: g.add(noop, after=[3]), "3 is neither a node", "after")
         refused(lambda g: g.add(noop, after=other), "another graph", "after")
-        refused(lambda g: g.add(noop, before=g.add(noop)), "is no name")
+        refused(lambda g: g.add(noop, before=g.add(noop)), "is not the name of a node")
         refused(lambda g: g.add(noop, on_failure="jump"), "stop, run", "on_failure")
         refused(lambda g: g.add(named, name="a"), "inputs=", "name")
         refused(lambda g: g.add(noop, inputs={}, number=1), "either inputs=", "inputs")
@@ -190,7 +190,7 @@ class TestRefused:
         with pytest.raises(NotSerializable, match="nodes of its graph"):
             shade.enqueue(path=result("fetch"))
         for nothing in (None, 5, ("a", "b")):
-            with pytest.raises(InvalidGraph, match="is no node of a graph, nor a name"):
+            with pytest.raises(InvalidGraph, match="is neither a node of a graph nor a name"):
                 result(nothing)
 
     def test_what_cannot_undo(self):
@@ -224,7 +224,7 @@ class TestRefused:
         for write in (into, out_of):
             self.refused(write, "put a layer between", "after")
         monkeypatch.setattr(plan, "MOST_NODES", 2)
-        self.refused(lambda g: g.map(noop, [{}] * 3), "3 nodes, 2 at most")
+        self.refused(lambda g: g.map(noop, [{}] * 3), "3 nodes; at most 2")
         undone = [{"what": "a"}] * 2
         self.refused(lambda g: g.map(book, undone, undo=unbook), "counts as two")
 
@@ -319,7 +319,7 @@ class TestWhole:
         tiles = [f"shade-{n}" for n in (1, 2, 3)]
         assert waits == {"fetch": 0, **dict.fromkeys(tiles, 1), "merge": 3, "report": 1}
         assert GraphRow.objects.get().request == ""
-        with pytest.raises(IllegalTransition, match="none of it is FAILED"):
+        with pytest.raises(IllegalTransition, match="no node of it is FAILED"):
             g.redrive()
         log = LogRecord.objects.filter(kind__in=[Event.FAIL, Event.REDRIVE])
         assert sorted(log.values_list("instance__node__name", "kind", "who")) == sorted(
@@ -352,10 +352,10 @@ class TestWhole:
             g.add(echo)
         host = world.host("tests.echo")
         host.claim(limit=1)
-        assert VERBS[GRAPH]["cancel"].is_allowed(g.row)
+        assert OPERATIONS[GRAPH]["cancel"].is_allowed(g.row)
         assert g.cancel() == 1
-        assert not VERBS[GRAPH]["cancel"].is_allowed(g.row)
-        with pytest.raises(IllegalTransition, match="have been asked to be already"):
+        assert not OPERATIONS[GRAPH]["cancel"].is_allowed(g.row)
+        with pytest.raises(IllegalTransition, match="are being cancelled already"):
             g.cancel()
 
 
@@ -458,7 +458,7 @@ def test_an_undo_is_shown_behind_what_it_undoes():
     get_store().graphs.end()
     g.row.refresh_from_db()
     assert state() == "undoing"
-    assert not VERBS[GRAPH]["redrive"].is_allowed(g.row)
+    assert not OPERATIONS[GRAPH]["redrive"].is_allowed(g.row)
     nodes = reports.node_documents(list(reports.nodes(g.row)))
     found = {each["name"]: each["undoes"] for each in nodes}
     assert (found["undo-rent"], found["rent"]) == ("rent", "")

@@ -64,7 +64,7 @@ def test_who_is_quiet_or_stopping_serves_nothing(world, host):
     """Told by an operator, or by itself after a signal."""
 
     def quieted():
-        return health.quieted(overview.daemons(), overview.now())
+        return health.quiet_types(overview.daemons(), overview.now())
 
     echo.enqueue()
     world.store.renew(host.uuid, lease=30, mode="quiet")

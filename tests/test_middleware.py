@@ -131,7 +131,7 @@ class TestCarrying:
         assert translation.get_language() == "en-us"
         assert timezone.get_current_timezone_name() == "UTC"
         with timezone.override(fixed(timedelta(hours=2))):
-            values = carrying.saved_context()
+            values = carrying.save_context()
         assert answer(run(context, "tests.carried", **values))[1] == "+0200"
 
     def test_an_error_of_a_carrier_is_the_attempts(self, configured, context):
@@ -191,11 +191,11 @@ def test_what_cannot_be_used_is_an_error_of_the_check(settings):
         ("MIDDLEWARE", ["math.pi"], function),
         ("MIDDLEWARE", [f"{odd}.is_a_coroutine"], function),
         ("CARRIERS", [f"{odd}.missing"], "ATP['CARRIERS']:"),
-        ("CARRIERS", [f"{odd}.NotAClass"], "is no carrier"),
-        ("CARRIERS", [f"{odd}.outer"], "is no carrier"),
+        ("CARRIERS", [f"{odd}.NotAClass"], "is not a carrier"),
+        ("CARRIERS", [f"{odd}.outer"], "is not a carrier"),
         ("CARRIERS", [f"{odd}.Unnamed"], "the name of"),
         ("CARRIERS", [f"{odd}.Unmade"], "cannot be made"),
-        ("CARRIERS", same, "and Tenant have one name, 'tenant'"),
+        ("CARRIERS", same, "and Tenant have the same name, 'tenant'"),
         ("MIDDLEWARE", "shop.timing", listed.format("MIDDLEWARE")),
         ("CARRIERS", "shop.timing", listed.format("CARRIERS")),
     ):

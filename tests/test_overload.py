@@ -51,14 +51,14 @@ def declare(monkeypatch, db):
 
 def fill(type, count, **options):
     made = type.using(**options).enqueue_many([{} for _ in range(count)])
-    admission.forget()
+    admission.forget_counts()
     return made
 
 
 def age(seconds):
     for task in Task.objects.all():
         Task.objects.filter(pk=task.pk).update(due_at=task.due_at - timedelta(seconds=seconds))
-    admission.forget()
+    admission.forget_counts()
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_an_identifier_that_exists_answers_its_instance(declare):
     with pytest.raises(DuplicateIdentifier):
         type.using(identifier="a").enqueue()
     queue.cancel(first)
-    admission.forget()
+    admission.forget_counts()
     first = type.using(unique="a").enqueue()
     assert type.using(unique="a", existing="return").enqueue() == first
     with pytest.raises(QueueFull):
@@ -190,7 +190,7 @@ def test_what_runs_again_is_not_refused(declare, host):
     type = declare(max_waiting=1)
     first = type.enqueue()
     queue.cancel(first)
-    admission.forget()
+    admission.forget_counts()
     type.enqueue()
     queue.redrive(first)
     assert queue.get(first.uuid).state == "ACCEPTED"
@@ -216,7 +216,7 @@ def test_inside_a_transaction_its_own_enqueues_count(declare):
     with transaction.atomic():
         for _ in range(3):
             type.enqueue()
-        admission.forget()
+        admission.forget_counts()
         with pytest.raises(QueueFull):
             type.enqueue()
     assert queue.waiting(NAME) == 3
@@ -254,7 +254,7 @@ def test_a_bad_number_is_refused(db):
             queue.limit(NAME, max_wait=value)
     with pytest.raises(InvalidLimit, match="To let nothing in, use a gate"):
         queue.limit(NAME, max_waiting=0)
-    with pytest.raises(InvalidLimit, match="of one lane of it give max_running"):
+    with pytest.raises(InvalidLimit, match="for one lane, set max_running"):
         queue.limit(NAME, "a", max_running_per_collection=3)
     assert not Limit.objects.filter(type__identifier=NAME).exists()
 

@@ -112,8 +112,8 @@ def test_daemons_that_have_left_are_known_by_the_log(tmp_path):
         world.store.leave(stopped.uuid)
         lost.lose_lease()
         world.store.sweep()
-        [last, first] = overview.gone()
+        [last, first] = overview.departed_daemons()
         assert (first.uuid, first.was_lost) == (stopped.uuid, False)
         assert (last.uuid, last.was_lost) == (lost.uuid, True)
-        assert overview.gone(lost.uuid) == [last]
-        assert overview.gone(since=world.store.now() + timedelta(minutes=1)) == []
+        assert overview.departed_daemons(lost.uuid) == [last]
+        assert overview.departed_daemons(since=world.store.now() + timedelta(minutes=1)) == []

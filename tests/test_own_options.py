@@ -98,7 +98,7 @@ def test_a_bad_value_is_an_invalid_option():
         ({"unique": "a\nb"}, "printable text on one line"),
         ({"unique": "x" * 201}, "201 characters"),
         ({"unique": "a", "identifier": "b"}, "give one"),
-        ({"unique": "a", "existing": "redrive"}, "what has a key is live"),
+        ({"unique": "a", "existing": "redrive"}, "needs an identifier"),
         ({"existing": "replace"}, "give unique"),
         ({"existing": "debounce", "identifier": "a"}, "give unique"),
         ({"unique": "a", "existing": "debounce"}, "give run_after"),

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from atp import task_type
-from atp.authoring.parameters import KNOWN, OPTIONS
+from atp.authoring.parameters import OPTIONS, PARAMETER_NAMES
 from atp.authoring.task_type import TaskType
 from atp.exceptions import (
     InvalidInputs,
@@ -17,7 +17,7 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.operations.registry import OWN, Registry, registry
+from atp.operations.registry import OWN_TYPES, Registry, registry
 from atp.options import Options, OptionValues
 
 from .app.tasks import add
@@ -42,8 +42,8 @@ class TestDeclaring:
     def test_daemons_reach_what_is_declared_while_django_starts(self):
         assert registry.is_reached("tests.add")
         # Those of ATP itself, too, before their module is imported.
-        assert all(map(registry.is_reached, OWN))
-        assert set(OWN) == {name for name in OWN if name in Registry()}
+        assert all(map(registry.is_reached, OWN_TYPES))
+        assert set(OWN_TYPES) == {name for name in OWN_TYPES if name in Registry()}
         assert not registry.is_reached(declare().identifier)
         assert not registry.is_reached("tests.nowhere")
         registry.add(add)
@@ -226,5 +226,10 @@ def test_what_is_declared_twice(module):
 def test_every_parameter_and_every_option_has_a_hint():
     """A type checker and the checks of ATP itself know the same names."""
     parameters = {field.name for field in fields(TaskType)}
-    assert {*KNOWN} - {*OPTIONS} == parameters - {"handler", "identifier", "options", "adapters"}
+    assert {*PARAMETER_NAMES} - {*OPTIONS} == parameters - {
+        "handler",
+        "identifier",
+        "options",
+        "adapters",
+    }
     assert {*OptionValues.__annotations__} == {field.name for field in fields(Options)}

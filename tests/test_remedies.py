@@ -87,5 +87,5 @@ def test_every_remedy_is_known_and_a_command(monkeypatch):
         parse(command)
     for alias in ("default", "queue"):
         monkeypatch.setitem(connections.settings, alias, connections.settings["default"])
-        command = migrated.command(alias).removeprefix("manage.py ")
+        command = migrated.migrate_command(alias).removeprefix("manage.py ")
         assert parse(command).database == alias

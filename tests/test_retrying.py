@@ -7,7 +7,7 @@ import pytest
 from django.core import checks
 
 from atp import Fatal, Retry, queue, task_type
-from atp.authoring.retrying import step, why_not
+from atp.authoring.retrying import step_delay, why_not_retried
 from atp.exceptions import InvalidType
 from atp.operations.registry import registry
 
@@ -47,7 +47,7 @@ def test_which_exceptions_are_worth_a_retry():
         ({"retry_on": ConnectionError, "fatal_on": Wrapped}, Wrapped, False),
         ({"retry_on": ConnectionError, "fatal_on": Wrapped}, ConnectionError, True),
     ):
-        assert (why_not(declare(**given), error("broken")) == "") is is_worth_it, given
+        assert (why_not_retried(declare(**given), error("broken")) == "") is is_worth_it, given
 
 
 def test_an_error_of_fatal_on_fails_at_once_for_the_reason_error(atp):
@@ -87,7 +87,7 @@ def test_a_bad_value_is_an_invalid_type():
         ({"backoff": [1] * 101}, "101 steps"),
         ({"backoff": [10, -1]}, r"backoff\[1\]=-1 is out of range"),
         ({"backoff": [10, None]}, r"backoff\[1\] must be seconds"),
-        ({"backoff": [10], "backoff_max": 60}, "backoff_max says nothing"),
+        ({"backoff": [10], "backoff_max": 60}, "backoff_max has no effect"),
     ):
         with pytest.raises(InvalidType, match=message):
             declare(**given)
@@ -97,15 +97,16 @@ def test_a_name_that_names_nothing_is_told_by_the_system_check():
     declare(retry_on=("no.such.Error", "os.path", "ValueError"))
     found = [message for message in checks.run_checks() if message.id == "atp.E008"]
     assert [message.msg for message in found] == [
-        "Type 'tests.raises': retry_on: 'no.such.Error' cannot be imported, or is no exception.",
-        "Type 'tests.raises': retry_on: 'os.path' cannot be imported, or is no exception.",
+        "Type 'tests.raises': retry_on: 'no.such.Error' cannot be imported, or is not "
+        "an exception.",
+        "Type 'tests.raises': retry_on: 'os.path' cannot be imported, or is not an exception.",
     ]
 
 
 def test_a_step_for_each_retry_and_the_last_repeats():
     steps = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
     for retry, seconds in ((1, 10), (2, 60), (3, 600), (4, 600)):
-        found = [step(retry, steps, rng=random.Random(n)) for n in range(100)]
+        found = [step_delay(retry, steps, rng=random.Random(n)) for n in range(100)]
         assert timedelta(seconds=seconds / 2) <= min(found) < max(found)
         assert max(found) <= timedelta(seconds=seconds)
     # The Type tells the first and the longest.

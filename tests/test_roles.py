@@ -15,11 +15,11 @@ from django.core.management.base import CommandError
 from django.urls import reverse
 
 from atp import queue
-from atp.admin.base import VerbActions
+from atp.admin.base import OperationActions
 from atp.management.commands.atp import subcommands
 from atp.models import Instance
-from atp.operations.table import VERBS
-from atp.shell.base import needs_of
+from atp.operations.table import OPERATIONS
+from atp.shell.base import needed_permissions
 
 from .api.client import Api
 from .generated import subcommand
@@ -69,11 +69,13 @@ def user(db):
 def test_each_operation_of_the_table_takes_one_of_the_permissions_to_act():
     """G14."""
     found = {role: set() for role in MATRIX}
-    for kind, verbs in VERBS.items():
+    for kind, verbs in OPERATIONS.items():
         for verb in verbs.values():
             found[verb.permission.removeprefix("atp.")].add(f"{kind} {verb.name}")
     assert found == MATRIX
-    too = {verb.name for verbs in VERBS.values() for verb in verbs.values() if verb.permission_too}
+    too = {
+        verb.name for verbs in OPERATIONS.values() for verb in verbs.values() if verb.permission_too
+    }
     assert too == {"change"}
 
 
@@ -84,7 +86,7 @@ def test_the_admin_offers_a_role_the_actions_of_its_permission(user, rf):
         request.user = user(role)
         offered = set()
         for model_admin in admin.site._registry.values():
-            if isinstance(model_admin, VerbActions):
+            if isinstance(model_admin, OperationActions):
                 names = model_admin.get_actions(request)
                 offered |= {f"{model_admin.kind} {name.replace('_', '-')}" for name in names}
                 assert not model_admin.has_add_permission(request)
@@ -187,7 +189,7 @@ def test_the_shell_refuses_the_operations_of_other_roles(full, user):
 
 def takes_a_user(name):
     try:
-        return bool(needs_of(name, defaultdict(lambda: None, order="quiet")))
+        return bool(needed_permissions(name, defaultdict(lambda: None, order="quiet")))
     except CommandError:
         return False
 
@@ -195,7 +197,7 @@ def takes_a_user(name):
 def test_the_shell_asks_for_a_permission_whatever_is_done():
     """Each operation has a line above; no subcommand is without a need."""
     typed = {tuple(line.split()[:count]) for line in SHELL for count in (1, 2)}
-    for kind, verbs in VERBS.items():
+    for kind, verbs in OPERATIONS.items():
         for verb in verbs.values():
             words = [word for word in subcommand(kind, verb).split() if word[0] != "-"]
             assert tuple(words) in typed

@@ -15,7 +15,7 @@ from atp.exceptions import (
     UnknownType,
 )
 from atp.models import Instance, Schedule, Slot, Type
-from atp.schedules.declaring import declared, schedule
+from atp.schedules.declaring import declared_schedules, schedule
 from atp.states import Event, Reason
 
 from .app.tasks import echo
@@ -48,7 +48,7 @@ def code():
 
     yield make
     for name in names:
-        declared.remove(name)
+        declared_schedules.remove(name)
 
 
 def test_create(nightly):
@@ -143,7 +143,7 @@ def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
     queue.change_schedule("weekly", cron="@daily", by="ann")
     with pytest.raises(IllegalSchedule, match="declared by code"):
         queue.delete_schedule("weekly")
-    declared.remove("weekly")
+    declared_schedules.remove("weekly")
     assert queue.retire_schedules(by="migrate") == ["weekly"]
     row = queue.get_schedule("weekly")
     assert (row.retired is None, row.due_at) == (False, None)
@@ -154,7 +154,7 @@ def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
     assert (row.cron, row.is_set) == ("@daily", True)
     row = queue.leave_schedule("weekly", by="ann")
     assert (row.cron, row.is_set) == ("@monthly", False)
-    declared.remove("weekly")
+    declared_schedules.remove("weekly")
     assert queue.retire_schedules() == ["weekly"]
     code("weekly", cron="@monthly")
     queue.register_all()
@@ -162,7 +162,7 @@ def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
     # One that has ended can be deleted; its Instances stay.
     instance = queue.run_schedule("weekly", by="ann")
     assert (instance.created_by, instance.identifier) == ("ann", None)
-    declared.remove("weekly")
+    declared_schedules.remove("weekly")
     queue.retire_schedules()
     queue.delete_schedule("weekly", by="ann")
     with pytest.raises(UnknownSchedule):

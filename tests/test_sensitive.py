@@ -14,7 +14,14 @@ from atp import Context, contracts, queue, task_type
 from atp.exceptions import InvalidInputs, InvalidType
 from atp.models import ErrorGroup, Inputs, Instance, LogRecord, Type
 from atp.operations.registry import registry
-from atp.payload.binding import MASK, fitted, hidden, masked, masked_json, texts_of
+from atp.payload.binding import (
+    MASK,
+    adapt_arguments,
+    mask_inputs,
+    mask_json,
+    mask_texts,
+    sensitive_texts,
+)
 from atp.store import get_store
 
 from .api.client import Api
@@ -178,7 +185,7 @@ def test_nothing_that_is_told_of_bad_inputs_quotes_or_compares_a_sensitive_one(s
     def old(inputs):
         raise ValueError(f"{inputs.pop('password')} is too old")
 
-    _, why = fitted(secret.signatures, [old], {"password": SECRET}, secret.sensitive)
+    _, why = adapt_arguments(secret.signatures, [old], {"password": SECRET}, secret.sensitive)
     assert f"ValueError: {MASK} is too old" in why
     # An enqueue that finds another cannot guess at its value.
     secret.using(identifier="a").enqueue(user="ann", password=SECRET)
@@ -229,17 +236,17 @@ def test_names_that_are_no_arguments_are_refused(monkeypatch):
 def test_masks():
     """Arguments by position are all masked, and as a whole what cannot be read."""
     given = {"*": ["ann", SECRET], "a": 1, "password": {"x": SECRET}}
-    assert masked(given, ["password"]) == {"*": [MASK, MASK], "a": 1, "password": MASK}
-    assert masked(given, []) is given
+    assert mask_inputs(given, ["password"]) == {"*": [MASK, MASK], "a": 1, "password": MASK}
+    assert mask_inputs(given, []) is given
     for text in ("{", "[1]", '"x"', "7"):
-        assert json.loads(masked_json(text, ["password"])) == MASK
+        assert json.loads(mask_json(text, ["password"])) == MASK
 
 
 def test_each_form_of_a_value_is_found_in_text():
     inputs = {"a": {"deep": ["line\none", "sëcret"]}, "b": 123456, "c": "abc", "d": b"bytes!"}
-    texts = texts_of(inputs, ["a", "b", "c", "d"])
+    texts = sensitive_texts(inputs, ["a", "b", "c", "d"])
     for said in ("line\none", repr("line\none"), json.dumps("sëcret"), "n=123456", "bytes!"):
-        assert MASK in hidden(said, texts)
+        assert MASK in mask_texts(said, texts)
     # Too short: it would be found in other words.
-    assert hidden("abcdef", texts) == "abcdef"
-    assert texts_of(inputs, []) == ()
+    assert mask_texts("abcdef", texts) == "abcdef"
+    assert sensitive_texts(inputs, []) == ()

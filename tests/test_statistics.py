@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.forms import model_to_dict
 
-from atp.models import BUCKETS, Span, Statistic, bucket
+from atp.models import BUCKETS, Span, Statistic, bucket_of
 from atp.reports import statistics
 from atp.states import Event
 from atp.store.counts import Counts
@@ -22,7 +22,7 @@ def add(minutes, **counts):
 
 def test_a_duration_is_in_the_bucket_of_its_power_of_two():
     places = {-5: 0, 0: 0, 999: 0, 1000: 1, 1999: 1, 2000: 2, 10**6: 10, 10**12: 23}
-    assert {microseconds: bucket(microseconds) for microseconds in places} == places
+    assert {microseconds: bucket_of(microseconds) for microseconds in places} == places
 
 
 def test_a_run_counts_as_its_start_and_its_finish():

@@ -84,5 +84,5 @@ def test_each_surface_shows_them(finished, admin_client, capsys):
 
 def test_a_table_reads_no_more_of_a_result_than_it_shows(finished):
     Step.objects.update(data="9" * 100_000)
-    [first, *_] = documents.abbreviated(queue.steps(finished), 5)
+    [first, *_] = documents.abbreviate_steps(queue.steps(finished), 5)
     assert first.text == "9" * (documents.STEP_TEXT_SHOWN - 1) + "…"

@@ -29,7 +29,7 @@ def test_what_was_cancelled_while_it_waited_for_another_attempt_took_no_time(mad
     instance.refresh_from_db()
     assert (instance.reason, instance.started is None) == (Reason.CANCELLED, False)
     now = instance.finished + timedelta(hours=2)
-    assert timeline.took(documents.instance(instance), now) is None
+    assert timeline.attempt_duration(documents.instance(instance), now) is None
 
 
 def test_an_attempt_from_its_claim_to_its_end(made, monkeypatch):

@@ -19,7 +19,7 @@ from atp.models import Instance, LogRecord, Schedule, Task
 from atp.operations import operation as kinds
 from atp.operations import table
 from atp.operations.operation import GateState, Inputs, Parameter, Past
-from atp.operations.table import INSTANCE, SCOPE, VERBS, InstanceVerb, Level
+from atp.operations.table import INSTANCE, OPERATIONS, TARGET, InstanceOperation, Level
 from atp.states import State
 from atp.store import get_store
 from atp.tailers.operations import Position, Shard
@@ -34,7 +34,7 @@ from .surfaces import Admin, Pages, RestApi, Shell
 
 # Those on error groups, and on all that matches, are in tests/deadletters/test_surfaces.py:
 # they need dead letters, and answer with a plan or with an Instance.
-KINDS = sorted(VERBS.keys() - {table.MATCHING, table.ERROR})
+KINDS = sorted(OPERATIONS.keys() - {table.MATCHING, table.ERROR})
 # Values that a kind refuses, as text and as JSON.
 BAD = {
     kinds.Text: ["a\nb", "x" * 201],
@@ -139,7 +139,7 @@ def subject_of(kind, verb, full):
         table.GRAPH: full.graph,
         table.DOWNSTREAM: lambda: downstream_of(verb),
         table.TAILER: full.tailer,
-        table.SCOPE: lambda: ("tests.add", None),
+        table.TARGET: lambda: ("tests.add", None),
         table.DAEMON: lambda: daemon_of(verb, full),
         table.INSTANCE: lambda: full[OF_STATE.get(verb.name, State.ACCEPTED)],
     }
@@ -203,7 +203,7 @@ def test_each_surface_does_what_the_table_says(kind, full, surfaces):
         get_store().now, lambda now: (now.minute, now.second) < (59, 30), "a moment within an hour"
     )
     problems = []
-    for verb in VERBS[kind].values():
+    for verb in OPERATIONS[kind].values():
         given = {p.name: GOOD[p.name] for p in verb.parameters if p.name in GOOD and p.in_forms}
         values = {
             p.name: p.kind.from_text(given[p.name]) for p in verb.parameters if p.name in given
@@ -235,7 +235,7 @@ def test_each_surface_does_what_the_table_says(kind, full, surfaces):
 def test_each_surface_refuses_the_same(kind, full, surfaces):
     """G13: a bad value, or one of a parameter that there is not, is refused and nothing written."""
     taken = []
-    for number, verb in enumerate(VERBS[kind].values()):
+    for number, verb in enumerate(OPERATIONS[kind].values()):
         needed = {each.name: GOOD[each.name] for each in verb.parameters if each.is_required}
         with undone():
             subject, before = subject_of(kind, verb, full), full.world.snapshot()
@@ -279,7 +279,7 @@ def test_one_more_entry_is_on_each_surface_and_in_the_docs(full, surfaces, monke
     def flag(subject, by, **values):
         calls.append((subject, values))
 
-    verb = InstanceVerb(
+    verb = InstanceOperation(
         name="flag",
         label="Flag",
         explanation="Mark it for a colleague.",
@@ -287,7 +287,7 @@ def test_one_more_entry_is_on_each_surface_and_in_the_docs(full, surfaces, monke
         call=flag,
         told=lambda *_: "It is flagged.",
     )
-    monkeypatch.setitem(VERBS[INSTANCE], "flag", verb)
+    monkeypatch.setitem(OPERATIONS[INSTANCE], "flag", verb)
     anew()
     instance = full[State.FINISHED]
     for surface in surfaces.values():
@@ -299,7 +299,7 @@ def test_one_more_entry_is_on_each_surface_and_in_the_docs(full, surfaces, monke
     calls.clear()
     note = Parameter(name="note", kind=kinds.Text(), help="What for.")
     verb = replace(verb, parameters=(note,))
-    monkeypatch.setitem(VERBS[INSTANCE], "flag", verb)
+    monkeypatch.setitem(OPERATIONS[INSTANCE], "flag", verb)
     anew()
     for name in ("shell", "page", "API"):
         assert surfaces[name].use(INSTANCE, verb, instance, {"note": "for ann"}).is_done
@@ -319,7 +319,7 @@ def test_one_more_entry_is_on_each_surface_and_in_the_docs(full, surfaces, monke
 
 def test_a_verb_is_not_for_every_level(full, surfaces):
     lane = "tests.add", "books"
-    assert Level.LANE not in VERBS[SCOPE]["purge"].levels
+    assert Level.LANE not in OPERATIONS[TARGET]["purge"].levels
     for name in ("shell", "page"):
-        assert not surfaces[name].use(SCOPE, VERBS[SCOPE]["purge"], lane, {}).is_done
+        assert not surfaces[name].use(TARGET, OPERATIONS[TARGET]["purge"], lane, {}).is_done
     assert add.enqueue(1, 2).state == State.ACCEPTED

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from atp import messages, middleware, querysets, text
 from atp.authoring import context
-from atp.authoring.logs import describe
+from atp.authoring.logs import describe_exception
 from atp.fields import uuid7
 from atp.models import Gate, Limit, Type
 from atp.states import Event
@@ -35,7 +35,7 @@ def raised(error):
     try:
         raise error
     except type(error) as caught:
-        return describe(caught)
+        return describe_exception(caught)
 
 
 def test_a_time_that_comes_twice_says_which_it_is():
@@ -127,17 +127,17 @@ def gate(mode="hold", type=None, collection=None, **columns):
 
 def test_what_shuts_a_place_besides_its_own_gate():
     shut = gate("drop", who="ann", until=NOW, reason="spam")
-    assert text.state_of(shut, text.in_utc) == (
+    assert text.describe_gate(shut, text.utc_text) == (
         "dropped by ann, since 2030-01-31 18:00:00 UTC, until 2030-01-31 18:00:00 UTC: spam"
     )
-    assert text.state_of(None) == "open"
+    assert text.describe_gate(None) == "open"
     for mode, place, shut, expected in (
         ("open", ("tests.echo", "a"), gate(), "Nothing moves there yet: everything is held"),
         ("open", ("tests.echo", "a"), gate(type=ECHO), "Nothing moves there yet: tests.echo is"),
         ("open", ("tests.echo", None), gate("drop"), "everything is dropped"),
         ("hold", ("tests.echo", "a"), gate("drop", type=ECHO), "still fail: tests.echo"),
     ):
-        assert expected in text.of_gate(mode, *place, gate(), [shut])
+        assert expected in text.describe_gate_change(mode, *place, gate(), [shut])
     for mode, place, shut in (
         ("open", ("tests.echo", "a"), gate(type=ECHO, collection="b")),
         ("open", ("tests.add", "a"), gate(type=ECHO)),
@@ -146,15 +146,17 @@ def test_what_shuts_a_place_besides_its_own_gate():
         ("hold", ("tests.echo", "a"), gate()),
         ("drop", ("tests.echo", "a"), gate()),
     ):
-        sentence = text.of_gate(mode, *place, None if mode != "open" else gate(), [shut])
+        sentence = text.describe_gate_change(
+            mode, *place, None if mode != "open" else gate(), [shut]
+        )
         assert "yet" not in sentence
         assert "still fail" not in sentence
 
 
 def test_limits_in_words():
     limit = Limit(max_running=3, rate="5/s", burst=2, weight=2)
-    assert text.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
-    assert text.of_limits(Limit()) == text.of_limits(None) == "nothing is limited"
+    assert text.describe_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
+    assert text.describe_limits(Limit()) == text.describe_limits(None) == "nothing is limited"
 
 
 def test_messages_about_the_queue():
@@ -171,17 +173,17 @@ def test_messages_about_the_queue():
             "priority 3 → -5; due now → 2030-01-31 19:00:00 UTC; collection a → none",
         ),
         (
-            messages.gate("hold", until=later, was=shut),
+            messages.gate_set("hold", until=later, was=shut),
             "gate: hold, until 2030-01-31 19:00:00 UTC (was: dropped by ann, "
             "since 2030-01-31 18:00:00 UTC, until 2030-01-31 19:00:00 UTC: spam)",
         ),
         (messages.limits_set(of_rate), "limits: rate: 5/s, burst: 1; weight: 2"),
         (
-            messages.limits_left(NO_LIMITS | {"max_running": 4}, is_known=True),
+            messages.limits_left_to_code(NO_LIMITS | {"max_running": 4}, is_known=True),
             "limits left to the code: max_running: 4",
         ),
         (
-            messages.limits_left(NO_LIMITS, is_known=False),
+            messages.limits_left_to_code(NO_LIMITS, is_known=False),
             "limits left to the code, unchanged until the next registration: none",
         ),
     ):
@@ -189,15 +191,15 @@ def test_messages_about_the_queue():
 
 
 def test_messages_about_an_attempt():
-    late, left_behind = messages.late, messages.left_behind
+    late, left_behind = messages.late_result, messages.processes_left_behind
     for message, expected in (
         (
-            messages.given_up(4, 3, 4, "it died"),
+            messages.attempts_given_up(4, 3, 4, "it died"),
             "given up after 4 attempts were lost while running (restarts allowed: 3); "
             "the last attempt: it died",
         ),
         (
-            messages.given_up(0, 1, 12, ""),
+            messages.attempts_given_up(0, 1, 12, ""),
             "given up after 12 attempts were lost before they were seen running; "
             "the last attempt: reason unknown",
         ),

@@ -1,7 +1,7 @@
-"""The admin: it shows the rows of the queue, and edits none of them.
+"""The admin shows the rows of the queue and edits none of them.
 
-No page assigns a state: the actions are verbs of the queue. Stored values are
-shown as text and never as HTML (G14).
+No page assigns a state: the actions are operations of the queue. Stored values are shown as
+text, never as HTML (G14).
 """
 
 from . import core, features

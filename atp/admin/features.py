@@ -1,6 +1,11 @@
 """Gates, limits, downstreams, schedules, graphs, tailers, error groups."""
 
+from typing import Any
+
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model
+from django.http import HttpRequest
 from django.utils.html import format_html
 
 from ..downstreams import operations as downstreams
@@ -28,109 +33,119 @@ from ..reports import documents, overview
 from ..schedules import reports as schedules
 from ..web import permissions
 from ..web.permissions import may_see_errors
-from . import base as shown
-from .base import ReadOnlyAdmin, VerbActions, link_to
+from .base import (
+    OperationActions,
+    ReadOnlyAdmin,
+    describe_inputs,
+    describe_json,
+    html_list,
+    link_column,
+    time_column,
+    truncate,
+)
 
-# Downstreams in the admin.
+SINCE = time_column("since")
+FIRST, LAST = time_column("first_seen"), time_column("last_seen")
+CREATED, ENDED = time_column("created"), time_column("ended")
+NEXT_AT = time_column("next_at", "next slot")
+SCHEDULE_SINCE = time_column("since", "last changed")
 
-SINCE = shown.time_of("since")
+
+# Downstreams
 
 
 @admin.register(Downstream)
-class DownstreamAdmin(VerbActions, ReadOnlyAdmin):
+class DownstreamAdmin(OperationActions):
     kind = DOWNSTREAM
     ordering = ("name",)
     list_display = ("name", "state", "per_second", "ceiling", "floor", "who", SINCE)
     search_fields = ("name",)
     fields = (
         *("name", "state", "per_second", "last_max", "ceiling", "floor", "trips"),
-        *(shown.time_of("not_before"), "probe", "who", SINCE, "types", "log"),
+        *(time_column("not_before"), "probe", "who", SINCE, "types", "log"),
     )
     readonly_fields = ("types", "log")
 
     @admin.display(description="types")
-    def types(self, row):
-        return shown.items(downstreams.calling(row))
+    def types(self, row: Downstream) -> str | None:
+        return html_list(downstreams.calling_types(row))
 
     @admin.display(description="log")
-    def log(self, row):
+    def log(self, row: Downstream) -> str:
         url = self.address(LogRecord, "changelist", subject__exact=f"downstream:{row}")
         return format_html('<a href="{}">what happened to this downstream</a>', url)
 
 
-# Error groups in the admin.
-
-FIRST, LAST = shown.time_of("first_seen"), shown.time_of("last_seen")
+# Error groups
 
 
-class Titled(ReadOnlyAdmin):
-    """An admin of rows with a title: an error line, which not every user may see."""
+class ErrorTitleAdmin(ReadOnlyAdmin):
+    """The admin of rows whose title is an error line, which not every user may see."""
 
-    def get_list_display(self, request):
-        return self._told(request, super().get_list_display(request))
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return self._hide_titles(request, super().get_list_display(request))
 
-    def get_fields(self, request, obj=None):
-        return self._told(request, super().get_fields(request, obj))
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
+        return self._hide_titles(request, super().get_fields(request, obj))
 
-    def get_search_fields(self, request):
-        return self._told(request, super().get_search_fields(request))
+    def get_search_fields(self, request: HttpRequest) -> list[Any]:
+        return self._hide_titles(request, super().get_search_fields(request))
 
-    def _told(self, request, names):
+    def _hide_titles(self, request: HttpRequest, names: Any) -> list[Any]:
+        """Return the names with the exception in place of a title that the user may not see."""
         if may_see_errors(request.user):
-            return names
+            return list(names)
         return ["exception" if name == "title" else name for name in names if name != "exception"]
 
 
 @admin.register(ErrorGroup)
-class ErrorGroupAdmin(VerbActions, Titled):
+class ErrorGroupAdmin(OperationActions, ErrorTitleAdmin):
     kind = ERROR
     list_display = ("name", "type", "title", "count", FIRST, LAST, "muted_by")
     search_fields = ("title", "type")
     fields = (
         *("name", "type", "exception", "title", "count", FIRST, LAST),
-        *("muted_by", shown.time_of("muted_until"), "note", "version", "dead_letters"),
+        *("muted_by", time_column("muted_until"), "note", "version", "dead_letters"),
     )
     readonly_fields = ("name", "dead_letters")
 
     @admin.display(description="name")
-    def name(self, row):
+    def name(self, row: ErrorGroup) -> str:
         return row.name
 
     @admin.display(description="dead letters")
-    def dead_letters(self, row):
+    def dead_letters(self, row: ErrorGroup) -> str:
         url = self.address(Instance, "changelist", error__id__exact=row.pk)
         return format_html('<a href="{}">those that are left</a>', url)
 
 
 @admin.register(Failure)
-class FailureAdmin(Titled):
-    list_display = ("__str__", "type", "title", shown.time_of("time"))
-    fields = ("instance", "type", "exception", "title", "version", shown.time_of("time"))
+class FailureAdmin(ErrorTitleAdmin):
+    list_display = ("__str__", "type", "title", time_column("time"))
+    fields = ("instance", "type", "exception", "title", "version", time_column("time"))
 
 
-# Graphs, their nodes and edges in the admin.
-
-CREATED, ENDED = shown.time_of("created"), shown.time_of("ended")
+# Graphs, their nodes and edges
 
 
 @admin.register(Graph)
-class GraphAdmin(VerbActions, ReadOnlyAdmin):
+class GraphAdmin(OperationActions):
     kind = GRAPH
     list_display = ("uuid", "name", "created_by", CREATED, ENDED, "request")
     search_fields = ("name",)
     fields = (
-        *("uuid", "name", "created_by", CREATED, ENDED, "request", shown.time_of("undone")),
+        *("uuid", "name", "created_by", CREATED, ENDED, "request", time_column("undone")),
         *("by_state", "node_list"),
     )
     readonly_fields = ("uuid", "by_state", "node_list")
 
     @admin.display(description="nodes by state")
-    def by_state(self, row):
+    def by_state(self, row: Graph) -> str | None:
         counts = graphs.counts_of(row).by_state()
         return ", ".join(f"{count} {state}" for state, count in counts) or None
 
     @admin.display(description="nodes")
-    def node_list(self, row):
+    def node_list(self, row: Graph) -> str:
         url = self.address(Node, "changelist", graph__id__exact=row.pk)
         return format_html('<a href="{}">the nodes of this graph</a>', url)
 
@@ -139,20 +154,20 @@ class GraphAdmin(VerbActions, ReadOnlyAdmin):
 class NodeAdmin(ReadOnlyAdmin):
     list_display = (
         *("name", "graph_link", "schedule_link", "instance_link"),
-        shown.time_of("not_before"),
+        time_column("not_before"),
     )
     list_select_related = ("graph", "schedule", "instance__type")
     search_fields = ("name",)
     fields = (*list_display, "edges")
     readonly_fields = ("graph_link", "schedule_link", "instance_link", "edges")
 
-    graph_link = link_to("graph")
-    schedule_link = link_to("schedule")
+    graph_link = link_column("graph")
+    schedule_link = link_column("schedule")
 
-    instance_link = link_to("instance", "Instance")
+    instance_link = link_column("instance", "Instance")
 
     @admin.display(description="edges")
-    def edges(self, row):
+    def edges(self, row: Node) -> str:
         return format_html(
             '<a href="{}">what it waits for</a>, <a href="{}">what waits for it</a>',
             self.address(Edge, "changelist", downstream__exact=row.pk),
@@ -167,9 +182,9 @@ class EdgeAdmin(ReadOnlyAdmin):
     fields = ("upstream_link", "downstream_link", "on")
     readonly_fields = ("upstream_link", "downstream_link")
 
-    upstream_link = link_to("upstream")
+    upstream_link = link_column("upstream")
 
-    downstream_link = link_to("downstream")
+    downstream_link = link_column("downstream")
 
 
 @admin.register(Failing)
@@ -179,7 +194,7 @@ class FailingAdmin(ReadOnlyAdmin):
     fields = ("node_link",)
     readonly_fields = ("node_link",)
 
-    node_link = link_to("node")
+    node_link = link_column("node")
 
 
 @admin.register(Undo)
@@ -189,27 +204,22 @@ class UndoAdmin(ReadOnlyAdmin):
     _facts = ("node_link", "type", "collection", "priority", "created_by", "format")
     readonly_fields = ("node_link", "inputs_value")
 
-    def get_fields(self, request, obj=None):
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
         may_see = permissions.holds(request.user, permissions.VIEW_INPUTS, obj)
-        return [*self._facts, "inputs_value"] if may_see else self._facts
+        return [*self._facts, *(["inputs_value"] if may_see else [])]
 
     @admin.display(description="inputs")
-    def inputs_value(self, row):
-        return shown.inputs(row)
+    def inputs_value(self, row: Undo) -> str | None:
+        return describe_inputs(row)
 
-    node_link = link_to("node")
+    node_link = link_column("node")
 
 
-# Schedules and their slots in the admin.
-
-NEXT_AT, SCHEDULE_SINCE = (
-    shown.time_of("next_at", "next slot"),
-    shown.time_of("since", "last changed"),
-)
+# Schedules and their slots
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
+class ScheduleAdmin(OperationActions):
     kind = SCHEDULE
     ordering = ("identifier",)
     list_display = ("identifier", "type_link", "when", "timezone", NEXT_AT, "state", "is_set")
@@ -217,59 +227,53 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
     search_fields = ("identifier",)
     _facts = (
         *("identifier", "type_link", "state", "when", "cron", "every", "timezone", NEXT_AT),
-        *(shown.time_of("due_at"), "missed", "most", "window", "late_after", "overlap", "jitter"),
+        *(time_column("due_at"), "missed", "most", "window", "late_after", "overlap", "jitter"),
         *("priority", "collection", "start_before", "timeout", "hooks_shown", "takes_slot"),
-        *("paused_by", "paused_reason"),
-        *(
-            shown.time_of("paused_since"),
-            shown.time_of("paused_until"),
-            "is_set",
-            "who",
-            SCHEDULE_SINCE,
-        ),
-        *("revision", shown.time_of("retired"), "trouble", "slots", "log"),
+        *("paused_by", "paused_reason", time_column("paused_since"), time_column("paused_until")),
+        *("is_set", "who", SCHEDULE_SINCE),
+        *("revision", time_column("retired"), "trouble", "slots", "log"),
     )
     readonly_fields = (
         *("type_link", "state", "when", "hooks_shown", "slots", "log", "inputs_value"),
     )
 
-    def get_fields(self, request, obj=None):
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
         may_see = permissions.holds(request.user, permissions.VIEW_INPUTS, obj)
-        return [*self._facts, "inputs_value"] if may_see else self._facts
+        return [*self._facts, *(["inputs_value"] if may_see else [])]
 
-    def get_changelist_instance(self, request):
-        """Read the database's clock once, for the states of all rows."""
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Read the database's clock once for the states of all rows."""
         changelist = super().get_changelist_instance(request)
         now = overview.now()
         for row in changelist.result_list:
             row.now = now
         return changelist
 
-    type_link = link_to("type")
+    type_link = link_column("type")
 
     @admin.display(description="when")
-    def when(self, row):
+    def when(self, row: Schedule) -> str:
         return schedules.words(row)
 
     @admin.display(description="state")
-    def state(self, row):
+    def state(self, row: Schedule) -> str | None:
         return schedules.state(row, getattr(row, "now", None) or overview.now())
 
     @admin.display(description="inputs")
-    def inputs_value(self, row):
-        return shown.inputs(row)
+    def inputs_value(self, row: Schedule) -> str | None:
+        return describe_inputs(row)
 
     @admin.display(description="hooks")
-    def hooks_shown(self, row):
-        return shown.plain(documents.entries_shown(row.hooks)) if row.hooks else None
+    def hooks_shown(self, row: Schedule) -> str | None:
+        return describe_json(documents.mask_hooks(row.hooks)) if row.hooks else None
 
     @admin.display(description="slots")
-    def slots(self, row):
+    def slots(self, row: Schedule) -> str:
         url = self.address(Slot, "changelist", schedule__id__exact=row.pk)
         return format_html('<a href="{}">what became of its slots</a>', url)
 
     @admin.display(description="log")
-    def log(self, row):
+    def log(self, row: Schedule) -> str:
         url = self.address(LogRecord, "changelist", subject__exact=f"schedule:{row}")
         return format_html('<a href="{}">what happened to this schedule</a>', url)
 
@@ -277,47 +281,48 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
 @admin.register(Slot)
 class SlotAdmin(ReadOnlyAdmin):
     list_display = (
-        *(shown.time_of("at"), "schedule_link", shown.time_of("until"), "count"),
-        *("outcome", "who", shown.time_of("decided"), "beginning"),
+        *(time_column("at"), "schedule_link", time_column("until"), "count"),
+        *("outcome", "who", time_column("decided"), "beginning"),
     )
     list_select_related = ("schedule",)
     search_fields = ("schedule__identifier",)
     fields = (
-        *("schedule_link", shown.time_of("at"), shown.time_of("until"), "count", "is_more"),
-        *("outcome", "instance_link", shown.time_of("decided"), "who", "message"),
+        *("schedule_link", time_column("at"), time_column("until"), "count", "is_more"),
+        *("outcome", "instance_link", time_column("decided"), "who", "message"),
     )
     readonly_fields = ("schedule_link", "instance_link")
 
-    schedule_link = link_to("schedule")
+    schedule_link = link_column("schedule")
 
     @admin.display(description="Instance")
-    def instance_link(self, row):
-        return self.link(Instance.objects.using(row._state.db).filter(pk=row.instance_id).first())
+    def instance_link(self, row: Slot) -> str | None:
+        instances = Instance.objects.using(row._state.db).filter(pk=row.instance_id or 0)
+        return self.link(instances.first())
 
     @admin.display(description="message")
-    def beginning(self, row):
-        return shown.short(row.message, 100)
+    def beginning(self, row: Slot) -> str:
+        return truncate(row.message, 100)
 
 
-# Gates and limits in the admin.
+# Gates and limits
 
 
 class ControlAdmin(ReadOnlyAdmin):
-    """The admin of gates or limits; operators set them on the pages, not here."""
+    """The admin of gates or limits. Operators set them on the pages, not here."""
 
     ordering = ("subject",)
     list_select_related = ("type",)
     search_fields = ("subject",)
     readonly_fields = ("type_link",)
 
-    type_link = link_to("type")
+    type_link = link_column("type")
 
 
 @admin.register(Gate)
 class GateAdmin(ControlAdmin):
     list_display = (
         *("subject", "mode", "reason", "who"),
-        *(shown.time_of("since"), shown.time_of("until")),
+        *(time_column("since"), time_column("until")),
     )
     fields = ("subject", "type_link", "collection", *list_display[1:])
 
@@ -327,26 +332,26 @@ class LimitAdmin(ControlAdmin):
     list_display = (
         *("subject", "max_running", "max_running_per_collection", "rate", "burst", "weight"),
         *("max_waiting", "max_wait", "is_set", "who"),
-        shown.time_of("since"),
+        time_column("since"),
     )
     fields = (
         *("subject", "type_link", "collection", *list_display[1:], "tokens"),
-        shown.time_of("refilled"),
+        time_column("refilled"),
     )
 
 
-# Tailers and their cursors in the admin.
+# Tailers and their cursors
 
 
 @admin.register(Tailer)
 class TailerAdmin(ReadOnlyAdmin):
     ordering = ("identifier",)
     list_display = (
-        *("identifier", "source", shown.time_of("read_at")),
+        *("identifier", "source", time_column("read_at")),
         *("records", "enqueued", "rejected", "behind", "gaps", "lost", "passed_over", "skipped"),
     )
     search_fields = ("identifier",)
-    fields = (*list_display, shown.time_of("lost_at"), "notes", "error")
+    fields = (*list_display, time_column("lost_at"), "notes", "error")
 
 
 @admin.register(Cursor)
@@ -354,7 +359,7 @@ class CursorAdmin(ReadOnlyAdmin):
     ordering = ("tailer", "shard")
     list_display = (
         *("tailer", "shard", "position"),
-        *(shown.time_of("moved"), shown.time_of("missing_since")),
+        *(time_column("moved"), time_column("missing_since")),
     )
     search_fields = ("tailer", "shard")
     fields = list_display

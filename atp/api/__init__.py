@@ -1,6 +1,6 @@
 """The REST API: ``path("atp/api/", include("atp.api.urls"))``.
 
-Each view parses the request, calls one verb, and renders the outcome.
+Each view parses the request, calls one operation, and renders the outcome.
 """
 
 from importlib import import_module
@@ -13,13 +13,13 @@ PACKAGES = {
 }
 
 
-def missing():
+def missing() -> str | None:
     """Return a sentence that names the missing packages; None if all are installed."""
     names = [name for module, name in PACKAGES.items() if not _is_installed(module)]
     return f"The API of ATP needs {' and '.join(names)}: {INSTALL}." if names else None
 
 
-def _is_installed(module):
+def _is_installed(module: str) -> bool:
     try:
         import_module(module)
     except ImportError:

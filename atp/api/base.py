@@ -5,21 +5,30 @@ only.
 """
 
 import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from django.core.handlers.asgi import ASGIRequest
+from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.urls import reverse
 from django.utils.cache import patch_cache_control
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError
 from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
-from ..operations.table import INSTANCE, VERBS
+from ..operations.operation import Operation, Outcome, Parameter
+from ..operations.table import INSTANCE, OPERATIONS
 from ..text import did_you_mean
 from ..web import permissions
 from ..web.permissions import API, actor
+from ..web.problems import Problem
+from . import schema
 from .problems import (
     BODY,
     PARAMETER,
@@ -27,146 +36,154 @@ from .problems import (
     JSONRenderer,
     MergePatchParser,
     Negotiation,
-    handler,
-    placed,
-    without_etag,
-    wrong,
+    if_match_problem,
+    placed_errors,
+    problem_response,
+    problem_with_errors,
 )
-from .schema import Schema, Strict, Value, Whole, operation
+from .schema import KindField, Schema, SinglePage, StrictSerializer
 
 _WRITING = frozenset({"POST", "PATCH", "DELETE"})
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
-def is_uuid(text):
-    """Return whether text from a URL is a uuid with hyphens, the only form that the API gives."""
+def is_uuid(text: str) -> bool:
+    """Return True if a text from a URL is a uuid with hyphens, the only form that the API uses."""
     return _UUID.fullmatch(text) is not None
 
 
-def _has_untold_body(request):
-    """Return whether a request has a body without a length: REST framework would read none."""
+def _has_body_of_unknown_length(request: Any) -> bool:
+    """Return True if Django's request has a body without a length: REST framework ignores it."""
     if request.META.get("CONTENT_LENGTH"):
         return False
     if "HTTP_TRANSFER_ENCODING" in request.META:
         return True
-    # HTTP/2 has no chunks.
+    # HTTP/2 does not use chunks: only reading shows that there is a body.
     return isinstance(request, ASGIRequest) and bool(request.read(1))
 
 
 class Permitted(BasePermission):
-    """Require a login, and the permissions that the operation needs."""
+    """Require a login, and the permissions that the view's method needs."""
 
-    def has_permission(self, request, view):
-        view.require(*(view.operation.needs if view.operation else ()))
+    def has_permission(self, request: Request, view: "View") -> bool:
+        view.require(*(view.endpoint.needs if view.endpoint else ()))
         return True
 
 
 class View(APIView):
-    """The base of the views. ``schema.operation`` declares what a method takes and returns."""
+    """The base of the views. ``schema.endpoint`` declares what a method takes and returns."""
 
-    # The name of the called method; the tag in the schema; the parameters of the path.
-    action = None
+    # The name of the called method.
+    action: str | None = None
+    # The tag in the OpenAPI document, and the parameters of the path.
     tag = ""
-    named = ()
+    path_parameters: tuple[OpenApiParameter, ...] = ()
 
     http_method_names = ("get", "head", "post", "patch", "delete")
     renderer_classes = (JSONRenderer,)
     parser_classes = (JSONParser, MergePatchParser)
-    permission_classes = (Permitted,)
+    permission_classes: tuple[Any, ...] = (Permitted,)
     content_negotiation_class = Negotiation
     versioning_class = None
     metadata_class = None
-    schema = Schema()
+    schema: Schema | None = Schema()
 
     @property
-    def operation(self):
-        """The called method, as ``schema.operation`` has declared it; None if there is none."""
+    def endpoint(self) -> Any:
+        """The called method, as ``schema.endpoint`` declared it; None for an unknown method."""
         return getattr(self, self.action, None) if self.action else None
 
-    def initial(self, request, *args, **kwargs):
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if self.operation is not None:
+        if self.endpoint is not None:
             texts = dict(request.query_params.lists())
-            self.query = valid(self.operation.query(data=texts), PARAMETER)
+            self.query = validated_data(self.endpoint.query(data=texts), PARAMETER)
         if request.method in _WRITING and request.headers.get("If-Match", "*").strip() != "*":
-            raise without_etag()
-        if request.method in _WRITING and _has_untold_body(request._request):
+            raise if_match_problem()
+        if request.method in _WRITING and _has_body_of_unknown_length(request._request):
             raise ParseError("The body has no Content-Length: send it whole, not in chunks.")
 
-    def perform_authentication(self, request):
+    def perform_authentication(self, request: Request) -> None:
         try:
             super().perform_authentication(request)
         except ValueError:  # the database refuses some texts, such as NUL
             raise AuthenticationFailed("The login cannot be read.") from None
 
-    def require(self, *names):
+    def require(self, *names: str) -> None:
         """Raise PermissionDenied with the missing permissions, NotAuthenticated without a login."""
         if self.request.user is None or not self.request.user.is_authenticated:
             raise NotAuthenticated
-        lacking = permissions.lacking(self.request.user, names)
+        lacking = permissions.missing_permissions(self.request.user, names)
         if lacking:
-            self.permission_denied(self.request, message=permissions.refusal(lacking))
+            self.permission_denied(self.request, message=permissions.describe_missing(lacking))
 
-    def get_authenticate_header(self, request):
-        """Return the challenge of the first authenticator that has one, None if none has."""
-        challenges = (way.authenticate_header(request) for way in self.get_authenticators())
+    def get_authenticate_header(self, request: Request) -> str | None:
+        """Return the challenge of the first authenticator that has one; None if none does."""
+        challenges = (each.authenticate_header(request) for each in self.get_authenticators())
         return next(filter(None, challenges), None)
 
-    def get_exception_handler(self):
-        return handler
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response]:
+        return problem_response
 
-    def get_format_suffix(self, **kwargs):
+    def get_format_suffix(self, **kwargs: Any) -> None:
         return None
 
-    def finalize_response(self, request, response, *args, **kwargs):
-        answer = super().finalize_response(request, response, *args, **kwargs)
-        answer.headers.setdefault("X-Content-Type-Options", "nosniff")
-        patch_cache_control(answer, private=True, no_store=True)
-        return answer
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final.headers.setdefault("X-Content-Type-Options", "nosniff")
+        patch_cache_control(final, private=True, no_store=True)
+        return final
 
 
 class ViewSet(View, GenericViewSet):
-    pagination_class = Whole
-    filter_backends = ()
-    # The model of the rows that the URLs name.
-    model = None
+    pagination_class = SinglePage
+    filter_backends: tuple[Any, ...] = ()
+    # The model of the rows that the URLs name. A viewset whose URLs name no row does not set it.
+    model: type[Model]
 
-    def find(self):
-        """Return the row that the URL names, or a scope of verbs. Raises ATPError."""
+    def find(self) -> Any:
+        """Return the row, or the target of a gate, that the URL names. Raises ATPError."""
         raise NotImplementedError
 
-    def get_object(self):
-        """Return what the URL names, if all permissions of the operation hold on it."""
+    def answer(self, subject: Any, outcome: Outcome) -> Response:
+        """Return the response to an operation on what :meth:`get_object` returned."""
+        raise NotImplementedError
+
+    def get_object(self) -> Any:
+        """Return what the URL names, if the user has all permissions of the method on it."""
         name = self.kwargs[self.lookup_field]
-        user, needs = self.request.user, self.operation.needs
+        user, needs = self.request.user, self.endpoint.needs
         return permissions.look_up(user, self.find, self.model, name, *needs)
 
-    def narrowed(self, rows):
-        """Return those rows of a QuerySet on which the permission to see them holds."""
-        return permissions.narrowed(self.request.user, self.operation.needs[0], rows)
+    def visible_rows(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Return those rows of a QuerySet that the user may see."""
+        return permissions.narrow_rows(self.request.user, self.endpoint.needs[0], rows)
 
-    def seen(self, rows):
-        """Return those of a list of rows on which the permission to see them holds."""
-        user, name = self.request.user, self.operation.needs[0]
+    def visible(self, rows: Iterable[Any]) -> list[Any]:
+        """Return those rows, or pairs of Type and collection, that the user may see."""
+        user, name = self.request.user, self.endpoint.needs[0]
         return [row for row in rows if permissions.allows(user, name, row)]
 
-    def listed(self, rows, **more):
-        """Answer with a page of rows; ``more`` are further keys of the document."""
+    def page_response(self, rows: Iterable[Any], **more: Any) -> Response:
+        """Return the response with a page of rows; ``more`` are further keys of the document."""
         serializer = self.get_serializer(self.paginate_queryset(rows), many=True)
         return self.paginator.get_paginated_response(serializer.data, **more)
 
-    def perform(self, verb, subject, **values):
-        """Check the permissions of a verb, perform it, and return the Outcome."""
-        self.require(*verb.permissions(subject))
-        permissions.require_operation(self.request.user, verb, subject, values)
-        return verb.perform(subject, actor(self.request, API), **values)
+    def perform(self, operation: Operation, subject: Any, **values: Any) -> Outcome:
+        """Check the permissions of an operation, perform it, and return the Outcome."""
+        self.require(*operation.permissions(subject))
+        permissions.require_operation(self.request.user, operation, subject, values)
+        return operation.perform(subject, actor(self.request, API), **values)
 
-    def values(self, purpose="", **more):
-        """Return the validated body. If a ``purpose`` is given, the body is required."""
-        if self.operation.body is None:
+    def read_body(self, purpose: str = "", **more: Any) -> Any:
+        """Return the validated body. With a ``purpose``, as "changed", the body is required.
+
+        ``more`` are further arguments of the serializer.
+        """
+        if self.endpoint.body is None:
             if self.request.data != {}:
-                given = self.request.data
-                names = ", ".join(map(repr, given)) if isinstance(given, dict) else "a body"
+                data = self.request.data
+                names = ", ".join(map(repr, data)) if isinstance(data, dict) else "a body"
                 raise ParseError(
                     f"This takes no body, or an empty object; {names} cannot be given."
                 )
@@ -174,25 +191,28 @@ class ViewSet(View, GenericViewSet):
         if purpose and self.request.stream is None:
             raise ParseError(f"The body is missing; it says what is to be {purpose}.")
         context = {**self.get_serializer_context(), "by": actor(self.request, API)}
-        return valid(self.operation.body(data=self.request.data, context=context, **more), BODY)
+        return validated_data(
+            self.endpoint.body(data=self.request.data, context=context, **more), BODY
+        )
 
-    def url(self, name, *args):
+    def url(self, name: str, *args: Any) -> str:
         """Return the absolute address of a view of the API."""
         namespace = self.request.resolver_match.namespace
         return self.request.build_absolute_uri(reverse(f"{namespace}:{name}", args=args))
 
 
 class UnknownView(View):
-    """The view of every path that no other view has: it answers 404 and hints at an address."""
+    """The view of every path that no other view serves: it answers 404 with a hint."""
 
     schema = None
-    known = ()
+    # The paths that other views serve.
+    known: tuple[str, ...] = ()
 
     @property
-    def default_response_headers(self):
+    def default_response_headers(self) -> dict[str, str]:
         return {}
 
-    def http_method_not_allowed(self, request, *args, **kwargs):
+    def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         path = kwargs["path"]
         hint = did_you_mean(path.rstrip("/"), self.known)
         if not path:
@@ -201,22 +221,26 @@ class UnknownView(View):
         raise Http404(f"The API has no address {path!r}.{hint}")
 
 
-def valid(serializer, problem):
+def validated_data(serializer: Any, problem: Problem) -> Any:
     """Return the validated data of a serializer. Raise ``problem`` as a ProblemError if invalid."""
     if not serializer.is_valid():
-        raise wrong(problem, list(placed(serializer.errors)))
+        raise problem_with_errors(problem, list(placed_errors(serializer.errors)))
     return serializer.validated_data
 
 
-class Body(Strict):
-    # The body of a verb: one field for each of its ``parameters``.
+# Operations of the table as actions of viewsets.
 
-    parameters = ()
+
+class OperationBody(StrictSerializer):
+    # The body of an operation: one field for each of its ``parameters``.
+
+    parameters: tuple[Parameter, ...] = ()
+    # True if every field may be null.
     nullable = False
 
-    def get_fields(self):
+    def get_fields(self) -> dict[str, Any]:
         return super().get_fields() | {
-            parameter.json_name: Value(
+            parameter.json_name: KindField(
                 parameter.kind,
                 parameter.help,
                 required=parameter.is_required,
@@ -227,54 +251,66 @@ class Body(Strict):
         }
 
 
-def body_of(verb, noun=""):
-    """Return the class of serializers for the body of a verb; None if the verb takes no body.
+def body_of(operation: Operation, noun: str = "") -> type[Any] | None:
+    """Return the serializer class for the body of an operation; None if it takes no body.
 
-    ``noun`` distinguishes verbs that have the same name.
+    ``noun`` distinguishes operations that have the same name.
     """
-    name, parameters = f"{verb.name.title().replace('-', '')}{noun}", verb.parameters
-    is_needed = verb.method != "POST" or any(each.is_required for each in parameters)
-    own = {"parameters": parameters, "is_needed": is_needed}
-    return type(f"{name}Serializer", (Body,), own) if parameters else None
+    name, parameters = f"{operation.name.title().replace('-', '')}{noun}", operation.parameters
+    is_needed = operation.method != "POST" or any(each.is_required for each in parameters)
+    attributes = {"parameters": parameters, "is_needed": is_needed}
+    return type(f"{name}Serializer", (OperationBody,), attributes) if parameters else None
 
 
-def _has_address(verb):
-    return verb.method == "POST"
+def _has_address(operation: Operation) -> bool:
+    return operation.method == "POST"
 
 
-def with_verbs(kind, view_permission, declared, *, fits=_has_address, **more):
-    """Return a decorator that adds an action to a viewset for each verb with its own address.
+SomeViewSet = TypeVar("SomeViewSet", bound=type[ViewSet])
 
-    ``declared(verb)`` returns the operation id, the summary and the description. ``fits(verb)``
-    tells whether the verb has an address. ``more`` are further arguments of :func:`operation`.
-    The viewset's method ``answer(subject, outcome)`` makes the response.
+
+def with_operations(
+    kind: str,
+    view_permission: str,
+    declared: Callable[[Any], tuple[str, str, str]],
+    *,
+    fits: Callable[[Any], bool] = _has_address,
+    **more: Any,
+) -> Callable[[SomeViewSet], SomeViewSet]:
+    """Return a decorator that adds an action to a viewset for each operation with an address.
+
+    ``declared(operation)`` returns the operation id, the summary and the description.
+    ``fits(operation)`` returns True if the operation has an address. ``more`` are further
+    arguments of :func:`atp.api.schema.endpoint`. The viewset's method ``answer`` makes the
+    response.
     """
 
-    def decorate(viewset):
-        for verb in VERBS[kind].values():
-            if fits(verb):
-                id, summary, description = declared(verb)
-                says = operation(
+    def decorate(viewset: SomeViewSet) -> SomeViewSet:
+        for operation in OPERATIONS[kind].values():
+            if fits(operation):
+                id, summary, description = declared(operation)
+                declare = schema.endpoint(
                     id,
                     summary,
                     view_permission,
-                    *verb.needs,
+                    *operation.needs,
                     description=description,
-                    body=body_of(verb, "" if kind == INSTANCE else kind.title()),
+                    body=body_of(operation, "" if kind == INSTANCE else kind.title()),
                     problems=(409,),
                     **more,
                 )
-                extra = _extra_action(verb)
-                setattr(viewset, extra.__name__, says(extra))
+                extra = _extra_action(operation)
+                setattr(viewset, extra.__name__, declare(extra))
         return viewset
 
     return decorate
 
 
-def _extra_action(verb):
-    def perform(self, request, **kwargs):
+def _extra_action(operation: Operation) -> Any:
+    def perform(self: ViewSet, request: Request, **kwargs: Any) -> Response:
         subject = self.get_object()
-        return self.answer(subject, self.perform(verb, subject, **self.values()))
+        return self.answer(subject, self.perform(operation, subject, **self.read_body()))
 
-    perform.__name__ = f"perform_{verb.id}"
-    return action(detail=True, methods=["post"], url_path=verb.name, url_name=verb.name)(perform)
+    perform.__name__ = f"perform_{operation.id}"
+    name = operation.name
+    return action(detail=True, methods=["post"], url_path=name, url_name=name)(perform)

@@ -2,12 +2,16 @@
 
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
 from rest_framework import serializers as rest
 
 from .. import contracts, queue
+from ..authoring.task_type import TaskType
 from ..conf import settings
 from ..exceptions import (
     ATPError,
@@ -19,17 +23,17 @@ from ..exceptions import (
     TooLarge,
     UniqueTaken,
 )
-from ..models import Inputs
+from ..models import Inputs, Instance
 from ..operations.enqueueing import check_existing, payload_of
 from ..operations.operation import PRIORITY, RETRIES, TIMEOUT, Arguments, Choice, Kind, Moment, Text
 from ..options import EXISTING, OF_UNIQUE, Options, check_text
 from ..payload import codec
-from ..payload.binding import masked_json
+from ..payload.binding import mask_json
 from ..reports import overview
 from ..web import permissions
 from ..web.problems import problem_of
-from .problems import MOST, ProblemError, detail_of, joined
-from .schema import TAGGED, Strict, TypeIdentifier, Value, checked
+from .problems import MOST, ProblemError, detail_of, join_place
+from .schema import TAGGED, KindField, StrictSerializer, TypeIdentifier, checked
 
 # The most items in one request.
 MAX_ITEMS = 1000
@@ -44,12 +48,14 @@ _OPTIONS = (
     "unique",
     *_TIMES,
 )
+# The option that an error of this class is about.
+_NAMES: dict[type[Exception], str] = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
 
 
 class Identifier(Kind):
     schema = Text.schema | {"minLength": 1}
 
-    def from_json(self, value):
+    def from_json(self, value: Any) -> str:
         check_text("identifier", value, empty=False)
         return value
 
@@ -57,14 +63,16 @@ class Identifier(Kind):
 class Items(rest.ListSerializer):
     """An array of calls. Validation stops after ``MOST`` errors."""
 
-    def run_validation(self, data=rest.empty):
+    def run_validation(self, data: Any = rest.empty) -> list[queue.Call]:
         if not 1 <= len(data) <= MAX_ITEMS:
             text = f"An array has 1 to {MAX_ITEMS} items, not {len(data)}."
             raise rest.ValidationError({"": [text]})
-        read, errors, count = [], {}, 0
+        calls: list[queue.Call] = []
+        errors: dict[int, Any] = {}
+        count = 0
         for number, item in enumerate(data):
             try:
-                read.append(self.child.run_validation(item))
+                calls.append(self.child.run_validation(item))
             except rest.ValidationError as error:
                 errors[number] = error.detail
                 count += len(error.detail)
@@ -72,68 +80,69 @@ class Items(rest.ListSerializer):
                 break
         if errors:
             raise rest.ValidationError(errors)
-        return read
+        return calls
 
 
-class EnqueueSerializer(Strict):
+class EnqueueSerializer(StrictSerializer):
     # Its validated data is a Call. Each Type is looked up once, and the clock is read once.
 
-    type = Value(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
-    inputs = Value(
+    type = KindField(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
+    inputs = KindField(
         Arguments(),
         "An object of arguments by name, or an array of arguments by position; in an object, "
         f'the array under `"*"` has those by position. {TAGGED}',
     )
-    identifier = Value(
+    identifier = KindField(
         Identifier(), "Idempotency key, unique within the Type; printable.", allow_null=True
     )
-    unique = Value(
+    unique = KindField(
         Identifier(), "Key of one live Instance of the Type at most; printable.", allow_null=True
     )
-    existing = Value(
+    existing = KindField(
         Choice(EXISTING),
         "If the identifier is taken: refuse, return the existing Instance, or redrive that if it "
         "FAILED. If the unique key is taken: refuse, return the live Instance, replace its inputs, "
         "or debounce it: move it to run_after.",
     )
-    priority = Value(PRIORITY, "Higher first. The Type may have a default.")
-    collection = Value(
+    priority = KindField(PRIORITY, "Higher first. The Type may have a default.")
+    collection = KindField(
         Text(), "Label of a subset of the Type's Instances; printable. The Type may have a default."
     )
-    run_after = Value(
+    run_after = KindField(
         Moment(), "The earliest start: a time with an offset, or seconds from now.", allow_null=True
     )
-    start_before = Value(
+    start_before = KindField(
         Moment(),
         "The latest start, else FAILED (MISSED): a time with an offset, or seconds from now.",
         allow_null=True,
     )
 
-    timeout = Value(TIMEOUT, "In seconds; by default that of the Type.", allow_null=True)
-    max_retries = Value(RETRIES, "By default that of the Type.", allow_null=True)
+    timeout = KindField(TIMEOUT, "In seconds; by default that of the Type.", allow_null=True)
+    max_retries = KindField(RETRIES, "By default that of the Type.", allow_null=True)
 
     max_items = MAX_ITEMS
 
     class Meta:
         list_serializer_class = Items
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._declared, self._now = cache(queue.declared), cache(overview.now)
 
-    def validate_type(self, identifier):
+    def validate_type(self, identifier: str) -> TaskType[Any, Any]:
         return checked(self._declared, identifier)
 
-    def validate_run_after(self, moment):
-        return self._time("run_after", moment)
+    def validate_run_after(self, moment: datetime | timedelta | None) -> datetime | None:
+        return self._in_utc("run_after", moment)
 
-    def validate_start_before(self, moment):
-        return self._time("start_before", moment)
+    def validate_start_before(self, moment: datetime | timedelta | None) -> datetime | None:
+        return self._in_utc("start_before", moment)
 
-    def _time(self, name, moment):
-        return getattr(checked(Options(**{name: moment}).checked, self._now), name)
+    def _in_utc(self, name: str, moment: datetime | timedelta | None) -> datetime | None:
+        option: dict[str, Any] = {name: moment}
+        return getattr(checked(Options(**option).checked, self._now), name)
 
-    def validate(self, attrs):
+    def validate(self, attrs: dict[str, Any]) -> queue.Call:
         options = {name: attrs[name] for name in _OPTIONS if attrs.get(name) is not None}
         if "existing" in options and not options.keys() & {"identifier", "unique"}:
             text = "Give an identifier or a unique key: `existing` is about one that is taken."
@@ -152,12 +161,11 @@ class EnqueueSerializer(Strict):
         return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
 
 
-# The option that an error of this class is about.
-_NAMES = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
+def enqueue(calls: Sequence[queue.Call], user: Any, *, many: bool) -> list[Instance]:
+    """Enqueue all calls or none of them, and return the Instances. Raises ProblemError.
 
-
-def enqueue(calls, user, *, many):
-    """Enqueue calls, all or none, and return the Instances. Raises ProblemError."""
+    With ``many`` the errors name the index of their call.
+    """
     permissions.require_enqueue(user, [call.task_type for call in calls])
     try:
         _check_contracts(calls, many=many)
@@ -169,25 +177,27 @@ def enqueue(calls, user, *, many):
         if isinstance(error, QueueFull):
             raise ProblemError(problem) from error
         is_taken = isinstance(error, DuplicateIdentifier)
-        number = _taken(calls, error) if is_taken else getattr(error, "call", None)
+        number = _index_of_taken(calls, error) if is_taken else getattr(error, "call", None)
         place = f"[{number}]" if many and number is not None else ""
         field = {**_NAMES, IllegalTransition: "existing"}.get(type(error), "inputs")
         errors = problem.errors or [(field, str(error))]
-        errors = tuple((joined(place, field), text) for field, text in errors)
+        errors = tuple((join_place(place, field), text) for field, text in errors)
         detail = detail_of(errors) if place else problem.detail
         raise ProblemError(replace(problem, errors=errors, detail=detail)) from error
 
 
-def _check_contracts(calls, *, many):
+def _check_contracts(calls: Sequence[queue.Call], *, many: bool) -> None:
     """Raise a ProblemError with the errors of all calls whose inputs break their contract."""
-    errors, details = [], []
+    problem: Any = None
+    errors: list[tuple[str, str]] = []
+    details = []
     for number, call in enumerate(calls):
         try:
             contracts.require(call.task_type, call.args, call.kwargs)
         except InvalidInputs as error:
             problem = problem_of(error)
             place = f"[{number}]" if many else ""
-            errors += [(joined(place, field), text) for field, text in problem.errors]
+            errors += [(join_place(place, field), text) for field, text in problem.errors]
             details.append(problem.detail)
         except TooLarge as error:
             error.call = number
@@ -195,17 +205,18 @@ def _check_contracts(calls, *, many):
         if len(errors) >= MOST:
             break
     if errors:
-        errors = tuple(errors[:MOST])
-        detail = detail_of(errors) if many else details[0]
-        raise ProblemError(replace(problem, errors=errors, detail=detail))
+        reported = tuple(errors[:MOST])
+        detail = detail_of(reported) if many else details[0]
+        raise ProblemError(replace(problem, errors=reported, detail=detail))
 
 
-def _taken(calls, error):
+def _index_of_taken(calls: Sequence[queue.Call], error: Any) -> int | None:
     """Return the index of the first call whose identifier or unique key is taken.
 
-    ``error.instance`` has it, or an earlier call of the same request if that is None.
+    ``error.instance`` has it; if that is None, an earlier call of the same request has it.
     """
-    seen, name = Counter(), _NAMES[type(error)]
+    seen: Counter[tuple[str, str | None]] = Counter()
+    name = _NAMES[type(error)]
     for number, call in enumerate(calls):
         key = (call.task_type.identifier, getattr(call.task_type.options, name))
         seen[key] += 1
@@ -218,12 +229,15 @@ def _taken(calls, error):
     return None
 
 
-def arrivals(calls, instances, *, sees_inputs):
+def describe_arrivals(
+    calls: Iterable[queue.Call], instances: Sequence[Instance], *, sees_inputs: bool
+) -> list[dict[str, Any]]:
     """Return the keys ``is_new`` and ``inputs_differ`` of each call's document.
 
-    The second is left out for who may not see inputs: it would confirm those that are guessed.
+    A user who may not see inputs gets only the first: the second would confirm guessed inputs.
     """
-    seen, arrived = set(), []
+    seen: set[int] = set()
+    arrived = []
     for instance in instances:
         arrived.append(instance.is_new and instance.pk not in seen)
         seen.add(instance.pk)
@@ -240,8 +254,8 @@ def arrivals(calls, instances, *, sees_inputs):
     ]
 
 
-def _differ(call, stored):
-    """Return whether inputs differ from the stored ones; None for a pickle (G14)."""
+def _differ(call: queue.Call, stored: Inputs | None) -> bool | None:
+    """Return True if a call's inputs differ from the stored ones; None for a pickle (G14)."""
     sent = payload_of(call.task_type, call.args, call.kwargs)
     if stored is None or {sent.format, stored.format} != {codec.JSON}:
         return None
@@ -252,9 +266,9 @@ def _differ(call, stored):
         return None
 
 
-def _canonical(text, names):
+def _canonical(text: str, names: Collection[str]) -> str:
     """Return JSON text with sorted names, so that equal values have equal texts.
 
-    What is sensitive is not compared: an enqueue could guess at it.
+    Sensitive arguments are masked and so not compared: otherwise an enqueue could test guesses.
     """
-    return json.dumps(json.loads(masked_json(text, names)), sort_keys=True)
+    return json.dumps(json.loads(mask_json(text, names)), sort_keys=True)

@@ -1,10 +1,13 @@
 """Probes: does this web process answer, do daemons work on the queue, does the code fit it?"""
 
+from typing import Any
+
 from django.contrib.auth.models import AnonymousUser
 from django.db import Error
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers as rest
 from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
@@ -15,7 +18,7 @@ from ..web import permissions
 from ..web.permissions import EVERYTHING, look_up, require
 from . import schema
 from .base import View
-from .schema import TypeQuery, operation
+from .schema import TypeQuery, endpoint
 
 
 class DaemonCountsSerializer(rest.Serializer):
@@ -79,14 +82,14 @@ class LivenessView(View):
     tag = "health"
     action = "get"
 
-    @operation(
+    @endpoint(
         "get_liveness",
         "Whether this web process answers",
         description="For load balancers. It checks only the process that answers: it does not ask "
         "the database, and no state of the queue makes it fail.",
         answer=LivenessSerializer,
     )
-    def get(self, request):
+    def get(self, request: Request) -> Response:
         return Response({"status": health.OK})
 
 
@@ -97,17 +100,17 @@ class HealthView(View):
     throttle_classes = ()
     tag = "health"
     action = "get"
-    # False if the database failed during the login, so that the user is not known.
+    # False if the database failed during the login: then the user is unknown.
     is_known = True
 
-    def perform_authentication(self, request):
+    def perform_authentication(self, request: Request) -> None:
         try:
             super().perform_authentication(request)
         except Error:  # the probe reports this failure
             request.user = AnonymousUser()
             self.is_known = False
 
-    @operation(
+    @endpoint(
         "get_health",
         "Whether the queue is being worked on",
         description="For alerting; a load balancer asks `health/live`. "
@@ -125,7 +128,7 @@ class HealthView(View):
         },
         problems=(404,),
     )
-    def get(self, request):
+    def get(self, request: Request) -> Response:
         type = self.query.get("type")
         if type is not None:
             if not self.is_known:
@@ -136,18 +139,18 @@ class HealthView(View):
                 lambda: queue.get_type(type),
                 *(Type, type, permissions.VIEW_TYPE),
             )
-        found = health.health(type)
-        told = {"status": found.status}
-        if _may_know(request.user):
-            told |= {
-                "time": found.time,
-                "database": found.database,
-                "daemons": found.daemons or None,
-                "oldest_due": health.oldest_due(type) if found.database else None,
-                "problems": found.problems,
-                "notes": health.notes(found.time) if found.database else (),
+        report = health.health(type)
+        document: dict[str, Any] = {"status": report.status}
+        if _may_see_details(request.user):
+            document |= {
+                "time": report.time,
+                "database": report.database,
+                "daemons": report.daemons or None,
+                "oldest_due": health.oldest_due(type) if report.database else None,
+                "problems": report.problems,
+                "notes": health.notes(report.time) if report.time else (),
             }
-        return Response(told, status=200 if found.status == health.OK else 503)
+        return Response(document, status=200 if report.status == health.OK else 503)
 
 
 class PendingView(View):
@@ -157,7 +160,7 @@ class PendingView(View):
     tag = "health"
     action = "get"
 
-    @operation(
+    @endpoint(
         "get_pending",
         "Whether all live Instances fit the code of this process",
         permissions.VIEW_DAEMON,
@@ -171,13 +174,13 @@ class PendingView(View):
             503: OpenApiResponse(PendingSerializer, "Something cannot run under this code."),
         },
     )
-    def get(self, request):
+    def get(self, request: Request) -> Response:
         require(request.user, EVERYTHING, permissions.VIEW_DAEMON, permissions.OPERATE)
         document = pending.document(pending.pending())
         return Response(document, status=200 if document["fits"] else 503)
 
 
-def _may_know(user):
+def _may_see_details(user: Any) -> bool:
     try:
         return user is not None and permissions.holds(user, permissions.VIEW_DAEMON)
     except Error:

@@ -2,22 +2,26 @@
 
 import math
 import re
+from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import Http404
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
 from rest_framework.exceptions import Throttled
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
 from ..conf import settings
 from ..exceptions import UnknownInstance
-from ..models import Instance, LogRecord, Type
-from ..operations import instances as changing
-from ..operations.table import INSTANCE, VERBS
+from ..models import Instance, LogRecord, Step, Type
+from ..operations import instances
+from ..operations.operation import Outcome
+from ..operations.table import INSTANCE, OPERATIONS
 from ..reports import documents, overview
 from ..reports.explaining.explain import explain
 from ..reports.explaining.sentences import document
@@ -30,10 +34,10 @@ from ..web.permissions import (
     VIEW_LOG,
     VIEW_RESPONSE,
     VIEW_STEP,
-    told_to,
+    explanation_options,
 )
 from . import enqueueing, schema
-from .base import ViewSet, body_of, is_uuid, with_verbs
+from .base import ViewSet, body_of, is_uuid, with_operations
 from .problems import AnyAccept
 from .schema import (
     NEWEST,
@@ -42,26 +46,34 @@ from .schema import (
     LogQuery,
     PageQuery,
     Pages,
+    SinglePage,
     WaitQuery,
-    Whole,
-    header,
-    named,
+    endpoint,
     one_or_many,
-    operation,
     page_of,
+    path_parameter,
     query_of,
+    response_header,
 )
 from .serializers import (
-    Document,
+    DocumentSerializer,
     FileSerializer,
     InputsSerializer,
     InstanceDetailSerializer,
     InstanceSerializer,
     LogRecordSerializer,
 )
-from .waiting import THREADS, let_connections_go, look, most_threads, pending, turns
+from .waiting import (
+    THREADS,
+    close_connections,
+    limited_reads,
+    most_threads,
+    turns,
+    waiting_response,
+)
 
-# The parts of an Instance in the API: explanation, log, steps, inputs, response and files.
+_CHANGE, _DELETE = OPERATIONS[INSTANCE]["change"], OPERATIONS[INSTANCE]["delete"]
+ENQUEUED = one_or_many({"$ref": "#/components/schemas/Instance"})
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _AS_IT_IS = (
@@ -70,7 +82,7 @@ _AS_IT_IS = (
 )
 
 
-class StepSerializer(Document):
+class StepSerializer(DocumentSerializer):
     name = schema.text("The name, with the key of its round in brackets if it has one.")
     attempt = schema.count("The last attempt that began it.")
     started = schema.time("When that attempt began it.")
@@ -83,7 +95,7 @@ class StepSerializer(Document):
         f"{schema.TAGGED}"
     )
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Step) -> dict[str, Any]:
         return documents.step_document(instance, self.context["view"].now)
 
 
@@ -113,7 +125,7 @@ class StartSerializer(rest.Serializer):
     told = schema.text("The estimate in words.")
 
 
-class ExplanationSerializer(Document):
+class ExplanationSerializer(DocumentSerializer):
     subject = schema.text("The Instance's uuid, or the Type's identifier.")
     state = schema.text("The Instance's state; empty for a Type.")
     reasons = ReasonSerializer(
@@ -129,19 +141,22 @@ class ExplanationSerializer(Document):
     )
     looked_at = schema.time("By the database's clock.")
 
-    render = staticmethod(document)
+    render = staticmethod(document)  # type: ignore[assignment]
 
 
-def explained(view, subject):
-    """Answer with the explanation of an Instance, a Type or a lane, as far as the user may see."""
-    found = explain(subject, **told_to(view.request.user, subject))
-    return Response(view.get_serializer(found).data)
+def explanation_response(view: ViewSet, subject: Any) -> Response:
+    """Return the response that explains an Instance, a Type or a lane.
+
+    It holds back what the user may not see.
+    """
+    explanation = explain(subject, **explanation_options(view.request.user, subject))
+    return Response(view.get_serializer(explanation).data)
 
 
-class Parts:
-    """A mixin of InstanceViewSet: the addresses below that of an Instance."""
+class InstanceParts(ViewSet):
+    """The addresses below that of an Instance: explanation, log, steps, inputs, response, files."""
 
-    @operation(
+    @endpoint(
         "explain_instance",
         "Why an Instance does not run, who can change that, and when it starts",
         VIEW_INSTANCE,
@@ -149,10 +164,10 @@ class Parts:
         "daemons need `atp.view_daemon`.",
     )
     @action(detail=True, serializer_class=ExplanationSerializer)
-    def explanation(self, request, uuid):
-        return explained(self, self.get_object())
+    def explanation(self, request: Request, uuid: str) -> Response:
+        return explanation_response(self, self.get_object())
 
-    @operation(
+    @endpoint(
         "list_log",
         "The log of an Instance",
         VIEW_INSTANCE,
@@ -161,12 +176,12 @@ class Parts:
         answer=page_of(LogRecordSerializer),
     )
     @action(detail=True, serializer_class=LogRecordSerializer)
-    def log(self, request, uuid):
+    def log(self, request: Request, uuid: str) -> Response:
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=self.get_object())
         is_reversed = self.query["order"] == NEWEST
-        return self.listed(records.order_by("-id" if is_reversed else "id"))
+        return self.page_response(records.order_by("-id" if is_reversed else "id"))
 
-    @operation(
+    @endpoint(
         "list_steps",
         "The steps of an Instance, in the order in which they were begun",
         VIEW_INSTANCE,
@@ -175,19 +190,19 @@ class Parts:
         answer=page_of(StepSerializer),
     )
     @action(detail=True, serializer_class=StepSerializer)
-    def steps(self, request, uuid):
+    def steps(self, request: Request, uuid: str) -> Response:
         self.now = overview.now()
-        return self.listed(queue.steps(self.get_object()))
+        return self.page_response(queue.steps(self.get_object()))
 
-    @operation("get_inputs", "The inputs of an Instance", VIEW_INSTANCE, VIEW_INPUTS)
+    @endpoint("get_inputs", "The inputs of an Instance", VIEW_INSTANCE, VIEW_INPUTS)
     @action(detail=True, serializer_class=InputsSerializer)
-    def inputs(self, request, uuid):
+    def inputs(self, request: Request, uuid: str) -> Response:
         row = queue.inputs(self.get_object())
         if row is None:
             raise Http404("There are no inputs.")
         return Response(self.get_serializer(row).data)
 
-    @operation(
+    @endpoint(
         "get_response",
         "The response of an Instance: the output of its handler",
         VIEW_INSTANCE,
@@ -197,28 +212,28 @@ class Parts:
     )
     # Not named ``response``: REST framework's views have an attribute of that name.
     @action(detail=True, url_path="response", content_negotiation_class=AnyAccept)
-    def output(self, request, uuid):
+    def output(self, request: Request, uuid: str) -> HttpResponseBase:
         instance = self.get_object()
-        return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
+        return raw.response_with_body(queue.response(instance), f"response-{instance.uuid}")
 
-    @operation(
+    @endpoint(
         "list_files",
         "The files that the handler has published",
         VIEW_INSTANCE,
         VIEW_RESPONSE,
         answer=page_of(FileSerializer),
     )
-    @action(detail=True, serializer_class=FileSerializer, pagination_class=Whole)
-    def files(self, request, uuid):
+    @action(detail=True, serializer_class=FileSerializer, pagination_class=SinglePage)
+    def files(self, request: Request, uuid: str) -> Response:
         instance = self.get_object()
         response = queue.response(instance)
-        files = [] if response is None else documents.response(response)["files"]
-        return self.listed(
+        files = [] if response is None else documents.files(response)
+        return self.page_response(
             {"number": number, **file, "url": self.url("instances-file", instance.uuid, number)}
             for number, file in enumerate(files)
         )
 
-    @operation(
+    @endpoint(
         "get_file",
         "A file that the handler has published",
         VIEW_INSTANCE,
@@ -232,23 +247,17 @@ class Parts:
         url_name="file",
         content_negotiation_class=AnyAccept,
     )
-    def file(self, request, uuid, number):
+    def file(self, request: Request, uuid: str, number: str) -> HttpResponseBase:
         instance = self.get_object()
         if not _NUMBER.fullmatch(number):
-            raise Http404(f"{number!r} is no number of a file.")
-        return raw.file_of(queue.response(instance), int(number))
+            raise Http404(f"{number!r} is not the number of a file.")
+        return raw.response_with_file(queue.response(instance), int(number))
 
 
-# Instances in the API: a list, a single one with its parts, enqueueing, and the verbs.
-
-_CHANGE, _DELETE = VERBS[INSTANCE]["change"], VERBS[INSTANCE]["delete"]
-ENQUEUED = one_or_many({"$ref": "#/components/schemas/Instance"})
-
-
-@with_verbs(
-    INSTANCE, VIEW_INSTANCE, lambda verb: (verb.id, verb.said_of("an Instance"), verb.explanation)
+@with_operations(
+    INSTANCE, VIEW_INSTANCE, lambda each: (each.id, each.said_of("an Instance"), each.explanation)
 )
-class InstanceViewSet(Parts, ViewSet):
+class InstanceViewSet(InstanceParts):
     tag = "instances"
     lookup_field = "uuid"
     model = Instance
@@ -256,9 +265,9 @@ class InstanceViewSet(Parts, ViewSet):
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = InstanceFilter
-    named = (
-        named("uuid", "The Instance's uuid.", type="string", format="uuid"),
-        named(
+    path_parameters = (
+        path_parameter("uuid", "The Instance's uuid.", type="string", format="uuid"),
+        path_parameter(
             "number",
             "The place of the file among those published, from 0.",
             type="integer",
@@ -266,35 +275,35 @@ class InstanceViewSet(Parts, ViewSet):
             maximum=2**31 - 1,
         ),
     )
-    # False if requests with ``?wait=`` take too many threads already.
+    # False if requests with ``?wait=`` already take too many threads.
     is_admitted = True
 
-    def get_queryset(self):
-        rows = self.narrowed(Instance.objects.using(settings.DATABASE))
+    def get_queryset(self) -> QuerySet[Instance]:
+        rows = self.visible_rows(Instance.objects.using(settings.DATABASE))
         return rows.select_related("type").order_by("-id")
 
-    def find(self):
+    def find(self) -> Instance:
         """Return the Instance whose uuid is in the URL. Raises UnknownInstance."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
         return queue.get(uuid)
 
-    def detail_of(self, instance, **more):
-        """Answer with the full document of an Instance."""
+    def detail_response(self, instance: Instance, **more: Any) -> Response:
+        """Return the response with the full document of an Instance."""
         context = self.get_serializer_context()
         return Response(InstanceDetailSerializer(instance, context=context).data, **more)
 
-    def answer(self, instance, outcome):
-        return self.detail_of(instance)
+    def answer(self, instance: Instance, outcome: Outcome) -> Response:
+        return self.detail_response(instance)
 
-    @operation(
+    @endpoint(
         "list_instances", "Instances, newest first", VIEW_INSTANCE, query=query_of(InstanceFilter)
     )
-    def list(self, request):
-        return self.listed(self.filter_queryset(self.get_queryset()))
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.filter_queryset(self.get_queryset()))
 
-    @operation(
+    @endpoint(
         "enqueue",
         "Enqueue one Instance, or many",
         ENQUEUE,
@@ -307,71 +316,75 @@ class InstanceViewSet(Parts, ViewSet):
             201: OpenApiResponse(ENQUEUED, "Enqueued; for an array, at least one."),
             200: OpenApiResponse(ENQUEUED, "No Instance was made: all existed already."),
         },
-        headers=(header("Location", "Address of the Instance; not for an array.", 201),),
+        headers=(response_header("Location", "Address of the Instance; not for an array.", 201),),
         problems=(409, 429),
     )
-    def create(self, request):
+    def create(self, request: Request) -> Response:
         many = isinstance(request.data, list)
-        calls = self.values("enqueued", many=many)
+        calls = self.read_body("enqueued", many=many)
         calls = calls if many else [calls]
         enqueued = enqueueing.enqueue(calls, request.user, many=many)
         types = Type.objects.using(settings.DATABASE).in_bulk({each.type_id for each in enqueued})
         for instance in enqueued:
             instance.type = types[instance.type_id]
-        made = self.get_serializer(enqueued, many=True).data
+        answers = self.get_serializer(enqueued, many=True).data
         sees_inputs = request.user.has_perm(VIEW_INPUTS)
-        arrivals = enqueueing.arrivals(calls, enqueued, sees_inputs=sees_inputs)
-        made = [document | more for document, more in zip(made, arrivals, strict=True)]
+        arrivals = enqueueing.describe_arrivals(calls, enqueued, sees_inputs=sees_inputs)
+        answers = [answer | arrival for answer, arrival in zip(answers, arrivals, strict=True)]
         status = 201 if any(instance.is_new for instance in enqueued) else 200
         if many:
-            return Response(made, status=status)
-        return Response(made[0], status=status, headers={"Location": made[0]["url"]})
+            return Response(answers, status=status)
+        headers = {"Location": answers[0]["url"]}
+        return Response(answers[0], status=status, headers=headers)
 
-    def dispatch(self, request, *args, **kwargs):
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         # Search the raw query string: ``initial`` parses and validates the query later.
-        asks = "wait" in request.META.get("QUERY_STRING", "")
-        if not asks or "retrieve" not in self.action_map.values():
+        may_wait = "wait" in request.META.get("QUERY_STRING", "")
+        if not may_wait or "retrieve" not in self.action_map.values():
             return super().dispatch(request, *args, **kwargs)
         most = math.inf if isinstance(request, ASGIRequest) else most_threads()
         with THREADS.one(most) as self.is_admitted:
-            if not self.is_admitted:  # ``initial`` refuses it before any query to the database
+            if not self.is_admitted:  # ``initial`` refuses it before it queries the database
                 return super().dispatch(request, *args, **kwargs)
-            with look():
+            with limited_reads():
                 return super().dispatch(request, *args, **kwargs)
 
-    def initial(self, request, *args, **kwargs):
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if not self.is_admitted:
             raise Throttled(turns.take(), "Too many requests with `wait` are open.")
         super().initial(request, *args, **kwargs)
 
-    @operation(
+    @endpoint(
         "get_instance",
         "One Instance; with `wait`, as soon as it has ended",
         VIEW_INSTANCE,
         query=WaitQuery,
-        headers=(header("Retry-After", "Seconds; only if too many clients wait already.", 200),),
+        headers=(
+            response_header("Retry-After", "Seconds; only if too many clients wait already.", 200),
+        ),
     )
-    def retrieve(self, request, uuid):
+    def retrieve(self, request: Request, uuid: str) -> HttpResponse:
         instance = self.get_object()
         seconds = self.query["wait"]
         if not seconds or instance.is_terminal or _is_in_transaction():
-            return self.detail_of(instance)
-        later = pending(request._request, instance, seconds, self._after_wait)
-        if later is None:
-            return self.detail_of(instance, headers={"Retry-After": str(turns.take(seconds))})
-        let_connections_go()
-        return later
+            return self.detail_response(instance)
+        response = waiting_response(request._request, instance, seconds, self._response_after_wait)
+        if response is None:
+            headers = {"Retry-After": str(turns.take(seconds))}
+            return self.detail_response(instance, headers=headers)
+        close_connections()
+        return response
 
-    def _after_wait(self):
-        """Answer with the Instance as it is after the wait, or with a problem, as a view would."""
-        with look():
+    def _response_after_wait(self) -> HttpResponse:
+        """Return the rendered response: the Instance after the wait, or a problem."""
+        with limited_reads():
             try:
-                response = self.detail_of(self.get_object())
+                response = self.detail_response(self.get_object())
             except Exception as error:
                 response = self.handle_exception(error)
             return self.finalize_response(self.request, response).render()
 
-    @operation(
+    @endpoint(
         "change",
         "Change a waiting Instance",
         VIEW_INSTANCE,
@@ -381,13 +394,13 @@ class InstanceViewSet(Parts, ViewSet):
         body=body_of(_CHANGE),
         problems=(409,),
     )
-    def partial_update(self, request, uuid):
-        instance, values = self.get_object(), self.values("changed")
-        changing.checked(**values, now=overview.now, due_name="due_at")
+    def partial_update(self, request: Request, uuid: str) -> Response:
+        instance, values = self.get_object(), self.read_body("changed")
+        instances.check_changes(**values, now=overview.now, due_name="due_at")
         self.perform(_CHANGE, instance, **values)
-        return self.detail_of(instance)
+        return self.detail_response(instance)
 
-    @operation(
+    @endpoint(
         "delete",
         "Remove an Instance, cancelling it first",
         VIEW_INSTANCE,
@@ -401,15 +414,16 @@ class InstanceViewSet(Parts, ViewSet):
         },
         problems=(409,),
     )
-    def destroy(self, request, uuid):
+    def destroy(self, request: Request, uuid: str) -> Response:
         instance = self.get_object()
         self.require(*_DELETE.permissions(instance))
-        document = self.detail_of(instance)
+        response = self.detail_response(instance)
         if self.perform(_DELETE, instance).value:
-            return document
-        return self.detail_of(self.get_object(), status=202)  # raises if it is gone by now
+            return response
+        # The Instance may have been removed meanwhile: then ``get_object`` raises.
+        return self.detail_response(self.get_object(), status=202)
 
 
-def _is_in_transaction():
-    """Return whether a transaction is open: a wait in it might never see the Instance end."""
+def _is_in_transaction() -> bool:
+    """Return True if a transaction is open: a wait in it might never see the Instance end."""
     return connections[settings.DATABASE].in_atomic_block

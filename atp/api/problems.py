@@ -2,8 +2,10 @@
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 from django.conf import settings as project
 from django.core.exceptions import RequestDataTooBig
@@ -17,6 +19,7 @@ from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -26,13 +29,14 @@ from ..reports import documents
 from ..web.overload import retry_after
 from ..web.problems import Problem, problem_of
 
-# Parsers and the renderer of the API: JSON only, whatever the project's settings say.
-
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 MERGE_PATCH = "application/merge-patch+json"
 BYTES = "application/octet-stream"
-_LONGEST_TYPE = 256
+# In characters.
+_LONGEST_CONTENT_TYPE = 256
+
+# Parsers and the renderer. They accept only JSON, whatever the project's settings say.
 
 
 class JSONRenderer(BaseRenderer):
@@ -40,22 +44,27 @@ class JSONRenderer(BaseRenderer):
     format = "json"
     charset = None
 
-    def render(self, data, accepted_media_type=None, renderer_context=None):
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
         """Return the document as one line of JSON in UTF-8."""
-        text = json.dumps(data, default=documents.plain, ensure_ascii=False, allow_nan=False) + "\n"
+        text = (
+            json.dumps(data, default=documents.plain_value, ensure_ascii=False, allow_nan=False)
+            + "\n"
+        )
         # UTF-8 cannot encode half of a surrogate pair: write its JSON escape instead.
         return text.encode(errors="backslashreplace")
 
 
 class JSONParser(BaseParser):
-    """A parser of strict JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes."""
+    """A parser for strict JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes."""
 
     media_type = JSON
 
-    def parse(self, stream, media_type=None, parser_context=None):
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         """Return the parsed body. Raises ParseError, or RequestDataTooBig."""
         try:
-            return tagged_json.parse(_read(stream, parser_context["request"]).decode())
+            return tagged_json.parse_json(_read(stream, parser_context["request"]).decode())
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
             raise ParseError(
@@ -66,17 +75,17 @@ class JSONParser(BaseParser):
 
 
 class MergePatchParser(JSONParser):
-    """A parser of JSON Merge Patch (RFC 7396) for ``PATCH``: absent fields stay unchanged."""
+    """A parser for JSON Merge Patch (RFC 7396) in ``PATCH``: absent fields stay unchanged."""
 
     media_type = MERGE_PATCH
 
 
-def _read(stream, request):
+def _read(stream: Any, request: Request) -> bytes:
     limit = project.DATA_UPLOAD_MAX_MEMORY_SIZE
     if limit is None:
         return stream.read()
-    told = request.META.get("CONTENT_LENGTH", "")
-    is_too_large = told.isdecimal() and int(told) > limit
+    length = request.META.get("CONTENT_LENGTH", "")
+    is_too_large = length.isdecimal() and int(length) > limit
     # Content-Length may be wrong or missing: read at most one byte above the limit.
     data = b"" if is_too_large else stream.read(limit + 1)
     if is_too_large or len(data) > limit:
@@ -89,7 +98,9 @@ class Negotiation(DefaultContentNegotiation):
 
     settings = SimpleNamespace(URL_FORMAT_OVERRIDE=None)
 
-    def select_renderer(self, request, renderers, format_suffix=None):
+    def select_renderer(
+        self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
+    ) -> tuple[Any, str]:
         """Return the only renderer, also for clients that accept problem documents alone."""
         try:
             return super().select_renderer(request, renderers, format_suffix)
@@ -98,9 +109,9 @@ class Negotiation(DefaultContentNegotiation):
                 raise
             return renderers[0], renderers[0].media_type
 
-    def select_parser(self, request, parsers):
-        """Return the parser for exactly this content type in UTF-8; None if there is none."""
-        if len(request.content_type) > _LONGEST_TYPE:
+    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+        """Return the parser for exactly this content type in UTF-8; None if no parser fits."""
+        if len(request.content_type) > _LONGEST_CONTENT_TYPE:
             return None
         try:
             name, parameters = parse_header_parameters(request.content_type)
@@ -113,7 +124,7 @@ class Negotiation(DefaultContentNegotiation):
         return next((parser for parser in parsers if parser.media_type == name), None)
 
 
-def _is_problem(accepted):
+def _is_problem(accepted: str) -> bool:
     try:
         return parse_header_parameters(accepted)[0] == PROBLEM
     except ValueError:  # a parameter in an encoding that does not exist
@@ -121,24 +132,24 @@ def _is_problem(accepted):
 
 
 class AnyAccept(Negotiation):
-    """Content negotiation for raw bodies: their type is not known before, so accept any."""
+    """Content negotiation for raw bodies: accept any type, since a body's type is known late."""
 
-    def select_renderer(self, request, renderers, format_suffix=None):
+    def select_renderer(
+        self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
+    ) -> tuple[Any, str]:
         return renderers[0], renderers[0].media_type
 
 
-# Errors of the API as problem documents of RFC 9457: ``application/problem+json``.
-#
-# :mod:`atp.web.problems` maps the exceptions of ATP and Django to problems. This module maps
-# those of REST framework, and makes the responses.
+# Errors as problem documents of RFC 9457. :mod:`atp.web.problems` maps the exceptions of ATP and
+# Django to problems; this module maps those of REST framework, and makes the responses.
 
 URN = "urn:atp:problem:"
-# The most errors that are reported of one body.
+# The most errors that one answer reports.
 MOST = 20
 
-# The first class that fits decides. REST framework changes 401 to 403 where no
-# authenticator has a challenge.
-MEANINGS = (
+# The first class that fits decides. REST framework changes 401 to 403 if no authenticator has a
+# challenge.
+MEANINGS: tuple[tuple[Any, int, str, str], ...] = (
     (rest.NotAuthenticated, 401, "not-authenticated", "A login is needed"),
     (rest.AuthenticationFailed, 401, "authentication-failed", "The login is not valid"),
     (rest.PermissionDenied, 403, "permission-denied", "You may not do this"),
@@ -154,7 +165,7 @@ MEANINGS = (
         "The request cannot be understood",
     ),
 )
-# The problems that the API itself raises. PARAMETER and BODY name the wrong fields.
+# Problems that the API raises. PARAMETER and BODY name the wrong fields.
 PARAMETER = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
 BODY = Problem(status=422, name="invalid-body", title="The body does not fit")
 PRECONDITION = Problem(
@@ -168,34 +179,36 @@ _log = logging.getLogger("django.request")
 class ProblemError(Exception):
     """An exception that carries a ready :class:`Problem`."""
 
-    def __init__(self, problem):
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
         self.problem = problem
 
 
-def placed(detail, place=""):
-    """Yield pairs of place and sentence from a serializer's errors; a place is ``[3].inputs``."""
+def placed_errors(detail: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield pairs of a place, as ``[3].inputs``, and a sentence from a serializer's errors."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
-            yield from placed(inner, joined(place, f"[{name}]" if isinstance(name, int) else name))
+            yield from placed_errors(
+                inner, join_place(place, f"[{name}]" if isinstance(name, int) else name)
+            )
     else:
         yield from ((place, str(text)) for text in detail)
 
 
-def joined(place, field):
+def join_place(place: str, field: str) -> str:
     return f"{place}.{field}" if place and field else place or field
 
 
-def wrong(problem, errors):
+def problem_with_errors(problem: Problem, errors: Sequence[tuple[str, str]]) -> ProblemError:
     """Return ``problem`` as a ProblemError with ``errors``, pairs of a field and a sentence."""
     errors = errors[:MOST]
-    named = tuple((field, text) for field, text in errors if field)
-    return ProblemError(replace(problem, detail=detail_of(errors), errors=named))
+    with_field = tuple((field, text) for field, text in errors if field)
+    return ProblemError(replace(problem, detail=detail_of(errors), errors=with_field))
 
 
-def detail_of(errors):
+def detail_of(errors: Sequence[tuple[str, str]]) -> str:
     """Return the sentences of errors as one text; those about array items name their places."""
-    places = {}
+    places: dict[str, list[str]] = {}
     for field, text in errors:
         places.setdefault(text, []).append(field)
     return " ".join(
@@ -204,7 +217,7 @@ def detail_of(errors):
     )
 
 
-def without_etag():
+def if_match_problem() -> ProblemError:
     """Return the ProblemError for an If-Match header: the API has no ETags to match."""
     detail = (
         "The API gives no ETags, so If-Match can only be '*'. A change that the state does not "
@@ -213,18 +226,18 @@ def without_etag():
     return ProblemError(replace(PRECONDITION, detail=detail))
 
 
-def handler(error, context):
+def problem_response(error: Exception, context: dict[str, Any]) -> Response:
     """Return the response to an exception, as REST framework's EXCEPTION_HANDLER."""
     set_rollback()
     problem = _problem(error, context)
     headers = {}
-    if getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = error.auth_header
-    if getattr(error, "wait", None):
-        headers["Retry-After"] = retry_after(error.wait)
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    if seconds := getattr(error, "wait", None):
+        headers["Retry-After"] = retry_after(seconds)
     if problem.retry_after is not None:
         headers["Retry-After"] = retry_after(problem.retry_after)
-    document = {
+    document: dict[str, Any] = {
         "type": f"{URN}{problem.name}",
         "title": problem.title,
         "status": problem.status,
@@ -236,7 +249,7 @@ def handler(error, context):
     return Response(document, status=problem.status, headers=headers, content_type=PROBLEM)
 
 
-def _problem(error, context):
+def _problem(error: Exception, context: dict[str, Any]) -> Problem:
     if isinstance(error, ProblemError):
         return error.problem
     problem = problem_of(error)
@@ -256,7 +269,7 @@ def _problem(error, context):
     return _fault(error, context)
 
 
-def _detail(error, context):
+def _detail(error: Exception, context: dict[str, Any]) -> str:
     view, request = context["view"], context["request"]
     if isinstance(error, rest.NotAuthenticated):
         return "A login is needed to see or do anything here."
@@ -269,8 +282,8 @@ def _detail(error, context):
     return str(getattr(error, "detail", error))
 
 
-def _fault(error, context):
-    """Log an unexpected exception, and return a problem that tells the client nothing of it."""
+def _fault(error: Exception, context: dict[str, Any]) -> Problem:
+    """Log an unexpected exception, and return a problem that tells the client nothing about it."""
     request = context["request"]._request
     _log.error("Fault of the API at %s", request.path, exc_info=error, extra={"request": request})
     got_request_exception.send(sender=type(context["view"]), request=request)

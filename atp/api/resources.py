@@ -1,18 +1,22 @@
 """Types, Tasks, daemons, gates, limits, downstreams."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.http import Http404
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import contracts, queue
 from ..conf import settings
 from ..downstreams import operations as downstreams
 from ..exceptions import UnknownDaemon, UnknownType
-from ..models import Daemon, Downstream, Task, Type
-from ..operations.operation import Choice, Flag, Text
+from ..models import Daemon, Downstream, Gate, Task, Type
+from ..operations.operation import Choice, Flag, Outcome, Text
 from ..operations.registry import registry
-from ..operations.table import DAEMON, DOWNSTREAM, SCOPE, VERBS, Level
+from ..operations.table import DAEMON, DOWNSTREAM, OPERATIONS, TARGET, Level
 from ..querysets import LANES_ORDER
 from ..reports import documents, overview
 from ..text import did_you_mean
@@ -28,26 +32,27 @@ from ..web.permissions import (
     require,
 )
 from . import schema
-from .base import Body, ViewSet, is_uuid, with_verbs
-from .instances import ExplanationSerializer, explained
-from .problems import BODY, wrong
+from .base import OperationBody, ViewSet, is_uuid, with_operations
+from .instances import ExplanationSerializer, explanation_response
+from .problems import BODY, problem_with_errors
 from .schema import (
     Filters,
+    KindField,
     LaneQuery,
     Pages,
     TypeIdentifier,
-    Value,
-    named,
-    operation,
+    endpoint,
     page_of,
+    path_parameter,
     query_of,
 )
-from .serializers import DaemonSerializer, Document, TaskSerializer
+from .serializers import DaemonSerializer, DocumentSerializer, TaskSerializer
 
-# Types, Tasks and daemons in the API.
+_GATES = {name: OPERATIONS[TARGET][name] for name in ("hold", "drop", "open")}
+_LIMIT, _UNLIMIT = OPERATIONS[TARGET]["limit"], OPERATIONS[TARGET]["unlimit"]
 
 
-class TypeSerializer(Document):
+class TypeSerializer(DocumentSerializer):
     identifier = schema.text()
     handler = schema.text("Where the function of the handler is, for display.")
     timeout = schema.seconds("A running attempt is killed after this; null is never.", null=True)
@@ -73,36 +78,38 @@ class TypeSerializer(Document):
     outputs_schema = schema.schema("Contract of what the handler returns")
 
 
-class OutcomeSerializer(Document):
+class OutcomeSerializer(DocumentSerializer):
     told = schema.text("What was done.")
 
     @staticmethod
-    def render(outcome):
+    def render(outcome: Outcome) -> dict[str, Any]:
         return {"told": outcome.told}
 
 
-@with_verbs(
-    SCOPE,
+@with_operations(
+    TARGET,
     VIEW_TYPE,
-    lambda verb: (verb.id, verb.said_of("a Type"), verb.explanation),
-    fits=lambda verb: not verb.of and Level.TYPE in verb.levels,
+    lambda each: (each.id, each.said_of("a Type"), each.explanation),
+    fits=lambda each: not each.of and Level.TYPE in each.levels,
     answer=OutcomeSerializer,
 )
 class TypeViewSet(ViewSet):
-    """The Types, registered or only declared."""
+    """The Types: registered, or only declared."""
 
     tag = "types"
     lookup_field = "identifier"
     model = Type
     serializer_class = TypeSerializer
-    named = (named("identifier", "The Type's identifier.", **TypeIdentifier.schema),)
+    path_parameters = (
+        path_parameter("identifier", "The Type's identifier.", **TypeIdentifier.schema),
+    )
 
-    @operation("list_types", "All Types, by identifier", VIEW_TYPE)
-    def list(self, request):
-        return self.listed(self._types().values())
+    @endpoint("list_types", "All Types, by identifier", VIEW_TYPE)
+    def list(self, request: Request) -> Response:
+        return self.page_response(self._types().values())
 
-    @operation("get_type", "One Type", VIEW_TYPE)
-    def retrieve(self, request, identifier):
+    @endpoint("get_type", "One Type", VIEW_TYPE)
+    def retrieve(self, request: Request, identifier: str) -> Response:
         types = self._types()
         if identifier not in types:
             hint = did_you_mean(identifier, types)
@@ -110,38 +117,40 @@ class TypeViewSet(ViewSet):
         declared = registry.get(identifier) if identifier in registry else None
         return Response(types[identifier] | contracts.document_of(declared))
 
-    def _types(self):
+    def _types(self) -> dict[str, dict[str, Any]]:
         """Return the documents of the Types that the user may see, by identifier."""
-        found = {document["identifier"]: document for document in documents.types()}
-        seen = self.seen((identifier, None) for identifier in found)
-        return {identifier: found[identifier] for identifier, _ in seen}
+        types = {document["identifier"]: document for document in documents.types()}
+        visible = self.visible((identifier, None) for identifier in types)
+        return {identifier: types[identifier] for identifier, _ in visible}
 
-    def find(self):
-        """Return the scope of the whole Type: ``(identifier, None)``. Raises UnknownType."""
+    def find(self) -> tuple[str, None]:
+        """Return the whole Type as a target: ``(identifier, None)``. Raises UnknownType."""
         return queue.get_type(self.kwargs["identifier"]).identifier, None
 
-    def answer(self, scope, outcome):
+    def answer(self, target: tuple[str, None], outcome: Outcome) -> Response:
         return Response(OutcomeSerializer(outcome).data)
 
-    @operation(
+    @endpoint(
         "explain_type",
         "Why a Type or a lane does not run, and when an Instance would start",
         VIEW_TYPE,
         query=LaneQuery,
     )
     @action(detail=True, serializer_class=ExplanationSerializer)
-    def explanation(self, request, identifier):
+    def explanation(self, request: Request, identifier: str) -> Response:
         collection = self.query.get("collection")
         lane = look_up(
             request.user,
             lambda: (queue.get_type(identifier).identifier, collection),
             *(Type, identifier, VIEW_TYPE),
         )
-        return explained(self, queue.get_type(identifier) if collection is None else lane)
+        return explanation_response(
+            self, queue.get_type(identifier) if collection is None else lane
+        )
 
 
 class TaskViewSet(ViewSet):
-    """The queue: Tasks of each lane in the order in which they are claimed."""
+    """The queue: the Tasks of each lane, in the order in which daemons claim them."""
 
     tag = "tasks"
     serializer_class = TaskSerializer
@@ -149,25 +158,26 @@ class TaskViewSet(ViewSet):
     filter_backends = (Filters,)
     filterset_class = TaskFilter
 
-    @operation(
+    @endpoint(
         "list_tasks",
         "The queue: waiting Tasks, lane by lane in claiming order",
         VIEW_TASK,
         description="With `claimed=true`, the Tasks that daemons hold instead.",
         query=query_of(TaskFilter),
     )
-    def list(self, request):
-        rows = Task.objects.using(settings.DATABASE).select_related("instance", "type", "daemon")
-        return self.listed(self.filter_queryset(self.narrowed(rows).order_by(*LANES_ORDER)))
+    def list(self, request: Request) -> Response:
+        tasks = Task.objects.using(settings.DATABASE).select_related("instance", "type", "daemon")
+        rows = self.visible_rows(tasks).order_by(*LANES_ORDER)
+        return self.page_response(self.filter_queryset(rows))
 
 
-@with_verbs(
+@with_operations(
     DAEMON,
     VIEW_DAEMON,
-    lambda verb: (
-        f"{verb.id}_daemon",
-        f"Tell a daemon to {verb.order.label}",
-        f"{verb.explanation} The daemon obeys within a second or two, and then changes its `mode`.",
+    lambda each: (
+        f"{each.id}_daemon",
+        f"Tell a daemon to {each.order.label}",
+        f"{each.explanation} The daemon obeys within a second or two, and then changes its `mode`.",
     ),
 )
 class DaemonViewSet(ViewSet):
@@ -177,46 +187,43 @@ class DaemonViewSet(ViewSet):
     lookup_field = "uuid"
     model = Daemon
     serializer_class = DaemonSerializer
-    named = (named("uuid", "The daemon's uuid.", type="string", format="uuid"),)
+    path_parameters = (path_parameter("uuid", "The daemon's uuid.", type="string", format="uuid"),)
 
-    def get_serializer_context(self):
+    def get_serializer_context(self) -> dict[str, Any]:
         context = super().get_serializer_context()
-        # drf-spectacular marks the views that it makes for the schema. They ask no database.
+        # drf-spectacular marks the views that it makes for the schema: they must not query the
+        # database.
         if not getattr(self, "swagger_fake_view", False):
             context["now"] = overview.now()
         return context
 
-    def find(self):
+    def find(self) -> Daemon:
         """Return the daemon whose uuid is in the URL. Raises UnknownDaemon."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownDaemon(f"{uuid!r} is not a uuid, so there is no such daemon.")
         return queue.get_daemon(uuid)
 
-    @operation("list_daemons", "All daemons, those longest running first", VIEW_DAEMON)
-    def list(self, request):
+    @endpoint("list_daemons", "All daemons, those longest running first", VIEW_DAEMON)
+    def list(self, request: Request) -> Response:
         require(request.user, EVERYTHING, VIEW_DAEMON)
-        return self.listed(overview.daemons())
+        return self.page_response(overview.daemons())
 
-    @operation("get_daemon", "One daemon", VIEW_DAEMON)
-    def retrieve(self, request, uuid):
+    @endpoint("get_daemon", "One daemon", VIEW_DAEMON)
+    def retrieve(self, request: Request, uuid: str) -> Response:
         try:
             return Response(self.get_serializer(self.get_object()).data)
         except UnknownDaemon:
             raise Http404(f"There is no daemon {uuid}.") from None
 
-    def answer(self, daemon, outcome):
+    def answer(self, daemon: Daemon, outcome: Outcome) -> Response:
         return Response(self.get_serializer(outcome.value).data)
 
 
-# Gates, limits and downstreams in the API.
-
-_VERBS = VERBS[SCOPE]
-_GATES = {name: _VERBS[name] for name in ("hold", "drop", "open")}
-_LIMIT, _UNLIMIT = _VERBS["limit"], _VERBS["unlimit"]
+# Gates, limits and downstreams.
 
 
-class GateSerializer(Document):
+class GateSerializer(DocumentSerializer):
     type = schema.text("Identifier of the Type; null means all Types.", null=True)
     collection = schema.text("The lane of the Type; null means the whole Type.", null=True)
     mode = schema.word(("hold", "drop"), "Hold: Instances wait. Drop: they become FAILED.")
@@ -228,14 +235,14 @@ class GateSerializer(Document):
     render = staticmethod(documents.gate)
 
 
-class GatesSetSerializer(page_of(GateSerializer)):
+class GatesSetSerializer(page_of(GateSerializer)):  # type: ignore[misc]
     """All gates that are shut, and the outcome for the gate that was set."""
 
     told = schema.text("What was done, the gate before, and other gates over the scope.")
     was = GateSerializer(help_text="The gate that was shut before.", allow_null=True)
 
 
-class LimitSerializer(Document):
+class LimitSerializer(DocumentSerializer):
     type = schema.text("Identifier of the Type.")
     collection = schema.text("The lane of the Type; null means the whole Type.", null=True)
     max_running = schema.count("The most Instances claimed at a time; null is no limit.", null=True)
@@ -261,29 +268,29 @@ class LimitSerializer(Document):
     render = staticmethod(documents.limit)
 
 
-class LimitsSetSerializer(page_of(LimitSerializer)):
+class LimitsSetSerializer(page_of(LimitSerializer)):  # type: ignore[misc]
     """All limits, and with `default` a sentence about the limits in force."""
 
     told = schema.text("With `default`, the limits in force, in words; otherwise empty.")
 
 
-class SetGateSerializer(Body):
-    type = Value(TypeIdentifier(), "Without it, the gate is over all Types.", allow_null=True)
-    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
-    mode = Value(Choice(tuple(_GATES)), required=True)
+class SetGateSerializer(OperationBody):
+    type = KindField(TypeIdentifier(), "Without it, the gate is over all Types.", allow_null=True)
+    collection = KindField(Text(), "Only this lane of the Type; printable.", allow_null=True)
+    mode = KindField(Choice(tuple(_GATES)), required=True)
     parameters = _GATES["hold"].parameters
-    # A null value counts as not given.
+    # A null means the same as an absent field.
     nullable = True
 
 
-class SetLimitSerializer(Body):
-    type = Value(TypeIdentifier(), "Identifier of the Type.", required=True)
-    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
-    default = Value(Flag(), "Use the limits that the code declares; give no limits beside it.")
+class SetLimitSerializer(OperationBody):
+    type = KindField(TypeIdentifier(), "Identifier of the Type.", required=True)
+    collection = KindField(Text(), "Only this lane of the Type; printable.", allow_null=True)
+    default = KindField(Flag(), "Use the limits that the code declares; give no limits beside it.")
     parameters = _LIMIT.parameters
 
 
-class DownstreamSerializer(Document):
+class DownstreamSerializer(DocumentSerializer):
     name = schema.text()
     state = schema.text("Closed (healthy), throttled, open or half-open.")
     per_second = rest.FloatField(help_text="Calls a second, while throttled.")
@@ -297,16 +304,15 @@ class DownstreamSerializer(Document):
     actions = schema.texts("Actions that the state allows: names of addresses below its own.")
 
     @staticmethod
-    def render(row):
-        verbs = VERBS[DOWNSTREAM].values()
-        actions = [verb.name for verb in verbs if verb.is_allowed(row)]
-        return downstreams.document(row) | {"actions": actions}
+    def render(row: Downstream) -> dict[str, Any]:
+        actions = [each.name for each in OPERATIONS[DOWNSTREAM].values() if each.is_allowed(row)]
+        return downstreams.downstream_document(row) | {"actions": actions}
 
 
-@with_verbs(
+@with_operations(
     DOWNSTREAM,
     VIEW_DOWNSTREAM,
-    lambda verb: (f"{verb.id}_downstream", verb.said_of("a downstream"), verb.explanation),
+    lambda each: (f"{each.id}_downstream", each.said_of("a downstream"), each.explanation),
 )
 class DownstreamViewSet(ViewSet):
     """The services that handlers call, by name."""
@@ -315,20 +321,20 @@ class DownstreamViewSet(ViewSet):
     lookup_field = "name"
     model = Downstream
     serializer_class = DownstreamSerializer
-    named = (named("name", "The downstream's name.", **TypeIdentifier.schema),)
+    path_parameters = (path_parameter("name", "The downstream's name.", **TypeIdentifier.schema),)
 
-    def find(self):
+    def find(self) -> Downstream:
         return queue.get_downstream(self.kwargs["name"])
 
-    def answer(self, row, outcome):
+    def answer(self, row: Downstream, outcome: Outcome) -> Response:
         return Response(self.get_serializer(outcome.value).data)
 
-    @operation("list_downstreams", "The services that handlers call", VIEW_DOWNSTREAM)
-    def list(self, request):
-        return self.listed(self.seen(queue.downstreams()))
+    @endpoint("list_downstreams", "The services that handlers call", VIEW_DOWNSTREAM)
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.visible(queue.downstreams()))
 
-    @operation("get_downstream", "One downstream", VIEW_DOWNSTREAM)
-    def retrieve(self, request, name):
+    @endpoint("get_downstream", "One downstream", VIEW_DOWNSTREAM)
+    def retrieve(self, request: Request, name: str) -> Response:
         return Response(self.get_serializer(self.get_object()).data)
 
 
@@ -336,18 +342,18 @@ class GateViewSet(ViewSet):
     tag = "gates"
     serializer_class = GateSerializer
 
-    def _shut(self):
-        """Return the gates that are shut, as far as the user may see them."""
+    def _shut_gates(self) -> Sequence[Gate]:
+        """Return the shut gates that the user may see."""
         gates = queue.gates()
-        seen = self.seen(gates)
-        # One over everything holds what the user may see, too.
-        return [gate for gate in gates if gate.type_id is None or gate in seen]
+        visible = self.visible(gates)
+        # The gate over all Types also stops what the user may see.
+        return [gate for gate in gates if gate.type_id is None or gate in visible]
 
-    @operation("list_gates", "The gates that are shut", VIEW_TYPE)
-    def list(self, request):
-        return self.listed(self._shut())
+    @endpoint("list_gates", "The gates that are shut", VIEW_TYPE)
+    def list(self, request: Request) -> Response:
+        return self.page_response(self._shut_gates())
 
-    @operation(
+    @endpoint(
         "set_gate",
         "Hold or drop waiting Instances, or open a gate",
         VIEW_TYPE,
@@ -359,28 +365,31 @@ class GateViewSet(ViewSet):
         answer=GatesSetSerializer,
         problems=(404, 409),
     )
-    def create(self, request):
-        given = self.values("set")
-        verb = _GATES[given.pop("mode")]
-        scope = given.pop("type", None), given.pop("collection", None)
-        given = {name: value for name, value in given.items() if value is not None}
-        if "until" in given and verb.name == "open":
-            raise wrong(BODY, [("until", "A gate that is opened does not open by itself.")])
-        outcome = self.perform(verb, scope, **given)
-        was = outcome.value if verb.name == "open" else outcome.value.was
-        was = None if was is None else self.get_serializer(was).data
-        return self.listed(self._shut(), told=outcome.told, was=was)
+    def create(self, request: Request) -> Response:
+        values = self.read_body("set")
+        change = _GATES[values.pop("mode")]
+        target = values.pop("type", None), values.pop("collection", None)
+        values = {name: value for name, value in values.items() if value is not None}
+        if "until" in values and change.name == "open":
+            raise problem_with_errors(
+                BODY, [("until", "A gate that is opened does not open by itself.")]
+            )
+        outcome = self.perform(change, target, **values)
+        gate: Any = outcome.value
+        before = gate if change.name == "open" else gate.was
+        was = None if before is None else self.get_serializer(before).data
+        return self.page_response(self._shut_gates(), told=outcome.told, was=was)
 
 
 class LimitViewSet(ViewSet):
     tag = "limits"
     serializer_class = LimitSerializer
 
-    @operation("list_limits", "All limits, and the weights of Types", VIEW_TYPE)
-    def list(self, request):
-        return self.listed(self.seen(queue.limits()))
+    @endpoint("list_limits", "All limits, and the weights of Types", VIEW_TYPE)
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.visible(queue.limits()))
 
-    @operation(
+    @endpoint(
         "set_limit",
         "Limit a Type or a lane, over all daemons",
         VIEW_TYPE,
@@ -391,13 +400,13 @@ class LimitViewSet(ViewSet):
         answer=LimitsSetSerializer,
         problems=(404,),
     )
-    def create(self, request):
-        given = self.values("set")
-        scope = given.pop("type"), given.pop("collection", None)
-        if not given.pop("default", False):
-            self.perform(_LIMIT, scope, **given)
-            return self.listed(self.seen(queue.limits()), told="")
-        if given:
-            raise wrong(BODY, [("default", "It takes no limits beside it.")])
-        outcome = self.perform(_UNLIMIT, scope)
-        return self.listed(self.seen(queue.limits()), told=outcome.told)
+    def create(self, request: Request) -> Response:
+        values = self.read_body("set")
+        target = values.pop("type"), values.pop("collection", None)
+        if not values.pop("default", False):
+            self.perform(_LIMIT, target, **values)
+            return self.page_response(self.visible(queue.limits()), told="")
+        if values:
+            raise problem_with_errors(BODY, [("default", "It takes no limits beside it.")])
+        outcome = self.perform(_UNLIMIT, target)
+        return self.page_response(self.visible(queue.limits()), told=outcome.told)

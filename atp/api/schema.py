@@ -1,20 +1,23 @@
 """Declaring an operation: fields, query parameters, pages; the OpenAPI document."""
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
+from typing import Any, TypeVar
 
+from django.db.models import QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
+from drf_spectacular.utils import Direction, OpenApiParameter, extend_schema
 from rest_framework import serializers as rest
 from rest_framework.fields import empty
 from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..exceptions import ATPError
@@ -23,10 +26,8 @@ from ..operations.registry import IDENTIFIER
 from ..options import MAX_IDENTIFIER
 from ..reports import paging
 from ..text import did_you_mean
-from ..web.filters import TypeFilter, UUIDFilter, WordFilter, selected
+from ..web.filters import TypeFilter, UUIDFilter, WordFilter, bind_filters
 from .problems import BYTES, JSON, MOST, PROBLEM
-
-# Serializer fields for documents, bodies and queries.
 
 TAGGED = (
     "A value that JSON lacks is an object with one key that starts with a dollar: "
@@ -35,106 +36,116 @@ TAGGED = (
     '`{"$decimal": "0.1"}`, `{"$uuid": "…"}`, `{"$bytes": "base64"}`, `{"$float": "nan"}`. '
     'An object of yours with such a key alone is `{"$object": [["$date", "not a date"]]}`.'
 )
+COLLECTION = "collection"
+OLDEST, NEWEST = "oldest", "newest"
+# Rows on a page.
+DEFAULT_LIMIT, LARGEST_LIMIT = 50, 500
+# In seconds.
+LONGEST_WAIT = 60
+
+# Fields of serializers. ``null`` lets the value be null, ``absent`` lets the key be missing.
 
 
-def text(help_text="", **kwargs):
+def text(help_text: str = "", **kwargs: Any) -> Any:
     return _field(rest.CharField, help_text, **kwargs)
 
 
-def texts(help_text):
+def texts(help_text: str) -> Any:
     return _field(rest.ListField, help_text, absent=True, child=text())
 
 
-def time(help_text="", **kwargs):
+def time(help_text: str = "", **kwargs: Any) -> Any:
     return _field(rest.DateTimeField, help_text, **kwargs)
 
 
-def count(help_text="", **kwargs):
+def count(help_text: str = "", **kwargs: Any) -> Any:
     return _field(rest.IntegerField, help_text, min_value=0, **kwargs)
 
 
-def seconds(help_text, **kwargs):
+def seconds(help_text: str, **kwargs: Any) -> Any:
     return _field(rest.FloatField, f"{help_text} Seconds.", min_value=0, **kwargs)
 
 
-def flag(help_text, **kwargs):
+def flag(help_text: str, **kwargs: Any) -> Any:
     return _field(rest.BooleanField, help_text, **kwargs)
 
 
-def schema(help_text):
+def schema(help_text: str) -> Any:
     more = "JSON Schema (2020-12); null if this server has none. Not given in lists."
     text = f"{help_text}, {more}"
     return _field(rest.DictField, text, null=True, absent=True, child=rest.JSONField())
 
 
-def word(words, help_text="", **kwargs):
+def word(words: Iterable[object], help_text: str = "", **kwargs: Any) -> Any:
     return _field(rest.ChoiceField, help_text, choices=[str(word) for word in words], **kwargs)
 
 
-def _field(kind, help_text, null=False, absent=False, **more):
+def _field(kind: Any, help_text: str, null: bool = False, absent: bool = False, **more: Any) -> Any:
     return kind(help_text=help_text, allow_null=null, required=not absent, **more)
 
 
 class TypeIdentifier(Kind):
     schema = {"type": "string", "pattern": f"^{IDENTIFIER}$"}
 
-    def from_text(self, text):
+    def from_text(self, text: str) -> str:
         return text
 
-    def from_json(self, value):
+    def from_json(self, value: Any) -> str:
         if not isinstance(value, str):
             raise ValueError("The identifier of a Type is needed, as text.")
         return value
 
 
-class Value(rest.Field):
-    """A field whose values a Kind of :mod:`atp.operations.operation` reads."""
+class KindField(rest.Field):
+    """A field whose values a Kind of :mod:`atp.operations.operation` parses."""
 
-    def __init__(self, kind, help_text="", *, required=False, **kwargs):
+    def __init__(
+        self, kind: Kind, help_text: str = "", *, required: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(required=required, help_text=help_text, **kwargs)
         self.kind = kind
 
-    def __deepcopy__(self, memo):
-        # Each serializer copies its fields. The copies share the kind, which never changes.
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KindField":
+        # Each serializer copies its fields. The copies share the kind, which is immutable.
         return type(self)(*self._args, **self._kwargs)
 
     @property
-    def schema(self):
+    def schema(self) -> dict[str, Any]:
         return self.kind.schema
 
-    def validate_empty_values(self, data):
+    def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
         if data is rest.empty and self.required:
             raise rest.ValidationError("It is required.")
-        # Leave a null that is not allowed to the kind: it refuses that with its own sentence.
+        # The kind refuses a null that is not allowed, with a sentence of its own.
         if data is None and not self.allow_null:
             return False, None
         return super().validate_empty_values(data)
 
-    def to_internal_value(self, data):
+    def to_internal_value(self, data: Any) -> Any:
         return checked(self.kind.from_json, data)
 
-    def to_representation(self, value):
+    def to_representation(self, value: Any) -> Any:
         return value
 
 
-# Strict has comments, no docstring: clients are shown the docstrings of serializers.
+# Comments instead of a docstring: the OpenAPI document shows the docstrings of serializers.
 
 
-class Strict(rest.Serializer):
-    # It reports unknown fields together with all other errors.
+class StrictSerializer(rest.Serializer):
+    # A serializer that reports unknown fields together with all other errors.
 
     unknown = "There is no field {!r}."
-    # Whether a request must have this body.
+    # True if a request must have this body.
     is_needed = True
     # The most items in an array; 0 if the body is one item, not an array.
     max_items = 0
 
-    def run_validation(self, data=rest.empty):
+    def run_validation(self, data: Any = rest.empty) -> Any:
         if not isinstance(data, dict):
             raise rest.ValidationError({"": ["It must be a JSON object."]})
         return super().run_validation(data)
 
-    def to_internal_value(self, data):
+    def to_internal_value(self, data: Any) -> Any:
         unknown = islice((name for name in data if name not in self.fields), MOST)
         errors = {
             name: [self.unknown.format(name) + did_you_mean(name, self.fields)] for name in unknown
@@ -148,41 +159,36 @@ class Strict(rest.Serializer):
         return values
 
 
-def checked(check, *args):
-    """Return the value of ``check``. Turn its ATPError or ValueError into a ValidationError."""
+def checked(check: Callable[..., Any], *args: Any) -> Any:
+    """Return ``check(*args)``. Turn its ATPError or ValueError into a ValidationError."""
     try:
         return check(*args)
     except (ATPError, ValueError) as error:
         raise rest.ValidationError(str(error)) from None
-    except RecursionError:  # the sentence about it has to write the value
+    except RecursionError:  # ``check`` quotes the value in its error
         raise rest.ValidationError("It is nested too deeply.") from None
 
 
-# Query parameters of the API, strictly validated; filters and pages of lists.
-
-COLLECTION = "collection"
-OLDEST, NEWEST = "oldest", "newest"
-DEFAULT_LIMIT, LARGEST_LIMIT = 50, 500
-LONGEST_WAIT = 60
+# Query parameters, strictly validated; filters and pages of lists.
 
 
 class Plain(Kind):
-    """A text with a schema of its own. ``from_text`` checks its ``maxLength`` only."""
+    """A text with the given schema. ``from_text`` checks only its ``maxLength``."""
 
-    def __init__(self, **schema):
+    def __init__(self, **schema: Any) -> None:
         self.schema = {"type": "string", **schema}
 
-    def from_text(self, text):
+    def from_text(self, text: str) -> str:
         limit = self.schema.get("maxLength", math.inf)
         if len(text) > limit:
             raise ValueError(f"It has {len(text)} characters; at most {limit} are possible.")
         return text
 
 
-class Parameter(Value):
-    """A query parameter. It reads the list of given texts, and refuses all but a single one."""
+class Parameter(KindField):
+    """A query parameter. It takes the list of its texts, and refuses more than one text."""
 
-    def to_internal_value(self, data):
+    def to_internal_value(self, data: Any) -> Any:
         if len(data) > 1:
             raise rest.ValidationError(f"{self.field_name!r} is given more than once.")
         if not data[0] and self.schema.get("minLength") != 0:
@@ -190,8 +196,8 @@ class Parameter(Value):
         return checked(self.kind.from_text, data[0])
 
 
-class Query(Strict):
-    """The query parameters of an operation. Unknown ones are refused."""
+class Query(StrictSerializer):
+    """The query parameters of an operation. It refuses unknown ones."""
 
     unknown = "There is no parameter {!r} here."
 
@@ -227,21 +233,21 @@ class LaneQuery(Query):
     )
 
 
-def query_of(filterset):
-    """Return the class of Query for a list with a filter set: a parameter for each filter."""
+def query_of(filterset: Any) -> type[Any]:
+    """Return the Query class for a list with this filter set: a parameter for each filter."""
     filters = {
-        name: Parameter(_kind(filter), _description(filter))
+        name: Parameter(_kind_of(filter), _description_of(filter))
         for name, filter in filterset.base_filters.items()
     }
     return type(f"{filterset.__name__}Query", (PageQuery,), filters)
 
 
-def _description(filter):
+def _description_of(filter: Any) -> str:
     text = " ".join([filter.label, filter.extra.get("help_text", "")]).strip() + "."
     return f"{text} Empty for rows without one." if filter.field_name == COLLECTION else text
 
 
-def _kind(filter):
+def _kind_of(filter: Any) -> Kind:
     if isinstance(filter, WordFilter):
         return Plain(enum=[word for word, _ in filter.extra["choices"] if word])
     if isinstance(filter, TypeFilter):
@@ -255,27 +261,31 @@ def _kind(filter):
 class Filters(DjangoFilterBackend):
     """The filter backend: it applies the filter sets that pages and API share.
 
-    In the API an empty collection selects the rows without a collection. On a page it
-    selects all rows, because a form sends it where nothing was chosen.
+    In the API an empty collection selects the rows without a collection. On a page it selects
+    all rows, because a form sends an empty text if the user chose nothing.
     """
 
-    def filter_queryset(self, request, queryset, view):
+    def filter_queryset(
+        self, request: Request, queryset: QuerySet[Any], view: Any
+    ) -> QuerySet[Any]:
         query = request.query_params
         filters, others = view.filterset_class, ("page", "limit")
-        rows = selected(filters, query, queryset, others=others, user=request.user).qs
+        rows = bind_filters(filters, query, queryset, others=others, user=request.user).qs
         return rows.filter(collection="") if query.get(COLLECTION) == "" else rows
 
 
-class Whole(BasePagination):
-    """A pagination of short lists: all rows on one page, in the same form as :class:`Pages`."""
+class SinglePage(BasePagination):
+    """A pagination for short lists: all rows on one page, with the same keys as :class:`Pages`."""
 
-    found = paging.Page(rows=[])
+    page = paging.Page(rows=[])
 
-    def paginate_queryset(self, queryset, request, view=None):
+    def paginate_queryset(
+        self, queryset: Iterable[Any], request: Request, view: Any = None
+    ) -> list[Any]:
         return list(queryset)
 
-    def get_paginated_response(self, data, **more):
-        page = self.found
+    def get_paginated_response(self, data: Any, **more: Any) -> Response:
+        page = self.page
         return Response(
             {
                 "next": self._url(page.next),
@@ -287,7 +297,7 @@ class Whole(BasePagination):
             | more
         )
 
-    def _url(self, key):
+    def _url(self, key: str | None) -> str | None:
         if key is None:
             return None
         query = self.request.query_params.copy()
@@ -295,21 +305,21 @@ class Whole(BasePagination):
         return self.request.build_absolute_uri(f"{self.request.path}?{query.urlencode()}")
 
 
-class Pages(Whole):
+class Pages(SinglePage):
     """A pagination by key, in the order of the QuerySet."""
 
-    def paginate_queryset(self, queryset, request, view=None):
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self.request = request
         query, order = view.query, queryset.query.order_by
-        self.found = paging.page(queryset, order, size=query["limit"], key=query.get("page"))
-        return self.found.rows
+        self.page = paging.page(queryset, order, size=query["limit"], key=query.get("page"))
+        return self.page.rows
 
 
 @cache
-def page_of(serializer):
-    """Return the class of serializers for a page, whose rows ``serializer`` renders."""
+def page_of(serializer: type[Any]) -> type[Any]:
+    """Return the serializer class for a page whose rows ``serializer`` renders."""
     name = serializer.__name__.removesuffix("Serializer")
-    named = {
+    attributes = {
         "next": rest.URLField(help_text="Address of the next page.", allow_null=True),
         "previous": rest.URLField(help_text="Address of the page before.", allow_null=True),
         "next_page": text("The next page, as a value of `page`.", null=True),
@@ -317,53 +327,61 @@ def page_of(serializer):
         "results": serializer(many=True),
         "__doc__": None,
     }
-    return type(f"{name}PageSerializer", (rest.Serializer,), named)
+    return type(f"{name}PageSerializer", (rest.Serializer,), attributes)
 
 
 # The OpenAPI document: the operations that views declare, with the errors of each.
 
-# The error statuses of any operation; of one that writes; of one with a parameter in its path; of
-# one with a body.
-_ALWAYS, _WRITING, _NAMED, _BODY = (400, 401, 403, 406, 429, 503), (412, 413, 415), (404,), (422,)
+# The error statuses of every operation, and of operations that write, have a parameter in their
+# path, or have a body.
+_ALWAYS, _WRITING, _WITH_PATH, _WITH_BODY = (
+    (400, 401, 403, 406, 429, 503),
+    (412, 413, 415),
+    (404,),
+    (422,),
+)
 
 
-class ProblemErrorSerializer(serializers.Serializer):
+class ProblemErrorSerializer(rest.Serializer):
     field = text("Place in the body or the query, as `[3].inputs.azimuth`.")
     detail = text()
 
 
-class ProblemSerializer(serializers.Serializer):
+class ProblemSerializer(rest.Serializer):
     """A problem document of RFC 9457."""
 
     type = text("The kind of problem, as a URN: `urn:atp:problem:…`.")
     title = text("The kind in words.")
-    status = serializers.IntegerField(min_value=400, max_value=599)
+    status = rest.IntegerField(min_value=400, max_value=599)
     detail = text("What is wrong with this request.")
     instance = text("Path of the request.")
     errors = ProblemErrorSerializer(many=True, required=False)
 
 
-def operation(
-    id,
-    summary,
-    *needs,
-    answer=empty,
-    description="",
-    query=Query,
-    body=None,
-    problems=(),
-    headers=(),
-):
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def endpoint(
+    id: str,
+    summary: str,
+    *needs: str,
+    answer: Any = empty,
+    description: str = "",
+    query: type[Any] = Query,
+    body: type[Any] | None = None,
+    problems: Sequence[int] = (),
+    headers: Sequence[OpenApiParameter] = (),
+) -> Callable[[Method], Method]:
     """Declare a method of a view as an operation, with the permissions that it ``needs``.
 
-    ``answer`` is the serializer of the response, or a dict of them by status. By default it
-    is that of the view, in pages for ``list``. ``problems`` are the error statuses beside
-    those that any operation of this form has.
+    ``answer`` is the serializer of the response, or a dict of serializers by status. By default it
+    is the serializer of the view, in pages for ``list``. ``problems`` are further error statuses,
+    besides those that :class:`Schema` adds to every operation of the same form.
     """
     responses = answer if answer is empty or isinstance(answer, dict) else {200: answer}
 
-    def decorate(method):
-        # ``extend_schema`` derives from this class, not from the project's default.
+    def decorate(method: Any) -> Any:
+        # ``extend_schema`` makes a subclass of this class, not of the project's default.
         method.schema = Schema
         method.needs, method.query, method.body, method.problems = needs, query, body, problems
         return extend_schema(
@@ -379,26 +397,28 @@ def operation(
     return decorate
 
 
-def named(name, description, **schema):
+def path_parameter(name: str, description: str, **schema: Any) -> OpenApiParameter:
     """Declare a parameter of the path."""
     return OpenApiParameter(
         name, schema, OpenApiParameter.PATH, description=description, required=True
     )
 
 
-def header(name, description, status):
+def response_header(name: str, description: str, status: int) -> OpenApiParameter:
     """Declare a header of the responses with this status."""
-    where = OpenApiParameter.HEADER
-    return OpenApiParameter(name, str, where, description=description, response=[status])
+    return OpenApiParameter(
+        name, str, OpenApiParameter.HEADER, description=description, response=[status]
+    )
 
 
-def one_or_many(item, **more):
+def one_or_many(item: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema for an item or an array of items; ``more`` are limits of the array."""
     return {"oneOf": [item, {"type": "array", "items": item, **more}]}
 
 
-# A raw body of any type. A generated client takes the first of these types that it knows, and
+# A raw body of any type. A generated client takes the first of these types that it knows, and so
 # reads bytes.
-RAW = {
+RAW: dict[Any, Any] = {
     (200, BYTES): OpenApiTypes.BINARY,
     (200, JSON): {"description": "Any JSON."},
     (200, "*/*"): OpenApiTypes.BINARY,
@@ -406,62 +426,66 @@ RAW = {
 
 
 class ValueExtension(OpenApiSerializerFieldExtension):
-    target_class = Value
+    target_class = KindField
     match_subclasses = True
 
-    def map_serializer_field(self, auto_schema, direction):
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         return deepcopy(self.target.schema)
 
 
 class StrictExtension(OpenApiSerializerExtension):
-    target_class = Strict
+    target_class = StrictSerializer
     match_subclasses = True
 
-    def map_serializer(self, auto_schema, direction):
+    def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
         return {"properties": {}, **schema, "additionalProperties": False}
 
 
 class Schema(AutoSchema):
-    def get_operation(self, *args):
-        operation = super().get_operation(*args)
-        method = self.view.operation
+    """The description of a view in the OpenAPI document, with its permissions and problems."""
+
+    def get_operation(self, *args: Any, **kwargs: Any) -> Any:
+        document: Any = super().get_operation(*args, **kwargs)
+        method = self.view.endpoint
         needs = " and ".join(f"`{name}`" for name in method.needs)
-        texts = [operation.get("description"), f"Permission: {needs}." if needs else ""]
+        texts = [document.get("description"), f"Permission: {needs}." if needs else ""]
         if any(texts):
-            operation["description"] = "\n\n".join(filter(None, texts))
+            document["description"] = "\n\n".join(filter(None, texts))
         possible = {
             *_ALWAYS,
             *(() if self.method == "GET" else _WRITING),
-            *(_NAMED if "{" in self.path else ()),
-            *(_BODY if method.body else ()),
+            *(_WITH_PATH if "{" in self.path else ()),
+            *(_WITH_BODY if method.body else ()),
             *method.problems,
         }
         schema = self.resolve_serializer(ProblemSerializer, "response").ref
         content = {PROBLEM: {"schema": schema}}
         problems = {str(status): {"content": content} for status in sorted(possible)}
-        # Health has a 503 of its own.
-        for status in problems.keys() & operation["responses"].keys():
-            operation["responses"][status]["content"] |= content
-        operation["responses"] = problems | operation["responses"]
-        for status, response in operation["responses"].items():
+        # The operations of health declare a 503 themselves.
+        for status in problems.keys() & document["responses"].keys():
+            document["responses"][status]["content"] |= content
+        document["responses"] = problems | document["responses"]
+        for status, response in document["responses"].items():
             response["description"] = response.get("description") or HTTPStatus(int(status)).phrase
-        return operation
+        return document
 
-    def get_description(self):
+    def get_description(self) -> str:
         return ""
 
-    def get_response_serializers(self):
+    def get_response_serializers(self) -> Any:
         serializer = self.view.get_serializer_class()
         return {200: page_of(serializer) if self.view.action == "list" else serializer}
 
-    def get_tags(self):
+    def get_tags(self) -> list[str]:
         return [self.view.tag]
 
-    def get_override_parameters(self):
-        return [each for each in self.view.named if f"{{{each.name}}}" in self.path]
+    def get_override_parameters(self) -> list[Any]:
+        return [each for each in self.view.path_parameters if f"{{{each.name}}}" in self.path]
 
-    def _get_request_for_media_type(self, serializer, direction="request"):
+    def _get_request_for_media_type(
+        self, serializer: Any, direction: Direction = "request"
+    ) -> tuple[Any, bool]:
         if serializer is None:
             return None, False
         item = self.resolve_serializer(serializer, direction).ref
@@ -469,5 +493,5 @@ class Schema(AutoSchema):
             item = one_or_many(item, minItems=1, maxItems=serializer.max_items)
         return item, serializer.is_needed
 
-    def _is_list_view(self, serializer=None):
+    def _is_list_view(self, serializer: Any = None) -> bool:
         return False

@@ -1,17 +1,19 @@
 """Serializers of documents. :mod:`atp.reports.documents` renders the rows.
 
-The fields only declare, for the schema, the keys of a document and the types of their values.
+The fields only declare, for the OpenAPI document, the keys of a document and the types of their
+values.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from rest_framework import serializers as rest
 
 from .. import queue
 from ..commands import Mode
-from ..graphs.operations import node_of
-from ..models import Kind
-from ..operations.table import INSTANCE, VERBS, allowed
+from ..graphs.operations import get_node
+from ..models import Daemon, Instance, Kind, Task
+from ..operations.table import INSTANCE, OPERATIONS, allowed_operations
 from ..options import MAX_PRIORITY, MIN_PRIORITY
 from ..reports import documents
 from ..reports.explaining.explain import why
@@ -20,29 +22,31 @@ from ..states import Event, Reason, State
 from ..web import permissions
 from . import schema
 
-# The names of the verbs with their own address: ``POST instances/UUID/NAME``.
-POSTED = [verb.name for verb in VERBS[INSTANCE].values() if verb.method == "POST"]
+# The names of the operations with their own address: ``POST instances/UUID/NAME``.
+POST_OPERATIONS = [
+    operation.name for operation in OPERATIONS[INSTANCE].values() if operation.method == "POST"
+]
 
 
-class Document(rest.Serializer):
-    # ``render`` returns the document of a row. By default the row is a document already.
+class DocumentSerializer(rest.Serializer):
+    # ``render`` returns the document for a row. By default the row is a document already.
     @staticmethod
-    def render(row):
+    def render(row: Any) -> dict[str, Any]:
         return row
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Any) -> dict[str, Any]:
         return self.render(instance)
 
 
 class InstancesSerializer(rest.ListSerializer):
-    """A list of Instances. The errors of all are read at once."""
+    """A list of Instances. It reads the errors of all of them together."""
 
-    def to_representation(self, data):
+    def to_representation(self, data: Sequence[Instance]) -> list[dict[str, Any]]:
         self.child.read_errors(data)
         return super().to_representation(data)
 
 
-class InstanceSerializer(Document):
+class InstanceSerializer(DocumentSerializer):
     uuid = rest.UUIDField()
     type = schema.text("Identifier of its Type.")
     identifier = schema.text("The caller's idempotency key.", null=True)
@@ -65,7 +69,7 @@ class InstanceSerializer(Document):
     started = schema.time("When the last attempt started.", null=True)
     finished = schema.time("When it ended.", null=True)
     actions = rest.ListField(
-        child=schema.word(POSTED),
+        child=schema.word(POST_OPERATIONS),
         help_text="Actions that the state allows: names of addresses below `url`.",
     )
     is_new = schema.flag(
@@ -120,56 +124,67 @@ class InstanceSerializer(Document):
     class Meta:
         list_serializer_class = InstancesSerializer
 
-    # Headlines of errors by primary key, of the Instances whose errors the user may see.
-    errors_of: ClassVar[dict] = {}
+    # Headlines of errors by primary key, for the Instances whose errors the user may see.
+    errors_by_key: dict[int, str | None] = {}
 
-    def read_errors(self, instances):
+    def read_errors(self, instances: Sequence[Instance]) -> None:
         user = self.context["request"].user
-        seen = [each for each in instances if permissions.may_see_errors(user, each)]
-        if seen:
-            self.errors_of = dict.fromkeys(each.pk for each in seen) | documents.headlines(seen)
+        visible = [each for each in instances if permissions.may_see_errors(user, each)]
+        if visible:
+            keys = [each.pk for each in visible]
+            self.errors_by_key = dict.fromkeys(keys) | documents.headlines(visible)
 
-    def to_representation(self, instance, task=None):
+    def to_representation(self, instance: Instance) -> dict[str, Any]:
+        return self.describe(instance)
+
+    def describe(self, instance: Instance, task: Task | None = None) -> dict[str, Any]:
+        """Return the document of an Instance; with its Task the allowed actions are exact."""
         if self.parent is None:
             self.read_errors([instance])
         document = documents.instance(instance) | {
-            "actions": [verb.name for verb in allowed(instance, task) if verb.name in POSTED],
+            "actions": [
+                each.name
+                for each in allowed_operations(instance, task)
+                if each.name in POST_OPERATIONS
+            ],
             "url": self.context["view"].url("instances-detail", instance.uuid),
         }
-        if instance.pk in self.errors_of:
-            document["error"] = self.errors_of[instance.pk]
+        if instance.pk in self.errors_by_key:
+            document["error"] = self.errors_by_key[instance.pk]
         return document
 
 
 class InstanceDetailSerializer(InstanceSerializer):
     """The full document of an Instance, with the reasons for which it waits."""
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Instance) -> dict[str, Any]:
         task = queue.task(instance)
         queued = documents.task(task) or {"due_at": None, "daemon": None}
-        document = super().to_representation(instance, task) | {"due_at": queued["due_at"]}
+        document = self.describe(instance, task) | {"due_at": queued["due_at"]}
         if _may_see_daemons(self):
             document["daemon"] = queued["daemon"]
         user = self.context["request"].user
         if user.has_perm(permissions.VIEW_GRAPH):
-            node = node_of(instance.pk)
-            is_seen = node is not None and permissions.holds(
-                user, permissions.VIEW_GRAPH, node.graph
-            )
-            document["graph"] = node.graph.uuid if is_seen else None
+            node = get_node(instance.pk)
+            graph = None if node is None else node.graph
+            if graph is not None and not permissions.holds(user, permissions.VIEW_GRAPH, graph):
+                graph = None
+            document["graph"] = None if graph is None else graph.uuid
         return document | {
-            "waits_for": list(why(instance, task, **permissions.told_to(user, instance))),
-            "hooks": [hook.uuid for hook in documents.written_hooks(instance)],
+            "waits_for": list(
+                why(instance, task, **permissions.explanation_options(user, instance))
+            ),
+            "hooks": [hook.uuid for hook in documents.enqueued_hooks(instance)],
             "hook_of": instance.hook_of,
         }
 
 
-def _may_see_daemons(serializer):
-    """Return whether the user may see which daemon holds a Task."""
+def _may_see_daemons(serializer: Any) -> bool:
+    """Return True if the user may see which daemon holds a Task."""
     return permissions.holds(serializer.context["request"].user, permissions.VIEW_DAEMON)
 
 
-class InputsSerializer(Document):
+class InputsSerializer(DocumentSerializer):
     format = schema.text("How they are stored, `json` or `pickle`.")
     value = rest.JSONField(
         help_text="The stored arguments by name, and those by position under `*`; null for a "
@@ -177,10 +192,10 @@ class InputsSerializer(Document):
     )
     carried = rest.DictField(child=rest.JSONField(), help_text="Values of the carriers, by name.")
 
-    render = staticmethod(documents.inputs)
+    render = staticmethod(documents.inputs)  # type: ignore[assignment]
 
 
-class FileSerializer(Document):
+class FileSerializer(DocumentSerializer):
     number = schema.count("Place of the file among the published files, from 0.")
     name = schema.text()
     path = schema.text("Path of the file in Django's storage.")
@@ -190,7 +205,7 @@ class FileSerializer(Document):
     url = rest.URLField(help_text="Address of the content.")
 
 
-class LogRecordSerializer(Document):
+class LogRecordSerializer(DocumentSerializer):
     time = schema.time()
     kind = schema.word([*Event, *Kind], "The event, or the kind of a record that is no event.")
     detail = schema.text("Details for programs: what was asked, an exception's class …")
@@ -204,7 +219,7 @@ class LogRecordSerializer(Document):
     render = staticmethod(documents.log_record)
 
 
-class TaskSerializer(Document):
+class TaskSerializer(DocumentSerializer):
     instance = rest.UUIDField()
     type = schema.text("Identifier of its Type.")
     collection = schema.text()
@@ -219,7 +234,7 @@ class TaskSerializer(Document):
     attempt = schema.count()
     request = schema.text("The request to its daemon, as `cancel`; otherwise empty.")
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Task) -> dict[str, Any]:
         document = documents.queued_task(instance)
         if not _may_see_daemons(self):
             del document["daemon"]
@@ -235,7 +250,7 @@ class WorkerSerializer(rest.Serializer):
     paused = schema.flag("Whether its attempt is paused.")
 
 
-class DaemonSerializer(Document):
+class DaemonSerializer(DocumentSerializer):
     uuid = rest.UUIDField()
     host = schema.text()
     pid = schema.count()
@@ -253,7 +268,7 @@ class DaemonSerializer(Document):
     seen = schema.time("Its last renewal.")
     condition = schema.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Daemon) -> dict[str, Any]:
         document = documents.daemon(instance, self.context["now"])
         if not self.context["request"].user.has_perm(permissions.VIEW_INSTANCE):
             document["workers"] = [each | {"instance": None} for each in document["workers"]]

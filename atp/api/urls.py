@@ -52,7 +52,7 @@ _resources = [
     path("health/pending", PendingView.as_view(), name="pending"),
     path("health", HealthView.as_view(), name="health"),
 ]
-# ATOMIC_REQUESTS does not apply: they wait, survive a failing query, or read for long.
+# ATOMIC_REQUESTS must not apply to these: they wait, go on after a failed query, or read for long.
 for _route in _resources:
     if _route.name in ("instances-detail", "liveness", "health", "pending"):
         for _alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:

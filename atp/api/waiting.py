@@ -1,4 +1,4 @@
-"""`?wait=`: responses that wait for an end, and limits on those who wait."""
+"""`?wait=`: responses that wait for the end of an Instance, and limits on waiting clients."""
 
 import asyncio
 import math
@@ -6,46 +6,72 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
+from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from ..conf import settings
+from ..models import Instance
 from ..reports.ends import ends
 from .schema import LONGEST_WAIT
 
-# Responses that wait for the end of an Instance.
+# Seconds between two checks for a client that has hung up.
+HANG_UP_CHECK_EVERY = 1.0
+# The number of requests with ``?wait=`` that may read the database at the same time, before and
+# after their wait. It is low, however many threads there are: each reader needs a connection.
+CONCURRENT_READS = 2
+# Seconds from ``take`` to ``keep``. If the client hangs up in between, nobody frees its slot, so
+# the slot expires.
+BEGINS_WITHIN = 5.0
+# The least seconds until a refused client may try again, unless it wants to wait for less.
+SOONEST = 5
+# The number of refused clients that may come back to one process in a second.
+RATE = 4
+
+# Responses that wait.
 #
-# A view returns such a response at once, and Django's handler renders it: that is where it
-# waits. So the view has ended while the client waits. Under ASGI the handler awaits ``render``,
-# although the views of REST framework are synchronous.
-
-# Seconds between two checks whether the client has hung up.
-LOOK_EVERY = 1.0
+# A view returns such a response at once. The response waits when Django's handler renders it, so
+# the view has ended while the client waits. Under ASGI the handler awaits ``render``, although the
+# views of REST framework are synchronous.
 
 
-def pending(request, instance, seconds, answer):
+def waiting_response(
+    request: Any, instance: Instance, seconds: float, answer: Callable[[], HttpResponse]
+) -> HttpResponse | None:
     """Return a response that renders ``answer()`` after an Instance's end, or after ``seconds``.
 
     Return None if too many clients wait already, or if the server has a single thread.
     ``request`` is Django's, with its user.
     """
+    kind: type[WaitingResponse]
     if isinstance(request, ASGIRequest):
-        kind, slots = Awaiting, ASYNC
+        kind, slots = AwaitingResponse, ASYNC_SLOTS
     elif request.META.get("wsgi.multithread"):
-        kind, slots = Sleeping, IN_THREADS
-    else:  # a process with one thread would serve nobody else meanwhile
+        kind, slots = SleepingResponse, THREAD_SLOTS
+    else:  # a process with one thread could not serve other clients meanwhile
         return None
     slot = slots.take(request.user)
     return None if slot is None else kind(request, instance, seconds, answer, slots, slot)
 
 
-class Pending(HttpResponse):
-    def __init__(self, request, instance, seconds, answer, slots, slot):
+class WaitingResponse(HttpResponse):
+    """A response that holds ``slot`` of ``slots`` while it waits for an Instance's end."""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        instance: Instance,
+        seconds: float,
+        answer: Callable[[], HttpResponse],
+        slots: "Slots",
+        slot: object,
+    ) -> None:
         super().__init__()
         self._request, self._key = request, instance.pk
         self._deadline = time.monotonic() + seconds
@@ -53,47 +79,48 @@ class Pending(HttpResponse):
         self._slots, self._slot = slots, slot
 
     @property
-    def _left(self):
+    def _seconds_left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
 
-class Sleeping(Pending):
+class SleepingResponse(WaitingResponse):
     """A response that sleeps in the thread of its request."""
 
-    def render(self):
+    def render(self) -> HttpResponse:
         with THREADS.one():
             self._sleep()
             return self._answer()
 
-    def _sleep(self):
+    def _sleep(self) -> None:
         token = None
         try:
-            self._slots.keep(self._slot, self._left)
+            self._slots.keep(self._slot, self._seconds_left)
             ended = threading.Event()
             token = ends.watch(self._key, ended.set)
-            has_hung_up = _hang_up(self._request.META)
-            while self._left and not has_hung_up() and not ended.wait(min(self._left, LOOK_EVERY)):
-                pass
+            has_hung_up = _hang_up_check(self._request.META)
+            while self._seconds_left and not has_hung_up():
+                if ended.wait(min(self._seconds_left, HANG_UP_CHECK_EVERY)):
+                    break
         finally:
             ends.forget(token)
             self._slots.free(self._slot)
 
 
-class Awaiting(Pending):
+class AwaitingResponse(WaitingResponse):
     """A response that waits in the event loop. Django cancels it when the client hangs up."""
 
-    async def render(self):
+    async def render(self) -> HttpResponse:
         token, loop, ended = None, asyncio.get_running_loop(), asyncio.Event()
 
-        def call():
+        def wake() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(ended.set)
 
         try:
-            self._slots.keep(self._slot, self._left)
-            token = ends.watch(self._key, call)
-            _let_thread_go()
-            async with asyncio.timeout(self._left):
+            self._slots.keep(self._slot, self._seconds_left)
+            token = ends.watch(self._key, wake)
+            _end_thread_of_request()
+            async with asyncio.timeout(self._seconds_left):
                 await ended.wait()
         except TimeoutError:
             pass  # answer with the Instance as it is now
@@ -103,10 +130,11 @@ class Awaiting(Pending):
         return await sync_to_async(self._answer)()
 
 
-def _hang_up(environ):
-    """Return a function that tells whether the client has hung up.
+def _hang_up_check(environ: dict[str, Any]) -> Callable[[], bool]:
+    """Return a function that returns True if the client has hung up.
 
-    WSGI cannot tell, but gunicorn passes its socket. Without one the function returns False.
+    WSGI does not report it, but gunicorn passes its socket. Without a socket the function always
+    returns False.
     """
     socket, flag = environ.get("gunicorn.socket"), getattr(select, "POLLRDHUP", None)
     if socket is None or flag is None:
@@ -116,8 +144,8 @@ def _hang_up(environ):
     return lambda: bool(poll.poll(0))
 
 
-def _let_thread_go():
-    """End the thread that has run the synchronous code of the request; later code gets a new one.
+def _end_thread_of_request() -> None:
+    """End the thread that ran the synchronous code of the request; later code gets a new thread.
 
     Django keeps one thread for each request. If a synchronous middleware runs in the thread,
     the thread stays.
@@ -130,89 +158,82 @@ def _let_thread_go():
         executor.shutdown(wait=False)
 
 
-# Limits on the clients that wait for the end of an Instance: per process and per user.
-#
-# The threads of their requests are limited too, those of refused requests included.
-
-# A request that waits reads the database before and afterwards. So many may do so at once,
-# whatever the number of threads, since each needs a connection.
-LOOKS = 2
-# Seconds from ``take`` to ``keep``. If the client hangs up in between, nobody frees its slot:
-# the slot expires.
-BEGINS_WITHIN = 5.0
+# Limits on waiting clients, per process and per user, and on the threads of their requests. The
+# threads of refused requests count too.
 
 
 class PerProcess:
-    """A base of objects that start empty in each forked process: ``_begin`` is called again."""
+    """The base of objects that start empty in each forked process: it calls ``_begin`` again."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._lock = threading.Lock()
 
 
 class Slots(PerProcess):
-    """The slots of the clients that wait; ``total`` and ``per_user`` name the settings for them.
+    """The slots for waiting clients; ``total`` and ``per_user`` are the names of their settings.
 
-    A slot expires when its time is over, even if nobody frees it.
+    A slot expires after its time, even if nobody frees it.
     """
 
-    def __init__(self, total, per_user):
+    def __init__(self, total: str, per_user: str) -> None:
         self._total, self._per_user = total, per_user
         super().__init__()
 
-    def _begin(self):
+    def _begin(self) -> None:
         super()._begin()
-        self._taken = {}
+        # By token: the user, and the time when the slot expires.
+        self._used: dict[object, tuple[object, float]] = {}
 
-    def take(self, user):
-        """Return the token of a slot, for :meth:`keep` and :meth:`free`; None if all are taken."""
+    def take(self, user: Any) -> object | None:
+        """Return the token of a slot, for :meth:`keep` and :meth:`free`; None if all are used."""
         key = type(user), getattr(user, "pk", None) or str(user)
         now = time.monotonic()
         with self._lock:
-            self._taken = {t: taken for t, taken in self._taken.items() if taken[1] > now}
-            own = sum(1 for owner, _ in self._taken.values() if owner == key)
-            if len(self._taken) >= getattr(settings, self._total):
+            self._used = {token: slot for token, slot in self._used.items() if slot[1] > now}
+            used_by_user = sum(1 for owner, _ in self._used.values() if owner == key)
+            if len(self._used) >= getattr(settings, self._total):
                 return None
-            if own >= getattr(settings, self._per_user):
+            if used_by_user >= getattr(settings, self._per_user):
                 return None
             token = object()
-            self._taken[token] = key, now + BEGINS_WITHIN
+            self._used[token] = key, now + BEGINS_WITHIN
             return token
 
-    def keep(self, token, seconds):
-        """Keep a slot for so many seconds, while its client waits."""
+    def keep(self, token: object, seconds: float) -> None:
+        """Keep a slot for this number of seconds, while its client waits."""
         with self._lock:
-            if token in self._taken:
-                key, _ = self._taken[token]
-                self._taken[token] = key, time.monotonic() + seconds
+            if token in self._used:
+                key, _ = self._used[token]
+                self._used[token] = key, time.monotonic() + seconds
 
-    def free(self, token):
+    def free(self, token: object) -> None:
         """Free a slot. Do nothing if it is free already."""
         with self._lock:
-            self._taken.pop(token, None)
+            self._used.pop(token, None)
 
-    def __len__(self):
-        """Return the number of slots that are taken."""
-        return len(self._taken)
+    def __len__(self) -> int:
+        """Return the number of used slots."""
+        return len(self._used)
 
 
-IN_THREADS = Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
-ASYNC = Slots("MAX_ASYNC_WAITERS", "MAX_ASYNC_WAITERS_PER_USER")
+THREAD_SLOTS = Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
+ASYNC_SLOTS = Slots("MAX_ASYNC_WAITERS", "MAX_ASYNC_WAITERS_PER_USER")
 
 
 class Threads(PerProcess):
     """The number of threads in this process that serve requests with ``?wait=``."""
 
-    def _begin(self):
+    def _begin(self) -> None:
         super()._begin()
         self._count = 0
 
     @contextmanager
-    def one(self, most=math.inf):
-        """Count this thread, unless ``most`` are counted already. Yield whether it is counted."""
+    def one(self, most: float = math.inf) -> Iterator[bool]:
+        """Count this thread, unless ``most`` are counted already. Yield True if it is counted."""
         with self._lock:
             is_counted = self._count < most
             self._count += is_counted
@@ -226,52 +247,46 @@ class Threads(PerProcess):
 THREADS = Threads()
 
 
-def most_threads():
-    """Return the limit of threads: those that wait, and LOOKS more that read the database."""
-    return settings.MAX_WAITERS + LOOKS
+def most_threads() -> int:
+    """Return the thread limit: one per waiting client, plus LOOKS that read the database."""
+    return settings.MAX_WAITERS + CONCURRENT_READS
 
 
-_looks = threading.BoundedSemaphore(LOOKS)
+_reads = threading.BoundedSemaphore(CONCURRENT_READS)
 
 
 @contextmanager
-def look():
+def limited_reads() -> Iterator[None]:
     """Let LOOKS threads at a time read the database, and close expired connections afterwards."""
-    with _looks:
+    with _reads:
         try:
             yield
         finally:
-            for connection in _free_connections():
+            for connection in _idle_connections():
                 connection.close_if_unusable_or_obsolete()
 
 
-def let_connections_go():
+def close_connections() -> None:
     """Close the connections of this thread, persistent ones too."""
-    for connection in _free_connections():
+    for connection in _idle_connections():
         connection.close()
 
 
-def _free_connections():
+def _idle_connections() -> list[Any]:
     """Return the open connections of this thread that are not in a transaction."""
-    found = connections.all(initialized_only=True)
-    return [connection for connection in found if not connection.in_atomic_block]
-
-
-# The least seconds until a client may ask again, unless it wants to wait for less.
-SOONEST = 5
-# The number of clients that may ask one process again in a second.
-RATE = 4
+    opened = connections.all(initialized_only=True)
+    return [connection for connection in opened if not connection.in_atomic_block]
 
 
 class Turns(PerProcess):
     """The turns of refused clients: spread out, so that they do not all come back at once."""
 
-    def _begin(self):
+    def _begin(self) -> None:
         super()._begin()
         self._last = 0.0
 
-    def take(self, seconds=LONGEST_WAIT):
-        """Return the seconds after which the client shall ask again: from 1 to ``seconds``."""
+    def take(self, seconds: float = LONGEST_WAIT) -> int:
+        """Return the seconds after which the client should try again: from 1 to ``seconds``."""
         now = time.monotonic()
         with self._lock:
             turn = max(now + SOONEST, self._last + 1 / RATE)

@@ -1,1 +1,1 @@
-"""What the author of a handler uses."""
+"""The interface for authors of handlers."""

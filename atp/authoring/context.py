@@ -1,6 +1,4 @@
-"""Context: progress, messages, files, pauses, steps, nodes; Output; files in Django's storage;
-LogCapture.
-"""
+"""Context, the first argument of a handler; LogCapture; Output; files in Django's storage."""
 
 from __future__ import annotations
 
@@ -27,56 +25,61 @@ from django.core.files.storage import storages
 from .. import folders
 from ..conf import settings
 from ..exceptions import Interrupted, TooLarge
-from ..graphs.builder import Grower, Growing, Results
-from ..payload.binding import hidden
+from ..graphs.builder import AdditionWriter, GraphContext, Results
+from ..payload.binding import mask_texts
 from ..store.values.messages import Messages
-from .logs import clean, describe, shorten
+from .logs import clean, describe_exception, shorten
 from .steps import Keeper, Stepping
 
 if TYPE_CHECKING:
     from ..store.values.claims import Claimed
 
 
-# Halting: how a context obeys those who pause an attempt.
+logger = logging.getLogger("atp.worker")
+
+# The beginning of the names of the folders in SCRATCH_DIR.
+SCRATCH_PREFIX = "atp-scratch-"
+# The minimum time between two progress updates, in seconds.
+PROGRESS_EVERY = 0.1
+MAX_PROGRESS_MESSAGE = 200
+# The column is small, and logging's own levels end at 50.
+MAX_LEVEL = 1000
+# LogCapture ignores these loggers, and ATP's own: the log has events for what they report.
+_KNOWN = ("django.tasks", "django_tasks")
+# At most as long as its column; printable, since it is sent to browsers unchanged.
+_CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
+
+
+# Context: the first argument of a handler, through which it communicates with the daemon.
 
 
 class Halting(Protocol):
-    """The pauses of an attempt: ``look()`` obeys an operator, ``own()`` is the handler's own."""
+    """The pauses of an attempt.
+
+    ``look()`` obeys commands from an operator; ``own()`` is a pause that the handler starts itself.
+    """
 
     def look(self) -> None: ...
 
     def own(self, message: str) -> AbstractContextManager[None]: ...
 
 
-# Context: the first argument of a handler, through which it talks to the daemon.
-
-logger = logging.getLogger("atp.worker")
-
-# The beginning of the names of the folders in SCRATCH_DIR.
-SCRATCH_PREFIX = "atp-scratch-"
-# Progress is sent at most this often, in seconds.
-PROGRESS_EVERY = 0.1
-MAX_PROGRESS_MESSAGE = 200
-# The column is small, and logging's own levels end at 50.
-MAX_LEVEL = 1000
-
-
-class Context(Stepping, Growing):
+class Context(Stepping, GraphContext):
     """The first argument of a handler.
 
-    ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and
-    ``attempt`` are those of the Instance. ``report(kind, …)`` sends a message
-    to the daemon; ``interruption()`` returns the reason to stop, or None.
+    ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and ``attempt`` are those of
+    the Instance. ``report(kind, …)`` sends a message to the daemon; ``interruption()`` returns the
+    reason to stop, or None.
     """
 
-    # Class attributes, which the first use replaces: so each attempt makes a Context cheaply.
+    # Class attributes as defaults, because they make a Context cheap: the first use replaces them.
     _scratch: Path | None = None
     _own_root: tuple[Path, int] | None = None
     _progress_sent = 0.0
     _unsent_progress: tuple[float | None, str] | None = None
     _messages: Messages | None = None
     _results: Results | None = None
-    # The texts of sensitive inputs: they are masked in what the attempt writes.
+    # Sensitive inputs as texts: they are masked in the log and the errors of the attempt.
     secrets: tuple[str, ...] = ()
     _files = 0
     _is_over = False
@@ -90,10 +93,10 @@ class Context(Stepping, Growing):
         scratch_root: Path,
         halting: Halting | None = None,
         keeper: Keeper | None = None,
-        grower: Grower | None = None,
+        grower: AdditionWriter | None = None,
         worker: str = "",
     ) -> None:
-        #: The name with which the worker signs, as "host:pid worker 2".
+        #: The name of the worker in the log, as "host:pid worker 2".
         self.worker = worker
         self._claimed = claimed
         self._report = report
@@ -139,7 +142,7 @@ class Context(Stepping, Growing):
 
     @property
     def restarts(self) -> int:
-        """The number of earlier attempts that were lost: their worker died, or ran too long."""
+        """The number of earlier attempts that were lost: the worker died, or timed out."""
         return self._claimed.restarts
 
     @property
@@ -150,9 +153,9 @@ class Context(Stepping, Growing):
         return self._results
 
     def progress(self, done: float, total: float | None = None, message: object = "") -> None:
-        """Report the progress: ``done`` of ``total``, or a fraction if no total is given.
+        """Report progress: ``done`` of ``total``, or ``done`` as a fraction if there is no total.
 
-        It is cheap, so call it often: at most ten messages a second are sent.
+        This is cheap, so call it often: it sends at most ten messages a second.
         """
         for name, value in (("done", done), ("total", total)):
             if isinstance(value, str):
@@ -168,7 +171,7 @@ class Context(Stepping, Growing):
             self.flush()
 
     def flush(self) -> None:
-        """Send the last progress, if it has not been sent yet."""
+        """Send the last progress update, if it has not been sent yet."""
         if self._unsent_progress is not None:
             self._report("progress", *self._unsent_progress)
             self._unsent_progress = None
@@ -177,8 +180,8 @@ class Context(Stepping, Growing):
                 self._halting.look()
 
     def hidden(self, text: str) -> str:
-        """Return text with a mask for each value of a sensitive input."""
-        return hidden(text, self.secrets) if self.secrets else text
+        """Return text with a mask in the place of each value of a sensitive input."""
+        return mask_texts(text, self.secrets) if self.secrets else text
 
     def log(self, message: object, level: int | str = logging.INFO) -> None:
         """Write a line to the Instance's log. ``level`` is a level of ``logging``."""
@@ -193,9 +196,9 @@ class Context(Stepping, Growing):
         self._messages.add(level, shorten(self.hidden(clean(str(message)))))
 
     def check(self) -> None:
-        """Raise Interrupted if the attempt has to end: call it now and then in long loops.
+        """Raise Interrupted if the attempt has to end. Call this regularly in long loops.
 
-        If the Instance has been paused, this waits until it is resumed.
+        If an operator has paused the Instance, this waits until somebody resumes it.
         """
         self.end_if_asked()
         if self._halting is not None:
@@ -209,10 +212,10 @@ class Context(Stepping, Growing):
 
     @contextmanager
     def paused(self, message: object = "") -> Iterator[None]:
-        """Be PAUSED in the block, while the handler waits for work that others do.
+        """Be PAUSED inside the block, while the handler waits for other systems.
 
-        Meanwhile another task takes its place in the pool, and the time does not count for
-        the time-out. At the end of the block the handler waits for a place. Raises
+        In the meantime another Task can use this worker's place in the pool, and the time does not
+        count for the time-out. At the end of the block the handler waits for a free place. Raises
         PausedInTransaction, and Interrupted if the attempt has to end.
         """
         if self._halting is None:
@@ -224,16 +227,17 @@ class Context(Stepping, Growing):
 
     @property
     def scratch(self) -> Path:
-        """A directory for this attempt alone, as a Path; it is removed when the attempt ends."""
+        """A private directory for this attempt, as a Path; it is removed when the attempt ends."""
         if self._scratch is None:
             root = self._private_root()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=root))
         return self._scratch
 
     def _private_root(self) -> Path:
-        """Return the folder for scratch directories, or a new one where strangers can write in it.
+        """Return the folder for scratch directories, or a new one if other users can write to it.
 
-        A program that tidies temporary files may have removed it, and another user made it anew.
+        A program that cleans up temporary files may have removed the folder, and another user may
+        have created it again.
         """
         top, root = Path(settings.SCRATCH_DIR), self._scratch_root
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -247,20 +251,20 @@ class Context(Stepping, Growing):
         self._own_root = folders.make_locked_folder(top, SCRATCH_PREFIX)
         text = (
             f"{refused}, the folder for scratch directories, is not this user's alone: "
-            f"{folders.whose(refused)}. This attempt uses {self._own_root[0]} instead."
+            f"{folders.describe_owner(refused)}. This attempt uses {self._own_root[0]} instead."
         )
         logger.warning("%s: %s", self.uuid, text)
         self.log(text, logging.WARNING)
         return self._own_root[0]
 
     def end(self) -> None:
-        """Send all messages that are not sent yet, and pause no more: the handler has ended."""
+        """Send all messages that are not sent yet, and ignore pauses: the handler has ended."""
         self._is_over = True
         self.say_all()
         self.flush()
 
     def say_all(self) -> None:
-        """Send all messages that are held back."""
+        """Send all messages of the log that wait to be sent."""
         if self._messages is not None:
             self._messages.end()
 
@@ -281,10 +285,9 @@ class Context(Stepping, Growing):
     ) -> dict[str, Any]:
         """Store a result file, put its link into the Response, and return its description.
 
-        ``file`` is a path, bytes, or a binary file object. The description is
-        a dict with ``name``, ``path`` (in Django's storage), ``content_type``,
-        ``size`` (bytes) and ``attempt``. Raises TooLarge beyond
-        ``ATP["MAX_FILES"]`` files.
+        ``file`` is a path, bytes, or a binary file object. The description is a dict with ``name``,
+        ``path`` (in Django's storage), ``content_type``, ``size`` (bytes) and ``attempt``. Raises
+        TooLarge if the attempt publishes more than ``ATP["MAX_FILES"]`` files.
         """
         if self._files >= settings.MAX_FILES:
             raise TooLarge(f"publish(): one attempt may publish {settings.MAX_FILES} files.")
@@ -309,18 +312,15 @@ class Context(Stepping, Growing):
         return description
 
 
-# LogCapture: records of the logging module become messages of the Instance that runs.
-
-# Ignored, as ATP's own loggers are: what these log of each attempt is in its log as events.
-_KNOWN = ("django.tasks", "django_tasks")
+# LogCapture: records of the logging module become messages in the log of the Instance.
 
 
 class LogCapture(logging.Handler):
-    """A logging handler that writes what a task's handler logs into the log of its Instance.
+    """A logging handler that writes the log records of a handler into the log of its Instance.
 
-    ``context`` is the Context of the attempt that runs, None between two attempts.
-    ``is_of_attempt()`` tells whether the current thread belongs to that attempt.
-    ``on_stray(level, text)`` takes the records of threads that an earlier attempt left behind.
+    ``context`` is the Context of the running attempt, None between two attempts.
+    ``is_of_attempt()`` returns True if the current thread belongs to that attempt.
+    ``on_stray(level, text)`` gets the records from threads that an earlier attempt left behind.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class LogCapture(logging.Handler):
         try:
             text = f"{record.name}: {record.getMessage()}"
             if record.exc_info and record.exc_info[1] is not None:
-                text = f"{text}\n{describe(record.exc_info[1])}"
+                text = f"{text}\n{describe_exception(record.exc_info[1])}"
             if is_stray:
                 self._on_stray(record.levelno, text)
             elif self.context is not None:
@@ -358,16 +358,13 @@ class LogCapture(logging.Handler):
 
 # Output: text or bytes that a handler returns with a content type.
 
-# At most as long as its column; printable, since it is sent to browsers unchanged.
-_CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
-
 
 @dataclass(frozen=True)
 class Output:
     """The return value of a handler that returns text or bytes with a content type.
 
-    ``content`` is str or bytes. Without ``content_type`` text is
-    ``text/plain`` and bytes are ``application/octet-stream``.
+    ``content`` is str or bytes. Without ``content_type`` text is ``text/plain`` and bytes are
+    ``application/octet-stream``.
     """
 
     content: str | bytes
@@ -381,7 +378,7 @@ class Output:
 
 
 def check_content_type(value: str) -> None:
-    """Raise ValueError for text that is no content type."""
+    """Raise ValueError unless the text is a content type."""
     if not _CONTENT_TYPE.fullmatch(value):
         raise ValueError(f"{value!r} is not a content type")
 
@@ -392,9 +389,9 @@ def check_content_type(value: str) -> None:
 def open_file(
     file: str | Path | bytes | bytearray | memoryview | IO[bytes], name: str | None = None
 ) -> tuple[str, File]:
-    """Return a name, and Django's File of a path, of bytes or of a binary file object.
+    """Return the name, and Django's File, for a path, bytes or a binary file object.
 
-    ``name``, if given, replaces the file's own. Raises ValueError if there is no name.
+    ``name`` replaces the file's own name. Raises ValueError if there is none.
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         opened: File = ContentFile(bytes(file))
@@ -405,14 +402,14 @@ def open_file(
         name = name or Path(getattr(file, "name", "") or "").name
         opened = File(file)
     if not name:
-        raise ValueError("publish() needs a name for what is not a named file")
+        raise ValueError("publish() needs a name, because the file has none")
     return name, opened
 
 
 def size_of(opened: File) -> int | None:
-    """Return how many bytes are to be stored; None for a file in which nobody can seek.
+    """Return the number of bytes to store; None for a file that cannot seek.
 
-    Django's own ``size`` is that of the file on the disk, without what was not flushed.
+    Django's own ``size`` is the size on disk, without bytes that were not flushed.
     """
     try:
         opened.seek(0, os.SEEK_END)
@@ -424,18 +421,18 @@ def size_of(opened: File) -> int | None:
 
 
 def storage_path(uuid: UUID, attempt: int, name: str) -> str:
-    """Return the path of a file of an attempt in Django's storage."""
+    """Return the path in Django's storage for a file of an attempt."""
     return f"atp/{uuid}/{attempt}-{name}"
 
 
 def store_file(path: str, content: File) -> str:
-    """Store a file and return its path. A file that cannot be stored whole is removed."""
+    """Store a file and return its path. After an error, remove a partly stored file."""
     storage = storages[settings.STORAGE]
     path = storage.get_available_name(path)
     try:
         return storage.save(path, content)
     except BaseException:
-        # A second error, whatever storages raise, must not hide the first.
+        # A second error must not hide the first; storages may raise any exception.
         with suppress(Exception):
             storage.delete(path)
         raise

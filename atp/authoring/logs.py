@@ -1,5 +1,6 @@
-"""What a handler raises, as text for the log; reading exceptions that may raise when they are
-read.
+"""Exceptions from handlers, as text for the log, and as facts.
+
+The application defines their classes, so reading any attribute of an exception may raise.
 """
 
 from __future__ import annotations
@@ -15,11 +16,25 @@ from typing import Any
 from ..conf import settings
 from ..exceptions import LONGEST_DELAY, Defer, Fatal, Interrupted, Retry, Unavailable
 
-# Text that fits the log: clean, not too long, exceptions with their tracebacks.
+# At most this many exceptions are followed, in groups and from cause to cause.
+MOST = 1000
+# These classes themselves decide how an attempt ends, even in a group.
+SPEAKING = (Interrupted, Retry, Defer, Fatal, Unavailable)
+
+# The slots of BaseException itself, which no class can override.
+_SLOTS = {
+    name: BaseException.__dict__[name].__get__
+    for name in ("__traceback__", "__cause__", "__context__")
+}
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
+
+
+# Text for the log: clean, not too long, exceptions with their tracebacks.
 
 
 def clean(text: str) -> str:
-    """Make text fit a database column: PostgreSQL takes no NUL, UTF-8 no lone surrogate."""
+    """Replace characters that databases refuse: NUL in PostgreSQL, lone surrogates in UTF-8."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
@@ -32,65 +47,49 @@ def shorten(text: str) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
 
 
-def words(error: BaseException) -> str:
-    """Return the message of an exception, which may be ""; its class if it cannot be read."""
+def exception_message(error: BaseException) -> str:
+    """Return the message of an exception, which may be ""; its class if reading it fails."""
     text = exception_text(error)
     return clean(shorten(exception_name(error) if text is None else text))
 
 
-def describe(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return an exception with its traceback for the log.
 
-    The exception's own line is what :func:`.wording.headline` returns.
+    :func:`.text.headline` finds the exception's own line in it.
     """
-    named = f"{exception_name(error)}: {words(error)}".removesuffix(": ")
+    headline = f"{exception_name(error)}: {exception_message(error)}".removesuffix(": ")
     try:
         lines = traceback.format_exception(type(error), error, exception_trace(error))
         text = "".join(lines).rstrip()
         if is_a(error, BaseExceptionGroup):  # its traceback ends with those of its parts
-            text = f"{text}\n{named}"
-    except BaseException:  # its notes, its causes, its attributes: all are the application's
-        text = f"{_frames(error)}{named}"
+            text = f"{text}\n{headline}"
+    except BaseException:  # its notes, its causes, its attributes may raise
+        text = f"{_format_frames(error)}{headline}"
     return clean(shorten(text))
 
 
-def _frames(error: BaseException) -> str:
+def _format_frames(error: BaseException) -> str:
     try:
-        return f"Traceback (most recent call last):\n{''.join(_lines(error))}"
+        lines = "".join(traceback.format_tb(exception_trace(error)))
+        return f"Traceback (most recent call last):\n{lines}"
     except BaseException:
         return ""
 
 
-def _lines(error: BaseException) -> list[str]:
-    return traceback.format_tb(exception_trace(error))
-
-
-# Facts about an exception. The application defines its class, so any look at it may raise.
-
-# At most this many exceptions are followed, in groups and from cause to cause.
-MOST = 1000
-# These classes themselves decide what becomes of the attempt, even in a group.
-SPEAKING = (Interrupted, Retry, Defer, Fatal, Unavailable)
-
-# The slots of BaseException itself, which no class can override.
-_SLOTS = {
-    name: BaseException.__dict__[name].__get__
-    for name in ("__traceback__", "__cause__", "__context__")
-}
-_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
+# Facts about an exception.
 
 
 def is_a(error: BaseException, *kinds: Any) -> bool:
-    """Whether an exception is of one of these classes, by its type and not its ``__class__``."""
+    """Return True if the type of an exception, not its ``__class__``, is one of these classes."""
     try:
         return issubclass(type(error), kinds)
-    except BaseException:  # a class may have a check of its own
+    except BaseException:  # a class may define its own check
         return False
 
 
 def exception_attribute(error: BaseException, name: str) -> Any:
-    """Return an attribute; None if there is none, or if it cannot be read."""
+    """Return an attribute; None if there is none, or if reading it fails."""
     try:
         return getattr(error, name, None)
     except BaseException:
@@ -98,9 +97,9 @@ def exception_attribute(error: BaseException, name: str) -> Any:
 
 
 def exception_text(error: BaseException) -> str | None:
-    """Return the text of an exception as a plain str; None if it has none to give."""
+    """Return the text of an exception as a plain str; None if reading it fails."""
     try:
-        return str.__str__(str(error))  # what __str__ returns may be of a subclass
+        return str.__str__(str(error))  # __str__ may return a subclass of str
     except BaseException:
         return None
 
@@ -118,7 +117,7 @@ def exception_trace(error: BaseException) -> TracebackType | None:
 
 
 def exception_cause(error: BaseException) -> BaseException | None:
-    """Return the exception ``from`` which an exception was raised; None if there is none."""
+    """Return the exception after ``from`` in the raise statement; None if there is none."""
     found: BaseException | None = _SLOTS["__cause__"](error)
     return found
 
@@ -126,21 +125,21 @@ def exception_cause(error: BaseException) -> BaseException | None:
 def exception_delay(
     error: BaseException, name: str = "after", *, is_from_zero: bool = True
 ) -> float | None:
-    """Return the delay that an exception asks for, in seconds; None if there is no sound one.
+    """Return the delay that an exception asks for, in seconds; None if it has no valid one.
 
     The constructor of its class may leave the delay out, or set it to anything.
     """
     found = exception_attribute(error, name)
     try:
         seconds = found.total_seconds() if isinstance(found, timedelta) else float(found)
-        is_sound = 0 <= seconds <= LONGEST_DELAY and (seconds > 0 or is_from_zero)
+        is_valid = 0 <= seconds <= LONGEST_DELAY and (seconds > 0 or is_from_zero)
     except BaseException:
         return None
-    return seconds if is_sound else None
+    return seconds if is_valid else None
 
 
-def alone(error: BaseException) -> BaseException:
-    """Return the only exception in an exception group; else the exception itself."""
+def unwrap_single(error: BaseException) -> BaseException:
+    """Return the only exception in an exception group; otherwise the exception itself."""
     if is_a(error, BaseExceptionGroup):
         parts = list(_parts(error))
         if len(parts) == 1:
@@ -148,11 +147,11 @@ def alone(error: BaseException) -> BaseException:
     return error
 
 
-def spoken(error: BaseException) -> BaseException:
-    """Return the exception whose class decides what becomes of an attempt that raised ``error``.
+def deciding_exception(error: BaseException) -> BaseException:
+    """Return the exception whose class decides how an attempt ends that raised ``error``.
 
-    That is ``error`` itself, unless it is a group, as asyncio.TaskGroup raises, whose exceptions
-    are all of one class in SPEAKING: then it is the one of them with the longest delay.
+    That is ``error`` itself. But if ``error`` is a group, as asyncio.TaskGroup raises, and all its
+    exceptions are of one class in SPEAKING, it is the exception with the longest delay.
     """
     if not is_a(error, BaseExceptionGroup):
         return error
@@ -163,11 +162,11 @@ def spoken(error: BaseException) -> BaseException:
     return error
 
 
-def release(error: BaseException) -> None:
-    """Clear the variables of the functions that an exception came through: they have ended.
+def clear_variables(error: BaseException) -> None:
+    """Clear the variables of the functions that raised an exception or let it through.
 
     Otherwise a function that keeps its own exception in a variable would keep all its other
-    variables alive until garbage is collected.
+    variables alive until the garbage collector runs.
     """
     seen = set[int]()
     waiting = [(each, True) for each in (error, *_parts(error))]
@@ -176,15 +175,15 @@ def release(error: BaseException) -> None:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        _clear(exception_trace(each), has_passed)
-        behind = (exception_cause(each), _SLOTS["__context__"](each))
-        waiting += [(other, False) for other in behind if other is not None]
+        _clear_frames(exception_trace(each), has_passed)
+        earlier = (exception_cause(each), _SLOTS["__context__"](each))
+        waiting += [(other, False) for other in earlier if other is not None]
 
 
-def _clear(found: TracebackType | None, has_passed: bool) -> None:
-    while found is not None:
-        frame, found = found.tb_frame, found.tb_next
-        # A generator that caught the exception may go on; one that it came through has ended.
+def _clear_frames(trace: TracebackType | None, has_passed: bool) -> None:
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        # A generator that caught the exception may continue; one that let it through has ended.
         if has_passed or not frame.f_code.co_flags & _GENERATORS:
             with contextlib.suppress(RuntimeError):  # the frame still runs: it is ATP's own
                 frame.clear()

@@ -1,4 +1,4 @@
-"""The parameters of `@task_type`, their types and checks."""
+"""The parameters of `@task_type`: their types and checks."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,12 @@ from ..operations.gates import check_limits
 from ..operations.registry import COUNTS, DURATIONS, is_identifier
 from ..options import MAX_ADDRESS, Options, check_text
 from ..payload import binding, codec
-from ..text import did_you_mean, read_memory, seconds
+from ..text import as_timedelta, did_you_mean, read_memory
 from . import retrying
-
-# The parameters of ``@task_type``: their names.
 
 
 class TypeParameters(TypedDict, total=False):
-    """The parameters of ``@task_type`` by name, each of which may be left out."""
+    """The parameters of ``@task_type`` by name; each of them is optional."""
 
     timeout: timedelta | float | None
     backoff: timedelta | float | Sequence[timedelta | float]
@@ -27,10 +25,10 @@ class TypeParameters(TypedDict, total=False):
     retention: timedelta | float | None
     max_restarts: int
     max_retries: int
-    retry_on: registry.Named | Sequence[registry.Named]
-    fatal_on: registry.Named | Sequence[registry.Named]
+    retry_on: registry.ExceptionName | Sequence[registry.ExceptionName]
+    fatal_on: registry.ExceptionName | Sequence[registry.ExceptionName]
     downstream: str
-    downstream_errors: registry.Named | Sequence[registry.Named]
+    downstream_errors: registry.ExceptionName | Sequence[registry.ExceptionName]
     owner: str
     runbook: str
     sensitive: Sequence[str]
@@ -55,12 +53,9 @@ class TypeParameters(TypedDict, total=False):
     formerly: Sequence[str]
 
 
-KNOWN = tuple(TypeParameters.__annotations__)
+PARAMETER_NAMES = tuple(TypeParameters.__annotations__)
 
 OPTIONS = ("priority", "collection", "exact")
-
-
-# The checks of what ``@task_type`` is given.
 
 _MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
 
@@ -75,13 +70,13 @@ _MOST, _MOST_STEPS = 1_000_000, 100
 
 
 def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) -> None:
-    """Refuse a handler that could never run, or that does not take an argument that is named.
+    """Check that a handler can run, and has the arguments that ``sensitive`` names.
 
     Raises InvalidType or InvalidInputs.
     """
     if not inspect.isfunction(handler):
         raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
-    for is_kind, kind, advice in _NO_HANDLERS:
+    for is_kind, kind, advice in _UNUSABLE:
         if is_kind(handler):
             raise InvalidType(
                 f"task_type({identifier!r}): {handler.__qualname__} is {kind}; a handler is a "
@@ -90,13 +85,13 @@ def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) 
     parameters = binding.signatures_of(handler)[0].parameters
     is_open = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for name in sensitive:
-        taken = parameters.get(name)
-        if taken is not None and taken.kind is taken.VAR_KEYWORD:
+        parameter = parameters.get(name)
+        if parameter is not None and parameter.kind is parameter.VAR_KEYWORD:
             raise InvalidType(
                 f"task_type({identifier!r}): sensitive={name!r}: name the arguments that "
                 f"**{name} takes."
             )
-        if taken is None and not is_open:
+        if parameter is None and not is_open:
             raise InvalidType(
                 f"task_type({identifier!r}): sensitive={name!r} is not an argument of the handler."
                 f"{did_you_mean(name, parameters)}"
@@ -105,15 +100,16 @@ def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) 
 
 _COLLECT = "Return a list of all that it yields, or loop over the generator in a handler."
 
-# Functions whose call runs none of their lines: the test, the name of the kind, and advice.
-_NO_HANDLERS = (
+# Functions that do not run when they are called: the test, the name of the kind, and advice.
+_UNUSABLE = (
     (inspect.isasyncgenfunction, "an asynchronous generator", _COLLECT),
     (inspect.isgeneratorfunction, "a generator", _COLLECT),
 )
 
 
 def check_parameters(identifier: Any, parameters: Mapping[str, Any]) -> None:
-    told = f"task_type({identifier!r})"
+    """Check the identifier and the parameters of ``@task_type``. Raises InvalidType."""
+    label = f"task_type({identifier!r})"
     if callable(identifier):
         name = getattr(identifier, "__name__", "resize")
         raise InvalidType(
@@ -122,84 +118,86 @@ def check_parameters(identifier: Any, parameters: Mapping[str, Any]) -> None:
         )
     if not is_identifier(identifier):
         raise InvalidType(
-            f"{told}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "
+            f"{label}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "
             "as in 'dem.hillshade'."
         )
-    check_values(told, parameters)
-    _check_formerly(told, identifier, parameters.get("formerly", ()))
+    check_values(label, parameters)
+    _check_formerly(label, identifier, parameters.get("formerly", ()))
 
 
-def _check_formerly(told: str, identifier: str, names: Any) -> None:
+def _check_formerly(label: str, identifier: str, names: Any) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InvalidType(f"{told}: formerly must be a list of identifiers, not {names!r}.")
+        raise InvalidType(f"{label}: formerly must be a list of identifiers, not {names!r}.")
     for name in names:
         if not is_identifier(name):
-            raise InvalidType(f"{told}: formerly={name!r} is no identifier of a Type.")
+            raise InvalidType(f"{label}: formerly={name!r} is not an identifier of a Type.")
         if name == identifier or list(names).count(name) > 1:
-            raise InvalidType(f"{told}: formerly names {name!r}, which is its name already.")
+            raise InvalidType(f"{label}: formerly names {name!r}, which is its name already.")
 
 
-def check_values(told: str, parameters: Mapping[str, Any]) -> None:
-    """Check parameters by name; messages begin with ``told``. Raises InvalidType."""
+def check_values(label: str, parameters: Mapping[str, Any]) -> None:
+    """Check parameters by name; messages begin with ``label``. Raises InvalidType."""
     for name, value in parameters.items():
-        if name not in KNOWN:
-            raise InvalidType(f"{told} has no parameter {name!r}.{did_you_mean(name, KNOWN)}")
+        if name not in PARAMETER_NAMES:
+            raise InvalidType(
+                f"{label} has no parameter {name!r}.{did_you_mean(name, PARAMETER_NAMES)}"
+            )
         if value is not None or name not in _MAY_BE_NONE:
-            _check_value(told, name, value)
-    hooks.plain(told, parameters)
-    retrying.check(told, parameters)
-    _check_backoff(told, parameters)
+            _check_value(label, name, value)
+    hooks.read_hook_parameters(label, parameters)
+    retrying.check_named_exceptions(label, parameters)
+    _check_backoff(label, parameters)
     try:
         Options(**{name: parameters[name] for name in OPTIONS if name in parameters})
         check_limits(**{name: parameters[name] for name in _LIMITS if name in parameters})
         check_text("owner", parameters.get("owner", ""))
     except (InvalidOption, InvalidLimit) as error:
-        raise InvalidType(f"{told}: {error}") from None
+        raise InvalidType(f"{label}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
     alias = parameters.get("transactional", False)
     if not isinstance(alias, bool) and not (isinstance(alias, str) and alias):
         raise InvalidType(
-            f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
+            f"{label}: transactional must be True, False or the alias of a database, not {alias!r}."
         )
     if alias and parameters.get("stoppable"):
         raise InvalidType(
-            f"{told}: stoppable and transactional exclude each other: an attempt that is stopped "
+            f"{label}: stoppable and transactional exclude each other: an attempt that is stopped "
             "inside a transaction keeps it open."
         )
 
 
-def _check_value(told: str, name: str, value: Any) -> None:
+def _check_value(label: str, name: str, value: Any) -> None:
     if name == "backoff" and isinstance(value, (list, tuple)):
-        _check_steps(told, value)
+        _check_steps(label, value)
     elif name in (*DURATIONS, "cancel_grace"):
-        _check_duration(told, name, value)
+        _check_duration(label, name, value)
     elif name in COUNTS:
-        _check_count(told, name, value)
+        _check_count(label, name, value)
     elif name == "max_memory":
-        _check_memory(told, value)
+        _check_memory(label, value)
     elif name == "downstream":
-        retrying.check_downstream(told, value)
+        retrying.check_downstream(label, value)
     elif name == "sensitive":
-        _check_sensitive(told, value)
+        _check_sensitive(label, value)
     elif name == "runbook":
-        _check_runbook(told, value)
+        _check_runbook(label, value)
     elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
-        raise InvalidType(f"{told}: {name} must be True or False, not {value!r}.")
+        raise InvalidType(f"{label}: {name} must be True or False, not {value!r}.")
 
 
-def _check_sensitive(told: str, names: Any) -> None:
+def _check_sensitive(label: str, names: Any) -> None:
     is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     if not is_list or len(set(names)) < len(names):
         raise InvalidType(
-            f"{told}: sensitive={names!r}: must be a list of names of arguments, each once, as in "
+            f"{label}: sensitive={names!r}: must be a list of names of arguments, each once, as in "
             "['password']."
         )
 
 
-def _check_runbook(told: str, value: Any) -> None:
+def _check_runbook(label: str, value: Any) -> None:
     if not _is_address(value):
         raise InvalidType(
-            f"{told}: runbook={value!r}: must be an address that begins with http:// or https://, "
+            f"{label}: runbook={value!r}: must be an address that begins with http:// or https://, "
             f"of up to {MAX_ADDRESS} characters and without spaces."
         )
 
@@ -216,42 +214,42 @@ def _is_address(value: Any) -> bool:
     return found.scheme in ("http", "https") and bool(found.hostname)
 
 
-def _check_backoff(told: str, parameters: Mapping[str, Any]) -> None:
+def _check_backoff(label: str, parameters: Mapping[str, Any]) -> None:
     first, last = parameters.get("backoff"), parameters.get("backoff_max")
     if first is None or last is None:
         return
     if isinstance(first, (list, tuple)):
-        raise InvalidType(f"{told}: backoff_max says nothing beside backoff in steps.")
-    if seconds(first) > seconds(last):
-        raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
+        raise InvalidType(f"{label}: backoff_max has no effect beside backoff in steps.")
+    if as_timedelta(first) > as_timedelta(last):
+        raise InvalidType(f"{label}: backoff={first!r} is longer than backoff_max={last!r}.")
 
 
-def _check_duration(told: str, name: str, value: Any) -> None:
+def _check_duration(label: str, name: str, value: Any) -> None:
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise InvalidType(f"{told}: {name} must be seconds or a timedelta, not {value!r}.")
+        raise InvalidType(f"{label}: {name} must be seconds or a timedelta, not {value!r}.")
     if not 0 <= number < _LONGEST or (name == "timeout" and number == 0):
-        raise InvalidType(f"{told}: {name}={value!r} is out of range.")
+        raise InvalidType(f"{label}: {name}={value!r} is out of range.")
 
 
-def _check_steps(told: str, steps: Sequence[Any]) -> None:
+def _check_steps(label: str, steps: Sequence[Any]) -> None:
     if not steps:
-        raise InvalidType(f"{told}: backoff has no steps: give at least one, as in [10, 60, 600].")
+        raise InvalidType(f"{label}: backoff has no steps: give at least one, as in [10, 60, 600].")
     if len(steps) > _MOST_STEPS:
-        raise InvalidType(f"{told}: backoff has {len(steps)} steps, {_MOST_STEPS} are allowed.")
+        raise InvalidType(f"{label}: backoff has {len(steps)} steps, {_MOST_STEPS} are allowed.")
     for number, step in enumerate(steps):
-        _check_duration(told, f"backoff[{number}]", step)
+        _check_duration(label, f"backoff[{number}]", step)
 
 
-def _check_memory(told: str, value: Any) -> None:
+def _check_memory(label: str, value: Any) -> None:
     try:
         read_memory(value)
     except ValueError as error:
-        raise InvalidType(f"{told}: max_memory: {error}.") from None
+        raise InvalidType(f"{label}: max_memory: {error}.") from None
 
 
-def _check_count(told: str, name: str, value: Any) -> None:
+def _check_count(label: str, name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
         raise InvalidType(
-            f"{told}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
+            f"{label}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
         )

@@ -1,4 +1,4 @@
-"""The steps of a handler: parts of it whose results outlive the attempt."""
+"""The steps of a handler: parts whose results are kept for later attempts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class StepContext(Protocol):
-    """What a keeper reads from the Context of an attempt."""
+    """The attributes of a Context that a keeper reads."""
 
     @property
     def key(self) -> tuple[int, int]: ...
@@ -47,7 +47,7 @@ class StepContext(Protocol):
 
 
 class Keeper(Protocol):
-    """Keeps the checkpoints of an attempt. Raises Interrupted if the attempt is over."""
+    """Stores the checkpoints of an attempt. Raises Interrupted if the attempt is over."""
 
     def find(self, context: StepContext, name: str) -> Checkpoint | None: ...
 
@@ -67,7 +67,7 @@ class Keeper(Protocol):
 
 
 class Asleep(Interrupted):
-    """Raised by ``context.sleep()``: the attempt ends, and the next one goes on from there.
+    """Raised by ``context.sleep()``: the attempt ends, and the next one continues from there.
 
     ``after`` is the rest of the sleep, in seconds.
     """
@@ -78,7 +78,7 @@ class Asleep(Interrupted):
 
 
 class TransactionalStep:
-    """The step of a ``step_in_transaction()`` block, which asks ``is_done`` and sets ``result``."""
+    """The step of a ``step_in_transaction()`` block: it reads ``is_done`` and sets ``result``."""
 
     def __init__(self, found: Checkpoint | None) -> None:
         self._is_done = found is not None and found.is_done
@@ -87,7 +87,7 @@ class TransactionalStep:
 
     @property
     def is_done(self) -> bool:
-        """Whether an earlier attempt has committed this step, with its writes and ``result``."""
+        """True if an earlier attempt has committed this step, with its writes and ``result``."""
         self.is_checked = True
         return self._is_done
 
@@ -101,19 +101,20 @@ class Stepping:
     def step(
         self, name: str, function: Callable[..., R], *args: Any, key: object = None, **kwargs: Any
     ) -> R:
-        """Call ``function(*args, **kwargs)`` and keep its result under this name.
+        """Call ``function(*args, **kwargs)``, and store its result under this name.
 
-        A later attempt gets that result and does not call the function. A step is found by its
-        name, in any order; ``key`` tells the rounds of a loop apart. After a crash between the
-        end of the function and the commit of its result, a later attempt calls the function
-        again, and the log says so. Raises DoubledStep, StepInTransaction, and UnusableResult if
-        the result cannot be serialized or is larger than ``ATP["MAX_STEP_SIZE"]`` (bytes).
+        A later attempt gets that result and does not call the function. Steps are found by name,
+        in any order; in a loop, give each round a different ``key``. If the attempt crashes after
+        the function has ended and before its result is committed, a later attempt calls the
+        function again, and the log says so. Raises DoubledStep, StepInTransaction, and
+        UnusableResult if the result cannot be serialized or is larger than
+        ``ATP["MAX_STEP_SIZE"]`` (bytes).
         """
-        name, keeper, context = self._begin(name, key)
+        name, keeper, context = self._begin_step(name, key)
         found = keeper.begin(context, name)
         if found is not None and found.is_done:
             return found.value
-        return _kept(keeper, context, name, function(*args, **kwargs))
+        return _store_result(keeper, context, name, function(*args, **kwargs))
 
     @overload
     def step_in_transaction(
@@ -133,15 +134,15 @@ class Stepping:
         key: object = None,
         **kwargs: Any,
     ) -> Any:
-        """Commit what ``function(*args, **kwargs)`` writes together with its checkpoint (G17).
+        """Commit the writes of ``function(*args, **kwargs)`` together with its checkpoint (G17).
 
-        Its writes to the queue's database happen exactly once, or not at all. Without a
-        function this returns a context manager. Its block has to ask ``if not step.is_done:``
-        and may set ``step.result``. Raises as :meth:`step` does, and UncheckedStep if the block
-        did not ask; then nothing is written.
+        Its writes to the queue's database happen exactly once, or not at all. Without a function
+        this returns a context manager, whose block must test ``if not step.is_done:`` and may set
+        ``step.result``. Raises the exceptions of :meth:`step`, and UncheckedStep if the block did
+        not test; then nothing is written.
         """
-        name, keeper, context = self._begin(name, key)
-        block = _block(keeper, context, name)
+        name, keeper, context = self._begin_step(name, key)
+        block = _transactional_block(keeper, context, name)
         if function is None:
             return block
         with block as step:
@@ -152,12 +153,11 @@ class Stepping:
     def sleep(
         self, duration: timedelta | float, *, name: str = "sleep", key: object = None
     ) -> None:
-        """End this attempt; another goes on from here when ``duration`` (seconds) is over.
+        """End this attempt; the next one continues from here after ``duration`` (seconds).
 
-        Meanwhile this takes no worker, and it spends no budget. Steps keep their results, so
-        the next attempt comes to this call again, which then returns. The time counts from the
-        first call, even after a crash or a redrive. A second sleep needs another ``name``, or a
-        ``key``.
+        A sleep uses no worker, and spends no retry. Steps keep their results, so the next attempt
+        reaches this call again, which then returns. The time counts from the first call, even
+        after a crash or a redrive. A second sleep needs another ``name``, or a ``key``.
         """
         if isinstance(duration, str):
             raise TypeError(f"sleep({duration!r}): must be seconds or a timedelta")
@@ -165,19 +165,19 @@ class Stepping:
         if not 0 < seconds <= LONGEST_DELAY:
             most = f"{LONGEST_DELAY:.0f} s"
             raise ValueError(f"sleep({seconds:g}): must be more than 0 and at most {most}")
-        name, keeper, context = self._begin(name, key)
+        name, keeper, context = self._begin_step(name, key)
         found = keeper.begin(context, name, timedelta(seconds=seconds))
         if found is not None and not found.is_done:
             raise Asleep(messages.asleep(name), after=found.left)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit the block's writes to the queue's database if the attempt has its Task still.
+        """Commit the block's writes to the queue's database if the attempt still has its Task.
 
         Otherwise roll them back and raise Interrupted (G4). Raises StepInTransaction.
         """
-        return (self._keeper or _Unkept()).fenced(self)  # type: ignore[arg-type]
+        return (self._keeper or _NoKeeper()).fenced(self)  # type: ignore[arg-type]
 
-    def _begin(self, name: str, key: object) -> tuple[str, Keeper, StepContext]:
+    def _begin_step(self, name: str, key: object) -> tuple[str, Keeper, StepContext]:
         """Return the full name of a new step, its keeper, and this Context."""
         if key is not None:
             name = f"{name}[{key}]"
@@ -193,13 +193,13 @@ class Stepping:
                 "In a loop give each round a key: step(name, function, key=item.pk)."
             )
         self._steps.add(name)
-        return name, self._keeper or _Unkept(), self  # type: ignore[return-value]
+        return name, self._keeper or _NoKeeper(), self  # type: ignore[return-value]
 
 
-def _kept(
+def _store_result(
     keeper: Keeper, context: StepContext, name: str, value: Any, took: timedelta | None = None
 ) -> Any:
-    """Keep a result, and return it as later attempts will get it. Raises UnusableResult."""
+    """Store a result, and return it as later attempts will get it. Raises UnusableResult."""
     try:
         payload = codec.encode(
             value,
@@ -207,7 +207,7 @@ def _kept(
             limit=settings.MAX_STEP_SIZE,
             what=f"The result of step {name!r}",
         )
-        # A pickle may be written and not be readable.
+        # Pickling may succeed for a value that cannot be unpickled.
         found = codec.decode(payload)
     except (NotSerializable, TooLarge, CorruptData) as error:
         raise UnusableResult(str(error)) from error
@@ -216,31 +216,33 @@ def _kept(
 
 
 @contextmanager
-def _block(keeper: Keeper, context: StepContext, name: str) -> Iterator[TransactionalStep]:
+def _transactional_block(
+    keeper: Keeper, context: StepContext, name: str
+) -> Iterator[TransactionalStep]:
     found = keeper.find(context, name)
     step = TransactionalStep(found)
     if found is not None and found.is_done:
         yield step
-        _see_that_it_is_checked(step, name)
+        _refuse_unchecked(step, name)
         return
     began = time.monotonic()
     with keeper.transaction(context, name):
         yield step
-        _see_that_it_is_checked(step, name)
+        _refuse_unchecked(step, name)
         took = timedelta(seconds=time.monotonic() - began)
-        step.result = _kept(keeper, context, name, step.result, took)
+        step.result = _store_result(keeper, context, name, step.result, took)
 
 
-def _see_that_it_is_checked(step: TransactionalStep, name: str) -> None:
+def _refuse_unchecked(step: TransactionalStep, name: str) -> None:
     if not step.is_checked:
         raise UncheckedStep(
-            f"The block of step {name!r} runs in each attempt, so it has to look whether the step "
-            "is done: with context.step_in_transaction(name) as step: if not step.is_done: …"
+            f"The block of step {name!r} runs in each attempt, so it must test whether the step is "
+            "done: with context.step_in_transaction(name) as step: if not step.is_done: …"
         )
 
 
-class _Unkept:
-    """The Keeper without a daemon: it keeps nothing, every step is new, a sleep returns at once."""
+class _NoKeeper:
+    """The Keeper outside a daemon: it stores nothing, and a sleep returns at once."""
 
     def find(self, context: StepContext, name: str) -> None:
         return None

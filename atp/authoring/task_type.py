@@ -1,4 +1,4 @@
-"""`@task_type`, and TaskType: a Declaration with the methods that enqueue it."""
+"""`@task_type`, which declares Types, and TaskType: a Declaration that can be enqueued."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from .context import Context
 
 
-# Declaring Types: ``@task_type``, and the Type that it makes of a handler.
-
-# The parameters of a handler after its context, and what it returns.
+# The parameters of a handler after its context, and the type of its result.
 P = ParamSpec("P")
 R = TypeVar("R")
-# A function that adapts inputs of an older release.
+# A function that adapts inputs from an older release.
 A = TypeVar("A", bound=binding.Adapter)
 
 
@@ -44,13 +42,13 @@ A = TypeVar("A", bound=binding.Adapter)
 class TaskType(Declaration[P, R]):
     """A declared Type: a handler, its parameters, and the methods that enqueue it.
 
-    Calling it calls the handler, for tests and for handlers that share code.
+    A call of the object calls the handler, for tests and for handlers that share code.
     """
 
     do_not_call_in_templates = True
 
     if TYPE_CHECKING:
-        # Any context will do: a test may make its own.
+        # The context may be any object: a test may make its own.
         def __call__(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     else:
@@ -59,20 +57,20 @@ class TaskType(Declaration[P, R]):
             return self.handler(*args, **kwargs)
 
     def adapt(self, function: A) -> A:
-        """Declare a function that adapts inputs which no longer fit the handler: a decorator.
+        """Declare a function that adapts stored inputs which no longer fit the handler (decorator).
 
-        The function gets the stored inputs, a dict of arguments, and returns inputs for the
-        current handler. Several functions are called in the order of their declaration, each
-        with the result of the one before, until the inputs fit. Raises InvalidType.
+        The function gets the inputs, a dict of arguments, and returns inputs for the current
+        handler. A Type may have several adapters: ATP calls them in the order of their declaration,
+        each with the result of the one before, until the inputs fit. Raises InvalidType.
         """
         binding.check_adapter(self.identifier, function)
         self.adapters.append(function)
         return function
 
     def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
-        """Return this Type with other :class:`Options`, for Instances enqueued through it."""
-        given: OptionValues = hooks.of_options(changes)  # type: ignore[assignment]
-        return self.with_options(**given)
+        """Return this Type with other :class:`Options`, for Instances that it enqueues."""
+        options: OptionValues = hooks.read_hook_options(changes)  # type: ignore[assignment]
+        return self.with_options(**options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
         """Enqueue one Instance with these inputs and return it, ACCEPTED.
@@ -83,7 +81,7 @@ class TaskType(Declaration[P, R]):
         return enqueueing.enqueue(self, *args, **kwargs)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Return a call with these inputs, to be enqueued with others: queue.enqueue_calls()."""
+        """Return a call with these inputs; queue.enqueue_calls() enqueues it with others."""
         return Call(task_type=self, args=args, kwargs=kwargs)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
@@ -100,7 +98,7 @@ class TaskType(Declaration[P, R]):
         return await sync_to_async(self.enqueue_many)(inputs, identifiers=identifiers)
 
     def then(self, type: TaskType, /, **inputs: Any) -> Chain:
-        """Return a chain: this Type, and then another with these arguments."""
+        """Return a chain: this Type, and after it another Type with these arguments."""
         return Chain(((self, {}),)).then(type, **inputs)
 
     def enqueue_many(
@@ -121,31 +119,35 @@ def task_type(
 ) -> Callable[[Callable[Concatenate[Context, P], R]], TaskType[P, R]]:
     """Declare the decorated function as the handler of a Type.
 
-    Parameters (RFC 14's, and the retries of Dropbox ATF): ``timeout``, ``max_restarts``,
-    ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and ``serializer``. Times are
-    seconds or timedeltas; ``timeout`` and ``retention`` may be None, for never and for ever.
-    With ``retention=0`` no FINISHED Instance is kept. ``max_memory`` limits one attempt, as
-    "512MiB" or in bytes; None is no limit. The default of each is in ``settings.ATP``.
-    ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
-    worth a retry, ``fatal_on`` those that are not. ``downstream`` names the service that the
-    handler calls; ``downstream_errors`` are the exceptions by which it fails. ``owner`` and
-    ``runbook``, an address, are shown to whoever looks after the Type. ``sensitive`` lists the
-    arguments that are masked wherever inputs are shown. With ``keep_processes``
-    processes that an attempt leaves behind live until its worker ends.
-    ``cancel_grace`` is the time between asking to cancel a running attempt and killing it.
-    ``priority``, ``collection`` and ``exact`` become the defaults of :class:`Options`.
-    ``on_finished`` and ``on_failed`` are hooks: a Type, or a list of Types. Each such end enqueues
-    an Instance of each. A tuple of a Type and a mapping gives that Type inputs of its own.
+    The parameters are those of RFC 14 and, for retries, of Dropbox ATF: ``timeout``,
+    ``max_restarts``, ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and
+    ``serializer``. Times are seconds or timedeltas. ``timeout=None`` means no time-out, and
+    ``retention=None`` means for ever; with ``retention=0`` no FINISHED Instance is kept.
+    ``max_memory`` limits one attempt, as "512MiB" or in bytes; None means no limit. The defaults of
+    these parameters are in ``settings.ATP``.
 
-    ``max_running``, ``rate``, ``burst`` and ``weight`` are limits over all daemons, until an
-    operator sets others: see :func:`atp.queue.limit`; ``max_running_per_collection`` limits each
+    ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
+    that are worth a retry, ``fatal_on`` exceptions that are not. ``downstream`` names the service
+    that the handler calls; ``downstream_errors`` lists the exceptions that mean that the service
+    has failed. Pages show ``owner`` and ``runbook``, an address, to the operators of the Type.
+    ``sensitive`` lists arguments that are masked wherever ATP displays inputs. With
+    ``keep_processes``, child processes of an attempt live until its worker ends. ``cancel_grace``
+    is the time after which a running attempt that is cancelled is killed. ``priority``,
+    ``collection`` and ``exact`` become the defaults of :class:`Options`. ``on_finished`` and
+    ``on_failed`` are hooks: a Type, or a list of Types. Each such end enqueues an Instance of each
+    of them. A tuple of a Type and a mapping gives that Type its own inputs.
+
+    ``max_running``, ``rate``, ``burst`` and ``weight`` are limits for all daemons together, until
+    an operator sets others: see :func:`atp.queue.limit`. ``max_running_per_collection`` limits each
     lane. An enqueue raises QueueFull if ``max_waiting`` Tasks wait and the oldest due one has
-    waited longer than ``max_wait``; with ``exact`` it never lets in one more. ``formerly`` lists
-    former identifiers of the Type: the handler also runs Tasks that wait under those.
+    waited longer than ``max_wait``; with ``exact``, concurrent enqueues never exceed this number.
+    ``formerly`` lists former identifiers of the Type: the handler also runs Tasks that wait under
+    these.
 
     With ``transactional=True`` the handler runs in a transaction on the default database. Its
     writes there are committed together with its Response and FINISHED, or not at all (G7), so
-    the queue has to be there. If both are on another database: ``transactional="alias"``.
+    the queue must be on the same database. If both are on another database, give its alias:
+    ``transactional="alias"``.
 
     Raises InvalidType.
     """
@@ -153,10 +155,12 @@ def task_type(
 
     def decorate(handler: Callable[Concatenate[Context, P], R]) -> TaskType[P, R]:
         check_handler(identifier, handler, parameters.get("sensitive", ()))
-        given = hooks.plain(f"task_type({identifier!r})", retrying.plain(parameters))
-        given["options"] = Options(**{n: given.pop(n) for n in OPTIONS if n in given})
-        given["sensitive"] = tuple(given.get("sensitive", ()))
-        declared = TaskType(handler=handler, identifier=identifier, **given)
+        values = hooks.read_hook_parameters(
+            f"task_type({identifier!r})", retrying.normalize_parameters(parameters)
+        )
+        values["options"] = Options(**{n: values.pop(n) for n in OPTIONS if n in values})
+        values["sensitive"] = tuple(values.get("sensitive", ()))
+        declared = TaskType(handler=handler, identifier=identifier, **values)
         registry.add(declared)
         declared_hooks.forget()
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
@@ -167,21 +171,21 @@ def task_type(
 
 
 def declared(identifier: str) -> TaskType:
-    """Return the Type as this process declares it, with its handler, to enqueue Instances of it.
+    """Return the Type that this process declares, with its handler, to enqueue Instances of it.
 
-    Raises UnregisteredHandler if only the database has the Type, UnknownType if nothing has it, or
-    if it belongs to ATP, which alone enqueues Instances of it.
+    Raises UnregisteredHandler if only the database has the Type. Raises UnknownType if there is no
+    such Type, or if it belongs to ATP: only ATP enqueues Instances of its own Types.
     """
     if is_internal(identifier):
         raise UnknownType(f"Type {identifier!r} belongs to ATP, which alone enqueues Instances.")
     if identifier in registry or not is_identifier(identifier):
-        return _as_type(registry.get(identifier))
+        return _as_task_type(registry.get(identifier))
     types = Type.objects.using(settings.DATABASE)
     is_known = types.filter(identifier=identifier).exists()
     found = registry.handler_of(identifier) if is_known else registry.get(identifier)
-    return _as_type(found)
+    return _as_task_type(found)
 
 
-def _as_type(declaration: Declaration) -> TaskType:
+def _as_task_type(declaration: Declaration) -> TaskType:
     # Every declaration is made by task_type().
     return cast(TaskType, declaration)

@@ -2,7 +2,8 @@
 
     TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend"}}
 
-Nothing else of ATP imports this room: a project without TASKS never loads ``django.tasks``.
+Other parts of ATP import this package only where TASKS names it, so a project without TASKS never
+loads ``django.tasks``.
 """
 
 from .backend import ATPBackend

@@ -1,4 +1,4 @@
-"""ATPBackend: a task becomes a Type, an enqueue an Instance."""
+"""ATPBackend: a task becomes a Type, and an enqueue an Instance."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
     from ..authoring.task_type import TaskType
-
-
-# ATPBackend: the backend by which ``django.tasks`` uses ATP.
+    from .running import TaskRun
 
 
 class ATPBackend(BaseTaskBackend):
     """Lets atpd run tasks of ``django.tasks``: a function is a Type, an enqueue an Instance.
 
-    ``OPTIONS`` has the parameters of Types for tasks that state none. Its key ``types`` has
-    parameters by patterns of the tasks' paths. Its key ``modules`` names modules with tasks:
-    daemons import these beside ``tasks.py`` of installed apps.
+    ``OPTIONS`` has the default parameters of Types for all tasks. Its key ``types`` has parameters
+    by patterns for the paths of tasks. Its key ``modules`` names modules with tasks: daemons import
+    these in addition to ``tasks.py`` in installed apps.
     """
 
     task_class = ATPTask
@@ -47,7 +45,7 @@ class ATPBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.given = BackendOptions(f"TASKS[{alias!r}]['OPTIONS']", self.options)
+        self.checked_options = BackendOptions(f"TASKS[{alias!r}]['OPTIONS']", self.options)
 
     def validate_task(self, task: Any) -> None:
         """Check a task, and declare its Type. Raises InvalidTask."""
@@ -62,15 +60,15 @@ class ATPBackend(BaseTaskBackend):
                 raise
             raise invalid(*problem.args) from None
         options_of(task)
-        return declare(task, self.given)
+        return declare(task, self.checked_options)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call in the caller's transaction, and return its result: READY if it is new.
 
         Raises InvalidTask, TooLarge and DuplicateIdentifier. Raises a TypeError for arguments
-        that JSON has no types for, or that do not fit the function (InvalidInputs).
+        that JSON cannot represent, or that do not fit the function (InvalidInputs).
         """
-        # Imported here: models cannot be imported before the apps are loaded.
+        # Imported here because models cannot be imported before the apps are loaded.
         from .. import queue
         from . import results
 
@@ -78,38 +76,38 @@ class ATPBackend(BaseTaskBackend):
         task_type = self._declare(task)
         options = options_of(task)
         args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
-        made = queue.enqueue(_with(task_type, options), *args, **kwargs)
-        if not made.is_new:
-            return results.result_of(made, self.alias)
-        result = results.ready(task, made, args, kwargs)
+        instance = queue.enqueue(_with_options(task_type, options), *args, **kwargs)
+        if not instance.is_new:
+            return results.result_of(instance, self.alias)
+        result = results.make_ready_result(task, instance, args, kwargs)
         for signal in frameworks.signals("task_enqueued"):
             signal.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: Any) -> Any:
-        """Return the result with this id, from any process. Raises TaskResultDoesNotExist.
+        """Read the result with this id from the queue. Raises TaskResultDoesNotExist.
 
-        The result is read from the queue; its task is the one that this process declares.
+        Its task is the one that this process declares.
         """
         from . import results
 
         return results.find(result_id, self.alias)
 
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
-        """Yield an error if ATP is not installed; ATP's own checks look at OPTIONS and QUEUES."""
-        return declared.of_installation(self.alias)
+        """Yield an error if ATP is not installed; ATP's own checks examine OPTIONS and QUEUES."""
+        return declared.check_installation(self.alias)
 
     def _refuse_wrong_options(self) -> None:
-        if self.given.problems:
-            raise frameworks.error("InvalidTaskBackend")(self.given.problems[0])
+        if self.checked_options.problems:
+            raise frameworks.error("InvalidTaskBackend")(self.checked_options.problems[0])
 
 
-def _with(task_type: TaskType, options: Any) -> TaskType:
-    # ``exact`` is a parameter of the Type, which the options of a task do not have.
+def _with_options(task_type: TaskType, options: Any) -> TaskType:
+    # ``exact`` comes from the Type: the options of a task cannot have it.
     return replace(task_type, options=replace(options, exact=task_type.options.exact))
 
 
-# Declaring tasks: each becomes a Type, whose identifier is the path of the task's function.
+# Declaring tasks: each becomes a Type; its identifier is the path of the task's function.
 
 
 def declare(task: Any, options: BackendOptions) -> TaskType:
@@ -118,75 +116,72 @@ def declare(task: Any, options: BackendOptions) -> TaskType:
     Raises the InvalidTask of ``django.tasks``, or ImproperlyConfigured.
     """
     path = task.module_path
-    found = declared.find(path)
-    own = task.parameters if isinstance(task, ATPTask) else {}
-    if found is not None and found.task.func is task.func:
-        said = found.task.parameters if isinstance(found.task, ATPTask) else {}
-        if own != said:
+    known = declared.find(path)
+    parameters = task.parameters if isinstance(task, ATPTask) else {}
+    if known is not None and known.task.func is task.func:
+        before = known.task.parameters if isinstance(known.task, ATPTask) else {}
+        if parameters != before:
             raise error("InvalidTask")(
-                f"{path} is declared already, with other parameters of its Type: {_words(said)} "
-                f"and now {_words(own)}."
+                f"{path} is declared already, with other parameters of its Type: "
+                f"{_describe_parameters(before)} and now {_describe_parameters(parameters)}."
             )
-        return found.task_type
+        return known.task_type
     if not apps.is_installed("atp"):
         raise ImproperlyConfigured(declared.NOT_INSTALLED)
-    made = _type(task, path, options.of(path) | own)
-    declared.add(path, task, made)
-    return made
+    task_type = _make_type(task, path, options.of(path) | parameters)
+    declared.add(path, task, task_type)
+    return task_type
 
 
 def type_of(task: object) -> TaskType | None:
     """Return the Type of a declared task, with the options of the task; None for other objects."""
     path = getattr(task, "module_path", None)
-    found = declared.find(path) if isinstance(path, str) else None
-    if found is None:
-        return None
-    options = replace(options_of(task), exact=found.task_type.options.exact)
-    return replace(found.task_type, options=options)
+    known = declared.find(path) if isinstance(path, str) else None
+    return None if known is None else _with_options(known.task_type, options_of(task))
 
 
 registry.add_reader(type_of)
 
 
-def _type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:
-    # Imported here: unlike this module, models cannot be imported before the apps are loaded.
+def _make_type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:
+    # Imported here because models cannot be imported before the apps are loaded.
     from ..authoring.task_type import task_type
-    from .running import Attempt
+    from .running import TaskRun
 
     try:
-        return task_type(path, **parameters)(_handler(task, Attempt))
+        return task_type(path, **parameters)(_make_handler(task, TaskRun))
     except InvalidType as problem:
         raise error("InvalidTask")(str(problem)) from problem
 
 
-def _handler(task: Any, attempt_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler that calls a task's function: a context, and then the same parameters."""
+def _make_handler(task: Any, run_class: type[TaskRun]) -> Callable[..., Any]:
+    """Return a handler for a task's function: it takes a context, and then the same parameters."""
     function = task.func
 
     if inspect.iscoroutinefunction(function):
 
         @wraps(function, updated=())
         async def handler(context: Any, /, *args: Any, **kwargs: Any) -> Any:
-            attempt = attempt_of(context, args, kwargs)
-            given = attempt.arguments(args, takes_context=task.takes_context)
+            run = run_class(context, args, kwargs)
+            positional = run.arguments(args, takes_context=task.takes_context)
             if task.takes_context:
-                # Attributes of the context cannot be awaited.
-                await sync_to_async(attempt.look)()
-            return attempt.returned(await function(*given, **kwargs))
+                # Attributes of the context cannot be awaited, so read them now.
+                await sync_to_async(run.look)()
+            return run.set_return_value(await function(*positional, **kwargs))
 
     else:
 
         @wraps(function, updated=())
         def handler(context: Any, /, *args: Any, **kwargs: Any) -> Any:
-            attempt = attempt_of(context, args, kwargs)
-            given = attempt.arguments(args, takes_context=task.takes_context)
-            return attempt.returned(function(*given, **kwargs))
+            run = run_class(context, args, kwargs)
+            positional = run.arguments(args, takes_context=task.takes_context)
+            return run.set_return_value(function(*positional, **kwargs))
 
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[int(task.takes_context) :]
     first = inspect.Parameter("_atp_context", inspect.Parameter.POSITIONAL_ONLY)
     handler.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
-    # The results of django.tasks keep arguments by position apart from those by name.
+    # The results of django.tasks distinguish arguments by position from those by name.
     handler.as_called = True  # type: ignore[attr-defined]
     return handler
 
@@ -194,32 +189,30 @@ def _handler(task: Any, attempt_of: Callable[..., Any]) -> Callable[..., Any]:
 def options_of(task: Any) -> Options:
     """Return the options with which a task is enqueued. Raises InvalidTask."""
     name = task.queue_name
-    given = task.options if isinstance(task, ATPTask) else {}
+    options = task.options if isinstance(task, ATPTask) else {}
     try:
         return Options(
             priority=int(task.priority),
             collection="" if name == DEFAULT_QUEUE_NAME else name,
             run_after=task.run_after,
-            **given,
+            **options,
         )
     except ATPError as problem:
         raise error("InvalidTask")(str(problem)) from problem
 
 
-def _words(parameters: dict[str, Any]) -> str:
+def _describe_parameters(parameters: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in parameters.items()) or "none"
 
 
-# Finding tasks that are not in ``tasks.py`` of an installed app: ``OPTIONS["modules"]``.
+# Finding tasks outside ``tasks.py`` of installed apps: ``OPTIONS["modules"]``.
 
 
 def import_modules(entries: dict[str, Any]) -> None:
-    """Import the modules that ``OPTIONS["modules"]`` names in each entry of TASKS for ATPBackend.
+    """Import the modules that ``OPTIONS["modules"]`` names, in each entry of TASKS for ATPBackend.
 
-    A module that does not exist is skipped: the system check reports it.
+    A module that does not exist is skipped, because a system check reports it.
     """
-    from .task import BackendOptions
-
     for alias, entry in entries.items():
         if issubclass(import_string(entry["BACKEND"]), ATPBackend):
             for module in BackendOptions(alias, entry["OPTIONS"]).modules:

@@ -1,4 +1,4 @@
-"""`django.tasks` of Django 6 and its backport; values as they hold them."""
+"""`django.tasks` from Django 6 and from its backport; conversion of values for them."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ import django
 
 from ..graphs.placeholders import Result
 
-# The packages that define the interface: ``django.tasks`` of Django 6, and its backport.
+# Two packages define the interface: ``django.tasks`` in Django 6, and its backport.
 #
-# One process may use both, for example if Wagtail uses the backport on Django 6. Both read the
-# setting TASKS. The classes here are Django's own if Django has them, else the backport's.
-# Exceptions and signals are those of both.
+# A process may use both, for example if Wagtail uses the backport on Django 6. Both read the
+# setting TASKS. The classes here are Django's own if Django has them, otherwise the backport's.
+# Exceptions and signals are those of both packages.
 
 OWN, BACKPORT = "django.tasks", "django_tasks"
 PACKAGE = OWN if django.VERSION >= (6,) else BACKPORT
 
 
-def _module(name: str) -> Any:
+def _import_part(name: str) -> Any:
     try:
         return import_module(f"{PACKAGE}.{name}")
     except ModuleNotFoundError as error:
         if error.name != BACKPORT:
             raise
         raise ImportError(
-            "atp.backend takes django.tasks, which Django has from version 6 on. For Django "
+            "atp.backend needs django.tasks, which is part of Django 6 and later. For Django "
             f"{django.get_version()} install its backport, the package django-tasks."
         ) from None
 
 
-_base = _module("base")
+_base = _import_part("base")
 Task: Any = _base.Task
 TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
 TaskResult: Any = _base.TaskResult
 TaskResultStatus: Any = _base.TaskResultStatus
 DEFAULT_QUEUE_NAME: str = _base.DEFAULT_TASK_QUEUE_NAME
-BaseTaskBackend: Any = _module("backends.base").BaseTaskBackend
+BaseTaskBackend: Any = _import_part("backends.base").BaseTaskBackend
 normalize_json: Any = (
-    _module("utils") if PACKAGE == BACKPORT else import_module("django.utils.json")
+    _import_part("utils") if PACKAGE == BACKPORT else import_module("django.utils.json")
 ).normalize_json
 
 
 def error(name: str) -> Any:
-    """Return Django's exception of this name; if the backport is loaded, a subclass of both.
+    """Return the exception with this name, or a subclass of both if both packages are loaded.
 
     The backport adds "Error" to some of the names.
     """
-    classes = []
-    for module in _loaded("exceptions"):
-        found = getattr(module, name, None) or getattr(module, f"{name}Error")
-        classes.append(found)
-    return _joined(tuple(classes))
+    modules = _import_loaded("exceptions")
+    classes = [getattr(each, name, None) or getattr(each, f"{name}Error") for each in modules]
+    return _combine_classes(tuple(classes))
 
 
 @cache
-def _joined(classes: tuple[type[Exception], ...]) -> type[Exception]:
+def _combine_classes(classes: tuple[type[Exception], ...]) -> type[Exception]:
     first = classes[0]
     if len(classes) == 1:
         return first
@@ -71,26 +69,27 @@ def _joined(classes: tuple[type[Exception], ...]) -> type[Exception]:
 
 
 def signals(name: str) -> list[Any]:
-    """Return the signals of this name, one of each package that is loaded."""
-    return [getattr(module, name) for module in _loaded("signals")]
+    """Return the signals with this name, one from each package that is loaded."""
+    return [getattr(module, name) for module in _import_loaded("signals")]
 
 
-def _loaded(name: str) -> list[ModuleType]:
-    modules = [_module(name)]
-    # Importing the backport changes classes of Django, so only the project may do it first.
+def _import_loaded(name: str) -> list[ModuleType]:
+    """Import a module from each package that is loaded."""
+    modules = [_import_part(name)]
+    # Importing the backport changes classes of Django, so leave the first import to the project.
     if PACKAGE == OWN and BACKPORT in sys.modules:
         modules.append(import_module(f"{BACKPORT}.{name}"))
     return modules
 
 
-# Values as ``django.tasks`` holds them: inputs of a result, and the keys of a return value.
+# Values in the form that ``django.tasks`` requires: inputs of a result, and return values.
 
 
 def inputs_of_result(value: Any) -> Any:
-    """Return inputs as a TaskResult may hold them: values that JSON lacks are text there.
+    """Return inputs as a TaskResult may hold them: values that JSON lacks become text.
 
-    The shell, the API and schedules can give a task such values, as the time of a slot. For the
-    output of another node of a graph there is None: only the attempt knows it.
+    The shell, the API and schedules can give a task such values, as the time of a slot. The output
+    of another node in a graph becomes None, because only the attempt knows it.
     """
     match value:
         case Result():
@@ -102,7 +101,7 @@ def inputs_of_result(value: Any) -> Any:
         case bytes():
             return value.decode(errors="backslashreplace")
         case Mapping():
-            return {_key(key): inputs_of_result(each) for key, each in value.items()}
+            return {_text_key(key): inputs_of_result(each) for key, each in value.items()}
         case Sequence():
             return [inputs_of_result(each) for each in value]
         case _:
@@ -110,11 +109,11 @@ def inputs_of_result(value: Any) -> Any:
 
 
 def with_text_keys(value: Any) -> Any:
-    """Return a normalized return value with the keys that it has in JSON: 7 is "7" there."""
+    """Return a normalized return value with keys as JSON has them: 7 becomes "7"."""
     if isinstance(value, Mapping):
-        return {_key(key): with_text_keys(each) for key, each in value.items()}
+        return {_text_key(key): with_text_keys(each) for key, each in value.items()}
     return [with_text_keys(each) for each in value] if isinstance(value, list) else value
 
 
-def _key(key: Any) -> Any:
+def _text_key(key: Any) -> Any:
     return json.dumps(key) if key is None or isinstance(key, int | float) else key

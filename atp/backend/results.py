@@ -1,4 +1,4 @@
-"""TaskResult from an Instance; its errors from the log."""
+"""Making a TaskResult from an Instance, and its errors from the log."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from ..models import Instance
 
 
-# The errors of a result: an Instance's failures, from its log.
-
-# The classes that stand for ends which no exception of the handler caused.
-CLASSES = {
+# The exception classes for ends that no exception in the handler caused.
+EXCEPTION_OF_REASON = {
     Reason.STALE: exceptions.Stale,
     Reason.CANCELLED: exceptions.Cancelled,
     Reason.DROPPED: exceptions.Dropped,
@@ -42,57 +40,9 @@ CLASSES = {
     Reason.UPSTREAM: exceptions.Upstream,
 }
 # The class for an attempt that was recorded before the log named classes.
-_UNKNOWN = "builtins.Exception"
-
+_UNKNOWN_CLASS = "builtins.Exception"
+# The events of attempts that may have an error.
 EVENTS = (Event.RETRY, Event.FAIL)
-
-
-def errors_of(instance: Instance, records: Iterable[LogRecord]) -> list[Any]:
-    """Return a TaskError for each attempt that raised, and one if it FAILED for another reason.
-
-    ``records`` are the RETRY and FAIL records of the Instance, in order.
-    """
-    records = list(records)
-    found = raised(records)
-    if not instance.reason or not records:
-        return found
-    last = records[-1]
-    other = CLASSES.get(Reason(instance.reason))
-    if other is not None:
-        found.append(error_of(f"{exceptions.__name__}.{other.__name__}", last.message))
-    elif not last.detail:
-        found.append(error_of(_UNKNOWN, last.message))
-    return found
-
-
-def raised(records: Iterable[LogRecord]) -> list[Any]:
-    """Return a TaskError for each attempt that raised."""
-    return [
-        error_of(_path(record), record.message)
-        for record in records
-        if record.detail or record.event == Event.RETRY
-    ]
-
-
-def error_of(path: str, message: str) -> Any:
-    """Return a TaskError; its traceback ends with a newline, as Python's tracebacks do."""
-    return TaskError(exception_class_path=path, traceback=f"{message}\n")
-
-
-def _path(record: LogRecord) -> str:
-    """Return the dotted path of the exception's class.
-
-    ``detail`` has only the first characters of the path. The whole of a longer path is in the
-    traceback, at the beginning of the line that names the exception.
-    """
-    if len(record.detail) < MAX_DETAIL:
-        return record.detail or _UNKNOWN
-    lines = re.findall(rf"^{re.escape(record.detail)}[\w.]*", record.message, re.MULTILINE)
-    return lines[-1] if lines else record.detail
-
-
-# Results: a TaskResult from an Instance, its log, its inputs and its Response.
-
 STATUS = {
     State.ACCEPTED: TaskResultStatus.READY,
     State.SCHEDULED: TaskResultStatus.READY,
@@ -103,8 +53,58 @@ STATUS = {
 }
 
 
+# Errors: an Instance's failures, read from its log.
+
+
+def errors_of(instance: Instance, records: Iterable[LogRecord]) -> list[Any]:
+    """Return a TaskError for each attempt that raised, and one if it FAILED for another reason.
+
+    ``records`` are the RETRY and FAIL records of the Instance, in order.
+    """
+    records = list(records)
+    errors = errors_raised(records)
+    if not instance.reason or not records:
+        return errors
+    last = records[-1]
+    other = EXCEPTION_OF_REASON.get(Reason(instance.reason))
+    if other is not None:
+        errors.append(error_of(f"{exceptions.__name__}.{other.__name__}", last.message))
+    elif not last.detail:
+        errors.append(error_of(_UNKNOWN_CLASS, last.message))
+    return errors
+
+
+def errors_raised(records: Iterable[LogRecord]) -> list[Any]:
+    """Return a TaskError for each attempt that raised."""
+    return [
+        error_of(_exception_path(record), record.message)
+        for record in records
+        if record.detail or record.event == Event.RETRY
+    ]
+
+
+def error_of(path: str, message: str) -> Any:
+    """Return a TaskError. Its traceback ends with a newline, like Python's tracebacks."""
+    return TaskError(exception_class_path=path, traceback=f"{message}\n")
+
+
+def _exception_path(record: LogRecord) -> str:
+    """Return the dotted path of the exception's class.
+
+    ``detail`` cuts a long path. The whole path is in the traceback, at the beginning of the line
+    that names the exception.
+    """
+    if len(record.detail) < MAX_DETAIL:
+        return record.detail or _UNKNOWN_CLASS
+    lines = re.findall(rf"^{re.escape(record.detail)}[\w.]*", record.message, re.MULTILINE)
+    return lines[-1] if lines else record.detail
+
+
+# Results: a TaskResult from an Instance, its log, its inputs and its Response.
+
+
 def find(result_id: Any, backend: str) -> Any:
-    """Return the TaskResult of this id. Raises TaskResultDoesNotExist."""
+    """Return the TaskResult with this id. Raises TaskResultDoesNotExist."""
     try:
         instance = queue.get(str(result_id))
     except UnknownInstance:
@@ -115,24 +115,25 @@ def find(result_id: Any, backend: str) -> Any:
 def result_of(instance: Instance, backend: str) -> Any:
     """Return the TaskResult of an Instance. Raises TaskResultDoesNotExist.
 
-    It is also raised if this process declares no task for the Type: no module that the
-    database names is imported (G14).
+    It also raises that if this process declares no task for the Type, because ATP imports no
+    module that the database names (G14).
     """
     missing = error("TaskResultDoesNotExist")
-    found = declared.find(instance.type.identifier)
-    if found is None:
+    declaration = declared.find(instance.type.identifier)
+    if declaration is None:
         raise missing(
             f"{instance.uuid} is of Type {instance.type.identifier!r}, for which this process "
-            "declares no task: its module has not been imported, or it is no task of django.tasks."
+            "declares no task: its module has not been imported, or it is not a task of "
+            "django.tasks."
         )
     inputs = queue.inputs(instance)
     if inputs is None:
         raise missing(str(instance.uuid))
     args, kwargs = binding.unbind(inputs.value)
-    records = _records(instance)
+    records = _read_records(instance)
     starts = [record for record in records if record.event == Event.START]
     result = TaskResult(
-        task=_task(found.task, instance, backend),
+        task=_make_task(declaration.task, instance, backend),
         id=str(instance.uuid),
         status=STATUS[State(instance.state)],
         enqueued_at=local(instance.created),
@@ -151,7 +152,7 @@ def result_of(instance: Instance, backend: str) -> Any:
     return result
 
 
-def ready(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
+def make_ready_result(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
     """Return the TaskResult of a new Instance, without reading the database."""
     return TaskResult(
         task=task,
@@ -170,44 +171,44 @@ def ready(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
 
 
 def local(time: datetime | None) -> datetime | None:
-    """Return a time in the form of Django's ``timezone.now()``: naive if USE_TZ is off."""
+    """Return a time in the form of Django's ``timezone.now()``: naive without USE_TZ."""
     if time is None or project.USE_TZ:
         return time
     return timezone.make_naive(time)
 
 
 def history(instance: int, before: int) -> tuple[Any, list[Any]]:
-    """Return the time when an Instance was enqueued, and its records of earlier attempts."""
+    """Return the time of the enqueue of an Instance, and the records of its earlier attempts."""
     from ..models import Instance
 
     rows = Instance.objects.using(settings.DATABASE)
     created = rows.filter(pk=instance).values_list("created", flat=True).first()
-    return local(created), [r for r in _records(instance) if (r.attempt or 0) < before]
+    return local(created), [r for r in _read_records(instance) if (r.attempt or 0) < before]
 
 
-def _records(instance: Any) -> list[Any]:
+def _read_records(instance: Any) -> list[Any]:
     records = LogRecord.objects.using(settings.DATABASE).filter(
         instance=instance, kind__in=(Event.START, *EVENTS)
     )
     return list(records.in_order())
 
 
-def _task(task: Any, instance: Instance, backend: str) -> Any:
-    """Return the task as it was enqueued, as far as the queue knows."""
+def _make_task(task: Any, instance: Instance, backend: str) -> Any:
+    """Return the task as it was enqueued, as far as the queue stores that."""
     return declared.as_enqueued(
         task,
         backend=backend,
         priority=instance.priority,
         queue_name=instance.collection or DEFAULT_QUEUE_NAME,
-        run_after=_run_after(instance),
+        run_after=_original_run_after(instance),
         identifier=instance.identifier,
         start_before=instance.start_before,
         created_by=instance.created_by,
     )
 
 
-def _run_after(instance: Instance) -> datetime | None:
-    """Return the ``run_after`` of the enqueue; None from the first attempt on, which erases it."""
+def _original_run_after(instance: Instance) -> datetime | None:
+    """Return the ``run_after`` of the enqueue; None after the first attempt, which erases it."""
     if instance.state != State.ACCEPTED or instance.attempt:
         return None
     row = queue.task(instance)

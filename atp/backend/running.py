@@ -35,15 +35,18 @@ if TYPE_CHECKING:
     from ..store.values.claims import Claimed
 
 
-# ATPTaskContext: the context of ``django.tasks`` for a task, with ATP's own context in it.
+# The values of a RunningResult that are read from the queue when they are first needed.
+_DEFERRED = ("enqueued_at", "started_at", "worker_ids", "errors")
+# The outcomes that are not final in a worker: the dispatcher decides, or the worker cannot know.
+_UNDECIDED = frozenset({Kind.INTERRUPTED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ATPTaskContext(TaskContext):
-    """The first argument of a task that takes a context.
+    """The first argument to a task that takes a context.
 
-    ``task_result`` and ``attempt`` are those of ``django.tasks``. ``atp`` is the
-    :class:`~atp.Context` of the attempt: progress, check, scratch, publish, step.
+    ``task_result`` and ``attempt`` are as in ``django.tasks``. ``atp`` is the attempt's
+    :class:`~atp.Context`: progress, check, scratch, publish, step.
     """
 
     atp: Context | Any
@@ -51,11 +54,9 @@ class ATPTaskContext(TaskContext):
 
 # RunningResult: the result of a task while it runs, in its worker.
 
-_LATE = ("enqueued_at", "started_at", "worker_ids", "errors")
 
-
-def _late(name: str) -> Any:
-    """Return a property that is read from the queue when it is first asked for."""
+def _deferred_property(name: str) -> Any:
+    """Return a property that is read from the queue when it is first needed."""
 
     def get(self: Any) -> Any:
         if name not in self.known:
@@ -71,31 +72,31 @@ def _late(name: str) -> Any:
 class RunningResult(TaskResult):
     """A TaskResult that reads from the database only the values that the worker does not know.
 
-    In a first attempt that is the time of the enqueue alone. It is read when somebody asks for
-    it, so an attempt usually costs no query and needs no connection. Until then ``started_at`` is
-    of this host's clock; then this attempt's times are converted to the database's clock.
+    In a first attempt that is only the time of the enqueue. It is read when somebody needs it, so
+    an attempt usually costs no query and needs no connection. Until then ``started_at`` comes
+    from this host's clock; then this attempt's times are converted to the database's clock.
     """
 
-    enqueued_at = _late("enqueued_at")
-    started_at = _late("started_at")
-    worker_ids = _late("worker_ids")
-    errors = _late("errors")
+    enqueued_at = _deferred_property("enqueued_at")
+    started_at = _deferred_property("started_at")
+    worker_ids = _deferred_property("worker_ids")
+    errors = _deferred_property("errors")
 
     def __new__(cls, **facts: Any) -> Self:
-        """Make the dict of known values, which the properties need before ``__init__``."""
+        """Create the dict ``known``, which the properties need before ``__init__``."""
         result = super().__new__(cls)
         object.__setattr__(result, "known", {})
         return result
 
     @classmethod
     def of(cls, context: Context, args: Any, kwargs: Any) -> Self:
-        """Return the result of the attempt that begins now. ``args`` do not have the context."""
-        found = task.find(context.type)
-        assert found is not None
+        """Return the result for the attempt that begins now. ``args`` are without the context."""
+        declaration = task.find(context.type)
+        assert declaration is not None
         now = timezone.now()
         result = cls(
             task=task.as_enqueued(
-                found.task,
+                declaration.task,
                 priority=context.priority,
                 queue_name=context.collection or DEFAULT_QUEUE_NAME,
                 identifier=context.identifier,
@@ -108,7 +109,7 @@ class RunningResult(TaskResult):
             finished_at=None,
             args=inputs_of_result(args),
             kwargs=inputs_of_result(kwargs),
-            backend=found.task.backend,
+            backend=declaration.task.backend,
             errors=[],
             worker_ids=[context.worker],
         )
@@ -122,21 +123,24 @@ class RunningResult(TaskResult):
 
     @property
     def sender(self) -> type:
-        """The class of the backend, which sends the signals."""
+        """The backend's class: the sender of the signals."""
         return type(self.task.get_backend())
 
     def give(self, args: Any, kwargs: Any) -> None:
-        """Note the arguments with which the function is called: outputs of other nodes too."""
+        """Set the arguments with which the function is called, with outputs of other nodes."""
         object.__setattr__(self, "args", inputs_of_result(args))
         object.__setattr__(self, "kwargs", inputs_of_result(kwargs))
 
     def end(self, status: Any, time: datetime) -> None:
-        """Note the status and the time of the task's end, by this host's clock."""
+        """Set the status and the time of the task's end; ``time`` is from this host's clock."""
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "finished_at", time + (self.offset or timedelta()))
 
     def refresh(self) -> None:
-        """Read the result again. Until its end is recorded, its worker knows more."""
+        """Read the result again.
+
+        Before the end is recorded, read only the values that this worker does not know.
+        """
         backend = self.task.get_backend()
         if self.finished_at is not None and backend.get_result(self.id).is_finished:
             super().refresh()
@@ -148,24 +152,24 @@ class RunningResult(TaskResult):
         await sync_to_async(self.refresh)()
 
     def look(self) -> None:
-        """Read the values that are not known yet from the queue."""
+        """Read the unknown values from the queue."""
         instance, attempt = self.context_key
         enqueued_at, before = results.history(instance, attempt)
         if self.offset is None:
             self._convert(get_store().clock_offset())
         worker, now = self.current
         starts = [record for record in before if record.event == Event.START]
-        found = {
+        values = {
             "enqueued_at": enqueued_at,
             "started_at": results.local(starts[0].time) if starts else now,
             "worker_ids": [*(record.who for record in starts), worker],
-            "errors": results.raised(r for r in before if r.event in results.EVENTS),
+            "errors": results.errors_raised(r for r in before if r.event in results.EVENTS),
         }
-        for name in _LATE:
-            self.known.setdefault(name, found[name])
+        for name in _DEFERRED:
+            self.known.setdefault(name, values[name])
 
     def _convert(self, offset: timedelta) -> None:
-        """Convert the times of this attempt, which are of this host's clock, to the database's."""
+        """Convert this attempt's times from this host's clock to the database's clock."""
         worker, now = self.current
         object.__setattr__(self, "offset", offset)
         object.__setattr__(self, "current", (worker, now + offset))
@@ -176,36 +180,33 @@ class RunningResult(TaskResult):
             object.__setattr__(self, "finished_at", self.finished_at + offset)
 
 
-# Running tasks in a worker: the context, the return value, and the signals around.
+# Running tasks in a worker: the context, the return value, and the signals.
 
 # The result of each attempt that runs in this process.
-_running: WeakKeyDictionary[Any, RunningResult] = WeakKeyDictionary()
-
-# The outcomes that the worker does not decide alone, or cannot know.
-_OPEN = frozenset({Kind.INTERRUPTED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
+_results: WeakKeyDictionary[Any, RunningResult] = WeakKeyDictionary()
 
 
-class Attempt:
-    """An attempt of a task: the arguments and the return value of the task's function."""
+class TaskRun:
+    """One attempt of a task: the arguments and the return value of the task's function."""
 
     def __init__(self, context: Context, args: Any, kwargs: Any) -> None:
         self._context = context
-        self._result = _running.get(context) or RunningResult.of(context, args, kwargs)
+        self._result = _results.get(context) or RunningResult.of(context, args, kwargs)
         self._result.give(args, kwargs)
 
     def arguments(self, args: Any, *, takes_context: bool) -> Any:
-        """Return the positional arguments: the task's context comes first, if it takes one."""
+        """Return the positional arguments, with the task's context first if it takes one."""
         if not takes_context:
             return args
         return ATPTaskContext(task_result=self._result, atp=self._context), *args
 
     def look(self) -> None:
-        """Read the values of the result that are not known yet, if the database answers."""
+        """Read the result's unknown values, unless the database does not answer."""
         with suppress(Error):
             self._result.look()
 
-    def returned(self, value: Any) -> Any:
-        """Note the return value as ``django.tasks`` normalizes it, and return it.
+    def set_return_value(self, value: Any) -> Any:
+        """Store the return value as ``django.tasks`` normalizes it, and return it.
 
         Raises Unusable if it cannot be normalized.
         """
@@ -217,21 +218,21 @@ class Attempt:
         return value
 
 
-def _started(context: Context, claimed: Claimed, **_: Any) -> None:
-    """Send ``task_started`` for a task: its handler is about to be entered."""
+def _on_handler_started(context: Context, claimed: Claimed, **_: Any) -> None:
+    """Send ``task_started`` for a task: its handler is about to start."""
     if task.find(context.type) is None:
         return
     args, kwargs = binding.unbind(codec.decode(claimed.inputs))
-    result = _running[context] = RunningResult.of(context, args, kwargs)
+    result = _results[context] = RunningResult.of(context, args, kwargs)
     _send("task_started", result)
 
 
-def _ended(
+def _on_handler_ended(
     context: Context, claimed: Claimed, exception: Any, outcome: outcomes.Outcome, **_: Any
 ) -> None:
-    """Send ``task_finished`` for a task that has ended: no retry, and the worker decides alone."""
-    result = _running.pop(context, None)
-    if result is None or outcome.kind in _OPEN:
+    """Send ``task_finished`` for a task whose end is final and decided in this worker."""
+    result = _results.pop(context, None)
+    if result is None or outcome.kind in _UNDECIDED:
         return
     event = outcomes.move(outcome, claimed).event
     if event == Event.FINISH:
@@ -250,7 +251,7 @@ def _ended(
 
 
 def _send(name: str, result: RunningResult) -> None:
-    """Send this signal of each package; a receiver that raises does not harm the task."""
+    """Send this signal of each package; a receiver that raises does not affect the task."""
     for signal in frameworks.signals(name):
         if any(is_async for *_, is_async in signal.receivers):
             # Attributes of the result cannot be awaited.
@@ -259,5 +260,5 @@ def _send(name: str, result: RunningResult) -> None:
         signal.send_robust(sender=result.sender, task_result=result)
 
 
-signals.handler_started.connect(_started)
-signals.handler_ended.connect(_ended)
+signals.handler_started.connect(_on_handler_started)
+signals.handler_ended.connect(_on_handler_ended)

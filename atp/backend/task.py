@@ -1,4 +1,4 @@
-"""ATPTask, the tasks that are declared, OPTIONS of the setting TASKS, and their checks."""
+"""ATPTask, the declared tasks, OPTIONS in the setting TASKS, and their system checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.apps import apps
 from django.core import checks
 
-from ..authoring.parameters import KNOWN, check_values
+from ..authoring.parameters import PARAMETER_NAMES, check_values
 from ..exceptions import ATPError, InvalidOption
 from ..options import OptionValues, check_text
 from ..text import did_you_mean
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 # The system checks of an entry in TASKS.
 
 
-def of_installation(alias: str) -> Iterator[checks.CheckMessage]:
-    """Yield an error if ATP is not installed: then none of its own checks is run."""
+def check_installation(alias: str) -> Iterator[checks.CheckMessage]:
+    """Yield an error if ATP is not installed, because then its own checks do not run."""
     if not apps.is_installed("atp"):
         yield checks.Error(f"TASKS[{alias!r}]: {NOT_INSTALLED}", id="atp.E011")
 
 
-def messages(alias: str, queues: Any, given: BackendOptions) -> Iterator[checks.CheckMessage]:
-    """Yield the messages about the OPTIONS and the QUEUES of an entry."""
-    for problem in given.problems:
+def messages(alias: str, queues: Any, options: BackendOptions) -> Iterator[checks.CheckMessage]:
+    """Yield the messages about OPTIONS and QUEUES in an entry of TASKS."""
+    for problem in options.problems:
         yield checks.Error(problem, id="atp.E010")
     for problem in queue_problems(f"TASKS[{alias!r}]['QUEUES']", queues):
         yield checks.Error(
@@ -42,9 +42,9 @@ def messages(alias: str, queues: Any, given: BackendOptions) -> Iterator[checks.
             hint="A queue is a collection of ATP: a line of at most 200 printable characters.",
             id="atp.E012",
         )
-    for pattern, hint in given.unmatched(paths()):
+    for pattern, hint in options.unmatched(paths()):
         yield checks.Warning(
-            f"{given.told}['types'][{pattern!r}] is the path of no task.{hint}",
+            f"{options.label}['types'][{pattern!r}] matches no task.{hint}",
             hint="The modules of tasks are those called tasks.py in installed apps, and those "
             "that OPTIONS['modules'] names.",
             id="atp.W013",
@@ -63,24 +63,24 @@ class Declared(NamedTuple):
     task_type: TaskType
 
 
-# The key is the identifier of the Type, which is the path of the task's function.
+# The key is the Type's identifier, which is the path of the task's function.
 _declared: dict[str, Declared] = {}
-# The current identifiers, by former ones.
+# The current identifiers by former identifiers.
 _current: dict[str, str] = {}
 
 
 def find(identifier: str) -> Declared | None:
-    """Return the task of a Type that this process declares, also by a former name, or None."""
+    """Return the task for a Type that this process declares, or None; former names count too."""
     return _declared.get(identifier) or _declared.get(_current.get(identifier, ""))
 
 
 def paths() -> list[str]:
-    """Return the paths of all tasks that this process declares."""
+    """Return the paths of all declared tasks."""
     return list(_declared)
 
 
 def add(path: str, task: Any, task_type: TaskType) -> None:
-    """Keep a task, and the Type that was made of it."""
+    """Add a task, with the Type that runs it."""
     _declared[path] = Declared(task, task_type)
     _current.update(dict.fromkeys(task_type.formerly, path))
 
@@ -88,25 +88,25 @@ def add(path: str, task: Any, task_type: TaskType) -> None:
 def as_enqueued(task: Any, **facts: Any) -> Any:
     """Return a copy of a declared task with these values, for a result.
 
-    The copy is not validated: its Instance exists, whatever the settings say today.
+    The copy is not validated, because its Instance exists whatever the settings say today.
     """
-    made = object.__new__(type(task))
+    copy = object.__new__(type(task))
     for each in fields(task):
         value = facts.get(each.name, getattr(task, each.name))
-        if each.name in _MAY_BE_UNSET and not value:
+        if each.name in _UNSET_IF_EMPTY and not value:
             value = UNSET
-        object.__setattr__(made, each.name, value)
-    return made
+        object.__setattr__(copy, each.name, value)
+    return copy
 
 
-_MAY_BE_UNSET = ("identifier", "start_before", "created_by")
+_UNSET_IF_EMPTY = ("identifier", "start_before", "created_by")
 
 
 # ATPTask: a task with the parameters of a Type, and the options of an enqueue.
 
 
 class Unset(Enum):
-    """The value of a parameter that is not given, since None has a meaning of its own."""
+    """The value of a parameter that is not given; None can be a given value."""
 
     UNSET = "not given"
 
@@ -116,16 +116,16 @@ class Unset(Enum):
 
 UNSET = Unset.UNSET
 
-# What a task of django.tasks has already, with its name there: queue_name is the collection.
+# The parameters that a task of django.tasks has already, with their names there.
 STANDARD = {"priority": "priority", "collection": "queue_name", "run_after": "run_after"}
-# The parameters of a Type that a task may be declared with.
-PARAMETERS = tuple(name for name in KNOWN if name not in STANDARD)
-# The options of an enqueue that using() takes beside its own.
+# The parameters of a Type that @task() takes.
+PARAMETERS = tuple(name for name in PARAMETER_NAMES if name not in STANDARD)
+# The options of an enqueue that using() takes in addition to its standard arguments.
 OPTIONS = tuple(
     name for name in OptionValues.__annotations__ if name not in (*STANDARD, *PARAMETERS)
 )
 
-# Django 6.0 has these defaults in its decorator only.
+# Django 6.0 has these defaults only in its decorator.
 _DEFAULTS = {
     "priority": 0,
     "backend": "default",
@@ -152,22 +152,22 @@ class ATPTask(_Base):
     """A task that ATP runs.
 
     ``@task(timeout=60, max_retries=3)`` takes the parameters of a Type; :meth:`using` takes the
-    options of an enqueue. A value that is not given is UNSET.
+    options of an enqueue. Values not given are UNSET.
     """
 
     def using(self, **changes: Any) -> Any:
-        """Return this task with other values.
+        """Return a copy of this task with other values.
 
-        Their names are those of ``django.tasks``, and ``identifier``, ``existing``, ``unique``,
-        ``start_before`` and ``created_by`` of :class:`~atp.options.Options`. Raises
+        It takes the arguments of ``django.tasks``, and from :class:`~atp.options.Options`
+        ``identifier``, ``existing``, ``unique``, ``start_before`` and ``created_by``. Raises
         TypeError for other names.
         """
-        own = {name: changes.pop(name) for name in OPTIONS if name in changes}
+        options = {name: changes.pop(name) for name in OPTIONS if name in changes}
         for name in changes:
-            if name not in _USING:
-                raise TypeError(f"using() has no argument {name!r}.{_instead(name)}")
+            if name not in _USING_ARGUMENTS:
+                raise TypeError(f"using() has no argument {name!r}.{_suggest_argument(name)}")
         task = Task.using(self, **changes)
-        return replace(task, **own) if own else task
+        return replace(task, **options) if options else task
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -180,127 +180,128 @@ class ATPTask(_Base):
         return {name: v for name in OPTIONS if (v := getattr(self, name)) is not UNSET}
 
 
-_USING = ("priority", "queue_name", "run_after", "backend")
+_USING_ARGUMENTS = ("priority", "queue_name", "run_after", "backend")
 
 
-def _instead(name: str) -> str:
+def _suggest_argument(name: str) -> str:
     if name in PARAMETERS:
         return f" It is a parameter of the Type: say it in @task({name}=…)."
     if name in STANDARD:
         return f" It is called {STANDARD[name]!r} here."
-    return did_you_mean(name, (*_USING, *OPTIONS))
+    return did_you_mean(name, (*_USING_ARGUMENTS, *OPTIONS))
 
 
-# ``OPTIONS`` of an entry in the setting TASKS: their values and their problems.
+# ``OPTIONS`` in an entry of the setting TASKS: values and problems.
 
 KEYS = (*PARAMETERS, "types", "modules")
-# Parameters that say something only beside another one.
-_BESIDE = {"burst": "rate", "downstream_errors": "downstream"}
+# Parameters that have a meaning only together with another one.
+_REQUIRES = {"burst": "rate", "downstream_errors": "downstream"}
 
 
 class BackendOptions:
-    """The parameters for tasks that state none: for all tasks, and by patterns of their paths.
+    """Default parameters for tasks: for all tasks, and by patterns for their paths.
 
-    ``told`` names the setting in messages. ``problems`` are sentences; wrong values are left out.
+    ``label`` names the setting in messages. ``problems`` are sentences; invalid values are omitted.
     """
 
-    def __init__(self, told: str, given: Any) -> None:
-        self.told = told
+    def __init__(self, label: str, value: Any) -> None:
+        self.label = label
         self.problems: list[str] = []
         self.modules: list[str] = []
         self.patterns: dict[str, dict[str, Any]] = {}
-        given = self._mapping(told, given)
-        for name in given:
+        options = self._read_mapping(label, value)
+        for name in options:
             if name not in KEYS:
-                self.problems.append(f"{told} has no key {name!r}.{_options_instead(name, KEYS)}")
-        self.defaults = self._checked(told, {n: v for n, v in given.items() if n in PARAMETERS})
-        where = f"{told}['types']"
-        for pattern, values in self._mapping(where, given.get("types", {})).items():
+                self.problems.append(f"{label} has no key {name!r}.{_suggest_key(name, KEYS)}")
+        defaults = {name: each for name, each in options.items() if name in PARAMETERS}
+        self.defaults = self._valid_parameters(label, defaults)
+        where = f"{label}['types']"
+        for pattern, values in self._read_mapping(where, options.get("types", {})).items():
             self._add(f"{where}[{pattern!r}]", pattern, values)
-        self._read_modules(given.get("modules", ()))
+        self._read_modules(options.get("modules", ()))
 
     def of(self, path: str) -> dict[str, Any]:
-        """Return the parameters for the task with this path; a later pattern overrides others."""
-        found = dict(self.defaults)
+        """Return the parameters for the task with this path; later patterns override earlier."""
+        parameters = dict(self.defaults)
         for pattern, values in self.patterns.items():
             if fnmatchcase(path, pattern):
-                found |= values
-        return found
+                parameters |= values
+        return parameters
 
     def unmatched(self, paths: list[str]) -> Iterator[tuple[str, str]]:
-        """Yield each pattern that matches none of the paths, with a hint at the closest path."""
+        """Yield each pattern that matches no path, with a hint at the closest path."""
         for pattern in self.patterns:
             if not any(fnmatchcase(path, pattern) for path in paths):
                 stem = pattern.rstrip("*").rstrip(".")
                 modules = {path.rpartition(".")[0] for path in paths}
                 yield pattern, did_you_mean(stem, [*modules, *paths])
 
-    def _add(self, told: str, pattern: Any, values: Any) -> None:
+    def _add(self, label: str, pattern: Any, values: Any) -> None:
+        """Add the parameters for tasks whose paths match a pattern."""
         if not isinstance(pattern, str) or not pattern:
-            self.problems.append(f"{told}: a pattern is text, as in 'wagtail.tasks.*'.")
+            self.problems.append(f"{label}: a pattern is text, as in 'wagtail.tasks.*'.")
             return
         known = {}
-        for name, value in self._mapping(told, values).items():
+        for name, value in self._read_mapping(label, values).items():
             if name in PARAMETERS:
                 known[name] = value
             else:
-                self.problems.append(
-                    f"{told} has no key {name!r}.{_options_instead(name, PARAMETERS)}"
-                )
+                hint = _suggest_key(name, PARAMETERS)
+                self.problems.append(f"{label} has no key {name!r}.{hint}")
         # A task that matches this pattern may match each earlier one too.
         general = dict(self.defaults)
         for earlier in self.patterns.values():
             general |= earlier
-        self.patterns[pattern] = self._checked(told, known, general)
+        self.patterns[pattern] = self._valid_parameters(label, known, general)
 
-    def _checked(
-        self, told: str, values: dict[str, Any], general: Mapping[str, Any] = MappingProxyType({})
+    def _valid_parameters(
+        self, label: str, values: dict[str, Any], general: Mapping[str, Any] = MappingProxyType({})
     ) -> dict[str, Any]:
         """Return the valid values, and add the problems with the others to ``problems``.
 
-        ``general`` are the values that hold where ``values`` say nothing else.
+        ``general`` has the values that apply where ``values`` do not override them.
         """
-        right = {}
+        valid = {}
         for name, value in values.items():
-            if self._is_right(told, {name: value}, {**general, **values}):
-                right[name] = value
-        return right if self._is_right(told, right, {**general, **right}) else {}
+            if self._is_valid(label, {name: value}, {**general, **values}):
+                valid[name] = value
+        return valid if self._is_valid(label, valid, {**general, **valid}) else {}
 
-    def _is_right(self, told: str, values: dict[str, Any], all: Mapping[str, Any]) -> bool:
-        beside = {_BESIDE[name] for name in values if name in _BESIDE}
+    def _is_valid(self, label: str, values: dict[str, Any], all: Mapping[str, Any]) -> bool:
+        required = {_REQUIRES[name] for name in values if name in _REQUIRES}
         try:
-            check_values(told, {name: all[name] for name in beside if name in all} | values)
+            check_values(label, {name: all[name] for name in required if name in all} | values)
         except ATPError as error:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
             return False
         return True
 
-    def _read_modules(self, given: Any) -> None:
-        told = f"{self.told}['modules']"
-        if not isinstance(given, (list, tuple)):
-            self.problems.append(f"{told} must be a list of names of modules, not {given!r}.")
+    def _read_modules(self, value: Any) -> None:
+        label = f"{self.label}['modules']"
+        if not isinstance(value, (list, tuple)):
+            self.problems.append(f"{label} must be a list of names of modules, not {value!r}.")
             return
-        for name in given:
+        for name in value:
             if not _is_module(name):
-                self.problems.append(f"{told}: there is no module {name!r}.")
+                self.problems.append(f"{label}: there is no module {name!r}.")
             else:
                 self.modules.append(name)
 
-    def _mapping(self, told: str, given: Any) -> Mapping[str, Any]:
-        if isinstance(given, Mapping):
-            return given
-        self.problems.append(f"{told} must be a dictionary, not {given!r}.")
+    def _read_mapping(self, label: str, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return value
+        self.problems.append(f"{label} must be a dictionary, not {value!r}.")
         return {}
 
 
-def queue_problems(told: str, queues: Any) -> Iterator[str]:
+def queue_problems(label: str, queues: Any) -> Iterator[str]:
     """Yield the problems with names of queues: each has to be valid as a collection."""
     for name in sorted(queues, key=str):
         try:
             check_text("a queue", name, empty=False)
         except InvalidOption as error:
-            yield f"{told}: {error}"
+            yield f"{label}: {error}"
 
 
 def _is_module(name: Any) -> bool:
@@ -310,7 +311,7 @@ def _is_module(name: Any) -> bool:
         return False
 
 
-def _options_instead(name: Any, known: tuple[str, ...]) -> str:
+def _suggest_key(name: Any, known: tuple[str, ...]) -> str:
     if name in STANDARD:
         return f" The task says that itself: {STANDARD[name]}."
     return did_you_mean(name, known)

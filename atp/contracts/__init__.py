@@ -1,6 +1,6 @@
 """Contracts: JSON Schema of the inputs and outputs of handlers, and the check of inputs."""
 
-from ..text import schema_words as words_of
+from ..text import describe_schema as words_of
 from .contract import (
     NEEDED,
     Contract,

@@ -1,5 +1,6 @@
-"""The contract of a Type from its annotations; its parameters in words; checking inputs against
-it.
+"""Contracts: JSON Schema for a Type, made from the annotations of its handler.
+
+Also here: the check of inputs against a contract, and a handler's parameters in words.
 """
 
 from __future__ import annotations
@@ -15,67 +16,72 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from importlib.util import find_spec
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import text as wording
 from ..conf import settings
 from ..exceptions import InvalidInputs, NotSerializable
 from ..payload import binding, codec
 from ..payload import json as tagged_json
-from ..text import did_you_mean
+from ..text import describe_schema, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from ..operations.registry import Declaration
 
 
-# The annotations of a handler, except its context: each is resolved by itself.
+Schema = dict[str, Any]
 
+NEEDED = "Contracts need the packages pydantic and jsonschema, the extra [contracts] of ATP."
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# The name of the return value among the names of parameters.
 RETURNED = "return"
+# The maximum number of problems that a check returns.
+MOST = 20
+# Short for a class whose name this module uses for its own.
+_P = inspect.Parameter
+
+
+# Annotations: each is resolved separately, so that an unreadable one does not spoil the others.
 
 
 def annotations_of(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of name and annotation; the name of the outputs is ``return``.
+    """Yield name and annotation of each parameter except the context; RETURNED for the outputs.
 
-    If an annotation is text that cannot be evaluated, as a name imported only for type checkers,
-    the exception is yielded in its place.
+    If an annotation is text that cannot be evaluated, such as a name imported only for type
+    checkers, the exception takes its place.
     """
-    named = {name: each.annotation for name, each in signature.parameters.items()}
-    named[RETURNED] = signature.return_annotation
+    annotations = {name: each.annotation for name, each in signature.parameters.items()}
+    annotations[RETURNED] = signature.return_annotation
     names = getattr(inspect.unwrap(handler), "__globals__", {})
-    for name, annotation in named.items():
-        if annotation is not inspect.Parameter.empty:
-            yield name, _resolved(annotation, names)
+    for name, annotation in annotations.items():
+        if annotation is not _P.empty:
+            yield name, _resolve_annotation(annotation, names)
 
 
-def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+def _resolve_annotation(annotation: Any, names: dict[str, Any]) -> Any:
+    """Return an annotation without text in it, or the exception that its text raises."""
     holder = SimpleNamespace(__annotations__={"it": annotation})
     try:
-        found = typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
+        return typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
     # Code in the text of an annotation may raise anything.
     except Exception as error:
         return error
-    return found
 
 
-# The contract of a Type: JSON Schema of its inputs and outputs, made once per process.
-
-Schema = dict[str, Any]
-
-NEEDED = "Contracts need the packages pydantic and jsonschema, the extra [contracts] of ATP."
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_P = inspect.Parameter
+# The contract: JSON Schema of inputs and outputs, made once for each Type and process.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
     """JSON Schema of the inputs and outputs of a Type, in their stored form.
 
-    ``parameters`` are the schemas of single arguments by name; for ``*more`` and ``**more`` the
-    schema of each value. ``defs`` are the definitions that they refer to. ``adapters`` are
-    pydantic's, by name. ``hints`` say, by name, why an annotation accepts any JSON.
+    ``parameters`` has the schema of each argument by name; for ``*more`` and ``**more`` it is the
+    schema of each value. ``defs`` are the definitions to which they refer. ``adapters`` are
+    pydantic's, by name. ``hints`` say, by name, why an annotation could not be used, so that any
+    JSON is accepted.
     """
 
     inputs: Schema
@@ -87,18 +93,18 @@ class Contract:
 
     @cached_property
     def validators(self) -> dict[str, Any]:
-        """The validators of jsonschema, by name; they are made once."""
-        from .problems import validator_of as json_validator
+        """The jsonschema validators by name, made once."""
+        from .problems import json_validator
 
         return {name: json_validator(each, self.defs) for name, each in self.parameters.items()}
 
 
 @cache
 def is_available() -> bool:
-    """Whether pydantic and jsonschema are installed."""
+    """Return True if pydantic and jsonschema are installed."""
     try:
         return all(find_spec(name) is not None for name in ("pydantic", "jsonschema"))
-    except ValueError:  # sys.modules says that there is none
+    except ValueError:  # sys.modules has None for the name
         return False
 
 
@@ -106,36 +112,37 @@ def schema_of(task_type: Declaration) -> Contract | None:
     """Return the contract of a Type; None if the Type stores pickles, or pydantic is missing."""
     if task_type.serializer != codec.JSON or not is_available():
         return None
-    return _contract_of(task_type.handler)
+    return _make_contract(task_type.handler)
 
 
 def document_of(task_type: Declaration | None) -> dict[str, Schema | None]:
-    """Return both schemas as a document, with None where there is no contract.
+    """Return the schemas under "inputs_schema" and "outputs_schema", None without a contract.
 
     ``task_type`` is None for a Type that this process does not declare: it has no contract.
     """
-    found = None if task_type is None else schema_of(task_type)
+    contract = None if task_type is None else schema_of(task_type)
     return {
-        "inputs_schema": None if found is None else found.inputs,
-        "outputs_schema": None if found is None else found.outputs,
+        "inputs_schema": None if contract is None else contract.inputs,
+        "outputs_schema": None if contract is None else contract.outputs,
     }
 
 
 @cache
-def _contract_of(handler: Callable[..., Any]) -> Contract:
+def _make_contract(handler: Callable[..., Any]) -> Contract:
     signature, _ = binding.signatures_of(handler)
-    adapters, hints = _adapters(handler, signature)
-    schemas, defs = _schemas(adapters)
-    texts = texts_of(handler)
+    adapters, hints = _make_adapters(handler, signature)
+    schemas, defs = _make_schemas(adapters)
+    texts = parameter_texts(handler)
     parameters = {}
     for name, parameter in signature.parameters.items():
-        schema = _with_default(schemas.get(name, {}), parameter.default, defs)
+        schema = _add_default(schemas.get(name, {}), parameter.default, defs)
         if name in texts:
             schema = {**schema, "description": texts[name]}
         parameters[name] = schema
+    inputs = _make_inputs_schema(signature, parameters, inspect.getdoc(handler))
     return Contract(
-        inputs=_document(_inputs(signature, parameters, inspect.getdoc(handler)), defs),
-        outputs=_document(schemas.get(RETURNED, {}), defs),
+        inputs=_make_document(inputs, defs),
+        outputs=_make_document(schemas.get(RETURNED, {}), defs),
         parameters=parameters,
         defs=defs,
         adapters=adapters,
@@ -143,10 +150,10 @@ def _contract_of(handler: Callable[..., Any]) -> Contract:
     )
 
 
-def _adapters(
+def _make_adapters(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return pydantic's adapters by name, and by name the reason why an annotation has none."""
+    """Return pydantic's adapters by name, and the reasons by name why annotations have none."""
     from pydantic import TypeAdapter
 
     from .schema import TaggedSchema
@@ -161,8 +168,8 @@ def _adapters(
                 warnings.simplefilter("ignore")
                 adapter: Any = TypeAdapter(annotation)
                 adapter.json_schema(schema_generator=TaggedSchema)
-                adapter.validator = validator_of(adapter)
-        # The classes of a project may define their own schema: that code may raise anything.
+                adapter.validator = make_validator(adapter)
+        # A project's class may define its own schema, with code that may raise anything.
         except Exception as error:
             [reason, *_] = str(error).splitlines() or [""]
             hints[name] = f"{type(error).__name__}: {reason.partition('. ')[0]}"
@@ -171,36 +178,38 @@ def _adapters(
     return adapters, hints
 
 
-def _schemas(adapters: dict[str, Any]) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """Return the schemas by name, and the definitions that they share."""
+def _make_schemas(adapters: dict[str, Any]) -> tuple[dict[str, Schema], dict[str, Schema]]:
+    """Return the schemas by name, and the definitions that they share, also by name."""
     from pydantic import TypeAdapter
 
     from .schema import TaggedSchema
 
-    given: Any = [(name, "validation", adapter) for name, adapter in adapters.items()]
+    inputs: Any = [(name, "validation", adapter) for name, adapter in adapters.items()]
     with warnings.catch_warnings():
-        # A default that JSON cannot have is left out.
+        # Pydantic warns of defaults that JSON cannot represent, and omits them.
         warnings.simplefilter("ignore")
-        made, shared = TypeAdapter.json_schemas(given, schema_generator=TaggedSchema)
-    return {name: schema for (name, _), schema in made.items()}, dict(shared.get("$defs", {}))
+        schemas, shared = TypeAdapter.json_schemas(inputs, schema_generator=TaggedSchema)
+    return {name: schema for (name, _), schema in schemas.items()}, dict(shared.get("$defs", {}))
 
 
-def _with_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schema:
-    """Return the schema with a default. The default always fits, even None for an int."""
+def _add_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schema:
+    """Return the schema with a default, which it always accepts, even None for an int."""
     if default is _P.empty:
         return schema
     try:
         plain = json.loads(tagged_json.to_json(default))
     except NotSerializable:
         return schema
-    from .problems import validator_of as json_validator
+    from .problems import json_validator
 
     if not json_validator(schema, defs).is_valid(plain):
         schema = {"anyOf": [schema, {"const": plain}]}
     return {**schema, "default": plain}
 
 
-def _inputs(signature: inspect.Signature, parameters: dict[str, Schema], doc: str | None) -> Schema:
+def _make_inputs_schema(
+    signature: inspect.Signature, parameters: dict[str, Schema], doc: str | None
+) -> Schema:
     """Return the schema of stored inputs: arguments by name, positional ones under "*"."""
     kinds = {name: each.kind for name, each in signature.parameters.items()}
     takes_more = _P.VAR_POSITIONAL in kinds.values()
@@ -224,18 +233,22 @@ def _inputs(signature: inspect.Signature, parameters: dict[str, Schema], doc: st
             needed += is_needed
         elif is_needed and (kinds[name] is _P.KEYWORD_ONLY or not takes_more):
             required.append(name)
-    made: Schema = {"type": "object", "properties": properties, "required": required}
+    document: Schema = {"type": "object", "properties": properties, "required": required}
     if takes_more or _P.POSITIONAL_ONLY in kinds.values():
-        given = {"type": "array", "prefixItems": first, "items": by_position, "minItems": needed}
-        properties[binding.POSITIONAL] = given
+        properties[binding.POSITIONAL] = {
+            "type": "array",
+            "prefixItems": first,
+            "items": by_position,
+            "minItems": needed,
+        }
         if needed:
             required.append(binding.POSITIONAL)
-    made["additionalProperties"] = rest
-    return {"description": doc, **made} if doc else made
+    document["additionalProperties"] = rest
+    return {"description": doc, **document} if doc else document
 
 
-def _document(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """Return a self-contained schema, with the definitions that it uses."""
+def _make_document(schema: Schema, defs: dict[str, Schema]) -> Schema:
+    """Return a self-contained schema, with only the definitions that it uses."""
     used: dict[str, Schema] = {}
     waiting: list[Any] = [schema]
     while waiting:
@@ -248,14 +261,11 @@ def _document(schema: Schema, defs: dict[str, Schema]) -> Schema:
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-    made = {"$schema": DIALECT, **schema}
-    return {**made, "$defs": dict(sorted(used.items()))} if used else made
+    document = {"$schema": DIALECT, **schema}
+    return {**document, "$defs": dict(sorted(used.items()))} if used else document
 
 
-# The check of inputs against a contract: each problem by its path. enqueue() does not check.
-
-# The maximum number of problems that are returned.
-MOST = 20
+# Checking inputs against a contract. enqueue() itself does not do that.
 
 
 class Problem(NamedTuple):
@@ -266,12 +276,12 @@ class Problem(NamedTuple):
 
 
 def check(task_type: Declaration, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
-    """Return all problems of the inputs, 20 at most; an empty list if they fit.
+    """Return the problems with the inputs, 20 at most; an empty list if they fit.
 
     ``inputs`` are values as ``enqueue()`` takes them: a mapping of arguments by name, with those
-    by position under ``"*"``, or a sequence of arguments by position. Names and numbers of
-    arguments are checked against the signature, values against the contract. A Type without a
-    contract has no problems. Nothing is changed or written.
+    by position under ``"*"``, or a sequence of arguments by position. The signature decides about
+    names and numbers of arguments, the contract about values. A Type without a contract has no
+    problems. This function changes and writes nothing.
     """
     contract = schema_of(task_type)
     if contract is None:
@@ -279,62 +289,58 @@ def check(task_type: Declaration, inputs: Mapping[str, Any] | Sequence[Any]) -> 
     args, kwargs = (
         binding.unbind(dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     )
-    found = []
-    for problem in _problems(task_type, contract, args, kwargs):
-        found.append(problem)
-        if len(found) == MOST:
-            break
-    return found
+    return list(islice(_find_problems(task_type, contract, args, kwargs), MOST))
 
 
 def require(task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract.
 
-    Raises TooLarge before it compares anything with the contract.
+    Raises TooLarge if they are too large, before checking anything against the contract.
     """
     if schema_of(task_type) is not None:
         bound = binding.as_called(args, kwargs)
         what = f"Inputs of {task_type.identifier!r}"
         with suppress(NotSerializable):  # enqueue() refuses it in its own words
             codec.encode(bound, limit=settings.MAX_INPUTS_SIZE, what=what)
-    found = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
-    if not found:
+    problems = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
+    if not problems:
         return
-    told = " ".join(
+    message = " ".join(
         problem.text if problem.text.startswith("Inputs of ") else f"{problem.path}: {problem.text}"
-        for problem in found
+        for problem in problems
     )
-    if not told.startswith("Inputs of "):
-        told = f"Inputs of {task_type.identifier!r} do not fit. {told}"
-    error = InvalidInputs(told, argument=found[0].path or None)
-    error.problems = tuple(found)
+    if not message.startswith("Inputs of "):
+        message = f"Inputs of {task_type.identifier!r} do not fit. {message}"
+    error = InvalidInputs(message, argument=problems[0].path or None)
+    error.problems = tuple(problems)
     raise error
 
 
-def _problems(
+def _find_problems(
     task_type: Declaration, contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[Problem]:
     signature = task_type.signature
-    yield from _misfits(task_type.identifier, signature, args, kwargs)
-    for name, path, value in _given(signature, args, kwargs):
-        found = _of_value(contract, name, path, value)
+    yield from _find_signature_problems(task_type.identifier, signature, args, kwargs)
+    for name, path, value in _match_arguments(signature, args, kwargs):
+        problems = _check_value(contract, name, path, value)
         if name in task_type.sensitive or path[0] in task_type.sensitive:
             # The texts, and the path below the argument, may quote its value.
-            if next(found, None) is not None:
-                yield Problem(shown(path), "It does not fit. It is sensitive: why is not shown.")
+            if next(problems, None) is not None:
+                text = "It does not fit. It is sensitive, so the reason is not shown."
+                yield Problem(format_path(path), text)
         else:
-            yield from found
+            yield from problems
 
 
-def _misfits(
+def _find_signature_problems(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield the problems of names and numbers of arguments; the first has the text of enqueue()."""
+    """Yield the problems with names and numbers of arguments, first the one of enqueue()."""
     try:
         binding.bind(name, signature, args, kwargs)
     except InvalidInputs as error:
-        told = error.argument or ""
-        yield Problem(told, str(error))
+        first = error.argument or ""
+        yield Problem(first, str(error))
     else:
         return
     kinds = [each.kind for each in signature.parameters.values()]
@@ -342,7 +348,7 @@ def _misfits(
         each for each in kwargs if each not in signature.parameters and _P.VAR_KEYWORD not in kinds
     ]
     for each in unknown:
-        if each != told:
+        if each != first:
             hint = did_you_mean(each, signature.parameters)
             yield Problem(each, f"There is no argument {each!r}.{hint}")
     by_position = list(signature.parameters)[: len(args)]
@@ -351,37 +357,38 @@ def _misfits(
             _P.VAR_POSITIONAL,
             _P.VAR_KEYWORD,
         )
-        if is_needed and each not in kwargs and each not in by_position and each != told:
+        if is_needed and each not in kwargs and each not in by_position and each != first:
             yield Problem(each, "It is required.")
 
 
-def _given(
+def _match_arguments(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
     """Yield parameter, path and value of each argument that has a parameter."""
     parameters = signature.parameters.values()
     positional = [each for each in parameters if each.kind not in (_P.KEYWORD_ONLY, _P.VAR_KEYWORD)]
     for number, value in enumerate(args):
-        taken = positional[min(number, len(positional) - 1)] if positional else None
-        if taken is None:
+        parameter = positional[min(number, len(positional) - 1)] if positional else None
+        if parameter is None:
             return
-        if taken.kind is _P.VAR_POSITIONAL:
-            yield taken.name, (taken.name, number - len(positional) + 1), value
+        if parameter.kind is _P.VAR_POSITIONAL:
+            yield parameter.name, (parameter.name, number - len(positional) + 1), value
         elif number < len(positional):
-            yield taken.name, (taken.name,), value
+            yield parameter.name, (parameter.name,), value
     rest = next((each.name for each in parameters if each.kind is _P.VAR_KEYWORD), None)
     stars = (_P.VAR_POSITIONAL, _P.VAR_KEYWORD, _P.POSITIONAL_ONLY)
     for name, value in kwargs.items():
-        known = signature.parameters.get(name)
-        if known is not None and known.kind not in stars:
+        parameter = signature.parameters.get(name)
+        if parameter is not None and parameter.kind not in stars:
             yield name, (name,), value
         elif rest is not None:
             yield rest, (name,), value
 
 
-def _of_value(
+def _check_value(
     contract: Contract, name: str, path: tuple[str | int, ...], value: Any
 ) -> Iterator[Problem]:
+    """Yield the problems with the value of one argument."""
     from .problems import problems
 
     try:
@@ -391,16 +398,16 @@ def _of_value(
     schema, is_wrong = contract.parameters[name], False
     for below, text in problems(contract.validators[name], contract.defs, plain):
         is_wrong = True
-        yield Problem(shown((*path, *below)), text)
+        yield Problem(format_path((*path, *below)), text)
     is_default = "default" in schema and plain == schema["default"]
     if not is_wrong and not is_default and name in contract.adapters:
-        yield from _of_validators(contract.adapters[name], path, value)
+        yield from _run_validators(contract.adapters[name], path, value)
 
 
-def _of_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Yield the problems that a schema cannot express: bounds of dates and decimals, validators.
+def _run_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
+    """Yield the problems that only pydantic finds: bounds for dates and decimals, validators.
 
-    Pydantic validates the value; its converted value is not used.
+    The value that pydantic converts is not used.
     """
     from pydantic import ValidationError
 
@@ -408,25 +415,26 @@ def _of_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Ite
         adapter.validate_python(value)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_context=False, include_input=False):
-            text = wording.shorten(str(each["msg"]), 200)
-            yield Problem(shown((*path, *each["loc"])), f"{text}.")
+            text = shorten(str(each["msg"]), 200)
+            yield Problem(format_path((*path, *each["loc"])), f"{text}.")
     # A validator of the project may raise anything.
     except Exception as error:
-        text = wording.shorten(f"{type(error).__name__}: {error}", 200)
-        yield Problem(shown(path), f"It cannot be checked: {text}.")
+        text = shorten(f"{type(error).__name__}: {error}", 200)
+        yield Problem(format_path(path), f"It cannot be checked: {text}.")
 
 
-def shown(path: Sequence[str | int]) -> str:
+def format_path(path: Sequence[str | int]) -> str:
     """Return a path as text: ``order.lines[2].sku``."""
-    told = ""
+    text = ""
     for part in path:
-        name = wording.shorten(str(part), 100)
-        told += f"[{name}]" if isinstance(part, int) else f".{name}" if told else name
-    return wording.shorten(told, 1000)
+        name = shorten(str(part), 100)
+        text += f"[{name}]" if isinstance(part, int) else f".{name}" if text else name
+    return shorten(text, 1000)
 
 
 # The parameters of a handler in words: name, type, default, and text from the docstring.
 
+# How docstrings begin the text about a parameter, in the three styles.
 _SECTIONS = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments"}
 _SPHINX = re.compile(r":param(?:eter)?\s+(?:[^:]*\s)?\*{0,2}(\w+):\s*(.*)")
 _GOOGLE = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s+(.*)")
@@ -435,7 +443,7 @@ _NUMPY = re.compile(r"\*{0,2}(\w+)(?:\s*:.*)?$")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter in words for people; ``default`` is JSON, None if it is required."""
+    """A parameter in words; ``default`` is JSON, or else Python's repr(); None if required."""
 
     name: str
     type: str
@@ -445,14 +453,14 @@ class Parameter:
 
 
 def described(contract: Contract | None, signature: inspect.Signature) -> list[Parameter]:
-    """Return the parameters of a Type as rows of a table; an empty list without a contract."""
+    """Return the parameters of a Type in words; an empty list without a contract."""
     if contract is None:
         return []
     stars: dict[Any, str] = {
-        inspect.Parameter.VAR_POSITIONAL: "*",
-        inspect.Parameter.VAR_KEYWORD: "**",
+        _P.VAR_POSITIONAL: "*",
+        _P.VAR_KEYWORD: "**",
     }
-    found = []
+    rows = []
     for name, parameter in signature.parameters.items():
         schema, star = contract.parameters[name], stars.get(parameter.kind, "")
         default = None
@@ -460,29 +468,29 @@ def described(contract: Contract | None, signature: inspect.Signature) -> list[P
             default = json.dumps(schema["default"], ensure_ascii=False)
         elif parameter.default is not parameter.empty:
             default = repr(parameter.default)
-        found.append(
+        rows.append(
             Parameter(
                 name=f"{star}{name}",
-                type=wording.schema_words(schema, contract.defs),
+                type=describe_schema(schema, contract.defs),
                 default=default,
                 is_required=not star and parameter.default is parameter.empty,
                 description=schema.get("description", ""),
             )
         )
-    return found
+    return rows
 
 
-def texts_of(handler: Callable[..., Any]) -> dict[str, str]:
+def parameter_texts(handler: Callable[..., Any]) -> dict[str, str]:
     """Return the text of each parameter in the docstring, in Sphinx, Google or NumPy style."""
     lines = (inspect.getdoc(handler) or "").splitlines()
-    found: dict[str, list[str]] = {}
+    lines_by_name: dict[str, list[str]] = {}
     form, base, name, indent = "", 0, "", 0
     for number, line in enumerate(lines):
         text = line.strip()
         depth = len(line) - len(line.lstrip())
         if sphinx := _SPHINX.match(text):
             name, indent = sphinx[1], depth
-            found[name] = [sphinx[2]]
+            lines_by_name[name] = [sphinx[2]]
             continue
         after = lines[number + 1].strip() if number + 1 < len(lines) else ""
         if after and set(after) == {"-"}:
@@ -497,32 +505,33 @@ def texts_of(handler: Callable[..., Any]) -> dict[str, str]:
         if form == "google" and depth <= base:
             form, name = "", ""
         if name and depth > indent:
-            found[name].append(text)
+            lines_by_name[name].append(text)
             continue
         pattern = {"google": _GOOGLE, "numpy": _NUMPY}.get(form)
         started = pattern.match(text) if pattern else None
         name = started[1] if started else ""
         if started:
             indent = depth
-            found[name] = [started[2]] if form == "google" else []
-    return {name: " ".join(filter(None, texts)) for name, texts in found.items() if any(texts)}
+            lines_by_name[name] = [started[2]] if form == "google" else []
+    return {name: " ".join(filter(None, each)) for name, each in lines_by_name.items() if any(each)}
 
 
-# Literals of Enum members, as ``Literal[Colour.RED]``: the stored value is that of the member.
+# Literals of Enum members, such as ``Literal[Colour.RED]``: ATP stores the value of the member.
 #
-# Pydantic takes the value for ``Colour``, but for a literal only the member, which JSON cannot
-# have.
+# For ``Colour`` pydantic accepts the value, but for a literal only the member, which JSON cannot
+# represent.
 
-# Entries of a core schema that are no schemas.
-_OTHER = ("default", "metadata", "serialization")
+# Entries in a core schema that are not schemas.
+_NOT_SCHEMAS = ("default", "metadata", "serialization")
 
 
-def validator_of(adapter: Any) -> Any:
-    """Return the validator of pydantic's adapter; in literals it takes the values of Enums.
+def make_validator(adapter: Any) -> Any:
+    """Return a validator for pydantic's adapter that accepts the values of Enums in literals.
 
-    Classes of pydantic are left alone: ``Model.model_validate()`` in a handler takes only members.
+    Pydantic's own classes stay as they are, because ``Model.model_validate()`` in a handler
+    accepts only members.
     """
-    schema = _widened(adapter.core_schema)
+    schema = _accept_enum_values(adapter.core_schema)
     if schema is adapter.core_schema:
         return adapter.validator
     from pydantic_core import SchemaValidator
@@ -530,28 +539,33 @@ def validator_of(adapter: Any) -> Any:
     return SchemaValidator(schema)
 
 
-def _widened(schema: Any) -> Any:
-    """Return a part of a core schema with the values of members; the same part if it has none."""
+def _accept_enum_values(schema: Any) -> Any:
+    """Return a part of a core schema that also accepts values of members, or the part itself.
+
+    It is the same object if nothing in it changes.
+    """
     if type(schema) in (list, tuple):
-        parts = [_widened(each) for each in schema]
-        is_same = all(made is each for made, each in zip(parts, schema, strict=True))
+        parts = [_accept_enum_values(each) for each in schema]
+        is_same = all(part is each for part, each in zip(parts, schema, strict=True))
         return schema if is_same else type(schema)(parts)
     if not isinstance(schema, dict) or hasattr(schema.get("cls"), "__pydantic_validator__"):
         return schema
     kind = schema.get("type")
-    # A mapping of names, as of fields, has no kind, and any names.
-    skipped = _OTHER if isinstance(kind, str) else ()
-    found = {key: each if key in skipped else _widened(each) for key, each in schema.items()}
+    # A mapping by name, as for fields, has no "type"; any key in it is a name.
+    skipped = _NOT_SCHEMAS if isinstance(kind, str) else ()
+    widened = {
+        key: each if key in skipped else _accept_enum_values(each) for key, each in schema.items()
+    }
     if kind == "literal":
-        values = _values(schema["expected"])
-        found["expected"] = [*schema["expected"], *values] if values else schema["expected"]
+        values = _member_values(schema["expected"])
+        widened["expected"] = [*schema["expected"], *values] if values else schema["expected"]
     elif kind == "tagged-union":
         for member in filter(_is_member, schema["choices"]):
-            found["choices"] = {member.value: found["choices"][member], **found["choices"]}
-    return schema if all(found[key] is each for key, each in schema.items()) else found
+            widened["choices"] = {member.value: widened["choices"][member], **widened["choices"]}
+    return schema if all(widened[key] is each for key, each in schema.items()) else widened
 
 
-def _values(members: Iterable[Any]) -> list[Any]:
+def _member_values(members: Iterable[Any]) -> list[Any]:
     return [each.value for each in members if _is_member(each)]
 
 

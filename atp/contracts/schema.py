@@ -1,4 +1,7 @@
-"""The schema of tagged JSON (needs pydantic)."""
+"""JSON Schema for the JSON that ATP stores, with tags for types that JSON lacks.
+
+This module needs pydantic.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,10 @@ from pydantic_core import core_schema
 from ..exceptions import NotSerializable
 from ..payload import json as tagged_json
 
-# The schema of a tagged value, as ATP stores a value of a type that JSON lacks.
-
 Schema = dict[str, Any]
+Key = TypeVar("Key")
 
-# The words for a value that is tagged, by its tag.
+# The name of each type that has a tag, by tag.
 TAGS = {
     "$date": "date",
     "$datetime": "date and time",
@@ -31,8 +33,8 @@ _FORMATS = {"$date": "date", "$uuid": "uuid"}
 _LENGTH = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}
 
 
-def tagged(tag: str) -> Schema:
-    """Return the schema of a tagged value: an object with this one key."""
+def make_tagged(tag: str) -> Schema:
+    """Return the schema of a tagged value: an object with the tag as its only key."""
     inner: Schema = {"type": "string"}
     if tag in _FORMATS:
         inner["format"] = _FORMATS[tag]
@@ -47,100 +49,99 @@ def tagged(tag: str) -> Schema:
     }
 
 
-# Marks in a schema: where a tagged value stands, and where a model of pydantic begins.
+# Marks in a schema: where a tagged value may be, and where a pydantic model begins.
 #
-# A model converts text to dates, a handler does not. Pydantic makes one definition of a class,
-# wherever it is used, and its hooks change a schema after it is made. So a schema is first made
-# with marks, and then resolved as a whole.
-
-Key = TypeVar("Key")
+# A model converts text to dates, a handler does not. Pydantic makes one definition of a class for
+# all places that use it, and a class's hooks may change its schema later. So pydantic first makes
+# a schema with marks, and then this module resolves the marks in the whole schema.
 
 _TAG = "x-atp-tag"
 _MODEL = "x-atp-model"
 
 _REF = "#/$defs/"
-# The suffix of the name that a definition has in models, if it differs there.
+# A definition that differs in models has this suffix to its name there.
 _IN_MODEL = "-in-model"
-# Keywords whose values are no schemas, and those whose keys are names.
-_DATA = ("const", "default", "enum", "examples")
-_NAMED = ("properties", "patternProperties", "mapping")
+# Keywords whose values are not schemas, and keywords whose values have schemas by name.
+_VALUES = ("const", "default", "enum", "examples")
+_BY_NAME = ("properties", "patternProperties", "mapping")
 
 
 def mark_value(tag: str, parsed: Schema) -> Schema:
-    """Return the schema of a value that has a tag; ``parsed`` is what pydantic converts."""
+    """Return the schema of a tagged value, marked; ``parsed`` is the schema of its text."""
     return {**parsed, _TAG: {"tag": tag, "parsed": parsed}}
 
 
 def mark_model(schema: Schema) -> Schema:
-    """Return the schema of a model of pydantic, marked as such."""
-    made = {**schema, _MODEL: True}
-    if "$ref" in made:
-        # A root model. The hooks of pydantic would move a mark beside a reference to its target.
-        made["allOf"] = [{"$ref": made.pop("$ref")}]
-    return made
+    """Return the schema of a pydantic model, marked as such."""
+    marked = {**schema, _MODEL: True}
+    if "$ref" in marked:
+        # A root model. Pydantic's hooks would move a mark beside a reference to its target.
+        marked["allOf"] = [{"$ref": marked.pop("$ref")}]
+    return marked
 
 
-def resolved(
+def resolve_marks(
     schemas: Mapping[Key, Schema], defs: Mapping[str, Schema]
 ) -> tuple[dict[Key, Schema], dict[str, Schema]]:
     """Return schemas and definitions without marks.
 
-    In a model a value may be text or tagged, elsewhere only tagged. A definition that differs in a
-    model is there twice.
+    In a model a value may be text or tagged, elsewhere only tagged. So a definition that differs
+    in a model gets a second version.
     """
     differing: set[str] = set()
-    while more := set(_differing(defs, differing)) - differing:
+    while more := set(_find_differing(defs, differing)) - differing:
         differing |= more
-    made = {name: _resolved(schema, False, differing) for name, schema in defs.items()}
+    definitions = {name: _resolve(schema, False, differing) for name, schema in defs.items()}
     for name in sorted(differing):
         # Messages show the title.
-        made[name + _IN_MODEL] = {"title": name, **_resolved(defs[name], True, differing)}
-    return {key: _resolved(schema, False, differing) for key, schema in schemas.items()}, made
+        definitions[name + _IN_MODEL] = {"title": name, **_resolve(defs[name], True, differing)}
+    resolved = {key: _resolve(schema, False, differing) for key, schema in schemas.items()}
+    return resolved, definitions
 
 
-def _differing(defs: Mapping[str, Schema], known: Container[str]) -> Iterable[str]:
-    """Yield the names of definitions that differ in a model, if those that are known differ."""
+def _find_differing(defs: Mapping[str, Schema], known: Container[str]) -> Iterable[str]:
+    """Yield the names of definitions that differ in a model, given those known to differ."""
     for name, schema in defs.items():
-        if _resolved(schema, False, known) != _resolved(schema, True, known):
+        if _resolve(schema, False, known) != _resolve(schema, True, known):
             yield name
 
 
-def _resolved(schema: Any, in_model: bool, differing: Container[str]) -> Any:
+def _resolve(schema: Any, in_model: bool, differing: Container[str]) -> Any:
     if isinstance(schema, list):
-        return [_resolved(each, in_model, differing) for each in schema]
+        return [_resolve(each, in_model, differing) for each in schema]
     if isinstance(schema, str):
         is_other = in_model and schema.startswith(_REF) and schema[len(_REF) :] in differing
         return schema + _IN_MODEL if is_other else schema
     if not isinstance(schema, dict):
         return schema
     in_model = in_model or _MODEL in schema
-    made: Schema = {}
+    new: Schema = {}
     for key, value in schema.items():
-        if key in _DATA:
-            made[key] = value
-        elif key in _NAMED and isinstance(value, dict):
-            made[key] = {name: _resolved(each, in_model, differing) for name, each in value.items()}
+        if key in _VALUES:
+            new[key] = value
+        elif key in _BY_NAME and isinstance(value, dict):
+            new[key] = {name: _resolve(each, in_model, differing) for name, each in value.items()}
         elif key == "propertyNames":
-            made[key] = _of_key(value, differing)
+            new[key] = _resolve_key(value, differing)
         elif key == "anyOf":
-            made |= _any_of(_resolved(value, in_model, differing))
+            new |= _flatten_any_of(_resolve(value, in_model, differing))
         elif key not in (_TAG, _MODEL):
-            made[key] = _resolved(value, in_model, differing)
-    return _of_tag(made, in_model, **schema[_TAG]) if _TAG in schema else made
+            new[key] = _resolve(value, in_model, differing)
+    return _resolve_tag(new, in_model, **schema[_TAG]) if _TAG in schema else new
 
 
-def _of_key(schema: Any, differing: Container[str]) -> Any:
-    """Return the schema of the keys of a mapping: they are text, also in a handler."""
+def _resolve_key(schema: Any, differing: Container[str]) -> Any:
+    """Return the schema of the keys of a mapping, which are always text."""
     if isinstance(schema, dict) and _TAG in schema:
         return schema[_TAG]["parsed"]
-    return _resolved(schema, True, differing)
+    return _resolve(schema, True, differing)
 
 
-def _of_tag(schema: Schema, in_model: bool, *, tag: str, parsed: Schema) -> Schema:
-    """Return the schema of a value that has a tag, with what fields and hooks have added.
+def _resolve_tag(schema: Schema, in_model: bool, *, tag: str, parsed: Schema) -> Schema:
+    """Return the schema of a tagged value, with the keywords that fields and hooks have added.
 
-    A hook of pydantic, as that of UUID4, makes it text of some format: that is left out. Pydantic
-    checks the value anyway.
+    Some hooks of pydantic, such as that of UUID4, add keywords for text in some format. They are
+    omitted, because pydantic checks the value anyway.
     """
     conversion = {"type", "format", "anyOf"}
     added = {
@@ -149,26 +150,27 @@ def _of_tag(schema: Schema, in_model: bool, *, tag: str, parsed: Schema) -> Sche
         if key not in conversion and parsed.get(key) != value
     }
     if in_model:
-        return {**_any_of([parsed, tagged(tag)]), **added}
-    return {**tagged(tag), **added}
+        return {**_flatten_any_of([parsed, make_tagged(tag)]), **added}
+    return {**make_tagged(tag), **added}
 
 
-def _any_of(schemas: list[Any]) -> Schema:
-    """Return the schema of alternatives; those of an alternative are among them."""
-    found: list[Any] = []
+def _flatten_any_of(schemas: list[Any]) -> Schema:
+    """Return the schema of alternatives, without ``anyOf`` directly inside ``anyOf``."""
+    flat: list[Any] = []
     for schema in schemas:
         is_nested = isinstance(schema, dict) and [*schema] == ["anyOf"]
-        found += _any_of(schema["anyOf"])["anyOf"] if is_nested else [schema]
-    return {"anyOf": found}
+        flat += _flatten_any_of(schema["anyOf"])["anyOf"] if is_nested else [schema]
+    return {"anyOf": flat}
 
 
-# JSON Schema of the JSON that ATP stores: types that JSON lacks have tags. It needs pydantic.
+# Pydantic's generator, which makes the schemas with marks.
 
+# A float with one of these bounds cannot be NaN or infinite.
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
 
 
 class TaggedSchema(GenerateJsonSchema):
-    """The schema of stored values, which are the arguments that a handler receives.
+    """Generates the schema of stored values, which a handler receives as its arguments.
 
     A date as plain text would reach the handler as text, so only a tagged value fits a date. The
     fields of pydantic models accept both, because a model converts text to dates.
@@ -179,7 +181,7 @@ class TaggedSchema(GenerateJsonSchema):
 
     def generate_definitions(self, inputs: Any) -> Any:
         """Return the schemas and the definitions of all inputs, without marks."""
-        return resolved(*super().generate_definitions(inputs))
+        return resolve_marks(*super().generate_definitions(inputs))
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return mark_model(super().model_schema(schema))
@@ -209,10 +211,10 @@ class TaggedSchema(GenerateJsonSchema):
         number = super().float_schema(schema)
         if any(name in schema for name in _BOUNDS) or schema.get("allow_inf_nan") is False:
             return number
-        return {"anyOf": [number, tagged("$float")]}
+        return {"anyOf": [number, make_tagged("$float")]}
 
     def encode_default(self, dft: Any) -> Any:
-        """Return a default in its stored form; a set is sorted, so that the schema is stable."""
+        """Return a default in its stored form; a set is sorted to make the schema reproducible."""
         if isinstance(dft, (set, frozenset)):
             dft = sorted(dft, key=repr)
         try:

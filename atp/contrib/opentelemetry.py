@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: a span for each attempt, in the trace of whoever has enqueued.
+"""Traces for OpenTelemetry: a span for each attempt, in the trace of the enqueue.
 
-The names of spans and attributes are those of OpenTelemetry's conventions for messaging, which are
-not stable: they stand in this module only.
+The names of spans and attributes follow OpenTelemetry's conventions for messaging, which are not
+stable, so no other module uses them.
 """
 
 from __future__ import annotations
@@ -18,52 +18,53 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from ..authoring import logs
-from ..authoring.logs import describe
+from ..authoring.logs import describe_exception
 from ..authoring.steps import Asleep
-from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable, path_of
-from ..fields import time_of
+from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable, dotted_path
+from ..fields import uuid7_time
 from ..middleware import Carrier
 from ..operations.registry import registry
 
-# An attempt that begins within this time of the enqueue is a child of the span of the enqueue.
-# Others begin a trace of their own, which is linked to that: nobody looks at a trace that goes on
-# for hours. So do those that try again after a failure.
+# The span of an attempt that begins within this time of the enqueue is a child of the enqueue's
+# span. A later attempt, or one after a failure, begins a new trace that is linked to the enqueue:
+# a trace that lasts for hours is useless.
 CHILD_WITHIN = timedelta(seconds=60)
-# By these a handler speaks to ATP: they are no errors. The first that fits names the outcome.
-_WORDS = (
+# A handler raises these to tell ATP something: they are not errors. The first match is the outcome.
+_OUTCOMES = (
     (Asleep, "Defer"),
     *((kind, kind.__name__) for kind in (Throttled, Retry, Defer, Unavailable, Interrupted)),
 )
-# How long the end of an interrupted attempt waits for exporters, in milliseconds: its worker ends.
+# After an interrupted attempt its worker waits this long for exporters, in milliseconds, and ends.
 FLUSH = 1000
-# Not those of the project: baggage may be large, and is none of ATP's business.
+# Not the project's propagators: they may also save baggage, which may be large.
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class TraceContext(Carrier):
     """Carries the trace of the enqueue to the handler; list it in ``ATP["CARRIERS"]``.
 
-    The value has ``traceparent``, and ``tracestate`` if there is one. Outside of a trace nothing
+    The value has ``traceparent``, and ``tracestate`` if the trace has one. Outside a trace nothing
     is carried.
     """
 
     name = "trace"
 
     def save(self) -> dict[str, str] | None:
-        found: dict[str, str] = {}
-        _PROPAGATOR.inject(found)
-        return found or None
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers)
+        return headers or None
 
     def restore(self, value: Any) -> AbstractContextManager[None]:
-        # What does not parse is no context: the propagator leaves it out.
-        given = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
-        return _Attached(_PROPAGATOR.extract(given))
+        # The propagator ignores values that it cannot parse.
+        headers = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+        return _AttachedContext(_PROPAGATOR.extract(headers))
 
 
-class _Attached:
-    """A context of OpenTelemetry, current inside the block.
+class _AttachedContext:
+    """Makes an OpenTelemetry context the current one inside a block.
 
-    No generator: contextlib writes to the exceptions that pass one, which some do not allow.
+    This is not a generator: contextlib changes the exceptions that pass through a generator, and
+    some exceptions do not allow that.
     """
 
     def __init__(self, context: contexts.Context) -> None:
@@ -77,7 +78,7 @@ class _Attached:
 
 
 class Spans:
-    """Middleware that makes a span of each attempt; list it in ``ATP["MIDDLEWARE"]``."""
+    """Middleware that creates a span for each attempt; list it in ``ATP["MIDDLEWARE"]``."""
 
     def __init__(self, run: Callable[[Any], Any]) -> None:
         self._run = run
@@ -85,7 +86,7 @@ class Spans:
 
     def __call__(self, context: Any) -> Any:
         origin = trace.get_current_span().get_span_context()
-        # The number of the attempt does not tell: it also counts claims that were handed back.
+        # The number of the attempt is not enough: it also counts claims that were handed back.
         is_again = context.retries or context.restarts
         is_child = not is_again and _age(context) <= CHILD_WITHIN
         span = self._tracer.start_span(
@@ -97,11 +98,11 @@ class Spans:
         )
         is_ending = False
         try:
-            with _Attached(trace.set_span_in_context(span)):
+            with _AttachedContext(trace.set_span_in_context(span)):
                 return self._run(context)
         except BaseException as error:
             is_ending = logs.is_a(error, Interrupted)
-            _note(span, context, error)
+            _record_error(span, context, error)
             raise
         finally:
             span.end()
@@ -109,28 +110,28 @@ class Spans:
                 _flush()
 
 
-def _note(span: Span, context: Any, error: BaseException) -> None:
-    """Note in a span how an attempt has ended that raised."""
-    said = logs.spoken(error)
-    word = next((name for kind, name in _WORDS if logs.is_a(said, kind)), "")
-    if word == Unavailable.__name__ and not registry.downstream(context.type):
-        word = ""  # an error as any other
-    if word:
-        span.set_attribute("atp.outcome", word)
+def _record_error(span: Span, context: Any, error: BaseException) -> None:
+    """Record in its span how an attempt ended that raised this."""
+    meaning = logs.deciding_exception(error)
+    outcome = next((name for kind, name in _OUTCOMES if logs.is_a(meaning, kind)), "")
+    if outcome == Unavailable.__name__ and not registry.downstream(context.type):
+        outcome = ""  # an error like any other
+    if outcome:
+        span.set_attribute("atp.outcome", outcome)
         return
-    span.set_attribute("error.type", path_of(error))
+    span.set_attribute("error.type", dotted_path(error))
     span.set_status(Status(StatusCode.ERROR, logs.exception_name(error)))
-    with suppress(Exception):  # it may have no text to give
+    with suppress(Exception):  # its text may be unreadable
         if context.secrets:
-            told = context.hidden(describe(error))
-            kind = {"exception.type": path_of(error), "exception.stacktrace": told}
-            span.add_event("exception", kind)
+            masked = context.hidden(describe_exception(error))
+            attributes = {"exception.type": dotted_path(error), "exception.stacktrace": masked}
+            span.add_event("exception", attributes)
         else:
             span.record_exception(error)
 
 
 def _flush() -> None:
-    """Export what has ended: after an interruption the worker ends at once."""
+    """Export the ended spans: after an interruption the worker ends at once."""
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)
     if flush is not None:
         with suppress(Exception):
@@ -138,8 +139,8 @@ def _flush() -> None:
 
 
 def _age(context: Any) -> timedelta:
-    """Return the time since the enqueue; both are times of hosts, whose clocks may differ."""
-    return datetime.now(UTC) - time_of(context.uuid)
+    """Return the time since the enqueue, by the clocks of two hosts, which may differ."""
+    return datetime.now(UTC) - uuid7_time(context.uuid)
 
 
 def _attributes(context: Any) -> dict[str, Any]:

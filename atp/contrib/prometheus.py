@@ -1,4 +1,7 @@
-"""Metrics: collector, counters, gauges, view."""
+"""Metrics for Prometheus: ``path("metrics", atp.contrib.prometheus.metrics)``.
+
+They are read from the queue's database at each scrape, so any process may answer it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ from ..models import (
     Tailer,
     Task,
     Type,
-    failed,
+    failure_column,
 )
 from ..operations.gates import gates, limits
 from ..reports import documents, health, overview
@@ -48,19 +51,26 @@ from ..states import CLAIMED, DEAD_LETTER, Reason, State
 from ..store import get_store
 from ..web import permissions
 
-# Metrics for Prometheus: ``path("metrics", atp.contrib.prometheus.metrics)``.
-#
-# They are read from the queue's database at each scrape, so any process may answer it.
-
 __all__ = ["CONTENT_TYPE", "Collector", "exposition", "metrics"]
 
+logger = logging.getLogger("atp.metrics")
 
-# What the parts of one scrape share: what they hand on to each other, Types, and gauges.
+CONTENT_TYPE: str = CONTENT_TYPE_LATEST
+# A statement may take this many seconds (only PostgreSQL enforces this), and no statement begins
+# after this many seconds: a scraper gives up after ten.
+LONGEST, ALL = 2.0, 5.0
+# A transaction is reported if it has been open for this long, in seconds.
+LONG = 60.0
+# In seconds.
+MINUTE = 60.0
 
 
 @dataclass
 class Scrape:
-    """The mean run times of Types in seconds, by identifier; None if they could not be read."""
+    """The values that the parts of one scrape pass on to each other.
+
+    ``runs`` are the mean run times of Types in seconds, by identifier; None if unread.
+    """
 
     runs: dict[str, float] | None = None
 
@@ -70,47 +80,54 @@ def seen_types() -> dict[int, Type]:
     return {row.pk: row for row in Type.objects.using(settings.DATABASE).order_by("identifier")}
 
 
-def gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
-    """Return an empty metric of this name without its prefix, with these labels."""
-    return GaugeMetricFamily(f"atp_{name}", told, labels=labels)
+def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
+    """Return an empty metric; ``name`` is its name without the prefix."""
+    return GaugeMetricFamily(f"atp_{name}", documentation, labels=labels)
 
 
-# Counters and histograms: what daemons have counted since the queue began.
+# Counters and histograms: the daemons' counts since the queue began.
 #
-# They are sums over the rows of Statistic, which outlive Instances, their log and their Types. So
-# they never fall, whichever process answers.
+# They are sums of the rows of Statistic, which outlive Instances, their logs and their Types. So
+# they never decrease, whichever process answers.
 
 _ATTEMPTS = ("started", "retried", "deferred", "lost")
 _HELP = {
     "wait": "From the due time of an attempt to its start.",
     "run": "From the start of an attempt to its end, if its handler ended it.",
 }
-# The events that end a run, whose times are counted.
-RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
+# The events that end a run and are counted with its run time.
+RUNS = (
+    "finished",
+    "retried",
+    "deferred",
+    failure_column(Reason.ERROR),
+    failure_column(Reason.FATAL),
+)
 HOUR = timedelta(hours=1)
 # Sums of the columns of Statistic, and of the buckets of both histograms, by Type.
 _Sums = dict[str, dict[str, int]]
 
 
 def counted(scrape: Scrape) -> Iterator[Metric]:
-    """Yield all that was counted by Type: attempts, ends, waiting and run times."""
-    hour = _hour()
-    lately, before = _sums(_rows().filter(start__gte=hour)), _past.sums(hour)
+    """Yield the counts by Type: attempts, ends, waiting times and run times."""
+    hour = _start_of_hour()
+    lately, before = _read_sums(_rows().filter(start__gte=hour)), _past.sums(hour)
     found = {
-        type: _added(each[type] for each in (before, lately) if type in each)
+        type: _add(each[type] for each in (before, lately) if type in each)
         for type in before.keys() | lately.keys()
     }
-    yield from _events(found)
-    yield from _durations(found)
+    yield from _event_metrics(found)
+    yield from _duration_metrics(found)
 
 
 def run_times(scrape: Scrape) -> Iterator[Metric]:
-    """Read the mean run times of Types, of the last hour, else of all that ran; yield nothing.
+    """Read the mean run times of Types into ``scrape``; yield nothing.
 
-    A Type of which nothing has ended yet has none.
+    They are those of the last hour, or of all time if nothing ended in it. A Type without ended
+    attempts has none.
     """
-    hour = _hour()
-    lately = _sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
+    hour = _start_of_hour()
+    lately = _read_sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
     found = {}
     for sums in (_past.sums(hour), lately):
         for type, each in sums.items():
@@ -121,25 +138,23 @@ def run_times(scrape: Scrape) -> Iterator[Metric]:
     yield from ()
 
 
-def _hour() -> datetime:
+def _start_of_hour() -> datetime:
     return overview.now().replace(minute=0, second=0, microsecond=0)
 
 
-def _added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+def _add(parts: Iterable[dict[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part)
     return total
 
 
-def _events(found: _Sums) -> Iterator[Metric]:
-    attempts = CounterMetricFamily(
-        "atp_attempts", "Attempts, by what became of them.", labels=("type", "event")
-    )
+def _event_metrics(found: _Sums) -> Iterator[Metric]:
+    attempts = CounterMetricFamily("atp_attempts", "Attempts by outcome.", labels=("type", "event"))
     ended = CounterMetricFamily(
         "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
     )
-    # A Type begins with 0: else its first events would not be an increase.
+    # A Type begins with 0: otherwise its first events would not be an increase.
     names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
     for type in sorted({*found, *names}):
         row = found.get(type, {})
@@ -147,23 +162,23 @@ def _events(found: _Sums) -> Iterator[Metric]:
             attempts.add_metric([type, name], row.get(name, 0))
         ended.add_metric([type, State.FINISHED.value, ""], row.get("finished", 0))
         for reason in Reason:
-            count = row.get(failed(reason), 0)
+            count = row.get(failure_column(reason), 0)
             ended.add_metric([type, State.FAILED.value, reason.value], count)
     yield from (attempts, ended)
 
 
-def _durations(found: _Sums) -> Iterator[Metric]:
+def _duration_metrics(found: _Sums) -> Iterator[Metric]:
     for name in HISTOGRAMS:
         family = HistogramMetricFamily(f"atp_{name}_seconds", _HELP[name], labels=("type",))
         for type, sums in sorted(found.items()):
             numbers = [sums[f"{name}_{n}"] for n in range(BUCKETS)]
             total = sums["wall_us"] / 1e6 if name == "run" else None
-            family.add_metric([type], list(_cumulated(numbers)), sum_value=total)
+            family.add_metric([type], list(_cumulate(numbers)), sum_value=total)
         yield family
 
 
-def _cumulated(numbers: list[int]) -> Iterator[tuple[str, float]]:
-    """Yield pairs of a bucket's upper bound, in seconds, and the count of all up to it."""
+def _cumulate(numbers: list[int]) -> Iterator[tuple[str, float]]:
+    """Yield each bucket's upper bound in seconds, with the count of all times up to it."""
     count = 0
     for place, number in enumerate(numbers):
         count += number
@@ -171,10 +186,10 @@ def _cumulated(numbers: list[int]) -> Iterator[tuple[str, float]]:
 
 
 class _Past:
-    """The sums of all rows that begin before the present hour, kept in this process.
+    """The sums of all rows that begin before the current hour, kept in this process.
 
     They change when an hour ends, when older rows are folded, and when events of a lost daemon
-    are counted late: then the number of rows, or the highest key, is another.
+    are counted late: then the number of rows or the highest key changes.
     """
 
     def __init__(self) -> None:
@@ -190,8 +205,8 @@ class _Past:
         with self._lock:
             if key == self._key:
                 return self._found
-        # Not under the lock: a slow scrape would keep others waiting.
-        found = _sums(rows)
+        # Without the lock: a slow scrape would keep others waiting.
+        found = _read_sums(rows)
         with self._lock:
             self._key, self._found = key, found
         return found
@@ -200,7 +215,7 @@ class _Past:
 _past = _Past()
 
 
-def _sums(rows: QuerySet[Statistic], *, histograms: bool = True) -> _Sums:
+def _read_sums(rows: QuerySet[Statistic], *, histograms: bool = True) -> _Sums:
     columns: dict[str, Any] = {f"sum_{name}": Sum(name) for name in COUNTS}
     for name in HISTOGRAMS if histograms else ():
         for place in range(BUCKETS):
@@ -217,10 +232,7 @@ def _rows() -> QuerySet[Statistic]:
     return Statistic.objects.using(settings.DATABASE).order_by()
 
 
-# Gauges of what steers and carries the work: controls, daemons, schedules, the database.
-
-# A transaction that has been open for this long, in seconds, is reported.
-LONG = 60.0
+# Gauges for gates, limits, daemons, schedules, tailers and the database.
 
 
 def control_gauges(scrape: Scrape) -> Iterator[Metric]:
@@ -228,7 +240,7 @@ def control_gauges(scrape: Scrape) -> Iterator[Metric]:
     now = overview.now()
     shut = gauge(
         "gate_shut_seconds",
-        "How long a gate has been shut: that of everything, of a Type, or of a lane.",
+        "How long a gate has been shut: for everything, for a Type, or for a lane.",
         "scope",
         "type",
         "collection",
@@ -241,14 +253,14 @@ def control_gauges(scrape: Scrape) -> Iterator[Metric]:
         where = [scope if gate.collection is None else "lane", type, gate.collection or ""]
         ends = "no" if gate.until is None else "yes"
         shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
-    limit = gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
+    limit = gauge("limit", "Limits of a Type: running at once, starts per second.", "type", "of")
     for row in limits():
         if row.collection is None and row.max_running is not None:
             limit.add_metric([row.type.identifier, "running"], row.max_running)
         if row.collection is None and row.per_second is not None:
             limit.add_metric([row.type.identifier, "rate"], row.per_second)
-    state = gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
-    rate = gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
+    state = gauge("downstream_state", "1 for the current state.", "downstream", "state")
+    rate = gauge("downstream_rate", "Calls per second while it is throttled.", "downstream")
     for each in Downstream.objects.using(settings.DATABASE):
         for name, _ in Downstream._meta.get_field("state").flatchoices:
             state.add_metric([each.name, name], float(each.state == name))
@@ -258,23 +270,23 @@ def control_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def daemon_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the daemons by condition and mode, and the workers of those that live."""
+    """Yield the daemons by condition and mode, and the workers of the living daemons."""
     now = overview.now()
-    told = [documents.daemon(row, now) for row in overview.daemons()]
+    daemons = [documents.daemon(row, now) for row in overview.daemons()]
     found = gauge("daemons", "Daemons that have a row.", "condition", "mode")
-    counts = Counter((each["condition"], each["mode"]) for each in told)
+    counts = Counter((each["condition"], each["mode"]) for each in daemons)
     counts[overview.ALIVE, "running"] += 0
     for labels, count in sorted(counts.items()):
         found.add_metric([*labels], count)
-    workers = gauge("workers", "Workers of the daemons that live.", "state")
-    living = [each for each in told if each["condition"] != overview.LOST]
-    states = Counter(_state(worker) for each in living for worker in each["workers"])
+    workers = gauge("workers", "Workers of the living daemons.", "state")
+    living = [each for each in daemons if each["condition"] != overview.LOST]
+    states = Counter(_worker_state(worker) for each in living for worker in each["workers"])
     for state in ("busy", "idle", "paused"):
         workers.add_metric([state], states[state])
     yield from (found, workers)
 
 
-def _state(worker: documents.Document) -> str:
+def _worker_state(worker: documents.Document) -> str:
     if worker.get("paused"):
         return "paused"
     return "busy" if worker["instance"] else "idle"
@@ -291,25 +303,29 @@ def schedule_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield what came out of each source, what is left in it, and when it was read last."""
+    """Yield the records that came from each source, those left in it, and its last reading."""
     now = overview.now()
-    age = gauge("tailer_read_age_seconds", "How long ago a source was looked at.", "tailer")
-    behind = gauge("tailer_behind", "Records that the last look has left.", "tailer")
+    age = gauge("tailer_read_age_seconds", "How long ago a source was read.", "tailer")
+    behind = gauge("tailer_behind", "Records that the last attempt has left unread.", "tailer")
     counts = {
         "records": CounterMetricFamily(
-            "atp_tailer_records", "Records of a source that were settled.", labels=["tailer"]
+            "atp_tailer_records",
+            "Records of a source whose position is committed.",
+            labels=["tailer"],
         ),
         "enqueued": CounterMetricFamily(
-            "atp_tailer_instances", "Instances that the records made.", labels=["tailer"]
+            "atp_tailer_instances",
+            "Instances that were enqueued from the records.",
+            labels=["tailer"],
         ),
         "rejected": CounterMetricFamily(
-            "atp_tailer_rejected", "Records that were put aside.", labels=["tailer"]
+            "atp_tailer_rejected", "Records that were rejected.", labels=["tailer"]
         ),
     }
     counts |= {
         "gaps": CounterMetricFamily(
             "atp_tailer_gaps",
-            "Times that records were lost, also where their number is unknown.",
+            "Losses of records, also those of an unknown number.",
             labels=["tailer"],
         ),
         "lost": CounterMetricFamily(
@@ -323,7 +339,7 @@ def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
             labels=["tailer"],
         ),
     }
-    skipped = gauge("tailer_skipped", "What is in a source and cannot be read.", "tailer")
+    skipped = gauge("tailer_skipped", "Entries of a source that cannot be read.", "tailer")
     for row in Tailer.objects.using(settings.DATABASE):
         age.add_metric([row.identifier], max(0.0, (now - row.read_at).total_seconds()))
         skipped.add_metric([row.identifier], row.skipped)
@@ -335,40 +351,37 @@ def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def database_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield how long the oldest transaction is open, among those open for a minute or more."""
+    """Yield the age of the oldest open transaction; 0 if it is less than a minute."""
     now, found = get_store().open_transactions(LONG)
     ages = [(now - each.since).total_seconds() for each in found if each.since is not None]
     oldest = gauge(
-        "oldest_transaction_seconds", "How long a transaction of others is open; 0 below a minute."
+        "oldest_transaction_seconds", "The age of the oldest open transaction; 0 below a minute."
     )
     oldest.add_metric([], max(ages, default=0.0))
     yield oldest
 
 
 def problem_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the number of problems that ``atp status`` tells."""
+    """Yield the number of problems that ``atp status`` reports."""
     found = gauge("problems", "Problems of the queue, as in its health.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
 
 
-# Gauges of the work: what waits, what is claimed, what failed, and how many workers it needs.
-
-# In seconds.
-MINUTE = 60.0
+# Gauges for the work: waiting and claimed Tasks, dead letters, and the workers that are needed.
 
 
 def task_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield what waits and what is claimed, by Type; how old that is, and how much work."""
+    """Yield the waiting and the claimed Tasks by Type, their age, and the work in them."""
     now = overview.now()
     shut = gates(now=now)
-    found, taken = _waiting(shut, now), _claimed()
+    found, claims = _count_waiting(shut, now), _count_claimed()
     waiting = gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
     held = gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
     claimed = gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
     oldest = gauge(
         "oldest_due_age_seconds",
-        "How long the oldest Task has been due that no gate holds; 0 if there is none.",
+        "How long the oldest due Task without a shut gate has been due; 0 if there is none.",
         "type",
     )
     types, todo = seen_types(), {}
@@ -383,39 +396,41 @@ def task_gauges(scrape: Scrape) -> Iterator[Metric]:
         waiting.add_metric([name, "no"], row["later"])
         held.add_metric([name], count)
         oldest.add_metric([name], (now - first).total_seconds() if free and first else 0.0)
-        todo[key] = free + taken[key, State.SCHEDULED]
+        todo[key] = free + claims[key, State.SCHEDULED]
         for state in sorted(CLAIMED):
-            claimed.add_metric([name, state], taken[key, state])
-    yield from (waiting, held, oldest, claimed, _info(types.values()))
+            claimed.add_metric([name, state], claims[key, state])
+    yield from (waiting, held, oldest, claimed, _type_info(types.values()))
     if scrape.runs is not None:
-        yield from _scaling(types, todo, taken, scrape.runs)
+        yield from _scaling_gauges(types, todo, claims, scrape.runs)
 
 
-def _info(types: Iterable[Type]) -> Metric:
-    found = gauge("type_info", "1; who looks after a Type, and how.", "type", "owner", "runbook")
+def _type_info(types: Iterable[Type]) -> Metric:
+    documentation = "Always 1; the owner and the runbook of a Type."
+    found = gauge("type_info", documentation, "type", "owner", "runbook")
     for type in types:
         found.add_metric([type.identifier, type.owner, type.runbook], 1.0)
     return found
 
 
-def _scaling(
+def _scaling_gauges(
     types: Mapping[int, Type],
     todo: Mapping[int, int],
-    taken: Counter[tuple[int, str]],
+    claims: Counter[tuple[int, str]],
     runs: Mapping[str, float],
 ) -> Iterator[Metric]:
-    """Yield how much work is to do, and how many workers it needs.
+    """Yield the work that is due, and the number of workers that it needs.
 
-    ``todo`` are the Tasks that may start: due ones, and those that a daemon has claimed ahead.
+    ``todo`` counts the Tasks that may start: due ones, and those that a daemon has claimed ahead.
+    ``claims`` counts the claimed Tasks by key of the Type and state.
     """
     work = gauge(
         "due_work_seconds",
-        "The Tasks that are due, not held and not begun, times their mean run time.",
+        "Due Tasks that are neither held nor started, times their mean run time.",
         "type",
     )
     needed = gauge(
         "workers_needed",
-        "Workers that would do within a minute what may start, and those that work.",
+        "Workers that can run what may start within a minute, plus the busy ones.",
         "type",
     )
     limits_of = {row.type_id: row for row in limits() if row.collection is None}
@@ -429,7 +444,7 @@ def _scaling(
             todo[key] if rate is None else min(todo[key], ceil(rate * MINUTE)),
             _allowed(downstreams.get(type.downstream)),
         )
-        working = taken[key, State.RUNNING] + taken[key, State.PAUSED]
+        working = claims[key, State.RUNNING] + claims[key, State.PAUSED]
         most = None if limit is None else limit.max_running
         needed.add_metric([type.identifier], _needed(startable, run, working, most))
     yield from (work, needed)
@@ -444,10 +459,11 @@ def _allowed(downstream: Downstream | None) -> float:
     return 1 if downstream.state == Protection.HALF_OPEN else 0
 
 
-def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
-    """Count the Tasks that wait, by the key of their Type, in one pass.
+def _count_waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
+    """Count the waiting Tasks by key of their Type, in one pass.
 
-    ``held`` are due ones that gates of lanes hold, ``first`` is the due time of the first other.
+    ``held`` counts the due Tasks that gates of lanes hold; ``first`` is the earliest due time of
+    the others.
     """
     later, lanes, names = Q(due_at__gt=now), Q(), defaultdict(list)
     for gate in shut:
@@ -466,17 +482,17 @@ def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
 
 
 def _needed(startable: float, run: float | None, working: int, most: int | None) -> int:
-    """Return how many workers would do so many Tasks within a minute, beside those that work.
+    """Return how many workers can run the startable Tasks within a minute, plus the busy ones.
 
-    ``run`` is the mean run time in seconds, None if it is not known. More workers than Tasks, or
-    than may be running, would not help.
+    ``run`` is the mean run time in seconds, None if unknown. ``most`` is the maximum number of
+    running Tasks. More workers than these, or than Tasks, would not help.
     """
     found = working + int(min(startable, ceil(startable * (run or 0) / MINUTE) or 1))
     return found if most is None else min(found, most)
 
 
-def _claimed() -> Counter[tuple[int, str]]:
-    """Count the Tasks that daemons hold, by Type and state."""
+def _count_claimed() -> Counter[tuple[int, str]]:
+    """Count the Tasks that daemons hold, by key of the Type and state."""
     rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
     counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
     return Counter({(type, state): count for type, state, count in counted.order_by()})
@@ -484,7 +500,7 @@ def _claimed() -> Counter[tuple[int, str]]:
 
 def dead_letter_gauges(scrape: Scrape) -> Iterator[Metric]:
     """Yield the number of dead letters, by Type and reason."""
-    found = gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
+    found = gauge("dead_letters", "FAILED Instances that a redrive may repair.", "type", "reason")
     dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
     rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
     counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
@@ -494,11 +510,9 @@ def dead_letter_gauges(scrape: Scrape) -> Iterator[Metric]:
     yield found
 
 
-# Collector: the metrics of a queue, read from its database when they are collected.
+# The collector, the text and the view.
 
-logger = logging.getLogger("atp.metrics")
-
-# Each reads metrics that belong together. One that fails leaves only its own out.
+# Each part reads metrics that belong together. If one fails, only its metrics are missing.
 PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
     run_times,
     task_gauges,
@@ -511,20 +525,17 @@ PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
     problem_gauges,
     counted,
 )
-# The longest time for one statement, which only PostgreSQL keeps; and the time after which no
-# other statement begins. Both in seconds: a scraper gives up after ten.
-LONGEST, ALL = 2.0, 5.0
 
 
 class Collector(Base):
-    """Yields all metrics of the queue, as a collector of ``prometheus_client``.
+    """Yields all metrics of the queue, as a collector for ``prometheus_client``.
 
-    To add them to metrics of your own, register one: ``REGISTRY.register(Collector())``. What the
-    database does not answer in time is left out; ``atp_scrape_complete`` is 0 then.
+    To add them to your own metrics, register one: ``REGISTRY.register(Collector())``. Metrics that
+    the database does not return in time are left out; then ``atp_scrape_complete`` is 0.
     """
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: else registering it would read the database."""
+        """Yield nothing: otherwise registering the collector would read the database."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
@@ -532,7 +543,7 @@ class Collector(Base):
         began, complete, scrape = time.perf_counter(), 1.0, Scrape()
         for part in PARTS:
             try:
-                with _bounded(began + ALL):
+                with _limit_statements(began + ALL):
                     found = list(part(scrape))
             except Error as error:
                 logger.warning("%s was not collected: %s", part.__name__, str(error).strip())
@@ -540,7 +551,7 @@ class Collector(Base):
             else:
                 yield from found
         yield GaugeMetricFamily(
-            "atp_scrape_complete", "Whether all metrics of ATP could be read.", complete
+            "atp_scrape_complete", "1 if all metrics of ATP could be read.", complete
         )
         yield GaugeMetricFamily(
             "atp_scrape_duration_seconds",
@@ -550,17 +561,17 @@ class Collector(Base):
 
 
 @contextmanager
-def _bounded(until: float) -> Iterator[None]:
-    """Give each statement of the block a limited time, and begin none after ``until``."""
+def _limit_statements(until: float) -> Iterator[None]:
+    """Limit the time of each statement in the block; after ``until`` statements are refused."""
     connection = connections[settings.DATABASE]
 
-    def in_time(execute: Callable[..., Any], *given: Any) -> Any:
+    def execute_in_time(execute: Callable[..., Any], *arguments: Any) -> Any:
         if time.perf_counter() > until:
             raise OperationalError("there is no time left")
-        return execute(*given)
+        return execute(*arguments)
 
     if connection.vendor != "postgresql":
-        with connection.execute_wrapper(in_time):
+        with connection.execute_wrapper(execute_in_time):
             yield
         return
     with transaction.atomic(using=settings.DATABASE), connection.cursor() as cursor:
@@ -569,26 +580,18 @@ def _bounded(until: float) -> Iterator[None]:
             ["statement_timeout", "statement_timeout", str(int(LONGEST * 1000))],
         )
         before, _ = cursor.fetchone()
-        with connection.execute_wrapper(in_time):
+        with connection.execute_wrapper(execute_in_time):
             yield
-        # The transaction may be the caller's, and go on.
+        # The transaction may belong to the caller, and continue.
         cursor.execute("SELECT set_config(%s, %s, true)", ["statement_timeout", before])
 
 
-# The text that Prometheus scrapes.
-
-CONTENT_TYPE: str = CONTENT_TYPE_LATEST
-
-
 def exposition() -> bytes:
-    """Return all metrics of the queue, in UTF-8, in Prometheus's text format."""
+    """Return all metrics of the queue in Prometheus's text format, as UTF-8."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
     text: bytes = generate_latest(registry)
     return text
-
-
-# The view that Prometheus scrapes.
 
 
 @never_cache
@@ -596,8 +599,8 @@ def exposition() -> bytes:
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer with all metrics of the queue.
 
-    For who gives the token of the setting METRICS_TOKEN (``Authorization: Bearer …``), and for
-    users who may view Types. Others get 401.
+    The client must send the token of the setting METRICS_TOKEN (``Authorization: Bearer …``), or
+    be a user who may view Types. Others get 401.
     """
     if _has_token(request) or _may_view(request):
         return HttpResponse(exposition(), content_type=CONTENT_TYPE)
@@ -606,15 +609,15 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return refused
 
 
-# It judges by itself who may ask: a scraper cannot log in.
+# The view checks access itself: a scraper cannot log in.
 metrics.login_required = False  # type: ignore[attr-defined]
 
 
 def _has_token(request: HttpRequest) -> bool:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
     token = settings.METRICS_TOKEN
     is_bearer = scheme.lower() == "bearer"
-    return bool(token) and is_bearer and constant_time_compare(given.strip(), token)
+    return bool(token) and is_bearer and constant_time_compare(sent.strip(), token)
 
 
 def _may_view(request: HttpRequest) -> bool:

@@ -173,11 +173,11 @@ class TextFormatter(logging.Formatter):
         parts = [wording.one_line(self.formatMessage(record))]
         # Not what another formatter has put into record.exc_text.
         if record.exc_info:
-            parts.append(wording.continued(self.formatException(record.exc_info)))
+            parts.append(wording.continuation_lines(self.formatException(record.exc_info)))
         elif record.exc_text:
-            parts.append(wording.continued(record.exc_text))
+            parts.append(wording.continuation_lines(record.exc_text))
         if record.stack_info:
-            parts.append(wording.continued(record.stack_info))
+            parts.append(wording.continuation_lines(record.stack_info))
         return "\n".join(parts)
 
 

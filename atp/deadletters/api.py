@@ -1,25 +1,30 @@
-"""Error groups, and operations on all that matches, in the API."""
+"""Error groups, and operations on all Instances that match, in the API."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
 from ..api import schema
-from ..api.base import ViewSet, body_of, with_verbs
-from ..api.schema import Filters, Pages, named, operation, query_of
-from ..api.serializers import Document
+from ..api.base import ViewSet, body_of, with_operations
+from ..api.schema import Filters, Pages, path_parameter, query_of
+from ..api.serializers import DocumentSerializer
 from ..models import ErrorGroup, Instance
 from ..operations.matching import Plan
-from ..operations.table import ERROR, MATCHING, VERBS
+from ..operations.operation import Operation, Outcome
+from ..operations.table import ERROR, MATCHING, OPERATIONS
 from ..web.filters import ErrorFilter
 from ..web.permissions import VIEW_ERROR, VIEW_INSTANCE, may_see_errors
-from . import operations as groups
+from . import operations
 
-# The outcomes of verbs on dead letters: a plan, or the Instance that carries it out.
+# The outcome of an operation on dead letters: a plan, or the Instance that carries it out.
 
 
-class PlanSerializer(Document):
+class PlanSerializer(DocumentSerializer):
     count = schema.count("Instances that the verb would be applied to.")
     by_error = rest.DictField(child=schema.count(), help_text="Their number by error group.")
     by_type = rest.DictField(child=schema.count(), help_text="Their number by Type.")
@@ -39,7 +44,7 @@ class PlanSerializer(Document):
     told = schema.text("The plan in words.")
 
 
-class DoneSerializer(Document):
+class DoneSerializer(DocumentSerializer):
     told = schema.text("The outcome in words.")
     plan = PlanSerializer(allow_null=True, help_text="The plan, with `dry_run`; otherwise null.")
     instance = rest.UUIDField(
@@ -48,29 +53,30 @@ class DoneSerializer(Document):
     url = rest.URLField(allow_null=True, help_text="The address of that Instance.")
 
 
-def document(view, outcome):
-    """Return the document of a verb's outcome."""
+def _outcome_response(view: ViewSet, outcome: Outcome) -> Response:
     value = outcome.value
-    made = value if isinstance(value, Instance) else None
-    return {
-        "told": outcome.told,
-        "plan": groups.plan_document(value) if isinstance(value, Plan) else None,
-        "instance": None if made is None else made.uuid,
-        "url": None if made is None else view.url("instances-detail", made.uuid),
-    }
+    instance = value if isinstance(value, Instance) else None
+    return Response(
+        {
+            "told": outcome.told,
+            "plan": operations.plan_document(value) if isinstance(value, Plan) else None,
+            "instance": None if instance is None else instance.uuid,
+            "url": None if instance is None else view.url("instances-detail", instance.uuid),
+        }
+    )
 
 
-# Error groups in the API: a list, a single group, and the verbs on it.
+# Error groups: a list, a single group, and the operations on it.
 
 
 class ErrorsSerializer(rest.ListSerializer):
     """A list of error groups, read with a fixed number of queries."""
 
-    def to_representation(self, data):
+    def to_representation(self, data: Sequence[ErrorGroup]) -> list[dict[str, Any]]:
         return _documents(self.child.context["view"], data)
 
 
-class ErrorSerializer(Document):
+class ErrorSerializer(DocumentSerializer):
     name = schema.text("The first digits of the key of the group.")
     key = schema.text("The whole key of the group.")
     type = schema.text("Identifier of its Type.")
@@ -101,21 +107,21 @@ class ErrorSerializer(Document):
     class Meta:
         list_serializer_class = ErrorsSerializer
 
-    def to_representation(self, instance):
-        [found] = _documents(self.context["view"], [instance])
-        return found
+    def to_representation(self, instance: ErrorGroup) -> dict[str, Any]:
+        [document] = _documents(self.context["view"], [instance])
+        return document
 
 
-def _documents(view, rows):
-    told = groups.groups(rows, lines=may_see_errors(view.request.user, *rows))
-    found = [groups.group_document(group) for group in told]
-    return [each | {"url": view.url("errors-detail", each["key"])} for each in found]
+def _documents(view: ViewSet, rows: Sequence[ErrorGroup]) -> list[dict[str, Any]]:
+    groups = operations.load_groups(rows, lines=may_see_errors(view.request.user, *rows))
+    documents = [operations.group_document(group) for group in groups]
+    return [each | {"url": view.url("errors-detail", each["key"])} for each in documents]
 
 
-@with_verbs(
+@with_operations(
     ERROR,
     VIEW_ERROR,
-    lambda verb: (f"{verb.id}_error", verb.said_of("an error group"), verb.explanation),
+    lambda each: (f"{each.id}_error", each.said_of("an error group"), each.explanation),
     answer=DoneSerializer,
 )
 class ErrorViewSet(ViewSet):
@@ -126,30 +132,32 @@ class ErrorViewSet(ViewSet):
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = ErrorFilter
-    named = (named("name", "The group's name: four digits of its key or more.", type="string"),)
+    path_parameters = (
+        path_parameter("name", "The group's name: four digits of its key or more.", type="string"),
+    )
 
-    def find(self):
-        """Return the error group of the URL. Raises UnknownErrorGroup."""
+    def find(self) -> ErrorGroup:
+        """Return the error group that the URL names. Raises UnknownErrorGroup."""
         return queue.get_error_group(self.kwargs["name"])
 
-    def answer(self, group, outcome):
-        return Response(document(self, outcome))
+    def answer(self, group: ErrorGroup, outcome: Outcome) -> Response:
+        return _outcome_response(self, outcome)
 
-    @operation(
+    @schema.endpoint(
         "list_errors",
         "Error groups, the latest failure first",
         VIEW_ERROR,
         query=query_of(ErrorFilter),
     )
-    def list(self, request):
-        return self.listed(self.filter_queryset(self.narrowed(queue.error_groups())))
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.filter_queryset(self.visible_rows(queue.error_groups())))
 
-    @operation("get_error", "One error group", VIEW_ERROR)
-    def retrieve(self, request, name):
+    @schema.endpoint("get_error", "One error group", VIEW_ERROR)
+    def retrieve(self, request: Request, name: str) -> Response:
         return Response(self.get_serializer(self.get_object()).data)
 
 
-# Verbs on all Instances that match, as ``POST matching/redrive``.
+# Operations on all Instances that match, as ``POST matching/redrive``.
 
 
 class MatchingViewSet(ViewSet):
@@ -157,24 +165,24 @@ class MatchingViewSet(ViewSet):
     serializer_class = DoneSerializer
 
 
-def _action(verb):
-    def perform(self, request, **kwargs):
-        return Response(document(self, self.perform(verb, None, **self.values())))
+def _matching_action(operation: Operation) -> Any:
+    def perform(self: ViewSet, request: Request, **kwargs: Any) -> Response:
+        return _outcome_response(self, self.perform(operation, None, **self.read_body()))
 
-    perform.__name__ = f"perform_{verb.id}"
-    says = operation(
-        f"{verb.id}_matching",
-        verb.label,
+    perform.__name__ = f"perform_{operation.id}"
+    declare = schema.endpoint(
+        f"{operation.id}_matching",
+        operation.label,
         VIEW_INSTANCE,
-        *verb.needs,
-        description=verb.explanation,
-        body=body_of(verb, "Matching"),
+        *operation.needs,
+        description=operation.explanation,
+        body=body_of(operation, "Matching"),
         answer=DoneSerializer,
         problems=(404, 409),
     )
-    extra = action(detail=False, methods=["post"], url_path=verb.name, url_name=verb.name)(perform)
-    return says(extra)
+    name = operation.name
+    return declare(action(detail=False, methods=["post"], url_path=name, url_name=name)(perform))
 
 
-for _verb in VERBS[MATCHING].values():
-    setattr(MatchingViewSet, f"perform_{_verb.id}", _action(_verb))
+for _operation in OPERATIONS[MATCHING].values():
+    setattr(MatchingViewSet, f"perform_{_operation.id}", _matching_action(_operation))

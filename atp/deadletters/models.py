@@ -1,4 +1,4 @@
-"""Error groups: dead letters that have one cause; and failures that are not yet counted."""
+"""Error groups: dead letters with the same cause; and failures that are not counted yet."""
 
 from django.db import models
 
@@ -7,7 +7,7 @@ from ..options import MAX_IDENTIFIER
 
 # A title is one line.
 MAX_TITLE = 200
-# The digits of a group's key, of which the first few name it.
+# The number of hexadecimal digits of a group's key; the first few of them name the group.
 DIGITS = 16
 
 
@@ -27,11 +27,11 @@ class _Facts(models.Model):
 
 
 class ErrorGroup(_Facts):
-    """Dead letters of one Type that have one cause.
+    """Dead letters of one Type with the same cause.
 
-    The key is computed from Type, fingerprint and version, so recording a failure takes no
-    query for it. ``count`` is the number of all failures so far; an Instance that is redriven
-    and fails again counts again.
+    The key is computed from Type, fingerprint and version, so recording a failure needs no query
+    for the group. ``count`` is the number of all failures so far; an Instance that is redriven and
+    fails again counts again.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -67,15 +67,15 @@ class ErrorGroup(_Facts):
 
     @property
     def is_muted(self) -> bool:
-        """Whether the group is muted. The first failure after ``muted_until`` ends the muting."""
+        """True if the group is muted. The first failure after ``muted_until`` unmutes it."""
         return bool(self.muted_by)
 
 
 class Failure(_Facts):
     """One failure that is not counted in its group yet.
 
-    The statement that records the end writes this row, and so does not have to lock the group.
-    A chore of a daemon adds the failure to its group later.
+    The statement that records the end writes this row, so it does not have to lock the group.
+    A maintenance job of a daemon adds the failure to its group later.
     """
 
     group = models.BigIntegerField()

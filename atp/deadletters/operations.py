@@ -1,6 +1,4 @@
-"""Error groups: list, mute, annotate; their entries in the table, and those on all that matches;
-documents.
-"""
+"""Error groups: operations on them and on all Instances that match; documents."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from ..conf import settings
 from ..exceptions import InvalidOption
 from ..models import Daemon, ErrorGroup, Failure, Instance
 from ..operations import matching
-from ..operations.base import check_by, needs_tables
+from ..operations.base import check_actor, needs_tables
 from ..operations.matching import (
     MOST_CANARIES,
     Plan,
@@ -33,24 +31,27 @@ from ..operations.operation import (
     Lines,
     Moment,
     Number,
+    Operation,
     Parameter,
     Past,
     Rate,
     Text,
-    Verb,
     WholeNumber,
     always,
 )
-from ..options import check_lines, instant
-from ..querysets import Counted
+from ..options import check_lines, resolve_time
+from ..querysets import RowCount
 from ..reports.documents import Document, headlines
 from ..states import Reason
 from ..store import get_store
 
-# The error groups of a page, with their dead letters, releases and error lines.
-
-# The maximum number of dead letters that are counted, and of the newest whose collections are.
+# The maximum number of dead letters to count, and of the newest whose collections to count.
 MOST, NEWEST = 1_000, 200
+# In characters.
+MAX_NOTE = 10_000
+
+
+# Documents: error groups with their dead letters, releases and error lines; plans.
 
 
 class _Collections(Subquery):
@@ -60,14 +61,15 @@ class _Collections(Subquery):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """An error group; ``left`` counts its dead letters, without those redriven or removed.
+    """An error group, with numbers and texts from other tables.
 
-    ``failures`` counts all failures so far, those included that no daemon has added to the row
-    yet. ``is_more`` says that more are left than were counted. ``collections`` is the number of
-    collections among the newest of them; Instances without a collection do not count. ``title`` is
-    the error line of the first failure, and ``line`` that of the newest, empty if that is gone or
-    has failed in another group since. ``release`` was running when the group was first seen, as far
-    as the rows of daemons show it.
+    ``failures`` counts all failures so far, also those that no daemon has added to the row yet.
+    ``left`` counts the dead letters that the group still has, up to MOST; ``is_more`` is True if it
+    has more. ``collections`` is the number of collections among the newest of them; Instances
+    without a collection do not count. ``title`` is the error line of the first failure. ``line`` is
+    that of the newest, empty if this Instance was removed or has failed in another group since.
+    ``release`` is the release that ran when the first failure came, as far as the rows of daemons
+    tell.
     """
 
     row: ErrorGroup
@@ -80,52 +82,53 @@ class Group:
     release: str
 
 
-def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
-    """Return a Group for each of these error groups.
+def load_groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
+    """Return a Group for each row.
 
     An error line may quote inputs. Without ``lines`` the title is the class of the exception, and
-    the other line is empty.
+    ``line`` is empty.
     """
     found = list(rows)
-    own = Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")).order_by("-pk")
-    # Daemons add failures to their groups all the time, so few are left to be added.
+    instances = Instance.objects.using(settings.DATABASE)
+    dead_letters = instances.filter(error=OuterRef("pk")).order_by("-pk")
+    # Daemons add failures to their groups all the time, so only few rows match.
     added_later = Failure.objects.using(settings.DATABASE).filter(group=OuterRef("pk")).order_by()
     counted = (
         ErrorGroup.objects.using(settings.DATABASE)
         .filter(pk__in=[row.pk for row in found])
-        .annotate(left=Counted(own.values("pk")[: MOST + 1]))
-        .annotate(collections=_Collections(own.values("collection")[:NEWEST]))
-        .annotate(later=Counted(added_later.values("pk")))
+        .annotate(left=RowCount(dead_letters.values("pk")[: MOST + 1]))
+        .annotate(collections=_Collections(dead_letters.values("collection")[:NEWEST]))
+        .annotate(later=RowCount(added_later.values("pk")))
         .values_list("pk", "left", "collections", "count", "later")
     )
     counts = {pk: rest for pk, *rest in counted}
     none = (0, 0, 0, 0)
-    told = _lines(found) if lines else {}
+    newest_lines = _newest_lines(found) if lines else {}
     releases = _releases()
     return [
         Group(
             row=row,
-            # One statement has read both, so what is added meanwhile counts once.
+            # One statement has read both numbers, so no failure counts twice.
             failures=sum(counts.get(row.pk, none)[2:]),
             left=min(counts.get(row.pk, none)[0], MOST),
             is_more=counts.get(row.pk, none)[0] > MOST,
             collections=counts.get(row.pk, none)[1],
             title=row.title if lines else row.exception.rpartition(".")[2],
-            line=told.get(row.pk, ""),
+            line=newest_lines.get(row.pk, ""),
             release=next((name for since, name in releases if since <= row.first_seen), ""),
         )
         for row in found
     ]
 
 
-def _lines(rows: list[ErrorGroup]) -> dict[int, str]:
+def _newest_lines(rows: list[ErrorGroup]) -> dict[int, str]:
     """Return the error line of the newest failure of each group, by the key of the group."""
     last = {row.pk: row.last_instance for row in rows}
     newest = Instance.objects.using(settings.DATABASE).filter(uuid__in=last.values())
-    # One that has been redriven may have failed for another cause since.
-    own = [each for each in newest if each.error_id and last.get(each.error_id) == each.uuid]
-    told = headlines(own)
-    return {each.error_id: told[each.pk] for each in own if each.error_id and each.pk in told}
+    # An Instance that was redriven may be in another group now.
+    same = [each for each in newest if each.error_id and last.get(each.error_id) == each.uuid]
+    lines = headlines(same)
+    return {each.error_id: lines[each.pk] for each in same if each.error_id and each.pk in lines}
 
 
 def _releases() -> list[tuple[datetime, str]]:
@@ -134,13 +137,13 @@ def _releases() -> list[tuple[datetime, str]]:
     return [(row.started, row.release) for row in rows]
 
 
-def selected(
+def filter_groups(
     rows: QuerySet[ErrorGroup], type: str = "", muted: str = "", left: str = ""
 ) -> QuerySet[ErrorGroup]:
     """Filter error groups.
 
-    ``type`` is a pattern. ``muted`` selects those that are muted ("true") or not ("false"), and
-    ``left`` those that still have dead letters ("true") or have none ("false").
+    ``type`` is a pattern. ``muted`` selects groups that are muted ("true") or not ("false").
+    ``left`` selects groups with dead letters ("true") or without any ("false").
     """
     if type:
         known = rows.order_by().values_list("type", flat=True).distinct()
@@ -148,8 +151,8 @@ def selected(
     if muted:
         rows = rows.exclude(muted_by="") if muted == "true" else rows.filter(muted_by="")
     if left:
-        own = Exists(Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")))
-        rows = rows.filter(own if left == "true" else ~own)
+        dead_letter = Exists(Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")))
+        rows = rows.filter(dead_letter if left == "true" else ~dead_letter)
     return rows
 
 
@@ -180,9 +183,6 @@ def group_document(group: Group) -> Document:
     }
 
 
-# Plans as plain values.
-
-
 def plan_document(plan: Plan) -> Document:
     """Return a plan as plain values by name."""
     return {
@@ -197,22 +197,20 @@ def plan_document(plan: Plan) -> Document:
     }
 
 
-# The verbs on error groups.
-
-MAX_NOTE = 10_000
+# Operations on error groups.
 
 
 def error_groups() -> QuerySet[ErrorGroup]:
     """Return the error groups, the one with the latest failure first.
 
-    A failure is counted in its group about a second after it was recorded.
+    A daemon adds a failure to its group about a second after it was recorded.
     """
     return ErrorGroup.objects.using(settings.DATABASE).order_by("-last_seen", "-id")
 
 
 @needs_tables
 def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
-    """Return the error group with this name, or whose name begins with these digits (four or more).
+    """Return the error group whose name is, or begins with, these digits (four or more).
 
     Raises UnknownErrorGroup.
     """
@@ -225,11 +223,11 @@ def mute(
 ) -> ErrorGroup:
     """Mute an error group, so that it raises no alerts; return it.
 
-    The next failure after ``until``, a time or a delay from now, unmutes it; without ``until`` it
-    stays muted until somebody unmutes it. Raises UnknownErrorGroup, InvalidOption.
+    The first failure after ``until``, a time or a delay from now, unmutes it. Without ``until`` it
+    stays muted until an operator unmutes it. Raises UnknownErrorGroup, InvalidOption.
     """
-    check_by(by)
-    until = instant("until", until, get_store().now)
+    check_actor(by)
+    until = resolve_time("until", until, get_store().now)
     if until is not None and until <= get_store().now():
         raise InvalidOption(f"until={until.isoformat(' ', 'seconds')} has passed already.")
     found = error_group(group)
@@ -240,7 +238,7 @@ def mute(
 @needs_tables
 def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
     """Unmute an error group; return it. Raises UnknownErrorGroup."""
-    check_by(by)
+    check_actor(by)
     found = error_group(group)
     get_store().errors.mute(found, by="")
     return error_group(found)
@@ -252,24 +250,24 @@ def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
 
     Raises UnknownErrorGroup, InvalidOption.
     """
-    check_by(by)
+    check_actor(by)
     check_lines("note", note, MAX_NOTE)
     found = error_group(group)
     get_store().errors.annotate(found, note)
     return error_group(found)
 
 
-# The verbs on all Instances that match, and those on error groups.
+# Entries in the table of operations: on all Instances that match, and on error groups.
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchingVerb(Verb):
-    """A verb on all Instances that match. It has no subject; the filter is among its parameters."""
+class MatchingOperation(Operation):
+    """An operation on all Instances that match. It has no target, but a filter as parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorVerb(Verb):
-    """A verb on an error group. ``is_allowed(group)`` tells whether it would change anything."""
+class ErrorOperation(Operation):
+    """An operation on an error group. ``is_allowed(group)`` is True if it would change anything."""
 
     is_allowed: Callable[[ErrorGroup], bool] = always
 
@@ -310,7 +308,7 @@ _FILTER = (
     ),
     Parameter(name="all", kind=Flag(), help="Select all; needed if no filter is given."),
 )
-_OF_LIVE = (
+_LIVE_FILTER = (
     _FILTER[0],
     _COLLECTION,
     Parameter(
@@ -322,12 +320,12 @@ _OF_LIVE = (
 )
 
 
-def _matching(call: Callable[..., Any], _: object, **given: Any) -> Any:
-    return call(**given)
+def _call_without_target(call: Callable[..., Any], _: object, **parameters: Any) -> Any:
+    return call(**parameters)
 
 
-def _of_error(call: Callable[..., Any], group: ErrorGroup, **given: Any) -> Any:
-    return call(error=group, **given)
+def _call_with_error(call: Callable[..., Any], group: ErrorGroup, **parameters: Any) -> Any:
+    return call(error=group, **parameters)
 
 
 def _annotate(group: ErrorGroup, by: str, note: str | None = None) -> ErrorGroup | None:
@@ -335,64 +333,64 @@ def _annotate(group: ErrorGroup, by: str, note: str | None = None) -> ErrorGroup
     return None if note is None else annotate(group, note, by=by)
 
 
-def _noted(_: ErrorGroup, group: ErrorGroup | None) -> str:
+def _describe_note(_: ErrorGroup, group: ErrorGroup | None) -> str:
     return "Nothing was changed." if group is None else f"The note of {group.name} is set."
 
 
-def _told(_: object, outcome: Any) -> str:
-    return matching.describe(outcome)
+def _describe_matching(_: object, outcome: Any) -> str:
+    return matching.describe_outcome(outcome)
 
 
-def _muted(_: ErrorGroup, group: ErrorGroup) -> str:
+def _describe_muting(_: ErrorGroup, group: ErrorGroup) -> str:
     return f"{group.name} is muted{' until it is unmuted' if group.muted_until is None else ''}."
 
 
-ALL_MATCHING = (
-    MatchingVerb(
+MATCHING_OPERATIONS = (
+    MatchingOperation(
         name="redrive",
         label="Redrive all that match",
         explanation="Send all dead letters that match back to the queue, after a canary and at "
         "a rate.",
-        call=partial(_matching, redrive_matching),
-        told=_told,
+        call=partial(_call_without_target, redrive_matching),
+        told=_describe_matching,
         parameters=(*_FILTER, _RATE, *_CANARY, _DRY_RUN),
     ),
-    MatchingVerb(
+    MatchingOperation(
         name="cancel",
         label="Cancel all that match",
         explanation="End all live Instances that match, at a rate.",
-        call=partial(_matching, cancel_matching),
-        told=_told,
-        parameters=(*_OF_LIVE, _RATE, _DRY_RUN),
+        call=partial(_call_without_target, cancel_matching),
+        told=_describe_matching,
+        parameters=(*_LIVE_FILTER, _RATE, _DRY_RUN),
     ),
-    MatchingVerb(
+    MatchingOperation(
         name="delete",
         label="Delete all that match",
         explanation="Remove all dead letters that match for good, at a rate.",
-        call=partial(_matching, delete_matching),
-        told=_told,
+        call=partial(_call_without_target, delete_matching),
+        told=_describe_matching,
         parameters=(*_FILTER, _RATE, _DRY_RUN),
         permission=DELETE,
         is_final=True,
     ),
 )
 
-OF_ERROR = (
-    ErrorVerb(
+ERROR_OPERATIONS = (
+    ErrorOperation(
         name="redrive",
         label="Redrive",
         explanation="Send its dead letters back to the queue, after a canary and at a rate.",
-        call=partial(_of_error, redrive_matching),
-        told=_told,
+        call=partial(_call_with_error, redrive_matching),
+        told=_describe_matching,
         parameters=(_BEFORE, _COLLECTION, _RATE, *_CANARY, _DRY_RUN),
     ),
-    ErrorVerb(
+    ErrorOperation(
         name="mute",
         label="Mute",
         explanation="Stop alerts about the error group, until somebody unmutes it or until the "
         "first failure after a time.",
         call=mute,
-        told=_muted,
+        told=_describe_muting,
         parameters=(
             Parameter(
                 name="until",
@@ -401,7 +399,7 @@ OF_ERROR = (
             ),
         ),
     ),
-    ErrorVerb(
+    ErrorOperation(
         name="unmute",
         label="Unmute",
         explanation="Allow alerts about the error group again.",
@@ -409,24 +407,24 @@ OF_ERROR = (
         told=lambda _, group: f"{group.name} is not muted.",
         is_allowed=lambda group: group.is_muted,
     ),
-    ErrorVerb(
+    ErrorOperation(
         name="annotate",
         label="Note",
         phrase="Set the note of {}",
         explanation="Set the note of the error group.",
         call=_annotate,
-        told=_noted,
+        told=_describe_note,
         parameters=(
             Parameter(name="note", kind=Lines(MAX_NOTE), help="What is known of the error."),
         ),
         current=lambda group: {"note": group.note},
     ),
-    ErrorVerb(
+    ErrorOperation(
         name="delete",
         label="Delete",
         explanation="Remove its dead letters for good, at a rate.",
-        call=partial(_of_error, delete_matching),
-        told=_told,
+        call=partial(_call_with_error, delete_matching),
+        told=_describe_matching,
         parameters=(_BEFORE, _COLLECTION, _RATE, _DRY_RUN),
         permission=DELETE,
         is_final=True,

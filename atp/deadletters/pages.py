@@ -1,7 +1,12 @@
-"""The pages of the error groups: a list, and a single group with its dead letters."""
+"""The pages of the error groups: the list, and one group with its dead letters."""
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.functional import cached_property
 
@@ -10,38 +15,42 @@ from ..conf import settings
 from ..exceptions import ATPError, InvalidOption
 from ..models import ErrorGroup, Instance, Type
 from ..operations import matching
-from ..operations.table import ERROR, VERBS
+from ..operations.table import ERROR, OPERATIONS
 from ..pages.base import Page
 from ..pages.instances import query_without_page
-from ..pages.operations import VerbPage
+from ..pages.operations import KindForm, OperationPage
 from ..reports import overview, paging
 from ..reports.documents import headlines
 from ..states import DEAD_LETTER, Reason
 from ..web import permissions
-from ..web.filters import ErrorFilter, selected
+from ..web.filters import ErrorFilter, bind_filters
 from . import operations as groups
 
 PAGE_SIZE = 25
-# The verbs whose page shows a plan before they are performed.
-_PLANNED = {"redrive": queue.redrive_matching, "delete": queue.delete_matching}
+# The operations whose page shows a plan before they are performed.
+_PLANNED: dict[str, Callable[..., Any]] = {
+    "redrive": queue.redrive_matching,
+    "delete": queue.delete_matching,
+}
 # The parameters that select among the dead letters of a group.
 _FILTERS = ("collection", "ended_before")
-# The reasons of FAILED Instances that have no error group: no attempt of these has failed.
+# FAILED Instances with these reasons have no error group, since none of their attempts failed.
 WITHOUT_GROUP = tuple(reason for reason in Reason if reason not in DEAD_LETTER)
 
 
 class FailuresPage(Page):
+    """The list of the error groups, PAGE_SIZE at a time."""
+
     permissions = (permissions.VIEW_ERROR,)
     template_name = "atp/failures.html"
     parameters = (*ErrorFilter.base_filters, "page")
 
-    def get(self, request):
+    def get(self, request: HttpRequest) -> HttpResponseBase:
         """Show the groups that have dead letters left, unless ``left`` selects others."""
-        given = request.GET.copy()
-        given.setdefault("left", "true")
-        filters = selected(
-            ErrorFilter, given, self.narrowed(queue.error_groups()), others=("page",)
-        )
+        query = request.GET.copy()
+        query.setdefault("left", "true")
+        rows = self.narrow_rows(queue.error_groups())
+        filters = bind_filters(ErrorFilter, query, rows, others=("page",))
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("-last_seen", "-id"), size=PAGE_SIZE, key=key)
         lines = permissions.may_see_errors(request.user, *page.rows)
@@ -51,7 +60,7 @@ class FailuresPage(Page):
             is_filtered=any(filters.form.cleaned_data.values()),
             without_group=WITHOUT_GROUP if self.may(permissions.VIEW_INSTANCE) else (),
             page=page,
-            groups=groups.groups(page.rows, lines=lines),
+            groups=groups.load_groups(page.rows, lines=lines),
             is_first=key is None,
             query=query_without_page(request, keep=("left",)),
         )
@@ -64,13 +73,13 @@ class FailurePage(Page):
     template_name = "atp/failure.html"
     parameters = ("page",)
 
-    def get(self, request, group):
+    def get(self, request: HttpRequest, group: str) -> HttpResponseBase:
         row = self.look_up(ErrorGroup, group, lambda: queue.get_error_group(group))
         key = request.GET.get("page")
-        [found] = groups.groups([row], lines=permissions.may_see_errors(request.user, row))
-        own = Instance.objects.using(settings.DATABASE).filter(error=row.pk)
-        own = self.narrowed(own, permissions.VIEW_INSTANCE)
-        page = paging.page(own.select_related("type"), ("-id",), size=PAGE_SIZE, key=key)
+        [found] = groups.load_groups([row], lines=permissions.may_see_errors(request.user, row))
+        failed = Instance.objects.using(settings.DATABASE).filter(error=row.pk)
+        visible = self.narrow_rows(failed, permissions.VIEW_INSTANCE)
+        page = paging.page(visible.select_related("type"), ("-id",), size=PAGE_SIZE, key=key)
         may_see = permissions.may_see_errors(request.user, row)
         lines = headlines(page.rows) if may_see else {}
         for instance in page.rows:
@@ -80,74 +89,77 @@ class FailurePage(Page):
             group=found,
             row=row,
             type=Type.objects.using(settings.DATABASE).filter(identifier=row.type).first(),
-            verbs=self._verbs(row),
+            verbs=self._allowed_operations(row),
             page=page if request.user.has_perm(permissions.VIEW_INSTANCE) else None,
             is_first=key is None,
             query="",
         )
 
-    def _verbs(self, row):
-        verbs = VERBS[ERROR].values()
+    def _allowed_operations(self, row: ErrorGroup) -> list[Any]:
+        verbs = OPERATIONS[ERROR].values()
         return [verb for verb in verbs if verb.is_allowed(row) and self.may(*verb.needs)]
 
 
-class ErrorVerbPage(VerbPage):
+class ErrorOperationPage(OperationPage):
     kind = ERROR
     model = ErrorGroup
     key = "group"
     view_permission = permissions.VIEW_ERROR
 
-    def find(self):
+    def find(self) -> ErrorGroup:
         return queue.get_error_group(self.kwargs["group"])
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         return reverse("atp:failure", kwargs={"group": self.kwargs["group"]})
 
-    def name_of(self, subject):
+    def heading(self, subject: ErrorGroup) -> str:
         return f"{subject.type} {subject.name}"
 
-    def shown(self, subject):
-        """Return until when a dead letter is in the plan on the page; "" without a plan."""
+    def shown_state(self, subject: ErrorGroup) -> str:
+        """Return the time up to which the plan on the page counts dead letters; "" without one."""
         return "" if self._planned is None else self._now.isoformat()
 
-    def given(self, form):
-        """Return the arguments; unless told otherwise, what failed after the page is left out."""
-        found, shown = form.given(), self.request.POST.get("shown")
-        if self._planned is not None and shown and "ended_before" not in found:
-            found["ended_before"] = _moment(shown)
-        return found
+    def arguments(self, form: KindForm) -> dict[str, Any]:
+        """Return the arguments. By default they leave out Instances that failed after the page."""
+        values, shown = form.changed_values(), self.request.POST.get("shown")
+        if self._planned is not None and shown and "ended_before" not in values:
+            values["ended_before"] = _parse_time(shown)
+        return values
 
-    def show(self, *, subject=None, form=None, **context):
-        if subject is not None and self._planned is not None:
-            context["plan"] = self._plan(subject, form)
+    def show(
+        self, *, subject: ErrorGroup | None = None, form: Form | None = None, **context: Any
+    ) -> HttpResponse:
+        if subject is not None and form is not None and self._planned is not None:
+            context["plan"] = self._describe_plan(self._planned, subject, form)
         return super().show(subject=subject, form=form, **context)
 
-    def _plan(self, subject, form):
-        """Return the plan in words, by the filters that were typed if these are possible."""
+    def _describe_plan(self, operation: Callable[..., Any], subject: ErrorGroup, form: Form) -> str:
+        """Return the plan in words, with the filters in the form if these are possible."""
         typed = form.cleaned_data if form.is_bound else {}
         names = [name for name in _FILTERS if form.is_bound and name in form.changed_data]
         chosen = {name: typed[name] for name in names if typed.get(name) is not None}
         until = {"ended_before": self._now}
         try:
-            found = self._planned(error=subject, dry_run=True, **until | chosen)
+            plan = operation(error=subject, dry_run=True, **until | chosen)
         except ATPError:
-            found = self._planned(error=subject, dry_run=True, **until)
-        return matching.describe_plan(found)
+            plan = operation(error=subject, dry_run=True, **until)
+        return matching.describe_plan(plan)
 
     @property
-    def _planned(self):
+    def _planned(self) -> Callable[..., Any] | None:
         return _PLANNED.get(self.kwargs["name"])
 
     @cached_property
-    def _now(self):
+    def _now(self) -> datetime:
         return overview.now()
 
 
-def _moment(text):
+def _parse_time(text: str) -> datetime:
+    """Parse a time with its zone. Raises InvalidOption."""
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise InvalidOption(f"shown={text!r}: must be a time with its zone.")
-    return found
+    return time

@@ -1,4 +1,4 @@
-"""The Types `atp.redrive`, `atp.cancel`, `atp.delete`: in portions, at a rate, a canary first."""
+"""The Types `atp.redrive`, `atp.cancel`, `atp.delete`: operations on all Instances that match."""
 
 from __future__ import annotations
 
@@ -20,19 +20,31 @@ from ..states import Event, State
 from ..store import get_store
 from ..store.values.moves import Move
 
-# Apply a verb to all Instances of a selection: in portions, at a rate, from anew after a kill.
-
+# The maximum number of Instances to which one transaction applies the operation.
 PORTION = 100
-# In seconds: the shortest wait for the rate, and the longest for which it keeps its worker.
+# In seconds: the shortest wait for the rate, and the longest during which it keeps its worker.
 SHORTEST, LONGEST = 0.1, 5.0
 _MAX_WHO = 200
 
+# A redrive judges this many of the last ends, once there are at least FEWEST.
+WATCHED, FEWEST = 100, 20
+# It waits for the ends of at most this many redriven Instances at a time.
+MOST_WATCHED = 2000
+# It reads at least this many dead letters at a time to choose the canary.
+CHOSEN_FROM = 2000
+# In seconds: the interval at which it reads ends, and the time after which it frees its worker.
+LOOK_EVERY, PATIENCE = 1.0, 3.0
+SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
 
-class CarryingOut:
-    """One attempt to apply a verb to a selection.
 
-    It needs no cursor that outlives it: an Instance that is done is no longer in the selection. One
-    that the verb cannot be applied to is passed over; the next attempt tries it again.
+# Applying an operation to a selection: in portions, and at a rate.
+
+
+class BulkOperation:
+    """One attempt to apply an operation to a selection.
+
+    It needs no stored cursor: an Instance that is done is no longer in the selection. It passes
+    over an Instance to which the operation cannot be applied; the next attempt tries that again.
     """
 
     def __init__(
@@ -41,21 +53,22 @@ class CarryingOut:
         self.context = context
         self.selection = selection
         self.count = count
-        self.who = _who(by, selection.verb, context.uuid)
+        self.who = _describe_actor(by, selection.verb, context.uuid)
         self._per_second = None if rate is None else gates.per_second(rate)
         self._judge = Judge(selection.verb)
         self._after = 0
-        # What the verb cannot be applied to stays in the selection; ``count`` leaves it out.
+        # Instances to which the operation cannot be applied stay in the selection, and ``count``
+        # does not include them.
         now = selection.rows().count()
         self._done = max(0, context.step("matched", lambda: now) - now)
         self._left: Counter[str] = Counter()
         self._since, self._sent = time.monotonic(), 0
 
     def run(self) -> dict[str, Any]:
-        """Apply the verb to all Instances of the selection; return the Response."""
+        """Apply the operation to all Instances of the selection; return the Response."""
         while True:
             self.look()
-            portion = self._next(self._wait())
+            portion = self._next_portion(self._wait_for_rate())
             if not portion:
                 break
             self.do(portion)
@@ -63,20 +76,20 @@ class CarryingOut:
         return {"done": self._done, "left": {why: n for why, n in self._left.items() if n}}
 
     def look(self) -> None:
-        """Check whether the attempt must end or pause. A pause does not count for the rate."""
+        """End or pause the attempt if it has been told to. A pause does not count for the rate."""
         before = time.monotonic()
         self.context.check()
         self._since += time.monotonic() - before
 
-    def _next(self, size: int) -> list[Instance]:
+    def _next_portion(self, size: int) -> list[Instance]:
         rows = self.selection.rows().filter(pk__gt=self._after).order_by("pk")
         portion = list(rows[:size])
         if portion:
             self._after = portion[-1].pk
         return portion
 
-    def _wait(self) -> int:
-        """Wait until the rate allows more; return how many. Raises Defer for a long wait."""
+    def _wait_for_rate(self) -> int:
+        """Wait until the rate allows more; return their number. Raises Defer for a long wait."""
         if self._per_second is None:
             return PORTION
         while True:
@@ -89,12 +102,12 @@ class CarryingOut:
             self.idle(max(SHORTEST, min(pause, 1.0)))
 
     def idle(self, seconds: float) -> None:
-        """Wait for some seconds, then check whether the attempt must end or pause."""
+        """Wait for some seconds, then end or pause the attempt if it has been told to."""
         time.sleep(seconds)
         self.look()
 
     def do(self, portion: Sequence[Instance]) -> list[int]:
-        """Apply the verb to a portion, in a transaction of its own; return the keys of those done.
+        """Apply the operation to a portion, in one transaction; return the keys of those done.
 
         The log of each Instance names the Instance of this attempt.
         """
@@ -105,14 +118,14 @@ class CarryingOut:
         self._left[_REFUSED[self.selection.verb]] += len(keys) - len(done)
         self._sent += len(done)
         self._done += len(done)
-        told = f"{self._done} of {self.count}"
-        self.context.progress(self._done, max(self.count, 1), told)
+        message = f"{self._done} of {self.count}"
+        self.context.progress(self._done, max(self.count, 1), message)
         return done
 
 
-def _who(by: str, verb: str, uuid: object) -> str:
-    told = f" ({verb} {uuid})"
-    return f"{by[: _MAX_WHO - len(told)]}{told}".strip()
+def _describe_actor(by: str, operation: str, uuid: object) -> str:
+    label = f" ({operation} {uuid})"
+    return f"{by[: _MAX_WHO - len(label)]}{label}".strip()
 
 
 def _redrive(keys: list[int], who: str) -> list[int]:
@@ -132,7 +145,7 @@ def _delete(keys: list[int], who: str) -> list[int]:
     return [key for key in keys if key not in left]
 
 
-# Why the store does not do what the plan thought possible.
+# The reasons for which the store may refuse Instances that the plan has counted.
 _REFUSED = {
     REDRIVE: "it has changed, or a node before it is FAILED",
     CANCEL: "it has ended",
@@ -141,24 +154,15 @@ _REFUSED = {
 _DO = {REDRIVE: _redrive, CANCEL: _cancel, DELETE: _delete}
 
 
-# Redrive a selection: a canary first, then the others, while watching how the redriven end.
-
-# The number of last ends that are watched, and the number below which they are not judged.
-WATCHED, FEWEST = 100, 20
-# The number of redriven Instances whose ends are waited for at a time.
-MOST_WATCHED = 2000
-# The number of dead letters, or more, from which the canary is chosen at a time.
-CHOSEN_FROM = 2000
-# In seconds: between two looks, and until it gives up its worker to what it has redriven.
-LOOK_EVERY, PATIENCE = 1.0, 3.0
-SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
+# Redriving a selection: a canary first, then the others, as long as enough of them FINISHED.
 
 
-class Redriving(CarryingOut):
-    """An attempt to redrive a selection, which goes on after its canary if enough of it FINISHED.
+class BulkRedrive(BulkOperation):
+    """One attempt to redrive a selection. It continues after the canary if enough of it FINISHED.
 
-    If too few of the canary, or later of the last ends, FINISHED, it stops: it fails and names the
-    errors. The dead letters that it has not redriven stay as they are; another can redrive them.
+    If too few of the canary, or later of the last ends, FINISHED, the attempt fails and names the
+    errors. The dead letters that it has not redriven stay as they are; another redrive can take
+    them.
     """
 
     def __init__(
@@ -173,18 +177,18 @@ class Redriving(CarryingOut):
     ) -> None:
         super().__init__(context, selection, count, rate, by)
         self._canary, self._threshold = canary, threshold
-        # The keys of those redriven last, in order, with the time of each.
+        # The keys of the Instances redriven last, in order, each with its time.
         self._last: dict[int, float] = {}
-        self._looked = time.monotonic()
+        self._read_at = time.monotonic()
 
     def run(self) -> dict[str, Any]:
         if self._canary:
-            keys = self.context.step("canary", self._chosen)
+            keys = self.context.step("canary", self._choose_canary)
             self._wait_for(self._redriven(keys))
         return super().run()
 
-    def _chosen(self) -> list[int]:
-        """Return the keys of the canary, chosen from all pairs of Type and collection in turn."""
+    def _choose_canary(self) -> list[int]:
+        """Return the keys of the canary: some from each pair of Type and collection."""
         lane = Window(RowNumber(), partition_by=[F("type"), F("collection")], order_by="pk")
         rows = self.selection.rows().annotate(turn=lane).order_by("turn", "pk")
         chosen: list[int] = []
@@ -200,15 +204,15 @@ class Redriving(CarryingOut):
         return sorted(chosen[: self._canary])
 
     def _redriven(self, keys: Sequence[int]) -> list[int]:
-        """Redrive what is left of the canary; return the keys of all of it that were redriven.
+        """Redrive the rest of the canary; return the keys of all of it that were redriven.
 
-        Raises Fatal if none could be.
+        An earlier attempt may have redriven some. Raises Fatal if none could be redriven.
         """
         rows = self.selection.rows().filter(pk__in=keys).order_by("pk")
         done = self.do(list(rows))
         if done:
             self.context.log(f"canary: {len(done)} redriven")
-        # What was redriven before is not in the selection any more.
+        # Instances that were redriven are not in the selection any more.
         refused = set(rows.values_list("pk", flat=True))
         redriven = [key for key in keys if key not in refused]
         if keys and not redriven:
@@ -218,17 +222,17 @@ class Redriving(CarryingOut):
         return redriven
 
     def _wait_for(self, keys: Sequence[int]) -> None:
-        """Wait until the canary has ended. Raises Defer if that takes long, to free the worker."""
+        """Wait until the canary has ended. If that takes long, raise Defer to free the worker."""
         began = time.monotonic()
         while True:
             ends = _Ends(keys)
             if not ends.live:
                 break
-            told = f"canary: {len(keys) - len(ends.live)} of {len(keys)} have ended"
-            self.context.progress(self._done, max(self.count, 1), told)
+            message = f"canary: {len(keys) - len(ends.live)} of {len(keys)} have ended"
+            self.context.progress(self._done, max(self.count, 1), message)
             if time.monotonic() - began > PATIENCE:
                 wait = min(LONGEST_WAIT, SHORTEST_WAIT + self.context.attempt / 4)
-                raise Defer(told, after=wait)
+                raise Defer(message, after=wait)
             self.idle(0.2)
         self._judge_ends(ends, "canaries")
         self.context.log(f"canary: {ends.finished} of {len(keys)} FINISHED")
@@ -240,16 +244,17 @@ class Redriving(CarryingOut):
             left = self.selection.rows().count()
             raise Fatal(
                 f"stopped: {len(ends.failed)} of {ended} {what} FAILED, at most "
-                f"{1 - self._threshold:.0%} may: {ends.told()}. Left as they are: {left}.",
+                f"{1 - self._threshold:.0%} may: {ends.describe_errors()}. Left as they are: "
+                f"{left}.",
                 fingerprint="stopped",
             )
 
     def do(self, portion: Sequence[Instance]) -> list[int]:
         done = super().do(portion)
         now = time.monotonic()
-        # More of them would be a sample as good as these, and take longer to look at.
-        room = MOST_WATCHED - len(self._last)
-        self._last |= dict.fromkeys(done[: max(0, room)], now)
+        # A larger sample would tell no more, but take longer to read.
+        headroom = MOST_WATCHED - len(self._last)
+        self._last |= dict.fromkeys(done[: max(0, headroom)], now)
         self._watch(now)
         return done
 
@@ -258,10 +263,10 @@ class Redriving(CarryingOut):
         self._watch(time.monotonic())
 
     def _watch(self, now: float) -> None:
-        """Raise Fatal if too few of the last ends FINISHED, Defer if no redriven one starts."""
-        if now - self._looked < LOOK_EVERY or not self._last:
+        """Raise Fatal if too few of the last ends FINISHED, Defer if no Instance has started."""
+        if now - self._read_at < LOOK_EVERY or not self._last:
             return
-        self._looked = now
+        self._read_at = now
         ends = _Ends(list(self._last), last=WATCHED)
         if self._canary and ends.finished + len(ends.failed) >= FEWEST:
             self._judge_ends(ends, f"of the last {WATCHED}")
@@ -273,16 +278,16 @@ class Redriving(CarryingOut):
 
 
 class _Ends:
-    """The ends of redriven Instances; with ``last``, only that many of the latest ends count."""
+    """The ends of redriven Instances; with ``last``, only this many of the latest ends count."""
 
     def __init__(self, keys: Sequence[int], last: int | None = None) -> None:
         rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
         found = {row[0]: row[1:] for row in rows.values_list("pk", "state", "finished", "error_id")}
         times = {key: finished for key, (_, finished, _) in found.items() if finished is not None}
         self.live = [key for key in found if key not in times]
-        # An Instance that is gone has FINISHED: its Type does not keep such Instances.
-        gone = [key for key in keys if key not in found]
-        self.ended = gone + sorted(times, key=times.__getitem__)
+        # An Instance without a row has FINISHED: its Type does not keep such Instances.
+        removed = [key for key in keys if key not in found]
+        self.ended = removed + sorted(times, key=times.__getitem__)
         counted = self.ended if last is None else self.ended[-last:]
         self.failed = [key for key in counted if key in found and found[key][0] == State.FAILED]
         self.finished = len(counted) - len(self.failed)
@@ -290,21 +295,21 @@ class _Ends:
         self.is_stuck = bool(waiting) and len(waiting) == len(keys)
         self._errors = Counter(found[key][2] for key in self.failed)
 
-    def told(self) -> str:
+    def describe_errors(self) -> str:
         """Return the errors in words, the most frequent first."""
         keys = [key for key in self._errors if key is not None]
         groups = ErrorGroup.objects.using(settings.DATABASE).in_bulk(keys)
-        told: dict[int | None, str] = defaultdict(lambda: "without an error")
+        titles: dict[int | None, str] = defaultdict(lambda: "without an error")
         for key in keys:
             title = groups[key].title if key in groups else "a new error"
-            told[key] = f"{title} (group {ErrorGroup(pk=key).name})"
+            titles[key] = f"{title} (group {ErrorGroup(pk=key).name})"
         most = self._errors.most_common(5)
-        return "; ".join(f"{count} × {told[key]}" for key, count in most)
+        return "; ".join(f"{count} × {titles[key]}" for key, count in most)
 
 
 # The Types ``atp.redrive``, ``atp.cancel`` and ``atp.delete``.
 
-# It goes on however often its daemon is killed, and waits for a database that is away.
+# It restarts however often its daemon is killed, and waits while the database cannot be reached.
 _MANY = 1_000
 _PARAMETERS: dict[str, Any] = {
     "timeout": None,
@@ -328,7 +333,7 @@ def redrive(
 ) -> dict[str, Any]:
     """Redrive all Instances of a selection, the canary first, at a rate."""
     chosen = Selection(**selection)
-    return Redriving(context, chosen, count, rate, by, canary, threshold).run()
+    return BulkRedrive(context, chosen, count, rate, by, canary, threshold).run()
 
 
 @task_type("atp.cancel", **_PARAMETERS)
@@ -336,7 +341,7 @@ def cancel(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
     """Cancel all Instances of a selection, at a rate."""
-    return CarryingOut(context, Selection(**selection), count, rate, by).run()
+    return BulkOperation(context, Selection(**selection), count, rate, by).run()
 
 
 @task_type("atp.delete", **_PARAMETERS)
@@ -344,4 +349,4 @@ def delete(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
     """Remove all Instances of a selection, at a rate."""
-    return CarryingOut(context, Selection(**selection), count, rate, by).run()
+    return BulkOperation(context, Selection(**selection), count, rate, by).run()

@@ -1,4 +1,4 @@
-"""Downstream: a service that handlers call, and how fast they may."""
+"""Downstream: a service that handlers call, and the rate at which they may call it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TIMES = ("refilled", "adjusted_at", "decreased_at", "not_before")
 
 
 class Downstream(models.Model):
-    """A service that several Types may call, and the rate of calls over all daemons.
+    """A service that several Types may call, and the rate of the calls from all daemons.
 
-    Registration makes the row. Its state is that of a circuit breaker: *closed* means healthy.
-    While it is closed, nobody writes the row.
-    The columns are those of :class:`.Protection`, which has the rules.
+    Registering a Type creates the row. Its state is that of a circuit breaker: *closed* means
+    healthy. While the breaker is closed, no daemon writes the row. The columns are those of
+    :class:`.Protection`; the rules are in :mod:`atp.downstreams.protection`.
     """
 
     name = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
@@ -38,7 +38,7 @@ class Downstream(models.Model):
     decreased_at = InstantField(null=True)
     trips = models.PositiveIntegerField(default=0, help_text="Outages in a row.")
     not_before = InstantField(null=True, help_text="Handlers make no calls before this time.")
-    # No constraint: it is looked up only while the state is half-open.
+    # No foreign key: it is read only while the state is half-open.
     probe = models.BigIntegerField(null=True, help_text="The key of the Instance that probes.")
     ceiling = models.FloatField(null=True, help_text="The highest rate, set by hand.")
     floor = models.FloatField(null=True, help_text="The lowest rate, set by hand.")
@@ -54,24 +54,24 @@ class Downstream(models.Model):
     @property
     def protection(self) -> Protection:
         """The row as a :class:`.Protection`."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
-        given |= {name: _epoch(getattr(self, name)) for name in _TIMES}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
+        values |= {name: _seconds_of(getattr(self, name)) for name in _TIMES}
         window = Window.read(self.window)
-        return Protection(state=State(self.state), probe=self.probe, window=window, **given)
+        return Protection(state=State(self.state), probe=self.probe, window=window, **values)
 
-    def take(self, found: Protection) -> None:
+    def take(self, protection: Protection) -> None:
         """Copy a Protection into the columns, without saving the row."""
-        self.state, self.probe = found.state.value, found.probe
-        self.window = found.window.written()
+        self.state, self.probe = protection.state.value, protection.probe
+        self.window = protection.window.written()
         for name in _PLAIN:
-            setattr(self, name, getattr(found, name))
+            setattr(self, name, getattr(protection, name))
         for name in _TIMES:
-            setattr(self, name, _instant(getattr(found, name)))
+            setattr(self, name, _time_of(getattr(protection, name)))
 
 
-def _epoch(time: datetime | None) -> float | None:
+def _seconds_of(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def _instant(seconds: float | None) -> datetime | None:
+def _time_of(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,4 +1,4 @@
-"""Set, reset, open the breaker; their entries in the table; documents."""
+"""Operations on downstreams: set the rate limits, reset or open the breaker; documents."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from .. import text
 from ..conf import settings
 from ..exceptions import InvalidLimit, InvalidOption, UnknownDownstream
 from ..models import Downstream, Task, Type
-from ..operations.base import check_by, needs_tables
+from ..operations.base import check_actor, needs_tables
 from ..operations.operation import (
     CONTROL,
     DATE_TIME,
     Choice,
     Kind,
     Number,
+    Operation,
     Parameter,
-    Verb,
     always,
     time_from_json,
 )
-from ..options import instant
+from ..options import resolve_time
 from ..reports import overview
 from ..store import get_store
 from ..text import did_you_mean
 from .protection import State
 
-# Downstreams as documents: their state, the Types that call them, and the due Tasks of these.
-
 FIELDS = (
     *("name", "state", "per_second", "ceiling", "floor", "not_before", "trips", "who", "since"),
 )
-# The maximum number of Tasks that are counted.
+# The maximum number of due Tasks to count.
 MOST = 1000
+# In calls a second.
+SLOWEST, FASTEST = 0.001, 1_000_000.0
+# A default argument that means "leave the value as it is".
+KEEP: Any = object()
 
 
-def document(row: Downstream) -> dict[str, Any]:
+# Documents: downstreams, the Types that call them, and the due Tasks of these.
+
+
+def downstream_document(row: Downstream) -> dict[str, Any]:
     """Return a downstream as plain values, with the identifiers of the Types that call it."""
-    return {name: getattr(row, name) for name in FIELDS} | {"types": calling(row)}
+    return {name: getattr(row, name) for name in FIELDS} | {"types": calling_types(row)}
 
 
-def calling(row: Downstream) -> list[str]:
+def calling_types(row: Downstream) -> list[str]:
     """Return the identifiers of the Types that call a downstream."""
     types = Type.objects.using(settings.DATABASE).filter(downstream=row.name)
     return list(types.values_list("identifier", flat=True))
 
 
-def due(row: Downstream) -> int:
+def count_due_tasks(row: Downstream) -> int:
     """Return the number of due Tasks that call a downstream, counted up to :data:`MOST`."""
     tasks = Task.objects.using(settings.DATABASE).filter(type__downstream=row.name)
     return tasks.due(overview.now()).order_by()[:MOST].count()
 
 
-# The verbs of downstreams: the services that handlers call.
-
-# In calls a second.
-SLOWEST, FASTEST = 0.001, 1_000_000.0
-# A default argument that means "leave the value as it is".
-KEEP: Any = object()
+# Operations on downstreams.
 
 
 @needs_tables
@@ -89,17 +89,16 @@ def downstream(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Downstream:
-    """Set bounds for the rate at which a downstream is called, in calls a second; return its row.
+    """Set limits for the rate of calls to a downstream, in calls a second; return its row.
 
-    ``ceiling`` is never exceeded, even while the downstream is healthy. ``floor`` is the rate below
-    which refusals do not lower it. A bound that is not given stays; None removes it. If neither is
-    given, nothing changes. ``expected`` is the required state of the downstream, or the datetime of
-    its last change of state. Raises UnknownDownstream, InvalidLimit, or DownstreamChanged if the
-    downstream is not as expected.
+    The rate never exceeds ``ceiling``, even while the downstream is healthy. Refusals never lower
+    it below ``floor``. A limit that is left out stays as it is; None removes it. ``expected`` is
+    the required state of the downstream, or the datetime of its last change of state. Raises
+    UnknownDownstream, InvalidLimit, or DownstreamChanged if the downstream is not as expected.
     """
-    check_by(by)
-    given = {"ceiling": ceiling, "floor": floor}
-    changes = {column: value for column, value in given.items() if value is not KEEP}
+    check_actor(by)
+    limits = {"ceiling": ceiling, "floor": floor}
+    changes = {column: value for column, value in limits.items() if value is not KEEP}
     row = get_downstream(name)
     if not changes:
         return row
@@ -108,27 +107,33 @@ def downstream(
     highest, lowest = ({"ceiling": row.ceiling, "floor": row.floor} | changes).values()
     if highest is not None and lowest is not None and lowest > highest:
         raise InvalidLimit(f"floor={lowest:g} is above ceiling={highest:g}.")
-    return get_store().bound(name, who=by, expected=_expected(expected), **changes)
+    return get_store().bound(name, who=by, expected=_check_expected(expected), **changes)
 
 
 @needs_tables
 def reset_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
-    """Set a downstream to healthy, whatever daemons have observed. See :func:`downstream`."""
-    check_by(by)
+    """Close the breaker and remove the rate limit, whatever daemons have observed.
+
+    A ceiling stays. For the parameters and exceptions see :func:`downstream`.
+    """
+    check_actor(by)
     get_downstream(name)
-    return get_store().reset(name, who=by, expected=_expected(expected))
+    return get_store().reset(name, who=by, expected=_check_expected(expected))
 
 
 @needs_tables
 def trip_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
-    """Stop all calls of a downstream for a while; then one probes it. See :func:`downstream`."""
-    check_by(by)
+    """Open the breaker: handlers make no calls for a while; then one Instance probes.
+
+    For the parameters and exceptions see :func:`downstream`.
+    """
+    check_actor(by)
     get_downstream(name)
-    return get_store().trip(name, who=by, expected=_expected(expected))
+    return get_store().trip(name, who=by, expected=_check_expected(expected))
 
 
 def _check_rate(column: str, value: Any) -> None:
@@ -142,12 +147,12 @@ def _check_rate(column: str, value: Any) -> None:
         )
 
 
-def _expected(expected: object) -> datetime | str | None:
+def _check_expected(expected: object) -> datetime | str | None:
     if expected is None or (isinstance(expected, str) and expected in set(State)):
         return expected
     if isinstance(expected, datetime):
         try:
-            return instant("expected", expected)
+            return resolve_time("expected", expected)
         except InvalidOption as wrong:
             raise InvalidLimit(str(wrong)) from None
     raise InvalidLimit(
@@ -156,11 +161,11 @@ def _expected(expected: object) -> datetime | str | None:
     )
 
 
-# The verbs on downstreams.
+# Entries in the table of operations.
 
 
 class DownstreamState(Kind):
-    """The state of a downstream, or the time since when it has been in its state."""
+    """The state of a downstream, or the time at which this state began."""
 
     _words = Choice(tuple(state.value for state in State))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
@@ -182,29 +187,29 @@ class DownstreamState(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DownstreamVerb(Verb):
-    """A verb on a downstream. ``is_allowed(row)`` tells whether it would change anything."""
+class DownstreamOperation(Operation):
+    """An operation on a downstream. ``is_allowed(row)`` is True if it would change anything."""
 
     is_allowed: Callable[[Downstream], bool] = always
     permission: str = CONTROL
 
 
-def _bound(row: Downstream, *, by: str, **given: Any) -> Downstream:
-    return downstream(row.name, by=by, **given)
+def _set_limits(row: Downstream, *, by: str, **limits: Any) -> Downstream:
+    return downstream(row.name, by=by, **limits)
 
 
-def _bounds(_: Downstream, row: Downstream) -> str:
-    told = [f"{name} {_rate(getattr(row, name))}" for name in ("ceiling", "floor")]
-    return f"The bounds are set: {', '.join(told)}."
+def _describe_limits(_: Downstream, row: Downstream) -> str:
+    limits = [f"{name} {_describe_rate(getattr(row, name))}" for name in ("ceiling", "floor")]
+    return f"The bounds are set: {', '.join(limits)}."
 
 
-def _rate(value: float | None) -> str:
+def _describe_rate(value: float | None) -> str:
     return "none" if value is None else f"{value:g}/s"
 
 
-def _current(row: Downstream) -> dict[str, Any]:
-    given = {"ceiling": row.ceiling, "floor": row.floor}
-    return {n: None if value is None else text.plain_number(value) for n, value in given.items()}
+def _current_limits(row: Downstream) -> dict[str, Any]:
+    limits = {"ceiling": row.ceiling, "floor": row.floor}
+    return {n: None if value is None else text.plain_number(value) for n, value in limits.items()}
 
 
 _EXPECTED = Parameter(
@@ -214,14 +219,14 @@ _EXPECTED = Parameter(
     in_forms=False,
 )
 
-VERBS = (
-    DownstreamVerb(
+OPERATIONS = (
+    DownstreamOperation(
         name="bound",
         label="Set bounds",
         phrase="Set the bounds of {}",
         explanation="Set the highest and lowest rate of calls. A bound that is not given stays.",
-        call=_bound,
-        told=_bounds,
+        call=_set_limits,
+        told=_describe_limits,
         parameters=(
             Parameter(
                 name="ceiling",
@@ -237,21 +242,21 @@ VERBS = (
             ),
             _EXPECTED,
         ),
-        current=_current,
+        current=_current_limits,
     ),
-    DownstreamVerb(
+    DownstreamOperation(
         name="reset",
         label="Reset",
         explanation="Treat the downstream as healthy again, whatever the daemons have found.",
-        call=lambda row, **given: reset_downstream(row.name, **given),
+        call=lambda row, **options: reset_downstream(row.name, **options),
         told=lambda _, row: f"The downstream is reset, and is {row.state}.",
         is_allowed=lambda row: row.state != State.CLOSED,
     ),
-    DownstreamVerb(
+    DownstreamOperation(
         name="trip",
         label="Trip",
         explanation="Stop all calls to the downstream for now. Later one Instance probes it.",
-        call=lambda row, **given: trip_downstream(row.name, **given),
+        call=lambda row, **options: trip_downstream(row.name, **options),
         told=lambda _, row: f"No calls are made before {text.moment(row.not_before)}.",
         asks_first=lambda _: True,
         is_allowed=lambda row: row.state != State.OPEN,

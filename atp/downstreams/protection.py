@@ -1,4 +1,9 @@
-"""The rules as plain values: when the rate falls, when the breaker opens, probes."""
+"""The rules for calls to a downstream: when the rate falls, when the breaker opens, when to probe.
+
+The rate follows AIMD and remembers its last maximum, as TCP's CUBIC does (RFC 9438). The circuit
+breaker is that of M. Nygard, "Release It!". Nothing here reads a clock or a database: times are
+seconds since the epoch, rates are calls a second, and ``spread`` is a random number from -1 to 1.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,34 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-# The window of a Downstream: the ends of calls in the last seconds, of all daemons.
-
 # The length of a window, in seconds.
 LENGTH = 5
+# The lowest rate, unless an operator has set another.
+LOWEST = 0.5
+# The burst: handlers may start at once the calls that the rate allows in this time, in seconds.
+BURST = 0.25
+# A refusal lowers the rate to BACK times the successes a second, at most once in FENCE seconds.
+BACK, FENCE = 0.7, 2.0
+# The last maximum is at most this many times the successes a second.
+ABOVE = 1.3
+# A rate rises if handlers used the fraction USED of it: by the fraction FAST or SLOW each second.
+USED, FAST, SLOW = 0.8, 0.10, 0.01
+# It rises slowly between these fractions of the last maximum.
+NEAR, BEYOND = 0.9, 1.1
+# The breaker closes if handlers did not use up the rate for this long, in seconds.
+UNUSED = 600.0
+# This many failures open the breaker: in a row, or as half of all calls in the window.
+FAILURES = 10
+# The time for which the breaker is open, in seconds: at first, then twice as long each time, and at
+# most; and the fraction by which it varies.
+FIRST, LONGEST, SPREAD = 1.0, 300.0, 0.2
+# The time after which a probe that no daemon holds is given up, in seconds.
+PROBE = 2.0
+# The rate after a successful probe.
+AFTER_PROBE = 1.0
+
+
+# The window of a Downstream: the ends of calls in the last seconds, from all daemons.
 
 
 class Second(NamedTuple):
@@ -26,7 +55,8 @@ class Second(NamedTuple):
 class Window:
     """The results of the calls of the last seconds.
 
-    ``row`` is the number of failures in a row, ``used`` that of the tokens spent since ``since``.
+    ``row`` is the number of failures in a row; ``used`` is the number of tokens spent since
+    ``since``.
     """
 
     seconds: tuple[Second, ...] = ()
@@ -35,14 +65,14 @@ class Window:
     since: float = 0.0
 
     @classmethod
-    def read(cls, given: dict[str, Any]) -> Self:
+    def read(cls, column: dict[str, Any]) -> Self:
         """Return the window from the JSON of its column."""
-        seconds = tuple(Second(*each) for each in given.get("seconds", ()))
+        seconds = tuple(Second(*each) for each in column.get("seconds", ()))
         return cls(
             seconds=seconds,
-            row=given.get("row", 0),
-            used=given.get("used", 0),
-            since=given.get("since", 0.0),
+            row=column.get("row", 0),
+            used=column.get("used", 0),
+            since=column.get("since", 0.0),
         )
 
     def written(self) -> dict[str, Any]:
@@ -51,7 +81,7 @@ class Window:
         return {"seconds": seconds, "row": self.row, "used": self.used, "since": self.since}
 
     def added(self, more: Iterable[Second], now: float) -> Window:
-        """Return the window with more calls, and without those that are too old."""
+        """Return the window with more calls, and without the old ones."""
         found: dict[int, Second] = {}
         for each in (*self.seconds, *more):
             if each.at > now - LENGTH:
@@ -76,12 +106,7 @@ class Window:
         return sum(each.ok for each in self.seconds) / covered
 
 
-# The values of protection: a downstream, and the report of a daemon on it.
-
-# The lowest rate, unless an operator has set another.
-LOWEST = 0.5
-# The burst: the calls that the rate allows in this time, in seconds, may start at once.
-BURST = 0.25
+# The state of a downstream, and the report of a daemon about it.
 
 
 class State(StrEnum):
@@ -92,23 +117,23 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict of an attempt's end on the downstream."""
+    """The result of an attempt for the downstream."""
 
     OK = "ok"
     REFUSED = "refused"
     FAILED = "failed"
-    # The attempt ended in another way, and tells nothing about the downstream.
+    # The attempt ended in another way, which tells nothing about the downstream.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A daemon's report on the calls that ended since its last report.
+    """A daemon's report about the calls that ended since its last report.
 
-    ``counts`` are tuples: an age in seconds, and the calls that were ok, refused and failed then.
-    ``row`` is the number of failures in a row at its end; ``had_ok`` tells whether a call before
-    these was ok. ``after`` is the longest delay in seconds that the downstream asked for. ``probe``
-    is the key of the Instance that probed, with its :class:`Verdict`.
+    ``counts`` are tuples: an age in seconds, and the numbers of calls that were then ok, refused
+    and failed. ``row`` is the number of failures in a row at the end; ``had_ok`` is True if a call
+    before these was ok. ``after`` is the longest delay in seconds that the downstream asked for.
+    ``probe`` is the key of the Instance that probed, and its :class:`Verdict`.
     """
 
     counts: tuple[tuple[float, int, int, int], ...] = ()
@@ -122,13 +147,13 @@ class Report:
         return sum(refused for _, _, refused, _ in self.counts)
 
     def seconds(self, now: float) -> tuple[Second, ...]:
-        """Return the counts by second of this process's clock."""
+        """Return the counts by second; ``now`` is the time of this process's clock."""
         return tuple(Second(int(now - age), *numbers) for age, *numbers in self.counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
-    """A downstream as all daemons see it; :class:`atp.models.Downstream` has the same columns."""
+    """The state of a downstream for all daemons: the columns of :class:`atp.models.Downstream`."""
 
     state: State = State.CLOSED
     per_second: float = 0.0
@@ -154,81 +179,58 @@ class Protection:
         return max(1.0, BURST * self.per_second)
 
     def available(self, now: float) -> float:
-        """Return the number of tokens; for late daemons it may exceed the burst by a fraction."""
+        """Return the number of tokens; it may exceed the burst by less than one token."""
         if self.refilled is None:
             return self.burst()
         most = self.burst() + min(0.99, BURST * self.per_second)
         return min(most, self.tokens + max(0.0, now - self.refilled) * self.per_second)
 
     def opens_in(self, now: float) -> float:
-        """Return the seconds for which no calls at all are allowed."""
+        """Return the time in seconds until calls are allowed again."""
         if self.state is State.CLOSED or self.not_before is None:
             return 0.0
         return max(0.0, self.not_before - now)
 
 
-# The rules of protection: when the rate of calls falls and rises, and when no calls are made.
-#
-# The rate follows AIMD and remembers its last maximum, as TCP's CUBIC does (RFC 9438). The circuit
-# breaker is that of M. Nygard, "Release It!". Times are seconds since the epoch, rates are calls a
-# second; ``spread`` is a random number from -1 to 1.
-
-# A refusal lowers the rate to BACK times what succeeded a second, at most once in FENCE seconds.
-BACK, FENCE = 0.7, 2.0
-# The last maximum is at most this many times the successes a second.
-ABOVE = 1.3
-# A rate rises if the part USED of it was used: by the parts FAST or SLOW of it, a second.
-USED, FAST, SLOW = 0.8, 0.10, 0.01
-# It rises slowly between these parts of the last maximum.
-NEAR, BEYOND = 0.9, 1.1
-# A rate that was not used up for this long, in seconds, is lifted: the downstream is healthy.
-UNUSED = 600.0
-# This many failures open the breaker: in a row, or if they are half of all calls in the window.
-FAILURES = 10
-# In seconds, how long the breaker is open at first (then twice as long each time), and at most.
-FIRST, LONGEST, SPREAD = 1.0, 300.0, 0.2
-# A probe that no daemon holds any more is given up after this, in seconds.
-PROBE = 2.0
-# The rate after a probe that went well.
-AFTER_PROBE = 1.0
+# The rules: each function returns the Protection after an event.
 
 
-def reported(was: Protection, report: Report, now: float, *, spread: float = 0.0) -> Protection:
-    """Return the Protection after the report of a daemon."""
+def apply_report(was: Protection, report: Report, now: float, *, spread: float = 0.0) -> Protection:
+    """Return the Protection after a daemon's report."""
     is_shut = was.state in (State.OPEN, State.HALF_OPEN)
     if is_shut:
         if was.state is State.HALF_OPEN and report.probe and report.probe[0] == was.probe:
-            return _probed(was, report.probe[1], report.after, now, spread)
-        # Other calls had begun before the breaker opened, and tell nothing new.
-        return _waiting(was, report.after, now)
+            return _end_probe(was, report.probe[1], report.after, now, spread)
+        # All other calls began before the breaker opened, so they tell nothing new.
+        return _defer_calls(was, report.after, now)
     window = was.window.added(report.seconds(now), now)
     row = report.row if report.had_ok else was.window.row + report.row
-    found = _waiting(replace(was, window=replace(window, row=row)), report.after, now)
-    if _has_failed(found.window):
-        return tripped(found, now, spread=spread)
+    found = _defer_calls(replace(was, window=replace(window, row=row)), report.after, now)
+    if _is_outage(found.window):
+        return open_breaker(found, now, spread=spread)
     if report.refused:
-        return _decreased(found, now)
+        return _lower_rate(found, now)
     if found.state is State.CLOSED:
         return found
-    return _adjusted(_learned(found, now) if _is_fenced(found, now) else found, now)
+    return _adjust_rate(_raise_to_successes(found, now) if _is_fenced(found, now) else found, now)
 
 
-def spent(was: Protection, count: int, now: float) -> Protection:
+def spend_tokens(was: Protection, count: int, now: float) -> Protection:
     """Return the Protection after ``count`` calls have been allowed."""
     window = replace(was.window, used=was.window.used + count)
     tokens = was.available(now) - count
     return replace(was, tokens=tokens, refilled=now, window=window)
 
 
-def probing(was: Protection, instance: int, now: float) -> Protection:
+def start_probe(was: Protection, instance: int, now: float) -> Protection:
     """Return the Protection while an Instance probes the downstream."""
     return replace(was, state=State.HALF_OPEN, probe=instance, not_before=now + PROBE)
 
 
-def tripped(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
+def open_breaker(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
     """Return the Protection with an open breaker: no calls for a while, and then one probe."""
     length = min(LONGEST, FIRST * 2.0 ** min(was.trips, 20)) * (1 + SPREAD * spread)
-    # A rate that is still rising after a trip tells nothing about the maximum.
+    # A rate that still rises after an outage tells nothing about the maximum.
     is_settled = was.state is State.THROTTLED and not was.trips
     last_max = max(was.last_max, was.per_second) if is_settled else was.last_max
     if was.state is State.CLOSED:
@@ -244,59 +246,61 @@ def tripped(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
     )
 
 
-def closed(was: Protection, now: float) -> Protection:
-    """Return the Protection of a healthy downstream; a ceiling still limits the rate."""
+def close_breaker(was: Protection, now: float) -> Protection:
+    """Return the Protection for a healthy downstream; a ceiling still limits the rate."""
     fresh = Protection(ceiling=was.ceiling, floor=was.floor)
-    return fresh if was.ceiling is None else _throttled(fresh, was.ceiling, now)
+    return fresh if was.ceiling is None else _throttle(fresh, was.ceiling, now)
 
 
-def bounded(was: Protection, now: float) -> Protection:
-    """Return the Protection with its rate within a ceiling and a floor that have just been set."""
+def apply_limits(was: Protection, now: float) -> Protection:
+    """Return the Protection with its rate between a new floor and a new ceiling."""
     if was.state is State.CLOSED and was.ceiling is not None:
-        return _throttled(was, was.ceiling, now)
+        return _throttle(was, was.ceiling, now)
     if was.state is State.THROTTLED and _is_healthy(was):
-        return closed(was, now)
+        return close_breaker(was, now)
     return replace(was, per_second=was.bounded(was.per_second)) if was.per_second else was
 
 
-def due_in(after: float | None, opens_in: float, chance: float) -> float:
-    """Return the delay in seconds until an attempt that was refused or failed may call again.
+def delay_until_call(after: float | None, opens_in: float, chance: float) -> float:
+    """Return the delay in seconds until a refused or failed attempt may call again.
 
-    ``chance`` is a random number from 0 to 1, which spreads attempts that come back together.
+    ``chance`` is a random number from 0 to 1; it spreads attempts that failed together.
     """
     longest = max(opens_in, after or 0.0, 0.5)
     return longest + chance * max(1.0, 0.2 * longest)
 
 
 def _is_healthy(was: Protection) -> bool:
-    """Whether only a ceiling limits the rate: nothing was refused, and nothing has failed."""
+    """Return True if only a ceiling limits the rate: no call was refused or has failed."""
     return not (was.decreased_at or was.not_before or was.last_max or was.trips)
 
 
-def _has_failed(window: Window) -> bool:
+def _is_outage(window: Window) -> bool:
     is_half = window.failed >= FAILURES and 2 * window.failed >= window.total
     return window.row >= FAILURES or is_half
 
 
-def _waiting(was: Protection, after: float | None, now: float) -> Protection:
+def _defer_calls(was: Protection, after: float | None, now: float) -> Protection:
     if not after or was.state is State.HALF_OPEN:
         return was
     return replace(was, not_before=max(now + after, was.not_before or 0.0))
 
 
-def _probed(
+def _end_probe(
     was: Protection, verdict: Verdict, after: float | None, now: float, spread: float
 ) -> Protection:
     if verdict is Verdict.FAILED:
-        return _waiting(tripped(replace(was, not_before=None), now, spread=spread), after, now)
+        return _defer_calls(
+            open_breaker(replace(was, not_before=None), now, spread=spread), after, now
+        )
     if verdict is Verdict.UNKNOWN:
         return replace(was, state=State.OPEN, probe=None, not_before=now)
     fresh = replace(was, probe=None, not_before=None)
     rate = AFTER_PROBE if verdict is Verdict.OK else LOWEST
-    return _waiting(_throttled(fresh, rate, now), after, now)
+    return _defer_calls(_throttle(fresh, rate, now), after, now)
 
 
-def _throttled(was: Protection, rate: float, now: float) -> Protection:
+def _throttle(was: Protection, rate: float, now: float) -> Protection:
     return replace(
         was,
         state=State.THROTTLED,
@@ -313,28 +317,28 @@ def _is_fenced(was: Protection, now: float) -> bool:
     return is_throttled and was.decreased_at is not None and now - was.decreased_at < FENCE
 
 
-def _learned(was: Protection, now: float) -> Protection:
-    """Raise the rate to BACK times the successes, which other daemons may report late."""
+def _raise_to_successes(was: Protection, now: float) -> Protection:
+    """Raise the rate to BACK times the successes, which other daemons may have reported late."""
     if was.last_max:
         return was
     rate = max(was.per_second, BACK * was.window.ok_per_second(now))
     return replace(was, per_second=was.bounded(rate))
 
 
-def _decreased(was: Protection, now: float) -> Protection:
+def _lower_rate(was: Protection, now: float) -> Protection:
     is_throttled = was.state is State.THROTTLED
     if _is_fenced(was, now):
-        return _learned(was, now)
+        return _raise_to_successes(was, now)
     ok = was.window.ok_per_second(now)
     rate = was.per_second if is_throttled else float("inf")
-    found = _throttled(was, BACK * min(rate, ok), now)
-    # If the downstream was healthy until now, only one daemon has reported its successes yet.
+    found = _throttle(was, BACK * min(rate, ok), now)
+    # If the downstream was healthy until now, only one daemon has reported its successes so far.
     last_max = min(rate, ABOVE * ok) if is_throttled else 0.0
     return replace(found, last_max=last_max, decreased_at=now)
 
 
-def _adjusted(was: Protection, now: float) -> Protection:
-    """Once a second, raise the rate if it was used up. Close if it was long not used up."""
+def _adjust_rate(was: Protection, now: float) -> Protection:
+    """Once a second, raise the rate if it was used up. Close the breaker if it was not for long."""
     rate, window = was.per_second, was.window
     passed = now - max(window.since, was.not_before or 0.0)
     if passed < max(1.0, 1 / rate):
@@ -342,15 +346,15 @@ def _adjusted(was: Protection, now: float) -> Protection:
     fresh = replace(was, window=replace(window, used=0, since=now))
     if window.used < max(1, int(USED * rate * passed)):
         last = max(was.adjusted_at or 0.0, was.decreased_at or 0.0)
-        return closed(was, now) if now - last >= UNUSED else fresh
-    higher = fresh.bounded(_raised(fresh, min(passed, 2.0)))
+        return close_breaker(was, now) if now - last >= UNUSED else fresh
+    higher = fresh.bounded(_higher_rate(fresh, min(passed, 2.0)))
     is_back = was.last_max > 0 and higher >= BACK * was.last_max
     trips = 0 if is_back else was.trips
     return replace(fresh, per_second=higher, adjusted_at=now, trips=trips)
 
 
-def _raised(was: Protection, passed: float) -> float:
-    """Return the new rate after it was used up for ``passed`` seconds."""
+def _higher_rate(was: Protection, passed: float) -> float:
+    """Return the higher rate after handlers used it up for ``passed`` seconds."""
     rate, last = was.per_second, was.last_max
     if was.trips and (not last or rate < BACK * last):
         return 2 * rate if not last else min(2 * rate, BACK * last)

@@ -1,20 +1,25 @@
 """Graphs in the API: a list, a single graph, its nodes, and its picture as text."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
 from ..api import schema
-from ..api.base import ViewSet, is_uuid, with_verbs
+from ..api.base import ViewSet, is_uuid, with_operations
 from ..api.problems import AnyAccept
-from ..api.schema import Filters, Pages, named, operation, page_of, query_of
-from ..api.serializers import Document
+from ..api.schema import Filters, Pages, endpoint, page_of, path_parameter, query_of
+from ..api.serializers import DocumentSerializer
 from ..exceptions import UnknownGraph
-from ..models import Graph
-from ..operations.table import GRAPH, VERBS
+from ..models import Graph, Node
+from ..operations.operation import Outcome
+from ..operations.table import GRAPH, OPERATIONS
 from ..states import Reason, State
 from ..web.filters import GraphFilter, NodeFilter
 from ..web.permissions import VIEW_GRAPH
@@ -34,14 +39,14 @@ class StateCountsSerializer(rest.Serializer):
 
 
 class GraphsSerializer(rest.ListSerializer):
-    """A list of graphs. The nodes of all of them are counted at once."""
+    """A list of graphs. It counts the nodes of all of them together."""
 
-    def to_representation(self, data):
-        urls = self.child.context["view"]
-        return [_document(urls, each) for each in reports.documents(data)]
+    def to_representation(self, data: Sequence[Graph]) -> list[dict[str, Any]]:
+        view = self.child.context["view"]
+        return [_document_with_url(view, each) for each in reports.documents(data)]
 
 
-class GraphSerializer(Document):
+class GraphSerializer(DocumentSerializer):
     uuid = rest.UUIDField()
     name = schema.text("Name of the graph; empty if it has none.")
     state = schema.text(
@@ -64,27 +69,24 @@ class GraphSerializer(Document):
     class Meta:
         list_serializer_class = GraphsSerializer
 
-    def to_representation(self, instance):
+    def to_representation(self, instance: Graph) -> dict[str, Any]:
         document = reports.document(instance, reports.counts_of(instance))
-        return _document(self.context["view"], document) | {"actions": _actions(instance)}
+        actions = [each.name for each in OPERATIONS[GRAPH].values() if each.is_allowed(instance)]
+        return _document_with_url(self.context["view"], document) | {"actions": actions}
 
 
-def _actions(graph):
-    return [verb.name for verb in VERBS[GRAPH].values() if verb.is_allowed(graph)]
-
-
-def _document(view, document):
+def _document_with_url(view: ViewSet, document: dict[str, Any]) -> dict[str, Any]:
     return document | {"url": view.url("graphs-detail", document["uuid"])}
 
 
 class NodesSerializer(rest.ListSerializer):
     """A list of nodes. One query reads the Tasks of all of them."""
 
-    def to_representation(self, data):
+    def to_representation(self, data: Sequence[Node]) -> list[dict[str, Any]]:
         return reports.node_documents(data)
 
 
-class NodeSerializer(Document):
+class NodeSerializer(DocumentSerializer):
     name = schema.text("Unique in its graph.")
     type = schema.text("Identifier of its Type.")
     instance = rest.UUIDField(help_text="Uuid of the Instance.")
@@ -97,10 +99,10 @@ class NodeSerializer(Document):
         list_serializer_class = NodesSerializer
 
 
-@with_verbs(
+@with_operations(
     GRAPH,
     VIEW_GRAPH,
-    lambda verb: (f"{verb.id}_graph", verb.said_of("a graph"), verb.explanation),
+    lambda each: (f"{each.id}_graph", each.said_of("a graph"), each.explanation),
 )
 class GraphViewSet(ViewSet):
     tag = "graphs"
@@ -110,27 +112,27 @@ class GraphViewSet(ViewSet):
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = GraphFilter
-    named = (named("uuid", "The graph's uuid.", type="string", format="uuid"),)
+    path_parameters = (path_parameter("uuid", "The graph's uuid.", type="string", format="uuid"),)
 
-    def find(self):
+    def find(self) -> Graph:
         """Return the graph whose uuid is in the URL. Raises UnknownGraph."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownGraph(f"{uuid!r} is not a uuid, so there is no such graph.")
         return queue.get_graph(uuid)
 
-    def answer(self, graph, outcome):
+    def answer(self, graph: Graph, outcome: Outcome) -> Response:
         return Response(self.get_serializer(self.get_object()).data)
 
-    @operation("list_graphs", "Graphs, newest first", VIEW_GRAPH, query=query_of(GraphFilter))
-    def list(self, request):
-        return self.listed(self.filter_queryset(self.narrowed(reports.graphs())))
+    @endpoint("list_graphs", "Graphs, newest first", VIEW_GRAPH, query=query_of(GraphFilter))
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.filter_queryset(self.visible_rows(reports.graphs())))
 
-    @operation("get_graph", "One graph, with its nodes counted by state", VIEW_GRAPH)
-    def retrieve(self, request, uuid):
+    @endpoint("get_graph", "One graph, with its nodes counted by state", VIEW_GRAPH)
+    def retrieve(self, request: Request, uuid: str) -> Response:
         return Response(self.get_serializer(self.get_object()).data)
 
-    @operation(
+    @endpoint(
         "list_nodes",
         "The nodes of a graph, in the order of their Instances",
         VIEW_GRAPH,
@@ -138,10 +140,10 @@ class GraphViewSet(ViewSet):
         answer=page_of(NodeSerializer),
     )
     @action(detail=True, serializer_class=NodeSerializer, filterset_class=NodeFilter)
-    def nodes(self, request, uuid):
-        return self.listed(self.filter_queryset(reports.nodes(self.get_object())))
+    def nodes(self, request: Request, uuid: str) -> Response:
+        return self.page_response(self.filter_queryset(reports.nodes(self.get_object())))
 
-    @operation(
+    @endpoint(
         "draw_graph",
         "The picture of a graph, as text for Mermaid",
         VIEW_GRAPH,
@@ -154,8 +156,8 @@ class GraphViewSet(ViewSet):
         url_name="mermaid",
         content_negotiation_class=AnyAccept,
     )
-    def mermaid(self, request, uuid):
-        found = reports.drawable(self.get_object())
-        if found is None:
+    def mermaid(self, request: Request, uuid: str) -> HttpResponse:
+        graph = reports.drawable(self.get_object())
+        if graph is None:
             raise Http404(reports.TOO_LARGE)
-        return HttpResponse(mermaid(*found), content_type=f"{TEXT}; charset=utf-8")
+        return HttpResponse(mermaid(*graph), content_type=f"{TEXT}; charset=utf-8")

@@ -1,6 +1,4 @@
-"""Graph, Chain, map and undo as an application writes them; a handler that adds nodes; results in
-a handler.
-"""
+"""How an application builds graphs and chains, and how a handler adds nodes and reads results."""
 
 from __future__ import annotations
 
@@ -16,30 +14,40 @@ from ..exceptions import InvalidGraph, NoResult
 from ..fields import uuid7
 from ..models import Graph as GraphRow
 from ..models import Instance, Node
-from ..operations.base import check_by
-from ..operations.enqueueing import arguments_of, submission_of
+from ..operations.base import check_actor
+from ..operations.enqueueing import read_input, submission_of
 from ..operations.registry import DjangoTask, declared_type, registry
 from ..options import Options, check_text
 from ..store import get_store
 from ..store.values.types import Registration
 from .models import NodeResult
-from .operations import cancel_graph, node_of, redrive_graph, results_of, submit_graph, undone_by
-from .placeholders import Result, resolved, results_in, taken_from
+from .operations import (
+    cancel_graph,
+    get_node,
+    get_undone,
+    read_results,
+    redrive_graph,
+    submit_graph,
+)
+from .placeholders import Result, extract_results, resolve_results, results_in
 from .plan import ENDED, FINISHED, GraphAddition, GraphPlan, PlannedEdge, PlannedNode, PlannedUndo
 
 if TYPE_CHECKING:
     from ..authoring.steps import StepContext
     from ..operations.registry import Declaration
 
-
-# The nodes of a graph that is being written, their results, and their undos.
+# The values of ``on_failure``, each with the end of the upstream node for which the edge waits.
+ON_FAILURE = {"stop": FINISHED, "run": ENDED}
+_RESERVED = ("after", "before", "on_failure", "undo", "name", "inputs")
+# Options that an undo cannot have, because it runs once, when the graph has failed.
+_REFUSED = ("identifier", "run_after", "start_before", "unique", "on_finished", "on_failed")
 
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A node of a graph that is being written."""
+    """A node of a graph that is being built."""
 
-    graph: Adding
+    graph: NodeCollector
     name: str
 
     @property
@@ -48,15 +56,16 @@ class GraphNode:
 
     def __format__(self, spec: str) -> str:
         raise TypeError(
-            f"A node is no text: {self.name!r} has its .name, and result(…) stands for its output."
+            f"A node cannot be formatted as text: use its .name, which is {self.name!r}, or "
+            "result(…) for its output."
         )
 
 
 @dataclass(frozen=True)
 class GraphNodes(Sequence[GraphNode]):
-    """The nodes that :meth:`Graph.map` has added, in their order."""
+    """The nodes that one call of :meth:`Graph.map` added, in the order of their rows."""
 
-    graph: Adding
+    graph: NodeCollector
     names: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -68,42 +77,40 @@ class GraphNodes(Sequence[GraphNode]):
         return GraphNode(self.graph, self.names[index])
 
 
-# A Type, which gets the arguments of the node; or a tuple of a Type and its own arguments.
+# A Type, which gets the arguments of the node; or a tuple of a Type and other arguments.
 UndoLike = Any
-# Options that an undo cannot have: it runs once, when the graph has failed.
-_REFUSED = ("identifier", "run_after", "start_before", "unique", "on_finished", "on_failed")
-# A node, or the name of one.
+# A node, several nodes, or the name of a node.
 NodeLike = GraphNode | GraphNodes | str
 
 
 def result(node: NodeLike) -> Result:
-    """Return a placeholder for the output of a node, to be used in the inputs of other nodes.
+    """Return a placeholder for the output of a node, for use in the inputs of other nodes.
 
-    Their handlers get the output itself. ``result(scene)["tiles"][0]`` stands for a part of it.
+    Their handlers get the output. ``result(scene)["tiles"][0]`` stands for a part of the output.
     For the nodes of ``map()`` the placeholder stands for the list of their outputs, in order.
-    Raises InvalidGraph for what is no node.
+    Raises InvalidGraph if ``node`` is not a node or a name.
     """
     if isinstance(node, GraphNodes):
         return Result(node.names, is_list=True)
     if not isinstance(node, GraphNode | str):
-        raise InvalidGraph(f"result(): {node!r} is no node of a graph, nor a name.")
+        raise InvalidGraph(f"result(): {node!r} is neither a node of a graph nor a name.")
     return Result((node if isinstance(node, str) else node.name,))
 
 
-def planned_undo(
+def plan_undo(
     undo: UndoLike, args: Sequence[Any], kwargs: Mapping[str, Any], by: str
 ) -> PlannedUndo | None:
-    """Return the planned undo of a node with these arguments; None if it has none.
+    """Return the planned undo for a node with these arguments; None without an undo.
 
     Raises InvalidGraph or InvalidInputs.
     """
     if undo is None:
         return None
-    given = undo
+    task_type = undo
     if isinstance(undo, tuple) and len(undo) == 2:
-        given, inputs = undo
-        args, kwargs = arguments_of(inputs)
-    type = registry.read(given)
+        task_type, inputs = undo
+        args, kwargs = read_input(inputs)
+    type = registry.read(task_type)
     if type is None:
         raise InvalidGraph(
             f"undo={undo!r}: must be a Type, or a Type and its arguments.", parameter="undo"
@@ -111,52 +118,48 @@ def planned_undo(
     for name in _REFUSED:
         if getattr(type.options, name) is not None:
             raise InvalidGraph(
-                f"undo: {name} cannot be given: it runs once, when the graph has failed.",
+                f"undo: {name} cannot be given: an undo runs once, when the graph has failed.",
                 parameter="undo",
             )
     if type.options.existing != "raise":
-        raise InvalidGraph("undo: it is always new: existing cannot be given.", parameter="undo")
+        raise InvalidGraph("undo: it is always new, so existing cannot be given.", parameter="undo")
     options = type.options.checked(get_store().now)
-    args, kwargs, results = taken_from(args, kwargs)
+    args, kwargs, results = extract_results(args, kwargs)
     submission = submission_of(type, args, kwargs, options, None, settings.MAX_INPUTS_SIZE)
     if by and not submission.created_by:
         submission = submission._replace(created_by=by)
     return PlannedUndo(type.registration(), submission, results)
 
 
-# Adding nodes: the base of Graph, and of Growth, by which a handler adds to its own graph.
-
-# The values of ``on_failure``, each with the end of the upstream node that the edge waits for.
-ON_FAILURE = {"stop": FINISHED, "run": ENDED}
-_RESERVED = ("after", "before", "on_failure", "undo", "name", "inputs")
+# Adding nodes: the base of Graph, and of Growth, with which a handler adds nodes to its own graph.
 
 
-class Adding:
-    """The nodes and edges that a ``with`` block collects; its end writes them."""
+class NodeCollector:
+    """Collects nodes and edges in a ``with`` block. The end of the block writes them."""
 
-    # Put before the generated names of nodes.
+    # The beginning of all generated names of nodes.
     _prefix = ""
 
     def __init__(self, by: str) -> None:
         self.by = by
         self._nodes: dict[str, PlannedNode] = {}
         self._edges: list[PlannedEdge] = []
-        # Pairs: a new node, and an existing node that is to wait for it.
+        # Pairs of a new node and an existing node that has to wait for it.
         self._before: list[tuple[str, str]] = []
         self._numbers: dict[str, Any] = {}
 
     def _check_open(self) -> None:
-        """Raise InvalidGraph if these nodes are written already."""
+        """Raise InvalidGraph if these nodes are already written."""
 
-    def _is_own(self, graph: Adding) -> bool:
-        """Whether nodes of ``graph`` belong to this graph too."""
+    def _is_own(self, graph: NodeCollector) -> bool:
+        """Return True if nodes of ``graph`` belong to this graph too."""
         return graph is self
 
-    def _is_taken(self, name: str) -> bool:
+    def _has_node(self, name: str) -> bool:
         return name in self._nodes
 
     def _check_before(self, names: list[str]) -> None:
-        """Raise InvalidGraph if these nodes cannot be told to wait for a new node."""
+        """Raise InvalidGraph if these existing nodes cannot wait for a new node."""
         if names:
             raise InvalidGraph(
                 "before= is for handlers that add to their graph: give the other node after=.",
@@ -183,34 +186,34 @@ class Adding:
         Instance runs however the nodes in ``after`` end; with "stop" it fails if one of them
         fails. ``undo`` runs if the graph fails after this node has FINISHED: it is a Type, which
         gets the same arguments, or a tuple of a Type and its arguments. ``name`` is the name of
-        the node in the graph, by default that of the handler. A handler that adds to its own
-        graph may name nodes in ``before``: these then wait for the new node too.
+        the node in the graph, by default the name of the handler. A handler that adds nodes to its
+        own graph may name existing nodes in ``before``: these then wait for the new node too.
         Raises InvalidGraph, and whatever ``enqueue()`` raises.
         """
         type = declared_type(type, "add(): its first argument", InvalidGraph)
-        given = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
-        given |= {"undo": undo is not None, "name": name is not None, "inputs": inputs is not None}
-        _check_reserved(type, given)
+        used = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
+        used |= {"undo": undo is not None, "name": name is not None, "inputs": inputs is not None}
+        _check_reserved(type, used)
         if inputs is not None:
             if args or kwargs:
                 raise InvalidGraph("Give either inputs= or arguments.", parameter="inputs")
-            args, kwargs = arguments_of(inputs)
-        edges, waiting = self._edges_to(after, on_failure), self._waiting(before)
-        own = self._new_name(type, name)
-        self._add(self._added(type), args, kwargs, own, edges, undo)
-        self._before += [(own, each) for each in waiting]
-        return GraphNode(self, own)
+            args, kwargs = read_input(inputs)
+        edges, waiting = self._read_after(after, on_failure), self._read_before(before)
+        new = self._choose_name(type, name)
+        self._add_node(self._check_type(type), args, kwargs, new, edges, undo)
+        self._before += [(new, each) for each in waiting]
+        return GraphNode(self, new)
 
     def add_called(
         self, type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> GraphNode:
-        """Add an Instance that waits for no other: ``enqueue(*args, **kwargs)`` as a node.
+        """Add ``enqueue(*args, **kwargs)`` as a node that waits for no other node.
 
-        Unlike :meth:`add` it takes arguments of any name. Raises what :meth:`add` raises.
+        Unlike :meth:`add` it accepts arguments of any name. Raises what :meth:`add` raises.
         """
-        own = self._new_name(type, None)
-        self._add(self._added(type), args, kwargs, own, [], None)
-        return GraphNode(self, own)
+        name = self._choose_name(type, None)
+        self._add_node(self._check_type(type), args, kwargs, name, [], None)
+        return GraphNode(self, name)
 
     def map(
         self,
@@ -224,44 +227,45 @@ class Adding:
         undo: UndoLike = None,
         names: Iterable[str] | None = None,
     ) -> GraphNodes:
-        """Add an Instance for each row: a mapping of arguments, or a tuple of them.
+        """Add an Instance for each row, which is a mapping or a tuple of arguments.
 
-        ``names`` names the nodes; else each has the handler's name and a number. The other
-        parameters are those of :meth:`add`.
+        ``names`` are the names of the nodes; by default each has the handler's name and a number.
+        The other parameters are those of :meth:`add`.
         """
         type = declared_type(type, "map(): its first argument", InvalidGraph)
-        edges, waiting = self._edges_to(after, on_failure), self._waiting(before)
-        given = list(rows)
+        edges, waiting = self._read_after(after, on_failure), self._read_before(before)
+        rows = list(rows)
         chosen = None if names is None else list(names)
-        if chosen is not None and len(chosen) != len(given):
-            raise InvalidGraph(f"{len(chosen)} names for {len(given)} rows.", parameter="names")
-        added, made = self._added(type), []
-        for number, row in enumerate(given):
-            args, kwargs = arguments_of(row)
-            own = self._new_name(type, chosen[number] if chosen else None, always=True)
-            self._add(added, args, kwargs, own, edges, undo)
-            self._before += [(own, each) for each in waiting]
-            made.append(own)
-        return GraphNodes(self, tuple(made))
+        if chosen is not None and len(chosen) != len(rows):
+            raise InvalidGraph(f"{len(chosen)} names for {len(rows)} rows.", parameter="names")
+        checked, added = self._check_type(type), []
+        for number, row in enumerate(rows):
+            args, kwargs = read_input(row)
+            name = self._choose_name(type, chosen[number] if chosen else None, always=True)
+            self._add_node(checked, args, kwargs, name, edges, undo)
+            self._before += [(name, each) for each in waiting]
+            added.append(name)
+        return GraphNodes(self, tuple(added))
 
-    def _new_name(self, type: Declaration, name: str | None, *, always: bool = False) -> str:
+    def _choose_name(self, type: Declaration, name: str | None, *, always: bool = False) -> str:
+        """Return ``name``, checked, or a new name; ``always`` gives the first one a number too."""
         self._check_open()
         if name is not None:
             check_text("name", name, empty=False)
-            if self._is_taken(name):
+            if self._has_node(name):
                 raise InvalidGraph(f"Two nodes are called {name!r}.", parameter="name")
             return name
         base = self._prefix + type.handler.__name__
         numbers = self._numbers.setdefault(base, count(1))
         for number in numbers:
-            # The first node that is added by itself, without map(), has no number.
+            # If add() adds the first node, the node has no number.
             name = base if number == 1 and not always else f"{base}-{number}"
-            if not self._is_taken(name):
+            if not self._has_node(name):
                 check_text("name", name)
                 return name
         raise AssertionError("unreachable")
 
-    def _edges_to(
+    def _read_after(
         self, after: NodeLike | Iterable[NodeLike], on_failure: str
     ) -> list[tuple[str, str]]:
         """Return the names of the nodes to wait for, each with the end to wait for."""
@@ -273,59 +277,62 @@ class Adding:
         single = not isinstance(after, Iterable) or isinstance(after, GraphNodes | str)
         names: dict[str, None] = {}
         for each in (after,) if single else after:  # type: ignore[union-attr]
-            names |= dict.fromkeys(self._names(each))
+            names |= dict.fromkeys(self._read_names(each))
         return [(name, ON_FAILURE[on_failure]) for name in names]
 
-    def _waiting(self, before: str | Iterable[str]) -> list[str]:
-        """Return the names of the existing nodes that are to wait for the new ones."""
+    def _read_before(self, before: str | Iterable[str]) -> list[str]:
+        """Return the names of the existing nodes that have to wait for the new ones."""
         single = not isinstance(before, Iterable) or isinstance(before, str)
         names: list[Any] = [before] if single else list(before)
         for name in names:
             if not isinstance(name, str):
-                raise InvalidGraph(f"before: {name!r} is no name.", parameter="before")
+                raise InvalidGraph(
+                    f"before: {name!r} is not the name of a node.", parameter="before"
+                )
         names = list(dict.fromkeys(names))
         self._check_before(names)
         return names
 
-    def _names(self, node: object) -> tuple[str, ...]:
+    def _read_names(self, node: object) -> tuple[str, ...]:
         if isinstance(node, str):
             return (node,)
         if not isinstance(node, GraphNode | GraphNodes):
             raise InvalidGraph(
-                f"after: {node!r} is no node of this graph, nor a name.", parameter="after"
+                f"after: {node!r} is neither a node of this graph nor a name.", parameter="after"
             )
         if not self._is_own(node.graph):
             raise InvalidGraph("after: it is a node of another graph.", parameter="after")
         return node.names
 
-    def _add(
+    def _add_node(
         self,
-        added: _Added,
+        checked: _CheckedType,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         name: str,
         edges: list[tuple[str, str]],
         undo: UndoLike,
     ) -> None:
-        type, options, registration, limit = added
-        undone_by = planned_undo(undo, args, kwargs, self.by)
-        args, kwargs, results = taken_from(args, kwargs)
+        type, options, registration, limit = checked
+        undo_plan = plan_undo(undo, args, kwargs, self.by)
+        args, kwargs, results = extract_results(args, kwargs)
         submission = submission_of(type, args, kwargs, options, options.identifier, limit)
-        self._nodes[name] = PlannedNode(name, registration, submission, results, undone_by)
+        self._nodes[name] = PlannedNode(name, registration, submission, results, undo_plan)
         self._edges += [PlannedEdge(upstream, name, on) for upstream, on in edges]
 
-    def _added(self, type: Declaration) -> _Added:
+    def _check_type(self, type: Declaration) -> _CheckedType:
+        """Return the values that all nodes of one call share. Raises InvalidGraph."""
         if type.options.existing != "raise":
-            raise InvalidGraph("A node is always new: existing cannot be given.")
+            raise InvalidGraph("A node is always new, so existing cannot be given.")
         if type.options.unique is not None:
-            raise InvalidGraph("A node is always new: unique cannot be given.")
+            raise InvalidGraph("A node is always new, so unique cannot be given.")
         options = type.options.checked(get_store().now)
         if self.by and not options.created_by:
             options = replace(options, created_by=self.by)
-        return _Added(type, options, type.registration(), settings.MAX_INPUTS_SIZE)
+        return _CheckedType(type, options, type.registration(), settings.MAX_INPUTS_SIZE)
 
 
-class _Added(NamedTuple):
+class _CheckedType(NamedTuple):
     """The values that all nodes of one call of ``add()`` or ``map()`` share."""
 
     type: Declaration
@@ -334,22 +341,23 @@ class _Added(NamedTuple):
     limit: int | None
 
 
-def _check_reserved(type: Declaration, given: Mapping[str, bool]) -> None:
+def _check_reserved(type: Declaration, used: Mapping[str, bool]) -> None:
+    """Raise InvalidGraph if a used parameter of add() is also a parameter of the handler."""
     for name in _RESERVED:
-        if given[name] and name in type.signature.parameters and not given["inputs"]:
+        if used[name] and name in type.signature.parameters and not used["inputs"]:
             raise InvalidGraph(
-                f"{type} has a parameter {name!r} itself: give its arguments as inputs={{…}}.",
+                f"{type} has a parameter {name!r} too: give its arguments as inputs={{…}}.",
                 parameter=name,
             )
 
 
-# Writing graphs: Instances that wait for the ends of others, submitted together.
+# Graphs and chains.
 
 
-class Graph(Adding):
-    """A graph that is written at the end of its ``with`` block, in one transaction.
+class Graph(NodeCollector):
+    """A graph. The end of its ``with`` block writes it, in one transaction.
 
-    Nothing is written if the block raises. ``name`` is for people, ``by`` says who enqueues.
+    If the block raises, nothing is written. ``name`` is for people, ``by`` is the actor.
     Afterwards ``row`` is the row of the graph.
     """
 
@@ -357,7 +365,7 @@ class Graph(Adding):
         super().__init__(str(by))
         self.name = name
         check_text("name", name)
-        check_by(self.by)
+        check_actor(self.by)
         self.uuid: UUID = uuid7()
         self.row: GraphRow | None = None
 
@@ -398,10 +406,10 @@ class Graph(Adding):
         return rows.get(node__graph=self._written(), node__name=name)
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until all nodes have ended, however they end, and until the undo has ended.
+        """Wait until all nodes have ended, however they end, and any undo has ended too.
 
-        ``timeout`` is in seconds. Look at ``state`` afterwards: a failure raises nothing here.
-        Raises WaitTimeout or WaitInTransaction.
+        ``timeout`` is in seconds; None waits for ever. A failure raises nothing here: read
+        ``state`` afterwards. Raises WaitTimeout or WaitInTransaction.
         """
         self._written().wait(timeout)
         return self
@@ -413,37 +421,37 @@ class Graph(Adding):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of nodes in each state that a node has now. One query."""
+        """The number of nodes in each state now, without states that no node has. One query."""
         return self._written().counts
 
     def results(self) -> dict[str, NodeResult]:
-        """Return the results of all nodes that have ended, by name, in one query."""
+        """Return the results of all ended nodes, by name, in one query."""
         return self._written().results()
 
     def result(self, node: NodeLike) -> Any:
-        """Return the output of a node; of the nodes of a ``map()``, the list of their outputs.
+        """Return the output of a node; for the nodes of a ``map()``, the list of their outputs.
 
-        Raises NoResult if a node has not FINISHED, or if there is no such node.
+        Raises NoResult if a node has not FINISHED, or does not exist.
         """
         if not isinstance(node, GraphNodes):
             return self._written().result(node if isinstance(node, str) else node.name)
-        found = self._written().results()
-        missing = next((name for name in node.names if name not in found), None)
+        results = self._written().results()
+        missing = next((name for name in node.names if name not in results), None)
         if missing is not None:
-            raise NoResult(f"There is no result of {missing!r}: it has not ended.")
-        return [found[name].value for name in node.names]
+            raise NoResult(f"{missing!r} has no result: it has not ended.")
+        return [results[name].value for name in node.names]
 
     def cancel(self, by: str = "") -> int:
-        """Cancel all live nodes and return their number. Raises IllegalTransition if none is."""
+        """Cancel all live nodes; return their number. Raises IllegalTransition if none is live."""
         return cancel_graph(self._written(), by)
 
     def redrive(self, by: str = "") -> int:
-        """Redrive all FAILED nodes and return their number. Raises IllegalTransition if none is."""
+        """Redrive all FAILED nodes; return their number. Raises IllegalTransition without any."""
         return redrive_graph(self._written(), by)
 
     def _written(self) -> GraphRow:
         if self.row is None:
-            raise InvalidGraph("The graph is not written yet: that is at the end of its block.")
+            raise InvalidGraph("The graph is not written yet: the end of its block writes it.")
         return self.row
 
     def _check_open(self) -> None:
@@ -451,19 +459,16 @@ class Graph(Adding):
             raise InvalidGraph("The graph is written already.")
 
 
-# Chains: Types whose Instances run one after the other.
-
-
 @dataclass(frozen=True)
 class Chain:
-    """Types whose Instances run one after the other: ``fetch.then(hillshade)``."""
+    """Types whose Instances run one after another: ``fetch.then(hillshade)``."""
 
     steps: tuple[tuple[Declaration, Mapping[str, Any]], ...]
 
     def then(self, type: Declaration | DjangoTask, /, **inputs: Any) -> Chain:
         """Return this chain with another Type at its end; ``inputs`` are its arguments.
 
-        In ``inputs``, ``result("fetch")`` stands for the output of the step with handler ``fetch``.
+        In ``inputs``, ``result("fetch")`` stands for the output of the handler ``fetch``.
         """
         step = declared_type(type, "then(): its first argument", InvalidGraph)
         return replace(self, steps=(*self.steps, (step, inputs)))
@@ -483,26 +488,31 @@ class Chain:
 # Handlers that add nodes to their own graph: ``with context.graph() as g``.
 
 
-class Grower(Protocol):
+class AdditionWriter(Protocol):
     """Writes the nodes that an attempt adds. Raises Interrupted if the attempt is over."""
 
     def extend(self, context: StepContext, addition: GraphAddition) -> None: ...
 
 
-class Growth(Adding):
-    """The nodes that a handler adds to its graph: written in one transaction as the block ends.
+class GraphExtension(NodeCollector):
+    """The nodes that a handler adds to its graph. The end of the block writes them at once.
 
-    A node whose name exists already is not added again, so a later attempt adds only the
-    missing ones. Nothing is written if the block raises. ``row`` is the row of the graph.
+    A node whose name exists already is not added again, so a later attempt adds only the missing
+    nodes. If the block raises, nothing is written. ``row`` is the row of the graph.
     """
 
     def __init__(
-        self, context: StepContext, node: Node, graph: GraphRow, grower: Grower, taken: set[str]
+        self,
+        context: StepContext,
+        node: Node,
+        graph: GraphRow,
+        grower: AdditionWriter,
+        added: set[str],
     ) -> None:
         super().__init__(graph.created_by)
         self.row = graph
-        self._context, self._grower, self._taken = context, grower, taken
-        # With a prefix, two handlers of one graph never generate the same name.
+        self._context, self._grower, self._added = context, grower, added
+        # The prefix ensures that two handlers of one graph never generate the same name.
         self._own, self._prefix = node.name, f"{node.name}/"
         self._is_written = False
 
@@ -532,53 +542,53 @@ class Growth(Adding):
         self._is_written = True
         if addition.nodes:
             self._grower.extend(self._context, addition)
-            self._taken.update(self._nodes)
+            self._added.update(self._nodes)
 
     def _check_open(self) -> None:
         if self._is_written:
             raise InvalidGraph("These nodes are written already: begin another block.")
 
-    def _is_own(self, graph: Adding) -> bool:
-        return isinstance(graph, Growth) and graph.row.pk == self.row.pk
+    def _is_own(self, graph: NodeCollector) -> bool:
+        return isinstance(graph, GraphExtension) and graph.row.pk == self.row.pk
 
-    def _is_taken(self, name: str) -> bool:
-        return name in self._nodes or name in self._taken
+    def _has_node(self, name: str) -> bool:
+        return name in self._nodes or name in self._added
 
     def _check_before(self, names: list[str]) -> None:
         """Accept all names: the store checks that these nodes exist."""
 
 
-class Growing:
-    """The part of Context that adds nodes to its graph; it costs nothing until it is used."""
+class GraphContext:
+    """The part of Context that adds nodes to its graph. It runs no query before it is used."""
 
-    _grower: Grower | None = None
-    # The names of the nodes that this attempt has added, or found there.
-    _taken: set[str] | None = None
+    _grower: AdditionWriter | None = None
+    # The names of the nodes that this attempt has added, or that already existed.
+    _added: set[str] | None = None
 
     @property
     def undoes(self) -> NodeResult | None:
-        """The node that this Instance undoes, with ``name`` and ``output``; else None."""
-        return undone_by(self.key[0])  # type: ignore[attr-defined]
+        """The node that this Instance undoes, with ``name`` and ``output``; None without one."""
+        return get_undone(self.key[0])  # type: ignore[attr-defined]
 
-    def graph(self) -> Growth:
+    def graph(self) -> GraphExtension:
         """Add nodes to the graph of this Instance; the end of the ``with`` block writes them.
 
-        ``g.add()`` and ``g.map()`` are as in :class:`Graph`, and also take ``before=``: the names
-        of nodes that wait for this Instance, and from then on for the new nodes too. A new node
-        without ``after`` is due at once. If the Type is transactional, the nodes are written
+        ``g.add()`` and ``g.map()`` are as in :class:`Graph`, and also accept ``before=``: the names
+        of nodes that wait for this Instance, and that then wait for the new nodes too. A new node
+        without ``after`` is due at once. If the Type is transactional, ATP writes the nodes
         together with the end of the attempt.
         Raises InvalidGraph, GraphClosed, and whatever ``enqueue()`` raises.
         """
         context: StepContext = self  # type: ignore[assignment]
-        node = node_of(context.key[0])
+        node = get_node(context.key[0])
         if node is None or node.graph is None or self._grower is None:
-            raise InvalidGraph("This Instance is in no graph: nothing can be added to it.")
-        if self._taken is None:
-            self._taken = set()
-        return Growth(context, node, node.graph, self._grower, self._taken)
+            raise InvalidGraph("This Instance is in no graph, so it cannot add nodes.")
+        if self._added is None:
+            self._added = set()
+        return GraphExtension(context, node, node.graph, self._grower, self._added)
 
 
-# The results of other nodes of the graph, for a handler: ``context.results["scene"]``.
+# The results of other nodes, for a handler: ``context.results["scene"]``.
 
 
 class Results:
@@ -586,31 +596,31 @@ class Results:
 
     def __init__(self, instance: int) -> None:
         self._instance = instance
-        self._found: dict[str, NodeResult] = {}
+        self._results: dict[str, NodeResult] = {}
 
     def __getitem__(self, name: str) -> Any:
-        """Return the output of a node. Raises NoResult if it has none, or there is no such node."""
+        """Return the output of a node. Raises NoResult if it has none, or does not exist."""
         return self.node(name).value
 
     def node(self, name: str) -> NodeResult:
-        """Return a node's state, its reason and its output. Raises NoResult if there is no node."""
+        """Return a node's state, reason and output. Raises NoResult if it does not exist."""
         self.read([name])
-        return self._found[name]
+        return self._results[name]
 
     def read(self, names: list[str]) -> None:
         """Read the results of these nodes in one query. Raises NoResult if one does not exist."""
-        missing = [name for name in names if name not in self._found]
+        missing = [name for name in names if name not in self._results]
         if not missing:
             return
-        self._found |= results_of(self._instance, missing)
+        self._results |= read_results(self._instance, missing)
         for name in missing:
-            if name not in self._found:
-                raise NoResult(f"There is no node {name!r} in a graph with this Instance.")
+            if name not in self._results:
+                raise NoResult(f"There is no node {name!r} in the graph of this Instance.")
 
     def resolved(self, inputs: Any) -> Any:
         """Return inputs with each Result replaced by its output. Raises NoResult."""
-        found = results_in(inputs)
-        if not found:
+        placeholders = results_in(inputs)
+        if not placeholders:
             return inputs
-        self.read(list(dict.fromkeys(name for each in found for name in each.names)))
-        return resolved(inputs, self.__getitem__)
+        self.read(list(dict.fromkeys(name for each in placeholders for name in each.names)))
+        return resolve_results(inputs, self.__getitem__)

@@ -13,8 +13,6 @@ from uuid import UUID
 
 from ..states import State
 
-# The nodes and edges of a graph as they are drawn.
-
 # The order of states in texts that count nodes by state.
 ORDER = (
     *(State.FINISHED, State.FAILED, State.RUNNING, State.PAUSED),
@@ -23,9 +21,9 @@ ORDER = (
 
 
 class Vertex(NamedTuple):
-    """A node: ``state`` and ``reason`` of its Instance; ``waits`` is how many edges it waits for.
+    """A node, with the ``state`` and ``reason`` of its Instance.
 
-    ``is_undo`` if it undoes another node.
+    ``waits`` is the number of edges that it waits for. ``is_undo`` is True if it undoes another.
     """
 
     key: int
@@ -39,9 +37,10 @@ class Vertex(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge, by the keys of its nodes. ``always`` if the second runs however the first ends.
+    """An edge, by the keys of its nodes.
 
-    Without ``always`` the second node runs only if the first has FINISHED.
+    With ``always`` the second node runs however the first one ends; otherwise only if the first
+    has FINISHED.
     """
 
     upstream: int
@@ -51,22 +50,23 @@ class Link(NamedTuple):
 
 # Boxes: many nodes of one Type and layer share one box.
 #
-# A picture of thousands of boxes is of no use, so nodes of one Type and layer are grouped. If that
-# leaves too many boxes or lines, smaller groups are formed too, and successive layers are folded
-# into one.
+# A picture with thousands of boxes is useless, so nodes of one Type and layer are grouped. If too
+# many boxes or lines remain, smaller groups are formed too, and successive layers are folded into
+# one.
 
-# The maxima of a picture: nodes of one kind with own boxes, boxes, pieces of lines, layers.
+# The maxima of a picture: nodes of one Type and layer with a box each, boxes, pieces of lines
+# (between adjacent layers), layers.
 ALIKE, MOST_BOXES, MOST_PIECES, MOST_LAYERS = 20, 250, 1500, 60
 # The state of a box with several nodes is the first of these that one of its nodes has.
-_FIRST = (State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED, State.ACCEPTED)
+_STATES_BY_RANK = (State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED, State.ACCEPTED)
 
 
 @dataclass(kw_only=True)
 class Box:
-    """One node, or several of one layer; for several ``vertex`` is None.
+    """One node, or several nodes of one layer; for several ``vertex`` is None.
 
-    ``type`` is the Type of all its nodes, empty if they have several. ``counts`` are the numbers of
-    nodes by state. ``waiting`` is how many of them wait for other nodes.
+    ``type`` is the Type of all its nodes, empty if they have several Types. ``counts`` are the
+    numbers of nodes by state. ``waiting`` is the number of nodes that wait for others.
     """
 
     layer: int
@@ -81,12 +81,12 @@ class Box:
 
     @property
     def state(self) -> str:
-        """The state that stands for all: FAILED if a node has FAILED, FINISHED only if all have."""
-        return next((state for state in _FIRST if self.counts[state]), State.FINISHED)
+        """The state for all its nodes: FAILED if one has FAILED, FINISHED only if all have."""
+        return next((state for state in _STATES_BY_RANK if self.counts[state]), State.FINISHED)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether all its nodes wait for other nodes."""
+        """True if all its nodes wait for other nodes."""
         return bool(self.waiting) and self.waiting == self.count
 
     @property
@@ -105,15 +105,15 @@ class Box:
         return ", ".join(f"{count:,} {state.lower()}" for state, count in self.by_state())
 
     def by_state(self) -> Iterator[tuple[str, int]]:
-        """Yield the states that its nodes have, with their numbers."""
+        """Yield the states of its nodes, each with the number of nodes."""
         return ((state, self.counts[state]) for state in ORDER if self.counts[state])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The edges between two boxes, which are given by number; ``count`` is how many.
+    """The edges between two boxes, which are identified by number; ``count`` is their number.
 
-    ``always`` if each of these edges lets its second node run however the first ends.
+    ``always`` is True if it is set for each of these edges.
     """
 
     upstream: int
@@ -124,10 +124,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """The boxes of a graph and the lines between them. A box is named by its place in ``boxes``.
+    """The boxes of a graph and the lines between them.
 
-    ``layers`` is the number of layers of the graph; the picture folds each ``folded`` of them into
-    one.
+    The number of a box is its index in ``boxes``.
+    ``layers`` is the number of layers of the graph; the picture shows ``folded`` of them as one.
     """
 
     boxes: tuple[Box, ...]
@@ -136,14 +136,16 @@ class Boxes:
     folded: int = 1
 
 
-def grouped(vertices: Collection[Vertex], links: Collection[Link], alike: int = ALIKE) -> Boxes:
+def group_into_boxes(
+    vertices: Collection[Vertex], links: Collection[Link], alike: int = ALIKE
+) -> Boxes:
     """Return the boxes of a graph; more than ``alike`` nodes of one Type and layer share a box."""
     depth = layers([vertex.key for vertex in vertices], ((up, down) for up, down, _ in links))
     deepest = max(depth.values(), default=0)
-    for folded, limit, by_type in _ways(deepest, alike):
+    for folded, limit, by_type in _levels_of_detail(deepest, alike):
         drawn = {key: layer // folded for key, layer in depth.items()}
-        boxes, of = _boxes(vertices, drawn, limit, by_type=by_type)
-        lines = _lines(links, of, boxes)
+        boxes, box_of = _make_boxes(vertices, drawn, limit, by_type=by_type)
+        lines = _make_lines(links, box_of, boxes)
         pieces = sum(boxes[each.downstream].layer - boxes[each.upstream].layer for each in lines)
         if len(boxes) <= MOST_BOXES and pieces <= MOST_PIECES:
             break
@@ -155,25 +157,25 @@ def grouped(vertices: Collection[Vertex], links: Collection[Link], alike: int = 
     )
 
 
-def _ways(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
+def _levels_of_detail(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
     """Yield the ways to draw a graph, the most detailed first.
 
-    Each is a triple: the number of layers that are folded into one, the number of nodes of one kind
-    that still get boxes of their own, and whether a box has nodes of one Type only. The last way
-    gives a single box.
+    Each is a triple: the number of layers that are folded into one, the number of nodes of one Type
+    and layer that still get a box each, and True if a box contains only nodes of one Type. The last
+    way draws a single box.
     """
     folded = deepest // MOST_LAYERS + 1
     if folded == 1:
         yield from ((1, alike, True), (1, alike // 4, True))
-    # Lines within a layer are not drawn. In a folded layer no node gets a box of its own, as it
-    # would seem to have no edges.
+    # Lines within a layer are not drawn. So in a folded layer no node of several gets its own box:
+    # it would seem to have no edges.
     yield from ((folded, 1, True), (folded, 1, False))
     while folded <= deepest:
         folded *= 2
         yield from ((folded, 1, True), (folded, 1, False))
 
 
-def _boxes(
+def _make_boxes(
     vertices: Iterable[Vertex], depth: dict[int, int], limit: int, *, by_type: bool
 ) -> tuple[list[Box], dict[int, int]]:
     """Return the boxes in the order of layers, and the number of each node's box."""
@@ -181,17 +183,17 @@ def _boxes(
     for vertex in vertices:
         kinds[depth[vertex.key], vertex.type if by_type else ""].append(vertex)
     boxes: list[Box] = []
-    of: dict[int, int] = {}
+    box_of: dict[int, int] = {}
     for layer, type in sorted(kinds, key=lambda kind: kind[0]):
         alike = kinds[layer, type]
         shares = [alike] if len(alike) > limit else [[vertex] for vertex in alike]
         for members in shares:
-            of |= dict.fromkeys((vertex.key for vertex in members), len(boxes))
-            boxes.append(_box(layer, members))
-    return boxes, of
+            box_of |= dict.fromkeys((vertex.key for vertex in members), len(boxes))
+            boxes.append(_make_box(layer, members))
+    return boxes, box_of
 
 
-def _box(layer: int, members: list[Vertex]) -> Box:
+def _make_box(layer: int, members: list[Vertex]) -> Box:
     types = {vertex.type for vertex in members}
     return Box(
         layer=layer,
@@ -202,12 +204,12 @@ def _box(layer: int, members: list[Vertex]) -> Box:
     )
 
 
-def _lines(links: Iterable[Link], of: dict[int, int], boxes: list[Box]) -> list[Line]:
-    """Return the lines between boxes. Edges within a folded layer are left out."""
+def _make_lines(links: Iterable[Link], box_of: dict[int, int], boxes: list[Box]) -> list[Line]:
+    """Return the lines between boxes, without edges inside a folded layer."""
     counts: Counter[tuple[int, int]] = Counter()
     strict: set[tuple[int, int]] = set()
     for upstream, downstream, always in links:
-        pair = of.get(upstream, -1), of.get(downstream, -1)
+        pair = box_of.get(upstream, -1), box_of.get(downstream, -1)
         if min(pair) >= 0 and boxes[pair[0]].layer < boxes[pair[1]].layer:
             counts[pair] += 1
             if not always:
@@ -228,10 +230,10 @@ SWEEPS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordered:
-    """``layers`` are the numbers of boxes and points in each layer, from top to bottom.
+class BoxOrder:
+    """The order of boxes and points: ``layers`` has their numbers in each layer, top to bottom.
 
-    Points have the numbers after those of the boxes. ``routes`` are the numbers that each line
+    The numbers of points follow those of the boxes. ``routes`` has the numbers that each line
     passes: a box, points, a box.
     """
 
@@ -239,8 +241,8 @@ class Ordered:
     routes: tuple[tuple[int, ...], ...]
 
 
-def ordered(found: Boxes) -> Ordered:
-    """Return the layers of the picture, in the order with the fewest crossings that was found."""
+def order_boxes(found: Boxes) -> BoxOrder:
+    """Return the layers of the picture, in the order with the fewest crossings found."""
     rows: list[list[int]] = [[] for _ in range(max((b.layer for b in found.boxes), default=-1) + 1)]
     for number, box in enumerate(found.boxes):
         rows[box.layer].append(number)
@@ -255,10 +257,12 @@ def ordered(found: Boxes) -> Ordered:
             points += 1
         routes.append((*route, line.downstream))
     pieces = [pair for route in routes for pair in pairwise(route)]
-    return Ordered(layers=_swept(rows, pieces), routes=tuple(routes))
+    return BoxOrder(layers=_sort_layers(rows, pieces), routes=tuple(routes))
 
 
-def _swept(rows: list[list[int]], pieces: list[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+def _sort_layers(
+    rows: list[list[int]], pieces: list[tuple[int, int]]
+) -> tuple[tuple[int, ...], ...]:
     above, below = defaultdict(list), defaultdict(list)
     for upstream, downstream in pieces:
         below[upstream].append(downstream)
@@ -268,7 +272,7 @@ def _swept(rows: list[list[int]], pieces: list[tuple[int, int]]) -> tuple[tuple[
     for beside, chosen in ((above, rows[1:]), (below, rows[-2::-1])) * SWEEPS:
         spots = {number: at for row in rows for at, number in enumerate(row)}
         for row in chosen:
-            means = {number: _ordering_mean(beside[number], spots, spots[number]) for number in row}
+            means = {number: _mean_spot(beside[number], spots, spots[number]) for number in row}
             row.sort(key=means.__getitem__)
             spots |= {number: at for at, number in enumerate(row)}
         count = crossings(rows, pieces)
@@ -277,7 +281,7 @@ def _swept(rows: list[list[int]], pieces: list[tuple[int, int]]) -> tuple[tuple[
     return best
 
 
-def _ordering_mean(neighbours: list[int], spots: dict[int, int], own: float) -> float:
+def _mean_spot(neighbours: list[int], spots: dict[int, int], own: float) -> float:
     if not neighbours:
         return own
     return sum(spots[number] for number in neighbours) / len(neighbours)
@@ -301,20 +305,20 @@ def crossings(rows: Iterable[Sequence[int]], pieces: Iterable[tuple[int, int]]) 
 
 # The picture of a graph as numbers: the positions of boxes and the paths of lines.
 #
-# Layers stand side by side, the first to the left. All lengths are in pixels.
+# Layers stand side by side, the first on the left. All lengths are in pixels.
 
 WIDTH, HEIGHT = 180, 48
-# The gaps between layers and between boxes, the height of a line that passes a layer, the margin.
+# The gaps between layers and between boxes, the height of a line that crosses a layer, the margin.
 BESIDE, BELOW, POINT, EDGE = 44, 12, 10, 8
 # The number of letters that fit into a box, in the larger and in the smaller font.
 LARGE, SMALL = 20, 27
-# Rounds in which boxes move to where their neighbours are.
+# In this many rounds, boxes move towards their neighbours.
 ROUNDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBox:
-    """A Box with its position; ``bars`` show the states of several nodes: state, begin, length."""
+    """A Box with its position. ``bars`` show the states of its nodes, as (state, begin, length)."""
 
     box: Box
     x: float
@@ -327,19 +331,19 @@ class DrawnBox:
 
     @property
     def title(self) -> str:
-        """The full text, of which the box shows a part."""
+        """The full text; the box shows a part of it."""
         type = f" ({self.box.type})" if self.box.vertex else ""
         return f"{self.box.label}{type}: {self.box.told}"
 
     @property
     def texts(self) -> dict[str, float]:
-        """The positions of the texts: ``x``, and the base lines of ``name`` and ``told``."""
+        """The positions of the texts: ``x``, and the baselines for ``name`` and ``told``."""
         lift = 3 if self.bars else 0
         return {"x": self.x + 10, "name": self.y + 21 - lift, "told": self.y + 38 - lift}
 
     @property
     def behind(self) -> tuple[float, float]:
-        """The position of the box drawn behind it, which shows that there are several nodes."""
+        """The position of the box behind it, which indicates several nodes."""
         return self.x + 4, self.y - 4
 
     @property
@@ -366,13 +370,13 @@ class DrawnLine:
 
     @property
     def is_open(self) -> bool:
-        """Whether a node at its end may still wait for a node at its beginning."""
+        """True if a node at its end may still wait for a node at its beginning."""
         return self.downstream.waiting > 0 and self.upstream.state != State.FINISHED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A picture; ``found`` are its boxes and lines without positions."""
+    """A picture; ``found`` has its boxes and lines without positions."""
 
     found: Boxes
     boxes: tuple[DrawnBox, ...]
@@ -382,20 +386,20 @@ class Drawing:
 
     @property
     def words(self) -> str:
-        """The picture in a sentence, for people who do not see it."""
+        """The picture in a sentence, for people who cannot see it."""
         counts: Counter[str] = Counter()
         for box in self.found.boxes:
             counts += box.counts
         states = ", ".join(f"{counts[state]:,} {state.lower()}" for state in ORDER if counts[state])
-        several = "" if self.found.layers == 1 else "s"
-        return f"{counts.total():,} nodes in {self.found.layers} layer{several}: {states}."
+        plural = "" if self.found.layers == 1 else "s"
+        return f"{counts.total():,} nodes in {self.found.layers} layer{plural}: {states}."
 
 
-def drawn(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
+def draw(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
     """Return the picture of a graph. It takes a tenth of a second for 10,000 nodes."""
-    found = grouped(vertices, links)
-    order = ordered(found)
-    centres = _centres(found, order)
+    found = group_into_boxes(vertices, links)
+    order = order_boxes(found)
+    centres = _place_centres(found, order)
     top = min((y - _height(found, n) / 2 for n, y in centres.items()), default=0)
     bottom = max((y + _height(found, n) / 2 for n, y in centres.items()), default=0)
     spots: dict[int, tuple[float, float]] = {}
@@ -404,7 +408,7 @@ def drawn(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
         spots |= {number: (x, round(centres[number] - top + EDGE, 1)) for number in row}
     return Drawing(
         found=found,
-        boxes=tuple(_drawn_box(box, *spots[number]) for number, box in enumerate(found.boxes)),
+        boxes=tuple(_draw_box(box, *spots[number]) for number, box in enumerate(found.boxes)),
         lines=tuple(
             DrawnLine(
                 line=line,
@@ -419,21 +423,21 @@ def drawn(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
     )
 
 
-def _drawn_box(box: Box, x: float, y: float) -> DrawnBox:
+def _draw_box(box: Box, x: float, y: float) -> DrawnBox:
     return DrawnBox(
         box=box,
         x=x,
         y=y - HEIGHT / 2,
-        label=fitted(box.label, LARGE),
-        told=begun(box.told, SMALL),
+        label=cut_middle(box.label, LARGE),
+        told=_cut_list(box.told, SMALL),
         bars=() if box.vertex is not None else _bars(box, x),
     )
 
 
 def _bars(box: Box, x: float) -> tuple[tuple[str, float, float], ...]:
-    """Return a bar for each state of a box: state, begin and length; the lengths show the numbers.
+    """Return a bar for each state of a box, as (state, begin, length).
 
-    No bar is too short to be seen.
+    The lengths show the numbers of nodes, but no bar is too short to be seen.
     """
     counts = list(box.by_state())
     least, whole = 3, WIDTH - 20
@@ -450,8 +454,8 @@ def _height(found: Boxes, number: int) -> int:
     return HEIGHT if number < len(found.boxes) else POINT
 
 
-def _centres(found: Boxes, order: Ordered) -> dict[int, float]:
-    """Return the y position of each box's centre: near its neighbours, apart from other boxes."""
+def _place_centres(found: Boxes, order: BoxOrder) -> dict[int, float]:
+    """Return the y position of each box's centre: near its neighbours, without overlaps."""
     offsets: dict[int, float] = {}
     for row in order.layers:
         end = 0.0
@@ -470,22 +474,23 @@ def _centres(found: Boxes, order: Ordered) -> dict[int, float]:
     }
     for _ in range(ROUNDS):
         for row in order.layers:
-            wanted = [_mean([centres[other] for other in beside[n]], centres[n]) for n in row]
-            apart = [offsets[number] for number in row]
-            centres |= zip(row, _apart(wanted, apart), strict=True)
+            wanted = [_mean_or([centres[other] for other in beside[n]], centres[n]) for n in row]
+            distances = [offsets[number] for number in row]
+            centres |= zip(row, _separate(wanted, distances), strict=True)
     return centres
 
 
-def _mean(numbers: list[float], own: float) -> float:
-    return sum(numbers) / len(numbers) if numbers else own
+def _mean_or(numbers: list[float], default: float) -> float:
+    return sum(numbers) / len(numbers) if numbers else default
 
 
-def _apart(wanted: list[float], offsets: list[float]) -> list[float]:
-    """Return positions as near to the wanted ones as possible, in this order and at these offsets.
+def _separate(wanted: list[float], offsets: list[float]) -> list[float]:
+    """Return positions close to ``wanted``, in order and at least as far apart as the offsets.
 
     Positions that would overlap are moved as one group, to the mean of their wanted positions.
     """
-    runs: list[list[float]] = []  # sums of what is wanted less the offset, and numbers of places
+    # For each group: the sum of its wanted positions less their offsets, and their number.
+    runs: list[list[float]] = []
     for place, offset in zip(wanted, offsets, strict=True):
         runs.append([place - offset, 1])
         while len(runs) > 1 and runs[-2][0] / runs[-2][1] >= runs[-1][0] / runs[-1][1]:
@@ -514,46 +519,46 @@ def _path(points: list[tuple[float, float]]) -> str:
     return "".join(parts)
 
 
-# Cut texts so that they fit into their boxes.
+# Texts are cut so that they fit into their boxes.
 
 
-def fitted(text: str, room: int) -> str:
-    """Cut text in its middle to ``room`` letters: the ends of names tell them apart.
+def cut_middle(text: str, width: int) -> str:
+    """Cut text in the middle to ``width`` letters: the ends distinguish similar names.
 
-    A wide letter of East Asia takes the room of two.
+    A wide East Asian letter counts as two.
     """
-    if _room(text) <= room:
+    if _text_width(text) <= width:
         return text
-    left, right = room // 2, room - room // 2 - 1
-    return f"{_first(text, left)}…{_first(text[::-1], right)[::-1]}"
+    left, right = width // 2, width - width // 2 - 1
+    return f"{_cut(text, left)}…{_cut(text[::-1], right)[::-1]}"
 
 
-def begun(text: str, room: int) -> str:
-    """Cut a list as text after one of its entries: the first entries matter most."""
+def _cut_list(text: str, width: int) -> str:
+    """Cut a comma-separated list after one of its entries: the first entries matter most."""
     entries = text.split(", ")
-    while len(entries) > 1 and _room(text) > room:
+    while len(entries) > 1 and _text_width(text) > width:
         entries.pop()
         text = ", ".join([*entries, "…"])
     return text
 
 
-def _room(text: str) -> int:
+def _text_width(text: str) -> int:
     return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
 
 
-def _first(text: str, room: int) -> str:
-    taken = accumulate(map(_room, text))
-    return text[: sum(count <= room for count in taken)]
+def _cut(text: str, width: int) -> str:
+    widths = accumulate(map(_text_width, text))
+    return text[: sum(each <= width for each in widths)]
 
 
-# Layers: the number of nodes before a node, on the longest path to it.
+# The layer of a node is the number of nodes before it on the longest path to it.
 
 
 def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return the layer of each key, from 0; each edge leads to a higher layer.
 
-    Edges from or to a node that is not among the keys are ignored. The keys of a cycle, which no
-    graph has, are in layer 0.
+    Edges from or to a node that is not among the keys are ignored. The keys of a cycle, which a
+    graph never has, are in layer 0.
     """
     found = dict.fromkeys(keys, 0)
     below: defaultdict[int, list[int]] = defaultdict(list)
@@ -563,7 +568,7 @@ def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int,
             below[upstream].append(downstream)
             missing[downstream] += 1
     ready = [key for key, count in missing.items() if not count]
-    for key in ready:  # which grows while it is walked through
+    for key in ready:  # the list grows during the loop
         layer = found[key] + 1
         for downstream in below.get(key, ()):
             found[downstream] = max(found[downstream], layer)
@@ -577,7 +582,7 @@ def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int,
 
 # A graph as text for Mermaid.
 
-# Beside letters and digits, what stands in a label as it is. All else could end it, or be markup.
+# A label contains letters, digits and these as they are. Others could end the label, or be markup.
 _PLAIN = frozenset(" .,-_/+×…")
 _COLOURS = {
     State.ACCEPTED: "#5e6878",
@@ -591,9 +596,9 @@ _COLOURS = {
 
 def mermaid(vertices: Collection[Vertex], links: Collection[Link]) -> str:
     """Return a flowchart with the boxes of the picture; ``-.->`` marks lines with ``always``."""
-    found = grouped(vertices, links)
+    found = group_into_boxes(vertices, links)
     lines = ["flowchart LR"]
-    lines += [_node(number, box) for number, box in enumerate(found.boxes)]
+    lines += [_mermaid_node(number, box) for number, box in enumerate(found.boxes)]
     for line in found.lines:
         arrow = "-.->" if line.always else "-->"
         count = f"|{line.count}|" if line.count > 1 else ""
@@ -603,14 +608,14 @@ def mermaid(vertices: Collection[Vertex], links: Collection[Link]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(number: int, box: Box) -> str:
+def _mermaid_node(number: int, box: Box) -> str:
     name = box.label if box.vertex is None or box.type == box.label else f"{box.label}, {box.type}"
-    return f'  n{number}["{escaped(name)}<br/>{escaped(box.told)}"]:::{box.state.lower()}'
+    return f'  n{number}["{escape_label(name)}<br/>{escape_label(box.told)}"]:::{box.state.lower()}'
 
 
-def escaped(text: str) -> str:
-    """Return text for a label; letters that Mermaid or HTML would interpret become numbers."""
-    # A number, as in "#35;", would be read as one: so is the sign of numbers.
+def escape_label(text: str) -> str:
+    """Return text for a label: letters that Mermaid or HTML would interpret become numbers."""
+    # Text like "#35;" would be read as a number, so "#" becomes a number too.
     return "".join(
         letter if letter.isalnum() or letter in _PLAIN else f"#{ord(letter)};"
         for letter in " ".join(text.split())
@@ -622,7 +627,7 @@ def escaped(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A box in the list: its depth of indentation, and the labels of the boxes it waits for."""
+    """A box in the list: its level of indentation, and the labels of the boxes it waits for."""
 
     box: Box
     depth: int
@@ -631,7 +636,7 @@ class Entry:
 
 def outline(vertices: Collection[Vertex], links: Collection[Link]) -> Iterator[Entry]:
     """Yield the boxes of a graph in the order of the list."""
-    found = grouped(vertices, links)
+    found = group_into_boxes(vertices, links)
     after: defaultdict[int, list[int]] = defaultdict(list)
     for line in found.lines:
         after[line.downstream].append(line.upstream)

@@ -1,4 +1,4 @@
-"""Graphs: Instances that wait for the ends of others."""
+"""Graphs: Instances that wait for the ends of other Instances."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from ..conf import settings
 from ..exceptions import NoResult, WaitInTransaction, WaitTimeout
 from ..fields import InstantField, uuid7
 from ..options import MAX_IDENTIFIER
-from ..querysets import none_alive
+from ..querysets import no_daemon_suffix
 from ..states import LIVE, TERMINAL, State
 
 
 class Condition(models.TextChoices):
-    """The end of the upstream node that satisfies an Edge."""
+    """The end of the upstream node by which an Edge is satisfied."""
 
     FINISHED = "finished", "the upstream node FINISHED; if it fails, the waiting node fails too"
     ENDED = "ended", "the upstream node ended: FINISHED or FAILED"
 
 
-# The edges that are satisfied, for queries; and the same rule for values.
+# The satisfied edges, for queries; is_satisfied() is the same rule for values.
 SATISFIED = Q(upstream__instance__state=State.FINISHED) | Q(
     on=Condition.ENDED, upstream__instance__state__in=TERMINAL
 )
 
 
 def is_satisfied(on: str, state: str | None) -> bool:
-    """Whether an Edge with the Condition ``on`` is satisfied by an upstream in this state."""
+    """Return True if an upstream node in this state satisfies an Edge with the Condition ``on``."""
     return state == State.FINISHED or (on == Condition.ENDED and state in TERMINAL)
 
 
-# The first and the longest pause between two looks at a graph, in seconds.
+# The nodes that may be redriven, for queries; in a graph that was undone, only the undo nodes.
+REDRIVABLE = Q(graph__undone__isnull=True) | Q(undoes__isnull=False)
+# The first and the longest pause between two reads of a graph, in seconds.
 _FIRST, _LONGEST = 0.01, 0.5
 
 
 class Graph(models.Model):
-    """Nodes that were submitted together, and nodes that were added to them later.
+    """Nodes that an application submitted together, and nodes that it added later.
 
-    ``ended`` is set some time after the last node has ended, and is null again when a node is
-    redriven. ``request`` is a request to the whole graph, for example to cancel it. ``undone``
-    is the time when the undo of its nodes began, after one had FAILED. A graph is undone once.
-    ``undo_pending`` says that some nodes that undo others are still to be written.
+    A daemon sets ``ended`` some time after the last node has ended; a redrive of a node makes it
+    null again. ``request`` is a command to the whole graph, for example to cancel it. ``undone``
+    is the time when the undo of its nodes began, after one had FAILED. A graph is undone at most
+    once. If ``undo_pending``, the store has still to write some of the undo nodes.
     """
 
     uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
@@ -61,13 +63,13 @@ class Graph(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            # The graphs that are not known to have ended: a chore looks through them.
+            # The graphs without ``ended``: a maintenance job reads them.
             models.Index(fields=["id"], condition=Q(ended__isnull=True), name="atp_graph_live"),
-            # The graphs that have ended, the oldest first, for retention.
+            # The ended graphs, the oldest first, for retention.
             models.Index(
                 fields=["ended"], condition=Q(ended__isnull=False), name="atp_graph_ended"
             ),
-            # The graphs for which nodes that undo others are still to be written.
+            # The graphs for which the store has still to write undo nodes.
             models.Index(
                 fields=["id"], condition=Q(undo_pending=True), name="atp_graph_undo_pending"
             ),
@@ -80,39 +82,39 @@ class Graph(models.Model):
     def state(self) -> str:
         """The state now: waiting, running, finished, failed, undoing or undone. Two queries.
 
-        It is "waiting" or "running" while a node is live, otherwise "failed" if a node has FAILED,
-        or "finished". Once the undo has begun it is "undoing", then "undone", unless an undo node
+        It is "waiting" or "running" while a node is live, then "failed" if a node has FAILED, else
+        "finished". From the start of the undo it is "undoing", then "undone", unless an undo node
         FAILED.
         """
         self.refresh_from_db(fields=["ended", "request", "undone", "undo_pending"])
         nodes = self._nodes().annotate(is_undo=Q(undoes__isnull=False))
-        own = nodes.values_list("instance__state", "is_undo")
+        groups = nodes.values_list("instance__state", "is_undo")
         counts: Counter[str] = Counter()
         not_undone = 0
-        for state, is_undo, number in own.annotate(n=Count("pk")):
+        for state, is_undo, number in groups.annotate(n=Count("pk")):
             counts[state] += number
             if is_undo and state == State.FAILED:
                 not_undone += number
-        return state_of(self, counts, not_undone)
+        return graph_state(self, counts, not_undone)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of nodes in each state that a node has now. One query."""
-        own = self._nodes().values_list("instance__state")
-        return {State(state): number for state, number in own.annotate(n=Count("pk"))}
+        """The number of nodes in each state now, without states that no node has. One query."""
+        groups = self._nodes().values_list("instance__state")
+        return {State(state): number for state, number in groups.annotate(n=Count("pk"))}
 
     def results(self) -> dict[str, NodeResult]:
-        """Return the results of all nodes that have ended, by name, in one query.
+        """Return the results of all ended nodes, by name, in one query.
 
-        That of a FAILED node has its ``state`` and ``reason``, and no ``output``.
+        The result of a FAILED node has ``state`` and ``reason``, but no ``output``.
         """
         ended = self._nodes().filter(instance__state__in=TERMINAL).order_by("pk")
         return {node.name: result_of(node) for node in ended.select_related("instance__response")}
 
     def result(self, name: str) -> Any:
-        """Return the output of the node of this name.
+        """Return the output of the node with this name.
 
-        Raises NoResult if the node has not FINISHED, or if there is no such node.
+        Raises NoResult if the node has not FINISHED, or if no node has this name.
         """
         node = self._nodes().filter(name=name).select_related("instance__response").first()
         if node is None:
@@ -120,50 +122,52 @@ class Graph(models.Model):
         return result_of(node).value
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until no node is live and no node is still to be undone; however the nodes end.
+        """Wait until all nodes have ended, however they end, and any undo has ended too.
 
-        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and WaitInTransaction
-        inside a transaction, which would never see the graph end.
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout; and WaitInTransaction
+        inside a transaction, which would never see the end.
         """
         if connections[settings.DATABASE].in_atomic_block:
             raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
-        last = self._nodes().filter(instance__task__isnull=False).values_list("pk", flat=True)
+        live = self._nodes().filter(instance__task__isnull=False).values_list("pk", flat=True)
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause, known = _FIRST, None
+        pause, node = _FIRST, None
         while True:
-            # While the node found last is live, the graph has not ended: look at no other node.
-            if known is None or not last.filter(pk=known).exists():
-                known = last.first()
-            if known is None and not self._is_to_be_undone():
-                # The undo nodes may have been written after the first look: look once more.
-                known = last.first()
-                if known is None:
+            # While one node is live, the graph has not ended, so do not search for another node.
+            if node is None or not live.filter(pk=node).exists():
+                node = live.first()
+            if node is None and not self._is_to_be_undone():
+                # The store may have written undo nodes after the first query: query once more.
+                node = live.first()
+                if node is None:
                     return self
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                told = f"The graph {self} has not ended after {timeout} s."
-                raise WaitTimeout(f"{told}{none_alive()}")
+                raise WaitTimeout(
+                    f"The graph {self} has not ended after {timeout} s.{no_daemon_suffix()}"
+                )
             time.sleep(pause if left is None else min(pause, left))
             pause = min(2 * pause, _LONGEST)
 
     def _is_to_be_undone(self) -> bool:
-        """Whether a graph without live nodes will still get nodes that undo others."""
+        """Return True if a graph without live nodes will still get undo nodes."""
         nodes = self._nodes().filter(graph__undone__isnull=True)
         finished = nodes.filter(undo__isnull=False, instance__state=State.FINISHED)
         if finished.exists() and nodes.filter(instance__state=State.FAILED).exists():
             return True
-        # This comes last: a daemon that begins the undo in between sets undone and undo_pending.
-        own = Graph.objects.using(settings.DATABASE).filter(pk=self.pk)
-        return own.filter(undo_pending=True).exists()
+        # The last query, because a daemon may begin the undo before it: then it sets undone and
+        # undo_pending.
+        graphs = Graph.objects.using(settings.DATABASE).filter(pk=self.pk)
+        return graphs.filter(undo_pending=True).exists()
 
     def _nodes(self) -> models.QuerySet[Node]:
         return Node.objects.using(settings.DATABASE).filter(graph=self.pk).order_by()
 
 
-def state_of(graph: Graph, counts: Counter[str], not_undone: int) -> str:
-    """Return the state of a graph with these numbers of nodes by state: see :attr:`Graph.state`.
+def graph_state(graph: Graph, counts: Counter[str], not_undone: int) -> str:
+    """Return the state of a graph, as :attr:`Graph.state` describes it.
 
-    ``not_undone`` is the number of undo nodes that FAILED.
+    ``counts`` are the numbers of nodes by state; ``not_undone`` undo nodes have FAILED.
     """
     live = sum(counts[state] for state in LIVE)
     if graph.undone is not None and not not_undone:
@@ -177,7 +181,7 @@ def state_of(graph: Graph, counts: Counter[str], not_undone: int) -> str:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The output of a FINISHED node, as its handler returned it, or the node's state and reason."""
+    """The state and the reason of a node; if FINISHED, also the output of its handler."""
 
     name: str
     state: str
@@ -189,12 +193,12 @@ class NodeResult:
         """The output. Raises NoResult if the node has not FINISHED."""
         if self.state != State.FINISHED:
             why = f" ({self.reason})" if self.reason else ""
-            raise NoResult(f"There is no result of {self.name!r}: it is {self.state}{why}.")
+            raise NoResult(f"{self.name!r} has no result: it is {self.state}{why}.")
         return self.output
 
 
 def result_of(node: Node) -> NodeResult:
-    """Return the result of a node; this opens its response."""
+    """Return the result of a node; this reads its response, and the stored file of a large one."""
     instance = node.instance
     response = getattr(instance, "response", None)
     output = None if response is None else response.value
@@ -202,15 +206,16 @@ def result_of(node: Node) -> NodeResult:
 
 
 class Node(models.Model):
-    """A node ties an Instance to a graph, under a name, or to the line of a schedule.
+    """A node makes an Instance part of a graph, with a name, or part of the line of a schedule.
 
-    The line of a schedule consists of its live Instances: each waits for those before it. A
-    node of a line belongs to no graph, and is removed with its edges when its Instance ends.
-    The Instance of a node of a graph is removed only with the whole graph.
+    The line of a schedule has its live Instances: each waits for all earlier ones. A node of a
+    line is in no graph; the store removes it and its edges when its Instance ends. The Instance
+    of a node of a graph is removed only with the whole graph.
 
-    Whoever adds an edge from a node locks the node FOR KEY SHARE; whoever ends a node locks it
-    FOR UPDATE. So nobody has to lock a Task, which a daemon may hold. ``not_before`` is the
-    ``run_after`` of the enqueue. ``undoes`` is the key of the node that this one undoes.
+    The store locks a node FOR KEY SHARE before it adds an edge from it, and FOR UPDATE before it
+    ends the node. So it does not have to lock a Task, which a daemon may hold. ``not_before`` is
+    the ``run_after`` of the enqueue. ``undoes`` is the primary key of the node that this one
+    undoes.
     """
 
     instance = models.OneToOneField(
@@ -219,7 +224,7 @@ class Node(models.Model):
     graph = models.ForeignKey(
         Graph, models.CASCADE, null=True, related_name="nodes", db_index=False, db_constraint=False
     )
-    # Null in a graph, and if the schedule was removed.
+    # Null for a node of a graph, and after the schedule was removed.
     schedule = models.ForeignKey(
         *("atp.Schedule", models.SET_NULL),
         null=True,
@@ -249,9 +254,9 @@ class Node(models.Model):
 
 
 class Edge(models.Model):
-    """One node waits for the end of another: the downstream for the upstream.
+    """The downstream node waits for the end of the upstream node.
 
-    ``Task.waits`` counts the Edges to a node that are not satisfied.
+    ``Task.waits`` is the number of Edges to a node that are not satisfied.
     """
 
     upstream = models.ForeignKey(
@@ -265,7 +270,7 @@ class Edge(models.Model):
     class Meta:
         indexes = [models.Index(fields=["downstream"], name="atp_edge_of_downstream")]
         constraints = [
-            # Its index also leads from a node that ended to the nodes that wait for it.
+            # With its index the store also finds the nodes that wait for an ended node.
             models.UniqueConstraint(fields=["upstream", "downstream"], name="atp_edge_once"),
             models.CheckConstraint(
                 condition=~Q(upstream=F("downstream")), name="atp_edge_of_two_nodes"
@@ -276,12 +281,8 @@ class Edge(models.Model):
         return f"{self.downstream_id} waits for {self.upstream_id}"
 
 
-# The nodes that may be redriven, for queries; in a graph that was undone, only those that undo.
-REDRIVABLE = Q(graph__undone__isnull=True) | Q(undoes__isnull=False)
-
-
 class Failing(models.Model):
-    """A node that FAILED, and that has dependants which are yet to be failed."""
+    """A FAILED node with dependants that the store has still to fail."""
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
 
@@ -295,7 +296,7 @@ class Failing(models.Model):
 class Undo(models.Model):
     """The plan to undo a node: an Instance to enqueue if the graph fails after the node FINISHED.
 
-    Its inputs are serialized together with those of the node, when the node is written.
+    The application serializes its inputs together with the inputs of the node.
     """
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)

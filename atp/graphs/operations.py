@@ -1,4 +1,4 @@
-"""Submit, cancel, redrive a graph; results of nodes; their entries in the table."""
+"""Operations on graphs: submit, cancel, redrive; and the results of nodes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..commands import CANCEL
 from ..conf import settings
 from ..exceptions import IllegalTransition, UnknownGraph
 from ..models import Graph, Node, Task
-from ..operations.base import check_by, needs_tables
-from ..operations.operation import Verb
+from ..operations.base import check_actor, needs_tables
+from ..operations.operation import Operation
 from ..states import TERMINAL, State
 from ..store import get_store
 from .models import REDRIVABLE, NodeResult, result_of
@@ -20,9 +20,6 @@ from .plan import GraphPlan
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-
-
-# The verbs of graphs: submit, cancel, redrive, and read the results of nodes.
 
 # The maximum number of names in one query.
 _MOST = 5000
@@ -33,19 +30,19 @@ GraphLike = Graph | UUID | str
 
 @needs_tables
 def get_graph(uuid: UUID | str) -> Graph:
-    """Return the graph of this uuid. Raises UnknownGraph."""
+    """Return the graph with this uuid. Raises UnknownGraph."""
     try:
-        found = Graph.objects.using(settings.DATABASE).filter(uuid=UUID(str(uuid))).first()
+        graph = Graph.objects.using(settings.DATABASE).filter(uuid=UUID(str(uuid))).first()
     except ValueError:
         raise UnknownGraph(f"{uuid!r} is not a uuid, so there is no such graph.") from None
-    if found is None:
+    if graph is None:
         raise UnknownGraph(f"There is no graph {uuid}.")
-    return found
+    return graph
 
 
 @needs_tables
 def submit_graph(plan: GraphPlan) -> Graph:
-    """Write a whole graph or nothing. A node can run once the nodes that it waits for have ended.
+    """Write a whole graph or nothing. A node can run after the nodes that it waits for have ended.
 
     The write is part of the caller's transaction. Raises InvalidGraph or DuplicateIdentifier.
     """
@@ -54,25 +51,25 @@ def submit_graph(plan: GraphPlan) -> Graph:
 
 @needs_tables
 def cancel_graph(graph: GraphLike, by: str = "") -> int:
-    """Cancel all live nodes of a graph; return their number, with those whose holder was asked.
+    """Cancel all live nodes of a graph; return their number.
 
-    Waiting nodes become FAILED at once, with the reason CANCELLED or UPSTREAM. Raises
-    IllegalTransition, with nothing written, if no node is live, or if the holders of all live
-    nodes have been asked already.
+    Waiting nodes become FAILED at once, with the reason CANCELLED or UPSTREAM. The daemons that
+    hold the other nodes get the command to cancel them. Raises IllegalTransition, and writes
+    nothing, if no node is live, or if all live nodes have this command already.
     """
-    graph, count = _meant(graph, by), 0
+    graph, count = _find_graph(graph, by), 0
     if is_cancellable(graph):
         done = get_store().graphs.cancel(graph.pk, who=by)
         count = len(done.failed) + len(done.asked)
     if not count:
         is_asked = _live(graph).exists()
-        why = "its live nodes have been asked to be already" if is_asked else "it has no live node"
+        why = "its live nodes are being cancelled already" if is_asked else "it has no live node"
         raise IllegalTransition(f"The graph {graph} cannot be cancelled: {why}.")
     return count
 
 
 def is_cancellable(graph: Graph) -> bool:
-    """Whether the graph has a live node whose holder has not been asked to cancel it; one query."""
+    """Return True if a live node of the graph has no command to cancel yet. One query."""
     return _live(graph).exclude(daemon__isnull=False, request=CANCEL).exists()
 
 
@@ -80,30 +77,31 @@ def is_cancellable(graph: Graph) -> bool:
 def redrive_graph(graph: GraphLike, by: str = "") -> int:
     """Send all FAILED nodes of a graph back to the queue; return their number.
 
-    They wait for each other as before. Nodes that FINISHED are not run again. Once the undoing of
-    a graph has begun, only its FAILED undoing nodes are sent back. Raises IllegalTransition, with
-    nothing written, if there is no such node.
+    They wait for each other as before. FINISHED nodes do not run again. If the undo of the graph
+    has begun, only its FAILED undo nodes go back to the queue. Raises IllegalTransition, and writes
+    nothing, if there is no such node.
     """
-    graph = _meant(graph, by)
+    graph = _find_graph(graph, by)
     if not is_redrivable(graph):
-        none = "none of it is FAILED" if graph.undone is None else "it has been undone"
-        raise IllegalTransition(f"The graph {graph} cannot be redriven: {none}.")
+        why = "no node of it is FAILED" if graph.undone is None else "it has been undone"
+        raise IllegalTransition(f"The graph {graph} cannot be redriven: {why}.")
     count = get_store().graphs.redrive(graph.pk, who=by)
     if not count:
         raise IllegalTransition(
-            f"The graph {graph} cannot be redriven: somebody was quicker, or it is being removed."
+            f"The graph {graph} cannot be redriven: somebody else has redriven it, or it is being "
+            "removed."
         )
     return count
 
 
 def is_redrivable(graph: Graph) -> bool:
-    """Whether the graph has a FAILED node that may be redriven; one query."""
+    """Return True if a FAILED node of the graph may be redriven. One query."""
     nodes = Node.objects.using(settings.DATABASE).filter(REDRIVABLE, graph=graph.pk)
     return nodes.filter(instance__state=State.FAILED).exists()
 
 
-def _meant(graph: GraphLike, by: str) -> Graph:
-    check_by(by)
+def _find_graph(graph: GraphLike, by: str) -> Graph:
+    check_actor(by)
     return graph if isinstance(graph, Graph) else get_graph(graph)
 
 
@@ -111,70 +109,70 @@ def _live(graph: Graph) -> QuerySet[Task]:
     return Task.objects.using(settings.DATABASE).filter(instance__node__graph=graph.pk)
 
 
-def node_of(instance: int) -> Node | None:
-    """Return the node of an Instance, by its key, with its graph; None if it is in no graph.
+def get_node(instance: int) -> Node | None:
+    """Return the node of the Instance with this primary key, with its graph; None without a graph.
 
-    An Instance that waits in the line of a schedule has a Node, but no graph: None too.
+    An Instance that waits in the line of a schedule has a Node, but no graph.
     """
     nodes = Node.objects.using(settings.DATABASE).select_related("graph")
     return nodes.filter(pk=instance, graph__isnull=False).first()
 
 
-def undone_by(instance: int) -> NodeResult | None:
+def get_undone(instance: int) -> NodeResult | None:
     """Return the result of the node that an Instance undoes; None if the Instance undoes none."""
     nodes = Node.objects.using(settings.DATABASE)
     undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
-    found = undone.select_related("instance__response").first()
-    return None if found is None else result_of(found)
+    node = undone.select_related("instance__response").first()
+    return None if node is None else result_of(node)
 
 
-def results_of(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
+def read_results(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
     """Return the results of other nodes in the graph of an Instance, by name.
 
-    With ``names``, return the results of these nodes, otherwise of all nodes that have ended. It
-    takes one query for each 5,000 names. An Instance that is in no graph has no results.
+    With ``names``, return the results of these nodes, else of all nodes that have ended. Runs one
+    query for each 5,000 names. If the Instance is in no graph, return an empty dict.
     """
-    return {name: result_of(node) for name, node in nodes_beside(instance, names).items()}
+    return {name: result_of(node) for name, node in read_nodes(instance, names).items()}
 
 
-def nodes_beside(instance: int, names: Iterable[str] | None = None) -> dict[str, Node]:
-    """Return the nodes that :func:`results_of` reads, by name; their responses are not opened."""
+def read_nodes(instance: int, names: Iterable[str] | None = None) -> dict[str, Node]:
+    """Return the nodes that :func:`read_results` reads, by name, without reading stored files."""
     nodes = Node.objects.using(settings.DATABASE)
-    own = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))
-    own = own.select_related("instance__response").order_by()
+    graph = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))
+    graph = graph.select_related("instance__response").order_by()
     if names is None:
-        return {node.name: node for node in own.filter(instance__state__in=TERMINAL)}
+        return {node.name: node for node in graph.filter(instance__state__in=TERMINAL)}
     wanted = list(names)
-    found: dict[str, Node] = {}
+    beside: dict[str, Node] = {}
     for start in range(0, len(wanted), _MOST):
-        some = own.filter(name__in=wanted[start : start + _MOST])
-        found |= {node.name: node for node in some}
-    return found
+        some = graph.filter(name__in=wanted[start : start + _MOST])
+        beside |= {node.name: node for node in some}
+    return beside
 
 
-# The verbs on graphs: each applies to all nodes of one graph.
+# The entries of these operations in the table of operations. Each is for all nodes of one graph.
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphVerb(Verb):
-    """A verb on a graph. ``is_allowed(graph)`` tells whether it would change anything."""
+class GraphOperation(Operation):
+    """An operation on a graph. ``is_allowed(graph)`` is true if it would change something."""
 
     is_allowed: Callable[[Graph], bool]
 
 
-VERBS = (
-    GraphVerb(
+OPERATIONS = (
+    GraphOperation(
         name="cancel",
         label="Cancel",
         explanation="Cancel all nodes of the graph that have not ended. Running ones are "
         "interrupted, and killed if they do not stop.",
         call=cancel_graph,
         told=lambda _, count: f"Nodes cancelled: {count}. A daemon ends the nodes that it holds.",
-        # If the graph has ended, no query of its nodes is needed.
+        # For an ended graph, do not query its nodes.
         is_allowed=lambda graph: graph.ended is None and is_cancellable(graph),
         asks_first=lambda _: True,
     ),
-    GraphVerb(
+    GraphOperation(
         name="redrive",
         label="Redrive",
         explanation="Send all FAILED nodes of the graph back to the queue, where they wait for "

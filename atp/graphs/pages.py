@@ -1,28 +1,32 @@
-"""The pages of graphs: a list, a single graph with its picture, and its nodes."""
+"""The pages of graphs: the list, one graph with its picture, and its nodes."""
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.http import urlencode
 
 from .. import queue
 from ..models import Graph
-from ..operations.table import GRAPH, VERBS
+from ..operations.table import GRAPH, OPERATIONS
 from ..pages.base import Page
 from ..pages.instances import query_without_page
 from ..reports import documents, overview, paging
 from ..states import LIVE, State
 from ..web import permissions
-from ..web.filters import GraphFilter, NodeFilter, selected
+from ..web.filters import GraphFilter, NodeFilter, bind_filters
 from . import reports
-from .drawing import drawn, mermaid
+from .drawing import Box, Link, Vertex, draw, mermaid
 
 PAGE_SIZE, NODES = 25, 50
-# Pairs: up to so many nodes, a picture refreshes itself every so many seconds.
-_REFRESHED = ((500, 2), (5_000, 5))
-_RARELY = 15
+# Pairs: a number of nodes, and how many seconds later a picture of at most that many refreshes.
+_REFRESH = ((500, 2), (5_000, 5))
+# The same for a picture of more nodes.
+_REFRESH_LARGE = 15
 # The order of the nodes below a picture: failed, at work, waiting, finished.
 _FIRST = (*(State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED), State.ACCEPTED)
 
@@ -32,13 +36,13 @@ class GraphsPage(Page):
     template_name = "atp/graphs.html"
     parameters = (*GraphFilter.base_filters, "page")
 
-    def get(self, request):
-        filters = selected(
-            GraphFilter, request.GET, self.narrowed(reports.graphs()), others=("page",)
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        filters = bind_filters(
+            GraphFilter, request.GET, self.narrow_rows(reports.graphs()), others=("page",)
         )
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("-id",), size=PAGE_SIZE, key=key)
-        counted = reports.counts(page.rows)
+        counted = reports.counts_of_graphs(page.rows)
         for row in page.rows:
             row.node_counts = counted[row.pk]
             row.state_word = reports.state(row, row.node_counts)
@@ -56,41 +60,53 @@ class GraphPage(Page):
     permissions = (permissions.VIEW_GRAPH,)
     template_name = "atp/graph.html"
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
         found = reports.drawable(graph)
-        context = self._drawn(graph, *found) if found else {"types": reports.counts_by_type(graph)}
-        counts = reports.counts_in(found[0]) if found else reports.counts_of(graph)
-        every = next((e for most, e in _REFRESHED if counts.nodes <= most), _RARELY)
+        context: dict[str, Any]
+        if found:
+            context = self._draw(graph, *found)
+            counts = reports.counts_in(found[0])
+        else:
+            context = {"types": reports.counts_by_type(graph)}
+            counts = reports.counts_of(graph)
+        every = next(
+            (seconds for most, seconds in _REFRESH if counts.nodes <= most), _REFRESH_LARGE
+        )
         return self.show(
             now=overview.now(),
             graph=graph,
             state=reports.state(graph, counts),
             counts=counts,
             every=every if counts.live or graph.undo_pending else None,
-            verbs=self._verbs(graph),
+            verbs=self._allowed_operations(graph),
             **context,
         )
 
     @cached_property
-    def may_see_nodes(self):
-        """Whether the user may see the Instances of all nodes."""
+    def may_see_nodes(self) -> bool:
+        """True if the user may see the Instances of all nodes."""
         return self.may(permissions.VIEW_INSTANCE)
 
-    def _drawn(self, graph, vertices, links):
-        """Return the context: the picture, the address of each box, and the first nodes."""
-        drawing = drawn(vertices, links)
+    def _draw(
+        self, graph: Graph, vertices: Collection[Vertex], links: Collection[Link]
+    ) -> dict[str, Any]:
+        """Return the context: the picture, the address for each box, and the first nodes."""
+        drawing = draw(vertices, links)
         first = sorted(vertices, key=lambda vertex: _rank(vertex.state))[:NODES]
         waiting = {vertex.key for vertex in first if vertex.waits}
         return {
             "drawing": drawing,
             "boxes": [(each, self._address(graph, each.box)) for each in drawing.boxes],
-            "vertices": [(vertex, told) for vertex, told in _told(first, waiting, vertices, links)],
+            "vertices": list(_describe_waits(first, waiting, vertices, links)),
             "is_cut": len(vertices) > NODES,
         }
 
-    def _address(self, graph, box):
-        """Return the address of a box: the Instance of its node, or the list of its nodes."""
+    def _address(self, graph: Graph, box: Box) -> str | None:
+        """Return the address behind a box: its node's Instance, or the list of its nodes.
+
+        Return None if the user may not see the Instance.
+        """
         if box.vertex is None:
             query = f"?{urlencode({'type': box.type})}" if box.type else ""
             return reverse("atp:nodes", args=[graph.uuid]) + query
@@ -98,42 +114,48 @@ class GraphPage(Page):
             return None
         return reverse("atp:instance", args=[box.vertex.uuid])
 
-    def _verbs(self, graph):
-        verbs = VERBS[GRAPH].values()
+    def _allowed_operations(self, graph: Graph) -> list[Any]:
+        verbs = OPERATIONS[GRAPH].values()
         return [verb for verb in verbs if verb.is_allowed(graph) and self.may(*verb.needs)]
 
 
-def _rank(state):
+def _rank(state: str) -> int:
     return _FIRST.index(state) if state in _FIRST else len(_FIRST)
 
 
-def _told(first, waiting, vertices, links):
-    """Yield each node with a sentence about the nodes that it waits for, "" if it does not."""
-    of = {vertex.key: vertex for vertex in vertices}
+def _describe_waits(
+    first: Iterable[Vertex],
+    waiting: Collection[int],
+    vertices: Iterable[Vertex],
+    links: Iterable[Link],
+) -> Iterator[tuple[Vertex, str]]:
+    """Yield each node with a sentence about the nodes that it waits for, "" if it does not wait."""
+    by_key = {vertex.key: vertex for vertex in vertices}
     names = defaultdict(list)
     for link in links:
-        upstream = of.get(link.upstream)
+        upstream = by_key.get(link.upstream)
         if link.downstream in waiting and upstream is not None and not _satisfies(upstream, link):
             names[link.downstream].append(upstream.name)
     for vertex in first:
-        named = names[vertex.key][:1]
-        yield vertex, documents.blocked_sentence(named, vertex.waits) if vertex.waits else ""
+        first_name = names[vertex.key][:1]
+        yield vertex, documents.describe_blocked(first_name, vertex.waits) if vertex.waits else ""
 
 
-def _satisfies(upstream, link):
+def _satisfies(upstream: Vertex, link: Link) -> bool:
+    """Return True if a link no longer makes its downstream node wait."""
     return upstream.state == State.FINISHED or (link.always and upstream.state not in LIVE)
 
 
 class NodesPage(Page):
-    """The page of a graph's nodes, in the order of their Instances, NODES at a time."""
+    """The page with a graph's nodes, in the order of their Instances, NODES at a time."""
 
     permissions = (permissions.VIEW_GRAPH,)
     template_name = "atp/nodes.html"
     parameters = (*NodeFilter.base_filters, "page")
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
-        filters = selected(NodeFilter, request.GET, reports.nodes(graph), others=("page",))
+        filters = bind_filters(NodeFilter, request.GET, reports.nodes(graph), others=("page",))
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("instance_id",), size=NODES, key=key)
         return self.show(
@@ -149,11 +171,11 @@ class NodesPage(Page):
 
 
 class MermaidText(Page):
-    """The download of a graph's picture as text for Mermaid."""
+    """The download with a graph's picture as text for Mermaid."""
 
     permissions = (permissions.VIEW_GRAPH,)
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
         found = reports.drawable(graph)
         if found is None:

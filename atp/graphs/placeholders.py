@@ -1,4 +1,4 @@
-"""Results: placeholders in the inputs of a node for the outputs of other nodes."""
+"""`result(…)`: a placeholder in the inputs of a node for the output of another node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ..exceptions import NoResult
 
-# The tag of a result in JSON; its value has the names of the nodes and the path.
+# The tag of a result in JSON; its value contains the names of the nodes and the path.
 TAG = "$result"
-# The types of most inputs: they need no closer look.
+# The types of most values in inputs, which contain no Result.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -19,9 +19,9 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 class Result:
     """A placeholder for the output of a node, or for the list of outputs of all ``names``.
 
-    It can be given to nodes of the same graph only. ``at`` is the path into the output: keys and
-    indexes, in order. Whatever would use it as the output itself, as an f-string or a comparison,
-    raises TypeError: the output is not known before the node has run. ``repr()`` works.
+    It can only be passed to nodes of the same graph. ``at`` is the path into the output: keys and
+    indexes, in order. Code that uses it as the output itself, for example in an f-string or a
+    comparison, raises TypeError: the output is not known before the node has run. ``repr()`` works.
     """
 
     names: tuple[str, ...]
@@ -46,13 +46,15 @@ class Result:
             raise TypeError("How many entries a result has is not known before its node has run.")
         return len(self.names)
 
-    def value(self, of: Callable[[str], Any]) -> Any:
-        """Return the actual value; ``of(name)`` returns the output of a node. Raises NoResult."""
-        values = [_entry(of(name), name, self.at) for name in self.names]
+    def value(self, output_of: Callable[[str], Any]) -> Any:
+        """Return the value; ``output_of(name)`` returns the output of a node. Raises NoResult."""
+        values = [_read_entry(output_of(name), name, self.at) for name in self.names]
         return values if self.is_list else values[0]
 
 
-def _refusal(name: str) -> Callable[..., Any]:
+def _make_refusal(name: str) -> Callable[..., Any]:
+    """Return a special method ``name`` that raises TypeError."""
+
     def refuse(self: Result, *_: object) -> Any:
         raise TypeError(
             f"{self!r} stands for an output that is not known before its node has run. It cannot "
@@ -72,19 +74,21 @@ for _name in (
     *(f"__{side}{name}__" for name in _ARITHMETIC.split() for side in ("", "r")),
     *(f"__{name}__" for name in _OTHERS.split()),
 ):
-    setattr(Result, _name, _refusal(_name))
+    setattr(Result, _name, _make_refusal(_name))
 
 
 class Placeholder(Result):
-    """A Result in the inputs of a checked node: only a Placeholder can be serialized."""
+    """A Result in the inputs of a node that was checked. Only a Placeholder can be serialized."""
 
 
-def placed(value: Any) -> Any:
+def with_placeholders(value: Any) -> Any:
     """Return inputs with each Result replaced by a Placeholder."""
-    return _replaced(value, lambda found: Placeholder(found.names, found.is_list, found.at), ())
+    return _replace_results(
+        value, lambda found: Placeholder(found.names, found.is_list, found.at), ()
+    )
 
 
-def taken_from(
+def extract_results(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any], tuple[str, ...]]:
     """Return arguments with each Result replaced by a Placeholder, and the names of their nodes."""
@@ -92,21 +96,21 @@ def taken_from(
     if not found:
         return args, kwargs, ()
     names = dict.fromkeys(name for result in found for name in result.names)
-    return placed(args), placed(kwargs), tuple(names)
+    return with_placeholders(args), with_placeholders(kwargs), tuple(names)
 
 
-def written(result: Placeholder) -> list[Any]:
+def encode_result(result: Placeholder) -> list[Any]:
     """Return the JSON value that stands for a result."""
     return [list(result.names) if result.is_list else result.names[0], *result.at]
 
 
-def read(value: list[Any]) -> Result:
-    """Return the Result for a value of :func:`written`. Raises ValueError."""
+def decode_result(value: list[Any]) -> Result:
+    """Return the Result for a value that :func:`encode_result` returned. Raises ValueError."""
     names, *at = value
     is_list = isinstance(names, list)
     names = tuple(names) if is_list else (names,)
     if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{value!r} names no nodes")
+        raise ValueError(f"{value!r} does not name nodes")
     return Result(names, is_list, tuple(at))
 
 
@@ -114,29 +118,29 @@ def results_in(value: Any) -> list[Result]:
     """Return all Results in inputs, at any depth."""
     found: list[Result] = []
 
-    def note(result: Result) -> Result:
+    def collect(result: Result) -> Result:
         found.append(result)
         return result
 
-    _replaced(value, note, ())
+    _replace_results(value, collect, ())
     return found
 
 
-def resolved(value: Any, of: Callable[[str], Any]) -> Any:
-    """Return inputs with each Result replaced by its value. Raises NoResult."""
-    return _replaced(value, lambda found: found.value(of), ())
+def resolve_results(value: Any, output_of: Callable[[str], Any]) -> Any:
+    """Return inputs with each Result replaced by its value; see :meth:`Result.value`."""
+    return _replace_results(value, lambda found: found.value(output_of), ())
 
 
-def comparable(value: Any) -> Any:
-    """Return inputs with each Result replaced by a tuple, since a Result cannot be compared."""
-    return _replaced(value, lambda found: (TAG, found.names, found.is_list, found.at), ())
+def comparable_inputs(value: Any) -> Any:
+    """Return inputs with each Result replaced by a tuple: a Result itself cannot be compared."""
+    return _replace_results(value, lambda found: (TAG, found.names, found.is_list, found.at), ())
 
 
-def _replaced(value: Any, change: Callable[[Result], Any], around: tuple[int, ...]) -> Any:
-    """Return the value with each Result in dicts, lists and tuples changed.
+def _replace_results(value: Any, change: Callable[[Result], Any], around: tuple[int, ...]) -> Any:
+    """Return the value with each Result in dicts, lists and tuples replaced by ``change(result)``.
 
-    What has none stays the same object. ``around`` are the ids of what holds the value: one that
-    holds itself is not entered again.
+    A container without a Result stays the same object. ``around`` are the ids of the containers
+    around the value: a container that contains itself is not entered again.
     """
     if isinstance(value, Result):
         return change(value)
@@ -147,13 +151,13 @@ def _replaced(value: Any, change: Callable[[Result], Any], around: tuple[int, ..
     changed = {
         place: new
         for place, item in places
-        if type(item) not in _PLAIN and (new := _replaced(item, change, inside)) is not item
+        if type(item) not in _PLAIN and (new := _replace_results(item, change, inside)) is not item
     }
-    return _with(value, changed) if changed else value
+    return _copy_with(value, changed) if changed else value
 
 
-def _with(value: Any, changed: Mapping[Any, Any]) -> Any:
-    """Return a copy of a dict, list or tuple with other items at these places."""
+def _copy_with(value: Any, changed: Mapping[Any, Any]) -> Any:
+    """Return a copy of a dict, list or tuple with these items changed."""
     if isinstance(value, tuple):
         items = [changed.get(place, item) for place, item in enumerate(value)]
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
@@ -163,7 +167,7 @@ def _with(value: Any, changed: Mapping[Any, Any]) -> Any:
     return found
 
 
-def _entry(value: Any, name: str, at: tuple[str | int, ...]) -> Any:
+def _read_entry(value: Any, name: str, at: tuple[str | int, ...]) -> Any:
     for number, key in enumerate(at):
         try:
             value = value[key]

@@ -1,4 +1,4 @@
-"""A graph to be written, as plain values, and its checks; the order of an undo."""
+"""The plan of a graph to be written, as plain values, and its checks; the order of an undo."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
     from ..store.values.types import Registration
 
 
-# The plan of a graph to be written, and its checks.
-
 MOST_NODES = 100_000
+# For one node, in each direction.
 MOST_EDGES = 10_000
-# The maximum number of names of a cycle in a message.
-_SHOWN = 10
+# The maximum number of pairs in the order of an undo, unless the graph has more edges.
+MAX_UNDO_PAIRS = 200_000
+# A message lists at most this many names of a cycle.
+_MAX_LISTED = 10
 
 FINISHED, ENDED = "finished", "ended"
 
 
 class PlannedUndo(NamedTuple):
-    """The node that would undo a FINISHED node; its fields are as in :class:`PlannedNode`."""
+    """The node that would undo a FINISHED node; the fields are those of :class:`PlannedNode`."""
 
     registration: Registration
     submission: Submission
@@ -40,8 +41,8 @@ class PlannedUndo(NamedTuple):
 class PlannedNode(NamedTuple):
     """A node to be written: its name, its Type and its Submission.
 
-    ``results`` are the names of the nodes whose results its inputs contain. ``undoes`` is the
-    key of the node that it undoes.
+    ``results`` are the names of the nodes whose results its inputs contain. ``undoes`` is the key
+    of the node that it undoes, if any.
     """
 
     name: str
@@ -53,7 +54,7 @@ class PlannedNode(NamedTuple):
 
 
 class PlannedEdge(NamedTuple):
-    """An edge: ``downstream`` waits until ``upstream`` has FINISHED, or ENDED in any way."""
+    """An edge: ``downstream`` waits until ``upstream`` has FINISHED, or has ENDED in any way."""
 
     upstream: str
     downstream: str
@@ -62,7 +63,7 @@ class PlannedEdge(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """The plan of a whole graph, which is written completely or not at all."""
+    """The plan of a graph, which is written completely or not at all."""
 
     uuid: UUID
     name: str = ""
@@ -71,10 +72,10 @@ class GraphPlan:
     edges: Sequence[PlannedEdge] = field(default=())
 
     def checked(self) -> GraphPlan:
-        """Return the plan if it can be written. Raises InvalidGraph."""
+        """Return this plan if it can be written. Raises InvalidGraph otherwise."""
         if (count := size_of(self.nodes)) > MOST_NODES:
             raise InvalidGraph(
-                f"The graph has {count} nodes, {MOST_NODES} at most can be written. One with an "
+                f"The graph has {count} nodes; at most {MOST_NODES} can be written. A node with an "
                 "undo counts as two."
             )
         check_names([node.name for node in self.nodes])
@@ -85,7 +86,7 @@ class GraphPlan:
         for upstream, downstream in pairs:
             upstreams[downstream].append(upstream)
         if any(places[upstream] >= places[downstream] for upstream, downstream in pairs):
-            # If each node comes after those that it waits for, there is no cycle.
+            # There is no cycle if each node comes after the nodes that it waits for.
             check_order(upstreams)
         check_results(self.nodes, upstreams)
         return self
@@ -94,20 +95,20 @@ class GraphPlan:
 def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> None:
     """Raise InvalidGraph for an unknown name, a duplicate edge, or too many edges of one node.
 
-    It counts all edges at once, which is several times as fast for tens of thousands of edges.
+    Counting all edges at once is several times faster for tens of thousands of edges.
     """
     uses = [Counter(ends) for ends in zip(*pairs, strict=True)]
     for used in uses:
         if unknown := used.keys() - names.keys():
             missing = min(unknown)
-            asking = {each for pair in pairs if missing in pair for each in pair}
-            hint = did_you_mean(missing, names.keys() - asking)
+            neighbours = {each for pair in pairs if missing in pair for each in pair}
+            hint = did_you_mean(missing, names.keys() - neighbours)
             raise InvalidGraph(f"There is no node {missing!r}.{hint}", parameter="after")
     if len(set(pairs)) < len(pairs):
         [((upstream, downstream), _)] = Counter(pairs).most_common(1)
         raise InvalidGraph(f"{downstream!r} waits for {upstream!r} twice.", parameter="after")
-    told = "{count} nodes wait for {name!r}", "{name!r} waits for {count} nodes"
-    for used, words in zip(uses, told, strict=False):
+    texts = "{count} nodes wait for {name!r}", "{name!r} waits for {count} nodes"
+    for used, words in zip(uses, texts, strict=False):
         name, count = used.most_common(1)[0]
         if count > MOST_EDGES:
             raise InvalidGraph(
@@ -118,7 +119,7 @@ def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> 
 
 
 def size_of(nodes: Iterable[PlannedNode]) -> int:
-    """Return the number of nodes, including those that may have to undo others."""
+    """Return the number of nodes, including those that may undo others."""
     return sum(1 if node.undo is None else 2 for node in nodes)
 
 
@@ -134,12 +135,12 @@ def check_order(upstreams: Mapping[str, Iterable[str]]) -> None:
     try:
         TopologicalSorter(upstreams).prepare()
     except CycleError as error:
-        # Each in it comes before the next.
+        # Each node of the cycle comes before the next.
         cycle = error.args[1]
-        told = [repr(name) for name in cycle[:_SHOWN]]
-        told += ["…"] * (len(cycle) > _SHOWN)
+        listed = [repr(name) for name in cycle[:_MAX_LISTED]]
+        listed += ["…"] * (len(cycle) > _MAX_LISTED)
         raise InvalidGraph(
-            f"The nodes wait for each other in a circle: {' → '.join(told)}.", parameter="after"
+            f"The nodes wait for each other in a circle: {' → '.join(listed)}.", parameter="after"
         ) from None
 
 
@@ -155,9 +156,9 @@ def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence
 
 
 def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each node that needs results of others, with their names; also for its undo.
+    """Yield the name of each node that needs results of others, with the names of these.
 
-    An undo gets the result of its own node too; that name is left out.
+    An undo counts as its node. It also gets the result of its node; that name is left out.
     """
     for node in nodes:
         if node.results:
@@ -169,7 +170,7 @@ def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str
 def early_result(name: str, missing: str, names: Collection[str]) -> InvalidGraph:
     """Return the error for a node that is given the result of a node that it does not wait for.
 
-    ``names`` are those of all nodes.
+    ``names`` are the names of all nodes.
     """
     if missing not in names:
         return InvalidGraph(
@@ -203,8 +204,8 @@ def all_upstream(name: str, upstreams: Mapping[str, Sequence[str]]) -> set[str]:
 class GraphAddition:
     """Nodes that an attempt adds to the graph of its Instance, whose own node is called ``name``.
 
-    ``edges`` lead to added nodes, from added or existing ones. ``before`` are pairs: an added node,
-    and an existing node that is to wait for it.
+    ``edges`` lead to added nodes, from added or existing nodes. ``before`` contains pairs: an added
+    node, and an existing node that is to wait for it.
     """
 
     instance: int
@@ -215,9 +216,9 @@ class GraphAddition:
     before: Sequence[tuple[str, str]] = field(default=())
 
     def checked(self) -> GraphAddition:
-        """Return the addition if it is consistent in itself. Raises InvalidGraph."""
+        """Return this addition if it is consistent in itself. Raises InvalidGraph otherwise."""
         if (count := size_of(self.nodes)) > MOST_NODES:
-            raise InvalidGraph(f"{count} nodes: a graph has {MOST_NODES} at most.")
+            raise InvalidGraph(f"{count} nodes: a graph can have at most {MOST_NODES}.")
         own = {node.name for node in self.nodes}
         for _, name in self.before:
             if name in own:
@@ -242,9 +243,6 @@ class GraphAddition:
 
 # The order in which nodes are undone: the reverse of the edges.
 
-# The maximum number of pairs, unless the graph has more edges than that.
-MOST = 200_000
-
 
 def undo_order(
     undone: Collection[int], edges: Collection[tuple[int, int]]
@@ -252,27 +250,27 @@ def undo_order(
     """Return pairs of nodes; the first of each pair is undone before the second.
 
     A node is undone after all undone nodes downstream of it, directly or through nodes that are
-    not to be undone. ``edges`` are all edges of the graph, as (upstream, downstream). If there
-    would be too many pairs, the nodes are undone one after the other instead: the pairs then form
-    a single chain.
+    not to be undone. ``edges`` are all edges of the graph, as (upstream, downstream). If this
+    takes too many pairs, the nodes are undone one after the other: the pairs then form a single
+    chain.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     for upstream, downstream in edges:
         behind[upstream].append(downstream)
-    # The sorter puts a node behind all nodes that come after it in the graph.
+    # The sorter puts a node after all nodes that are downstream of it.
     sorter = TopologicalSorter({**dict.fromkeys(undone, ()), **behind})
     ordered = list(sorter.static_order())
-    pairs = _nearest(ordered, set(undone), behind, max(MOST, len(edges)))
-    if pairs is None or _most(pairs) > MOST_EDGES:
+    pairs = _pair_nearest(ordered, set(undone), behind, max(MAX_UNDO_PAIRS, len(edges)))
+    if pairs is None or _most_at_one_node(pairs) > MOST_EDGES:
         chosen = set(undone)
         return list(pairwise(key for key in ordered if key in chosen))
     return pairs
 
 
-def _nearest(
+def _pair_nearest(
     ordered: Iterable[int], undone: set[int], behind: dict[int, list[int]], most: int
 ) -> list[tuple[int, int]] | None:
-    """Return pairs (later, earlier) with no undone node between; None if there are too many."""
+    """Return pairs (later, earlier) without an undone node between; None if there are too many."""
     near: dict[int, set[int]] = {}
     pairs: list[tuple[int, int]] = []
     count = 0
@@ -289,7 +287,7 @@ def _nearest(
     return pairs
 
 
-def _most(pairs: Collection[tuple[int, int]]) -> int:
-    """Return the highest number of pairs in which one node is at the same side."""
+def _most_at_one_node(pairs: Collection[tuple[int, int]]) -> int:
+    """Return the highest number of pairs that have the same node on the same side."""
     ends = [Counter(end) for end in zip(*pairs, strict=True)]
     return max((count for end in ends for count in end.values()), default=0)

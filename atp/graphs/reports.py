@@ -1,4 +1,4 @@
-"""Graphs: their nodes counted by state, drawn and listed, and the number each waits for."""
+"""Graphs and nodes as documents; nodes counted by state; the nodes and edges to draw."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from django.db.models import Count, OuterRef, QuerySet
 
 from ..conf import settings
 from ..models import Edge, Graph, Node, Task
-from ..querysets import Counted
+from ..querysets import RowCount
 from ..states import LIVE, State
 from .drawing import ORDER, Link, Vertex
-from .models import Condition, state_of
+from .models import Condition, graph_state
 
-# The maxima: nodes and edges of a drawn graph; nodes that a list counts by state, of one graph and
-# of all graphs together.
+# The maxima: nodes and edges of a drawn graph; nodes that a list counts by state, for one graph
+# and for all graphs together.
 MOST_NODES, MOST_EDGES, MOST_COUNTED, MOST_IN_ALL = 20_000, 100_000, 20_000, 50_000
 TOO_LARGE = f"A graph of more than {MOST_NODES:,} nodes or {MOST_EDGES:,} edges is not drawn."
 FIELDS = ("uuid", "name", "created", "created_by", "ended", "request", "undone")
@@ -29,8 +29,8 @@ FIELDS = ("uuid", "name", "created", "created_by", "ended", "request", "undone")
 class Counts:
     """The number of nodes of a graph, in all and by state.
 
-    In a list, ``nodes`` is MOST_COUNTED at most, and ``is_more`` says that the nodes are not
-    counted by state. ``not_undone`` is the number of undoing nodes that FAILED.
+    In a list, ``nodes`` is at most MOST_COUNTED; ``is_more`` is True if the nodes are not counted
+    by state. ``not_undone`` is the number of undoing nodes that FAILED.
     """
 
     nodes: int
@@ -43,7 +43,7 @@ class Counts:
         return sum(self.states[state] for state in LIVE)
 
     def by_state(self) -> list[tuple[str, int]]:
-        """Return the states that its nodes have, with their numbers."""
+        """Return the states of its nodes, each with the number of nodes."""
         return [(state, self.states[state]) for state in ORDER if self.states[state]]
 
 
@@ -52,7 +52,7 @@ def graphs() -> QuerySet[Graph]:
     return Graph.objects.using(settings.DATABASE).order_by("-id")
 
 
-def named(prefix: str) -> QuerySet[Graph]:
+def graphs_by_prefix(prefix: str) -> QuerySet[Graph]:
     """Return the graphs whose uuid starts with these hexadecimal digits; hyphens are ignored."""
     digits = prefix.replace("-", "")
     return graphs().filter(
@@ -61,27 +61,26 @@ def named(prefix: str) -> QuerySet[Graph]:
 
 
 def state(graph: Graph, counts: Counts) -> str:
-    """Return the state of a graph in a word.
+    """Return the state of a graph in a word; see :attr:`atp.models.Graph.state`.
 
-    See :attr:`atp.models.Graph.state`. A graph whose nodes are not counted by state is "running"
-    or "ended".
+    A graph whose nodes are not counted by state is "running" or "ended".
     """
     if counts.is_more:
         return "running" if graph.ended is None else "ended"
-    return state_of(graph, counts.states, counts.not_undone)
+    return graph_state(graph, counts.states, counts.not_undone)
 
 
-def counts(rows: Sequence[Graph]) -> dict[int, Counts]:
+def counts_of_graphs(rows: Sequence[Graph]) -> dict[int, Counts]:
     """Return the Counts of some graphs, by primary key, in two queries.
 
-    The largest graphs are not counted by state if all together have more than MOST_IN_ALL nodes.
+    If the graphs together have more than MOST_IN_ALL nodes, the largest are not counted by state.
     """
     nodes = _nodes().filter(graph=OuterRef("pk")).order_by()
     sizes = dict(
         Graph.objects.using(settings.DATABASE)
         .filter(pk__in=[row.pk for row in rows])
         .order_by()
-        .values_list("pk", Counted(nodes.values("pk")[: MOST_COUNTED + 1]))
+        .values_list("pk", RowCount(nodes.values("pk")[: MOST_COUNTED + 1]))
     )
     by_size = sorted((size, key) for key, size in sizes.items() if size <= MOST_COUNTED)
     sums = accumulate(size for size, _ in by_size)
@@ -92,20 +91,20 @@ def counts(rows: Sequence[Graph]) -> dict[int, Counts]:
         found[key][state] += number
     undone = [row.pk for row in rows if row.undone is not None]
     failed = _not_undone().filter(graph__in=undone) if undone else None
-    of_graph = Counter(() if failed is None else failed.values_list("graph", flat=True))
+    not_undone = Counter(() if failed is None else failed.values_list("graph", flat=True))
     return {
         key: Counts(
             nodes=min(size, MOST_COUNTED),
             states=found[key],
             is_more=key not in small,
-            not_undone=of_graph[key],
+            not_undone=not_undone[key],
         )
         for key, size in sizes.items()
     }
 
 
 def counts_of(graph: Graph) -> Counts:
-    """Return the Counts of one graph, however large it is."""
+    """Return the Counts of one graph of any size."""
     own = _nodes().filter(graph=graph).order_by().values_list("instance__state")
     states = Counter(dict(own.annotate(n=Count("pk"))))
     undone = graph.undone is not None
@@ -114,7 +113,7 @@ def counts_of(graph: Graph) -> Counts:
 
 
 def counts_in(vertices: Iterable[Vertex]) -> Counts:
-    """Return the Counts of nodes that were read before."""
+    """Return the Counts of nodes that were read already."""
     found = Counter((vertex.state, vertex.is_undo) for vertex in vertices)
     states: Counter[str] = Counter()
     for (state, _), number in found.items():
@@ -124,7 +123,7 @@ def counts_in(vertices: Iterable[Vertex]) -> Counts:
 
 
 def counts_by_type(graph: Graph) -> dict[str, Counts]:
-    """Return the Counts of a graph's nodes by identifier of their Type."""
+    """Return the Counts of a graph's nodes, by identifier of their Type."""
     own = _nodes().filter(graph=graph).order_by()
     grouped = own.values_list("instance__type__identifier", "instance__state")
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -137,7 +136,7 @@ def counts_by_type(graph: Graph) -> dict[str, Counts]:
 
 def documents(rows: Sequence[Graph]) -> list[dict[str, Any]]:
     """Return graphs as plain values, with the numbers of their nodes."""
-    counted = counts(rows)
+    counted = counts_of_graphs(rows)
     return [document(row, counted[row.pk]) for row in rows]
 
 
@@ -177,7 +176,7 @@ def nodes(graph: Graph) -> QuerySet[Node]:
 
 
 def node_documents(rows: Sequence[Node]) -> list[dict[str, Any]]:
-    """Return nodes of one graph as plain values; ``waits`` is the number of nodes each waits for.
+    """Return nodes of one graph as plain values; ``waits`` is how many nodes each waits for.
 
     ``undoes`` is the name of the node that it undoes, or "".
     """

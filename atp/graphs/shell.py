@@ -1,29 +1,37 @@
-"""``graphs`` and ``graph``: list the graphs; show a single one, or call a verb on it."""
+"""``graphs`` lists the graphs; ``graph`` shows one, or performs an operation on it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from django.core.management.base import CommandError
 
 from .. import text
 from ..exceptions import UnknownGraph
-from ..operations.table import GRAPH, VERBS
+from ..operations.table import GRAPH, OPERATIONS
 from ..reports import overview, paging
+from ..reports.documents import Document
 from ..shell import arguments, present
 from ..shell.base import Subcommand, actor
-from ..shell.operations import add_parameters, add_word, given
-from . import reports
-from .drawing import mermaid, outline
+from ..shell.operations import add_operation, add_parameters, given_values
+from . import models, reports
+from .drawing import Entry, mermaid, outline
 
 
 class Graphs(Subcommand):
     name = "graphs"
     help = "Graphs, newest first."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("--name", type=arguments.text, help="of this name")
         add("--live", action="store_true", help="that have not ended")
-        add("--limit", type=arguments.positive, default=20, help="at most so many (default: 20)")
+        add("--limit", type=arguments.positive, default=20, help="at most this many (default: 20)")
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         rows = reports.graphs()
         if options["name"] is not None:
             rows = rows.filter(name=options["name"])
@@ -32,7 +40,7 @@ class Graphs(Subcommand):
         page = paging.page(rows, ("-id",), size=options["limit"])
         return {"time": overview.now(), "graphs": reports.documents(page.rows)}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if not document["graphs"]:
             return "There are no such graphs."
         headings = ["uuid", "name", "state", "nodes", "by state", "age"]
@@ -40,18 +48,18 @@ class Graphs(Subcommand):
         return present.table(headings, [_row(each, now) for each in document["graphs"]])
 
 
-def _row(document, now):
+def _row(document: Document, now: datetime) -> list[object]:
     return [
         document["uuid"],
         text.shorten(document["name"], 40),
         document["state"],
         document["nodes"],
-        "" if document["is_more"] else _by_state(document["counts"]),
+        "" if document["is_more"] else _format_counts(document["counts"]),
         text.age(document["created"], now),
     ]
 
 
-def _by_state(counts):
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
@@ -59,72 +67,81 @@ class Graph(Subcommand):
     name = "graph"
     help = "One graph: show its nodes, or call a verb on it."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        show = add_word(
+        show = add_operation(
             words, "show", "Its nodes, each indented below the last node that it waits for."
         )
         _add_uuid(show)
-        told = "print text for Mermaid, and nothing else"
-        show.add_argument("--mermaid", action="store_true", help=told)
-        for verb in VERBS[GRAPH].values():
-            added = add_word(words, verb.name, verb.explanation)
+        show.add_argument(
+            "--mermaid", action="store_true", help="print text for Mermaid, and nothing else"
+        )
+        for operation in OPERATIONS[GRAPH].values():
+            added = add_operation(words, operation.name, operation.explanation)
             _add_uuid(added)
-            add_parameters(added, verb.parameters)
+            add_parameters(added, operation.parameters)
 
-    def run(self, options):
-        graph = _found(options["uuid"])
+    def run(self, options: dict[str, Any]) -> Document | None:
+        graph = _find_graph(options["uuid"])
         if options["verb"] == "show":
-            return self._shown(graph, options)
-        verb = VERBS[GRAPH][options["verb"]]
-        return {"outcome": verb.perform(graph, actor(), **given(verb.parameters, options)).told}
+            return self._show(graph, options)
+        operation = OPERATIONS[GRAPH][options["verb"]]
+        outcome = operation.perform(graph, actor(), **given_values(operation.parameters, options))
+        return {"outcome": outcome.told}
 
-    def _shown(self, graph, options):
-        found = reports.drawable(graph)
+    def _show(self, graph: models.Graph, options: Mapping[str, Any]) -> Document | None:
+        """Return the document of a graph; None after it was printed for Mermaid."""
+        drawable = reports.drawable(graph)
         if options["mermaid"]:
             if options["json"]:
                 raise CommandError("--mermaid prints text: give it without --json.")
-            if found is None:
+            if drawable is None:
                 raise CommandError(reports.TOO_LARGE)
-            self.command.stdout.write(mermaid(*found), ending="")
+            self.command.stdout.write(mermaid(*drawable), ending="")
             return None
-        counts = reports.counts_of(graph) if found is None else reports.counts_in(found[0])
-        boxes = None if found is None else [_entry(each) for each in outline(*found)]
-        return reports.document(graph, counts) | {"boxes": boxes}
+        if drawable is None:
+            return reports.document(graph, reports.counts_of(graph)) | {"boxes": None}
+        vertices, links = drawable
+        boxes = [_entry_document(each) for each in outline(vertices, links)]
+        return reports.document(graph, reports.counts_in(vertices)) | {"boxes": boxes}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "outcome" in document:
             return present.printable(document["outcome"])
         facts = [(name, document[name]) for name in ("uuid", "name", "state", "request")]
         by = f" by {document['created_by']}" if document["created_by"] else ""
         facts += [
-            ("nodes", f"{document['nodes']}: {_by_state(document['counts'])}".rstrip(": ")),
+            ("nodes", f"{document['nodes']}: {_format_counts(document['counts'])}".rstrip(": ")),
             ("created", f"{text.moment(document['created'])}{by}"),
             ("ended", text.moment(document["ended"])),
             ("undone", text.moment(document["undone"])),
         ]
         boxes = document["boxes"]
-        return f"{present.pairs(facts)}\n\n{reports.TOO_LARGE if boxes is None else _list(boxes)}"
+        listed = reports.TOO_LARGE if boxes is None else _format_boxes(boxes)
+        return f"{present.pairs(facts)}\n\n{listed}"
 
 
-def _add_uuid(parser):
+def _add_uuid(parser: ArgumentParser) -> None:
     parser.add_argument("uuid", type=arguments.uuid_prefix, help="its uuid, or its first digits")
 
 
-def _found(prefix):
-    """Return the graph whose uuid alone starts with ``prefix``. Raises UnknownGraph."""
-    found = list(reports.named(prefix)[:2])
+def _find_graph(prefix: str) -> models.Graph:
+    """Return the only graph whose uuid starts with ``prefix``.
+
+    Raises UnknownGraph, or CommandError if several do.
+    """
+    found = list(reports.graphs_by_prefix(prefix)[:2])
     if not found:
         raise UnknownGraph(f"There is no graph {prefix}.")
     if len(found) > 1:
         raise CommandError(
-            f"{prefix} is the beginning of more than one uuid, of {found[0].uuid} for example: "
-            "give more digits."
+            f"More than one uuid begins with {prefix}, for example {found[0].uuid}: give more "
+            "digits."
         )
     return found[0]
 
 
-def _entry(entry):
+def _entry_document(entry: Entry) -> Document:
     box = entry.box
     return {
         "label": box.label,
@@ -137,7 +154,7 @@ def _entry(entry):
     }
 
 
-def _list(boxes):
+def _format_boxes(boxes: Sequence[Document]) -> str:
     rows = []
     for box in boxes:
         after = box["after"]

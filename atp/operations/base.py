@@ -1,4 +1,4 @@
-"""What every operation begins with: are the tables migrated, who acts."""
+"""What every operation checks first: who acts, and that the tables are migrated."""
 
 import pkgutil
 from collections.abc import Callable
@@ -15,11 +15,16 @@ from ..exceptions import InvalidOption, NotMigrated
 from ..models import Daemon
 from ..options import MAX_IDENTIFIER
 
-# The actor of a verb (``by``): who acts and through which channel, as text for the log.
+F = TypeVar("F", bound=Callable[..., Any])
+
+_APP = "atp"
+# The databases, by alias and name, that have Django's table of migrations. Looking for it makes a
+# server read much of its catalogue, more than the rest of a probe does.
+_has_table: set[tuple[str, str]] = set()
 
 
-def check_by(by: object) -> None:
-    """Check that ``by`` is text that the log can store. Raises InvalidOption."""
+def check_actor(by: object) -> None:
+    """Raise InvalidOption unless ``by``, the actor and the channel, is text for the log."""
     if not isinstance(by, str):
         raise InvalidOption(f"by={by!r}: must be text, who acts and through which channel.")
     if len(by) > MAX_IDENTIFIER or "\x00" in by:
@@ -27,59 +32,52 @@ def check_by(by: object) -> None:
     try:
         by.encode()
     except UnicodeEncodeError:
-        raise InvalidOption(f"by={by!r}: half of a surrogate pair is no text.") from None
+        raise InvalidOption(f"by={by!r}: half of a surrogate pair is not text.") from None
 
 
-# Check whether the queue's database has the tables that this code needs.
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_APP = "atp"
-# The databases that have Django's table of migrations. To look for it, a server reads much of its
-# catalogue, more than for the rest of a probe.
-_has_table: set[tuple[str, str]] = set()
+# The tables of the queue's database
 
 
 def needs_tables(operation: F) -> F:
-    """Decorate an operation: it raises NotMigrated if the database lacks what its query needs."""
+    """Make an operation raise NotMigrated if the database lacks tables that it needs."""
 
     @wraps(operation)
     def translated(*args: Any, **kwargs: Any) -> Any:
         try:
             return operation(*args, **kwargs)
         except (OperationalError, ProgrammingError) as error:
-            if lacks := problem_behind(error):
+            if lacks := describe_cause(error):
                 raise NotMigrated(lacks) from error
             raise
 
     return cast(F, translated)
 
 
-def problem_behind(error: BaseException) -> str:
-    """Return the sentence of :func:`problem` if missing tables explain an error, otherwise ""."""
-    if not isinstance(error, ProgrammingError) and not _names_what_is_missing(error):
+def describe_cause(error: BaseException) -> str:
+    """Return a sentence about missing tables if they explain an error, otherwise ""."""
+    if not isinstance(error, ProgrammingError) and not _is_about_missing_tables(error):
         return ""
     alias = settings.DATABASE
     try:
-        return problem()
+        return describe_missing_tables()
     except Error:
-        # The transaction of the caller is broken, and takes no more queries.
+        # The caller's transaction is broken and accepts no more queries.
         if "atp_" not in str(error):
             return ""
         lacks = "ATP's tables are missing, or older than this code,"
-        return f"{lacks} in database {alias!r}: run {command(alias)}."
+        return f"{lacks} in database {alias!r}: run {migrate_command(alias)}."
 
 
-def _names_what_is_missing(error: BaseException) -> bool:
-    """Return whether an error is SQLite's about a table or a column, and not about a lock."""
-    said = str(error)
+def _is_about_missing_tables(error: BaseException) -> bool:
+    """Return True if SQLite reports a missing table or column, and not a lock."""
+    text = str(error)
     return isinstance(error, OperationalError) and (
-        said.startswith(("no such table", "no such column")) or " has no column named " in said
+        text.startswith(("no such table", "no such column")) or " has no column named " in text
     )
 
 
-def missing(connection: Any = None) -> list[str]:
-    """Return the migrations of ATP that have not been applied to the queue's database."""
+def missing_migrations(connection: Any = None) -> list[str]:
+    """Return the names of ATP's migrations that are not applied to the queue's database."""
     recorder = MigrationRecorder(connection or connections[settings.DATABASE])
     database = recorder.connection.alias, str(recorder.connection.settings_dict["NAME"])
     applied: set[str] = set()
@@ -93,27 +91,27 @@ def missing(connection: Any = None) -> list[str]:
     return [name for name in _migrations() if name not in applied]
 
 
-def problem(connection: Any = None) -> str:
-    """Return a sentence about missing tables or migrations, "" if none are missing."""
+def describe_missing_tables(connection: Any = None) -> str:
+    """Return a sentence about missing tables or migrations; "" if none are missing."""
     connection = connection or connections[settings.DATABASE]
     if Daemon._meta.db_table not in connection.introspection.table_names():
         lacks = "ATP's tables are missing"
-    elif names := missing(connection):
+    elif names := missing_migrations(connection):
         lacks = f"Migrations of ATP are not applied ({', '.join(names)})"
     else:
         return ""
-    return f"{lacks} in database {connection.alias!r}: run {command(connection.alias)}."
+    return f"{lacks} in database {connection.alias!r}: run {migrate_command(connection.alias)}."
 
 
-def command(alias: str) -> str:
-    """Return the command that makes the tables in a database: without its name, in the default."""
+def migrate_command(alias: str) -> str:
+    """Return the command that creates the tables in a database."""
     return "manage.py migrate" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
 
 
 @cache
 def _migrations() -> list[str]:
     module, _ = MigrationLoader.migrations_module(_APP)
-    if module is None:  # the project has switched them off
+    if module is None:  # the project has switched migrations off
         return []
-    found = pkgutil.iter_modules(import_module(module).__path__)
-    return sorted(each.name for each in found if each.name[0] not in "_~")
+    modules = pkgutil.iter_modules(import_module(module).__path__)
+    return sorted(each.name for each in modules if each.name[0] not in "_~")

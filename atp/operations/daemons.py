@@ -1,19 +1,17 @@
-"""Commands to daemons, and the scan for states that should never be."""
+"""Commands to daemons, and the scan for inconsistent states."""
 
 from datetime import datetime
 from uuid import UUID
 
-from ..commands import Order
+from ..commands import DaemonCommand
 from ..conf import settings
 from ..exceptions import InvalidOption, UnknownDaemon
 from ..models import Daemon
-from ..options import instant
+from ..options import resolve_time
 from ..store import get_store
 from ..store.findings import NOWHERE, Cursor, Finding
 from ..text import did_you_mean
-from .base import check_by, needs_tables
-
-# The verbs that send orders to daemons; callers use them through :mod:`atp.queue`.
+from .base import check_actor, needs_tables
 
 
 @needs_tables
@@ -37,33 +35,30 @@ def get_daemon(name: UUID | str) -> Daemon:
 
 
 @needs_tables
-def command(daemon: Daemon | UUID | str, order: Order | str, *, by: str = "") -> Daemon:
-    """Order a daemon to go quiet, to resume or to stop; return its row.
+def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str = "") -> Daemon:
+    """Command a daemon to go quiet, to resume or to stop; return its row.
 
-    The order is written to the row of the daemon. ``daemon`` is a Daemon, its uuid or its
-    ``host:pid``; ``order`` is "quiet", "resume" or "stop". The daemon acts on it within a second
-    or two, and then changes its ``mode``. Raises UnknownDaemon; InvalidOption for an unknown order;
-    or IllegalOrder if the daemon does that already, is stopping, or is lost.
+    ``daemon`` is a Daemon, its uuid or its ``host:pid``; ``order`` is "quiet", "resume" or "stop".
+    This writes the command to the row of the daemon, which obeys within a second or two and then
+    changes its ``mode``. Raises UnknownDaemon; InvalidOption for an unknown command; or
+    IllegalOrder if the daemon obeys it already, is stopping, or is lost.
     """
-    check_by(by)
-    if order not in Order.values:
+    check_actor(by)
+    if order not in DaemonCommand.values:
         raise InvalidOption(
-            f"order={order!r}: must be one of {', '.join(Order.values)}."
-            f"{did_you_mean(str(order), Order.values)}"
+            f"order={order!r}: must be one of {', '.join(DaemonCommand.values)}."
+            f"{did_you_mean(str(order), DaemonCommand.values)}"
         )
     uuid = daemon.uuid if isinstance(daemon, Daemon) else get_daemon(daemon).uuid
-    return get_store().command(uuid, Order(order), who=by)
-
-
-# Scan the queue for inconsistent states, which should never occur (ATF).
+    return get_store().command(uuid, DaemonCommand(order), who=by)
 
 
 @needs_tables
 def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
-    """Scan the whole queue for inconsistent states; return a list of Findings.
+    """Scan the whole queue for inconsistent states, which should never occur (ATF).
 
-    Findings that can be repaired safely are repaired, unless ``repair`` is False. The time grows
-    with the number of Instances; daemons run the same scan in portions.
+    Return a list of Findings. Unless ``repair`` is False, repair those that can be repaired safely.
+    The time grows with the number of Instances; daemons run the same scan in portions.
     """
     found: dict[tuple[object, ...], Finding] = {}
     cursor = None
@@ -76,8 +71,8 @@ def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
 
 @needs_tables
 def suspicions(*, now: datetime | None = None) -> list[Finding]:
-    """Return the Findings that indexes show quickly; nothing is repaired.
+    """Return the Findings that indexes show quickly, and repair none.
 
     ``now`` is the database's time, if the caller knows it.
     """
-    return list(get_store().scan(NOWHERE, repair=False, now=instant("now", now)).findings)
+    return list(get_store().scan(NOWHERE, repair=False, now=resolve_time("now", now)).findings)

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from django.db import transaction
 
 from .. import middleware, signals
-from .. import options as own
 from ..conf import settings
 from ..exceptions import ATPError, InvalidInputs, InvalidOption
 from ..models import HOOKED
-from ..options import OF_UNIQUE, Options, check_text
+from ..options import OF_UNIQUE, Options, check_text, own_options
 from ..payload import binding, codec
 from ..store import get_store
 from ..store.values.submissions import Submission
 from ..store.values.types import Registration
-from ..text import seconds
-from .admission import admitted, looks_at
+from ..text import as_timedelta
+from .admission import admit, is_limited
 from .base import needs_tables
 
 if TYPE_CHECKING:
@@ -30,16 +29,19 @@ if TYPE_CHECKING:
     from .registry import Declaration
 
 
-# Enqueue one Instance, many Instances of one Type, or calls of several Types.
-
+# The arguments of a handler.
 P = ParamSpec("P")
+# Rows of many inputs, before and after they are read.
 A = TypeVar("A")
 B = TypeVar("B")
 
 
+# Enqueueing one Instance, many Instances of one Type, or calls of several Types.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a handler to be enqueued: a declared Type with its options, and the arguments."""
+    """One call of a handler to enqueue: a declared Type with its options, and the arguments."""
 
     task_type: Declaration
     args: tuple[Any, ...] = ()
@@ -50,28 +52,28 @@ class Call:
 def enqueue(task_type: Declaration[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
     """Enqueue one Instance; see :meth:`atp.TaskType.enqueue`."""
     store = get_store()
-    submission = _submission(store, task_type, args, kwargs)
-    made = write(store, [task_type], [submission])
-    _tell(made)
-    return made[0]
+    submission = _make_submission(store, task_type, args, kwargs)
+    instances = _write(store, [task_type], [submission])
+    _send_signals(instances)
+    return instances[0]
 
 
-def _tell(instances: Iterable[Instance]) -> None:
+def _send_signals(instances: Iterable[Instance]) -> None:
     """Send the signal ``enqueued`` for each new Instance."""
-    # To look at the list is quicker than has_listeners(), and each enqueue comes here.
+    # Each enqueue comes here, and reading the list is quicker than has_listeners().
     if signals.enqueued.receivers:
         for instance in instances:
             if instance.is_new:
                 signals.enqueued.send_robust(sender=type(instance), instance=instance)
 
 
-def _submission(
+def _make_submission(
     store: Store, task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Submission:
     options = task_type.options.checked(store.now)
     check_existing(options, options.identifier)
-    most = settings.MAX_INPUTS_SIZE
-    return submission_of(task_type, args, kwargs, options, options.identifier, most)
+    limit = settings.MAX_INPUTS_SIZE
+    return submission_of(task_type, args, kwargs, options, options.identifier, limit)
 
 
 @needs_tables
@@ -82,47 +84,47 @@ def enqueue_many(
     identifiers: Iterable[str | None] | None = None,
 ) -> Sequence[Instance]:
     """Enqueue many Instances, all or none; see :meth:`atp.TaskType.enqueue_many`."""
-    given = _each_row(arguments_of, inputs)
-    names = identifiers_of(task_type, len(given), identifiers)
+    arguments = _read_rows(read_input, inputs)
+    names = identifiers_of(task_type, len(arguments), identifiers)
     store = get_store()
-    # The options are checked once, however many Instances there are.
+    # One check of the options is enough for all Instances.
     options = task_type.options.checked(store.now)
-    most = settings.MAX_INPUTS_SIZE
+    limit = settings.MAX_INPUTS_SIZE
 
-    def submission(row: tuple[Any, str | None]) -> Submission:
+    def make_submission(row: tuple[Any, str | None]) -> Submission:
         (args, kwargs), name = row
-        return submission_of(task_type, args, kwargs, options, name, most)
+        return submission_of(task_type, args, kwargs, options, name, limit)
 
-    submissions = _each_row(submission, zip(given, names, strict=True))
-    made = write(store, [task_type], submissions)
-    _tell(made)
-    return made
+    submissions = _read_rows(make_submission, zip(arguments, names, strict=True))
+    instances = _write(store, [task_type], submissions)
+    _send_signals(instances)
+    return instances
 
 
-def _each_row(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
-    """Return ``read(row)`` for each row. An ATPError of a row is raised with the row's number."""
-    made = []
+def _read_rows(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
+    """Return ``read(row)`` for each row. Add the row's number to an ATPError that it raises."""
+    results = []
     for number, row in enumerate(rows):
         try:
-            made.append(read(row))
+            results.append(read(row))
         except ATPError as error:
             error.call = number
             error.args = (f"Row {number}, counted from 0: {error}", *error.args[1:])
             raise
-    return made
+    return results
 
 
 @needs_tables
 def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
-    """Enqueue calls of any Types, each with options of its own, all or none.
+    """Enqueue calls of any Types, each with its own options, all or none.
 
-    Returns the Instances in the same order. Raises what :meth:`atp.TaskType.enqueue` raises. An
-    error about a single call has the position of that call, from 0, as ``error.call``.
+    Returns the Instances in the same order. Raises the exceptions of
+    :meth:`atp.TaskType.enqueue`. If one call is wrong, ``error.call`` is its position, from 0.
     """
     prepared = []
     for number, call in enumerate(calls):
         try:
-            prepared.append(prepare(call))
+            prepared.append(prepare_call(call))
         except ATPError as error:
             error.call = number
             raise
@@ -130,109 +132,108 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call that is checked and serialized, and not enqueued yet."""
+class PreparedCall:
+    """A call that is checked and serialized, but not enqueued yet."""
 
     task_type: Declaration
     submission: Submission
 
 
-def prepare(call: Call) -> Prepared:
-    """Check and serialize a call. Raises what :meth:`atp.TaskType.enqueue` raises, but QueueFull.
+def prepare_call(call: Call) -> PreparedCall:
+    """Check and serialize a call; :func:`enqueue_prepared` enqueues it.
 
-    An identifier that is taken is found only by the enqueue.
+    Raises the exceptions of :meth:`atp.TaskType.enqueue`, except those that depend on the queue:
+    QueueFull, DuplicateIdentifier and UniqueTaken.
     """
-    made = _submission(get_store(), call.task_type, call.args, call.kwargs)
-    return Prepared(call.task_type, made)
+    submission = _make_submission(get_store(), call.task_type, call.args, call.kwargs)
+    return PreparedCall(call.task_type, submission)
 
 
-def enqueue_prepared(prepared: Sequence[Prepared]) -> list[Instance]:
-    """Enqueue calls that :func:`prepare` has checked, all or none; return them in order."""
+def enqueue_prepared(prepared: Sequence[PreparedCall]) -> list[Instance]:
+    """Enqueue calls that :func:`prepare_call` has checked, all or none; return them in order."""
     of_type = defaultdict(list)
     for number, each in enumerate(prepared):
         numbered = (number, each.task_type, each.submission)
         of_type[each.task_type.identifier].append(numbered)
     store = get_store()
     enqueued: dict[int, Instance] = {}
-    # For one Type no transaction is needed here: a verb of the store is one already.
+    # For one Type the store's own transaction is enough.
     together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
     with together:
-        # In one order for all, as each Type may take a lock.
+        # All processes take the locks of Types in the same order.
         for _, numbered in sorted(of_type.items()):
             numbers, task_types, submissions = zip(*numbered, strict=True)
-            instances = write(store, task_types, list(submissions))
-            enqueued.update(zip(numbers, instances, strict=True))
-    made = [enqueued[number] for number in sorted(enqueued)]
-    _tell(made)
-    return made
+            written = _write(store, task_types, list(submissions))
+            enqueued.update(zip(numbers, written, strict=True))
+    instances = [enqueued[number] for number in sorted(enqueued)]
+    _send_signals(instances)
+    return instances
 
 
-# Write Submissions of one Type, if there is room for them.
-
-
-def write(
+def _write(
     store: Store, task_types: Sequence[Declaration], submissions: Sequence[Submission]
 ) -> Sequence[Instance]:
     """Enqueue Submissions of one Type, all or none.
 
-    ``task_types`` is the Type with the options of each call, or a single one for all calls. Raises
-    QueueFull, and what the store raises.
+    ``task_types`` has the Type with the options of each call, or a single one for all calls.
+    Raises QueueFull, and the exceptions of the store.
     """
     first, *others = task_types
     registration = first.registration()
     if others:
         registration = Registration.of_all(each.registration() for each in task_types)
-    if not submissions or not looks_at(store, first):
+    if not submissions or not is_limited(store, first):
         return store.enqueue(registration, submissions)
     options = [each.options for each in task_types]
     if not others:
         options *= len(submissions)
-    with admitted(store, first, submissions, options) as let_in:
+    with admit(store, first, submissions, options) as let_in:
         return store.enqueue(registration, let_in)
 
 
-# The identifiers of an enqueue, and what happens if one is taken.
+# Identifiers and unique keys, and the option ``existing``.
 
 
 def check_existing(options: Options, identifier: str | None) -> None:
     """Check that ``existing`` fits the other options of an enqueue. Raises InvalidOption.
 
-    ``existing`` says what happens if an Instance has the identifier or the unique key already.
+    ``existing`` says what the enqueue does if an Instance already has the identifier or the
+    unique key.
     """
     existing, unique = options.existing, options.unique
     if unique is not None and identifier is not None:
         raise InvalidOption(
-            f"unique={unique!r} and an identifier both say what is there already: give one."
+            f"unique={unique!r} and an identifier exclude each other: give one of them."
         )
     if existing in OF_UNIQUE and unique is None:
-        raise InvalidOption(f"existing={existing!r} is about what has the unique key: give unique.")
+        raise InvalidOption(f"existing={existing!r} needs a unique key: give unique.")
     if existing == "redrive" and unique is not None:
-        raise InvalidOption("existing='redrive' is about an identifier: what has a key is live.")
+        raise InvalidOption(
+            "existing='redrive' needs an identifier: an Instance with a unique key is live."
+        )
     if existing == "debounce" and options.run_after is None:
         raise InvalidOption("existing='debounce' moves the due time: give run_after.")
     if existing != "raise" and unique is None and identifier is None:
-        raise InvalidOption(
-            f"existing={existing!r} says what to do if the identifier is taken: give one."
-        )
+        raise InvalidOption(f"existing={existing!r} needs an identifier: give one.")
 
 
 def identifiers_of(
     task_type: Declaration, count: int, identifiers: Iterable[str | None] | None
 ) -> list[str | None]:
-    """Return the identifier of each of ``count`` Instances, or None. Raises InvalidOption."""
-    named, unique = task_type.options.identifier, task_type.options.unique
+    """Return the identifier, or None, for each of ``count`` Instances. Raises InvalidOption."""
+    identifier, unique = task_type.options.identifier, task_type.options.unique
     if unique is not None and count > 1:
         raise InvalidOption(
-            f"using(unique={unique!r}) is for one Instance, not {count}: enqueue each by itself."
+            f"using(unique={unique!r}) is for one Instance, not {count}: enqueue them one by one."
         )
     if identifiers is None:
-        check_existing(task_type.options, named)
-        if named is not None and count > 1:
+        check_existing(task_type.options, identifier)
+        if identifier is not None and count > 1:
             raise InvalidOption(
-                f"using(identifier={named!r}) names one Instance, not {count}: "
+                f"using(identifier={identifier!r}) names one Instance, not {count}: "
                 "give enqueue_many() its identifiers=[…]."
             )
-        return [named] * count
+        return [identifier] * count
     names = list(identifiers)
     if len(names) != count:
         raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
@@ -244,7 +245,7 @@ def identifiers_of(
     return names
 
 
-# Making a Submission of the arguments of a call.
+# Making a Submission from the arguments of a call.
 
 
 def submission_of(
@@ -255,9 +256,9 @@ def submission_of(
     identifier: str | None,
     limit: int | None,
 ) -> Submission:
-    """Return the Submission of one call, for the store; ``options`` have been checked.
+    """Return the Submission of one call for the store. ``options`` must have been checked.
 
-    ``limit`` is the largest size of serialized inputs, in bytes.
+    ``limit`` is the maximum size of serialized inputs, in bytes.
     """
     hooks = options.hooks
     return Submission(
@@ -269,20 +270,20 @@ def submission_of(
         options.start_before,  # type: ignore[arg-type]
         options.created_by,
         HOOKED if hooks else None,
-        own.own_options(
-            timeout=seconds(options.timeout),
+        own_options(
+            timeout=as_timedelta(options.timeout),
             max_retries=options.max_retries,
             unique=options.unique,
             hooks=[spec.hook.entry() for spec in hooks] or None,
-            carried=middleware.saved_context(),
+            carried=middleware.save_context(),
         ),
         options.unique,
         options.existing,
     )
 
 
-def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return one item of enqueue_many() as ``(args, kwargs)``. Raises InvalidInputs."""
+def read_input(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return one input of enqueue_many() as ``(args, kwargs)``. Raises InvalidInputs."""
     if isinstance(item, Mapping):
         return (), item
     if isinstance(item, (tuple, list)):
@@ -295,7 +296,10 @@ def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 def payload_of(
     task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
 ) -> codec.Payload:
-    """Return the serialized arguments of a call. Raises what :meth:`atp.TaskType.enqueue` does."""
+    """Return the serialized arguments of a call; ``limit`` is in bytes.
+
+    Raises InvalidInputs, InvalidType, NotSerializable or TooLarge.
+    """
     name, format = task_type.identifier, task_type.serializer
     signature, plain = task_type.signatures
     bound = binding.bind(name, signature, args, kwargs, plain)
@@ -308,8 +312,8 @@ def payload_of(
 
 
 def _refuse_mask(task_type: Declaration, bound: Mapping[str, Any]) -> None:
-    """Raise InvalidInputs for a mask: somebody gives inputs again that they have been shown."""
-    name = binding.mask_given(bound, task_type.sensitive)
+    """Raise InvalidInputs for a mask: somebody has copied inputs that ATP displayed."""
+    name = binding.find_mask(bound, task_type.sensitive)
     if name is not None:
         raise InvalidInputs(
             f"Inputs of {task_type.identifier!r}: {name!r} is sensitive, and {binding.MASK!r} is "

@@ -1,4 +1,4 @@
-"""Gates and limits: their targets, setting them, rates as text, their log."""
+"""Gates and limits: set and read them, their targets, rates as text, their log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..conf import settings
 from ..exceptions import LONGEST_DELAY, InvalidGate, InvalidLimit, InvalidOption
 from ..models import Gate, Limit, LogRecord
-from ..options import check_text, instant
+from ..options import check_text, resolve_time
 from ..store import get_store
 from ..store.values.scopes import Scope
-from ..text import of_limits, seconds
+from ..text import as_timedelta, describe_limits
 from . import admission
-from .base import check_by, needs_tables
+from .base import check_actor, needs_tables
 from .instances import waiting
 from .registry import get_type, registry
 
@@ -26,8 +26,31 @@ if TYPE_CHECKING:
     from ..exceptions import ATPError
     from .registry import Declaration, TypeLike
 
+_DECLARED = (
+    *("max_running", "max_running_per_collection", "rate", "burst", "weight"),
+    *("max_waiting", "max_wait"),
+)
+# Stands for a limit that stays as it is.
+KEEP: Any = object()
 
-# The log of gates, limits and Types.
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+# Also the pattern in JSON schemas.
+PATTERN = r"^([1-9][0-9]{0,8})/([1-9][0-9]{0,4})?(min|[smhdw])$"
+_RATE = re.compile(PATTERN)
+_NOTHING = re.compile(r"0+(\.0*)?(/.*)?", re.ASCII)
+# The hints for a rate of 0, and for a max_waiting of 0.
+HOLD_HINT = "To let nothing start, use a gate: hold keeps all Instances waiting."
+DROP_HINT = "To let nothing in, use a gate: drop fails each Instance that is enqueued."
+# The largest count, and the range of weights.
+MOST = 1_000_000
+LIGHTEST, HEAVIEST = 0.001, 1000
+# In seconds: the shortest max_wait.
+SHORTEST_WAIT = 1
+# In seconds: the default burst is the number of starts that the rate allows in this time.
+BURST = 0.1
+
+
+# The log
 
 
 @needs_tables
@@ -38,31 +61,32 @@ def scope_log(
     kind: str = "",
     limit: int = 100,
 ) -> list[LogRecord]:
-    """Return the latest records about a scope, the newest first, each with its ``scope``.
+    """Return the latest records about a Type, a lane or everything, the newest first.
 
-    ``scope`` is a pair: the identifier of the Type, and the collection. Records of a Type include
-    those of its lanes. Without a Type the scope is everything. ``kind`` ("gate" or "limits")
-    selects records; with a ``kind`` and no Type, of all scopes. Raises UnknownType, InvalidGate.
+    The records about a Type include those about its lanes. ``kind``, "gate" or "limits", selects
+    records; without a Type it selects those about all targets. Each record gets a ``scope``: the
+    identifier of the Type and the collection, which may each be None. Raises UnknownType or
+    InvalidGate.
     """
-    scope = scope_of(type, collection)
+    target = target_of(type, collection)
     records = LogRecord.objects.using(settings.DATABASE)
     if collection is not None:
-        records = records.about(scope.subject[:255])
-    elif scope.type is not None:
-        records = records.about_type(scope.type.identifier)
+        records = records.about(target.subject[:255])
+    elif target.type is not None:
+        records = records.about_type(target.type.identifier)
     elif kind:
         records = records.about_any()
     else:
-        records = records.about(scope.subject)
+        records = records.about(target.subject)
     if kind:
         records = records.filter(kind=kind)
-    found = list(records.reverse()[:limit])
-    for record in found:
-        record.scope = _scope(record.subject)  # type: ignore[attr-defined]
-    return found
+    latest = list(records.reverse()[:limit])
+    for record in latest:
+        record.scope = _read_subject(record.subject)  # type: ignore[attr-defined]
+    return latest
 
 
-def _scope(subject: str) -> tuple[str | None, str | None]:
+def _read_subject(subject: str) -> tuple[str | None, str | None]:
     """Return the identifier of the Type and the collection for the subject of a record."""
     noun, _, name = subject.partition(":")
     if noun not in ("type", "lane"):
@@ -71,7 +95,7 @@ def _scope(subject: str) -> tuple[str | None, str | None]:
     return identifier, collection if noun == "lane" else None
 
 
-# The verbs of gates: hold, drop and open.
+# Gates
 
 
 @needs_tables
@@ -84,14 +108,14 @@ def hold(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate:
-    """Hold a Type, a lane or everything: waiting Tasks there are not claimed. Returns the Gate.
+    """Hold a Type, a lane or everything: no daemon claims waiting Tasks there. Returns the Gate.
 
-    ``until``, a datetime or a timedelta from now, is when the gate opens by itself. ``was`` of
-    the returned Gate is the shut gate that it replaces, or None. ``expected`` is the required
-    current state: "open", "hold" or "drop", or the datetime since when the gate has its state.
-    Raises UnknownType, InvalidGate, or GateChanged if somebody else was quicker.
+    ``until``, a datetime or a timedelta from now, is when the gate opens without an operator.
+    ``was`` on the returned Gate is the shut gate that it replaces, or None. ``expected`` is the
+    state that the gate must have now: "open", "hold" or "drop", or the datetime at which it was
+    last set. Raises UnknownType, InvalidGate, or GateChanged if the gate has another state.
     """
-    return _shut("hold", type, collection, reason, until, expected, by)
+    return _shut_gate("hold", type, collection, reason, until, expected, by)
 
 
 @needs_tables
@@ -104,11 +128,12 @@ def drop(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate:
-    """Drop waiting Tasks of a scope, and those enqueued from now on: they become FAILED (DROPPED).
+    """Drop the waiting Tasks of a Type, a lane or everything, and those enqueued from now on.
 
-    The daemons drop them, in portions. Parameters and exceptions are those of :func:`hold`.
+    The daemons drop them in portions: the Instances become FAILED (DROPPED). Parameters, result
+    and exceptions are those of :func:`hold`.
     """
-    return _shut("drop", type, collection, reason, until, expected, by)
+    return _shut_gate("drop", type, collection, reason, until, expected, by)
 
 
 @needs_tables
@@ -120,26 +145,26 @@ def open_gate(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate | None:
-    """Open a gate; return the Gate that was shut. If none was, write nothing and return None.
+    """Open a gate; return the Gate that was shut. If it was open, write nothing and return None.
 
-    Gates of other scopes stay as they are. For ``expected`` and the exceptions see :func:`hold`.
+    Gates of other targets stay as they are. For ``expected`` and the exceptions see :func:`hold`.
     """
-    check_by(by)
-    scope = scope_of(type, collection)
+    check_actor(by)
+    target = target_of(type, collection)
     _check_reason(reason)
-    expected = _expected(expected)
-    return get_store().open(scope, who=by, reason=reason, expected=expected)
+    expected = _check_expected(expected)
+    return get_store().open(target, who=by, reason=reason, expected=expected)
 
 
 @needs_tables
 def gates(*, now: datetime | None = None) -> list[Gate]:
-    """Return the Gates of all scopes that are shut."""
-    now = _instant("now", now) or get_store().now()
+    """Return all Gates that are shut."""
+    now = _resolve_time("now", now) or get_store().now()
     rows = Gate.objects.using(settings.DATABASE).select_related("type")
     return [gate for gate in rows if gate.until is None or gate.until > now]
 
 
-def _shut(
+def _shut_gate(
     mode: str,
     type: TypeLike | None,
     collection: str | None,
@@ -148,19 +173,19 @@ def _shut(
     expected: datetime | str | None,
     by: str,
 ) -> Gate:
-    check_by(by)
-    scope = scope_of(type, collection)
+    check_actor(by)
+    target = target_of(type, collection)
     _check_reason(reason)
     store = get_store()
-    until, expected = _until(until, store.now), _expected(expected)
-    return store.shut(scope, mode, who=by, reason=reason, until=until, expected=expected)
+    until, expected = _check_until(until, store.now), _check_expected(expected)
+    return store.shut(target, mode, who=by, reason=reason, until=until, expected=expected)
 
 
-def _expected(expected: object) -> datetime | str | None:
+def _check_expected(expected: object) -> datetime | str | None:
     if expected in (None, "open", "hold", "drop"):
         return expected
     if isinstance(expected, datetime):
-        return _instant("expected", expected)
+        return _resolve_time("expected", expected)
     raise InvalidGate(
         f"expected={expected!r}: must be 'open', 'hold' or 'drop', or the time at which the gate "
         "was last set."
@@ -174,31 +199,26 @@ def _check_reason(reason: object) -> None:
         raise InvalidGate(str(wrong)) from None
 
 
-def _until(until: datetime | timedelta | None, now: Callable[[], datetime]) -> datetime | None:
+def _check_until(
+    until: datetime | timedelta | None, now: Callable[[], datetime]
+) -> datetime | None:
     """Return ``until`` as a future time in UTC. Raises InvalidGate."""
-    until = _instant("until", until, now)
+    until = _resolve_time("until", until, now)
     if until is not None and until <= now():
         raise InvalidGate(f"until={until} has passed.")
     return until
 
 
-def _instant(
+def _resolve_time(
     name: str, time: datetime | timedelta | None, now: Callable[[], datetime] | None = None
 ) -> datetime | None:
     try:
-        return instant(name, time, now)
+        return resolve_time(name, time, now)
     except InvalidOption as wrong:
         raise InvalidGate(str(wrong)) from None
 
 
-# The verbs of limits: how much of a Type or a lane all daemons together may run, and may wait.
-
-_DECLARED = (
-    *("max_running", "max_running_per_collection", "rate", "burst", "weight"),
-    *("max_waiting", "max_wait"),
-)
-# Stands for "leave it as it is".
-KEEP: Any = object()
+# Limits
 
 
 @needs_tables
@@ -215,26 +235,26 @@ def limit(
     max_wait: timedelta | float | None = KEEP,
     by: str = "",
 ) -> Limit:
-    """Set limits of a Type or a lane, over all daemons; return the Limit.
+    """Set limits for a Type or a lane over all daemons; return the Limit.
 
-    ``max_running`` is the maximum number of claimed Tasks, ``max_running_per_collection`` that of
-    each lane of the Type without a ``max_running`` of its own. ``rate``, as "100/m", is the
-    maximum of starts in a time, and ``burst`` how many of them may start at once after a pause.
-    ``weight`` is the Type's share beside other Types. ``max_waiting`` is how many may wait, and
-    ``max_wait``, in seconds or as a timedelta, how long the oldest due one may have waited,
+    ``max_running`` is the most claimed Tasks; ``max_running_per_collection`` is the same for each
+    lane of the Type that has no ``max_running``. ``rate``, such as "100/m", is the most starts per
+    period, and ``burst`` is how many of them may start at once after a pause. ``weight`` is the
+    Type's share relative to other Types. ``max_waiting`` is how many Tasks may wait, and
+    ``max_wait``, in seconds or as a timedelta, is how long the oldest due one may have waited,
     before an enqueue raises QueueFull; if both are given, both must be exceeded. A limit that is
-    not given stays; but a ``rate`` without a ``burst`` sets the burst by the rate. None removes a
-    limit. Raises UnknownType or InvalidLimit.
+    not given stays, except that a ``rate`` without a ``burst`` sets the default burst for the rate.
+    None removes a limit. Raises UnknownType or InvalidLimit.
     """
-    check_by(by)
-    scope = scope_of(type, collection, InvalidLimit)
-    if scope.type is None:
-        raise InvalidLimit("Limits are of a Type, or of a lane of it: say which.")
-    if weight is not KEEP and scope.collection is not None:
-        raise InvalidLimit("A weight is of a Type: its lanes share evenly.")
-    if max_running_per_collection is not KEEP and scope.collection is not None:
+    check_actor(by)
+    target = target_of(type, collection, InvalidLimit)
+    if target.type is None:
+        raise InvalidLimit("A limit needs a Type, or a Type and a collection.")
+    if weight is not KEEP and target.collection is not None:
+        raise InvalidLimit("Only a Type has a weight: its lanes share evenly.")
+    if max_running_per_collection is not KEEP and target.collection is not None:
         raise InvalidLimit(
-            "max_running_per_collection is of a Type: of one lane of it give max_running."
+            "Only a Type has max_running_per_collection: for one lane, set max_running."
         )
     given = {
         "max_running": max_running,
@@ -245,38 +265,39 @@ def limit(
         "max_waiting": max_waiting,
         "max_wait": max_wait,
     }
-    changes = _changes(scope, given)
-    set_limit = get_store().limit(scope, who=by, **changes)
-    admission.forget()
+    changes = _prepare_columns(target, given)
+    set_limit = get_store().limit(target, who=by, **changes)
+    admission.forget_counts()
     return set_limit
 
 
 @needs_tables
-def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> Left:
-    """Replace the limits of a Type or a lane by those that the code declares; return :class:`Left`.
+def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> UnlimitOutcome:
+    """Replace the limits for a Type or a lane by those that the code declares.
 
-    The code is that of this process; it declares no limits of single lanes. If it does not
-    declare the Type, the current limits hold until the Type is registered next.
+    The code is that of this process; it declares no limits for single lanes. If it does not
+    declare the Type, the current limits hold until the Type is next registered. Returns
+    :class:`UnlimitOutcome`. Raises UnknownType or InvalidLimit.
     """
-    check_by(by)
-    scope = scope_of(type, collection, InvalidLimit)
-    if scope.type is None:
-        raise InvalidLimit("Limits are of a Type, or of a lane of it: say which.")
+    check_actor(by)
+    target = target_of(type, collection, InvalidLimit)
+    if target.type is None:
+        raise InvalidLimit("A limit needs a Type, or a Type and a collection.")
     declared: dict[str, Any] | None = {} if collection is not None else None
     if declared is None and str(type) in registry:
         declared = declared_limits(registry.get(str(type)))
-    was_set = get_store().unlimit(scope, declared, who=by)
-    admission.forget()
-    rows = Limit.objects.using(settings.DATABASE).filter(subject=scope.subject)
-    return Left(was_set=was_set, is_declared=declared is not None, limit=rows.first())
+    was_set = get_store().unlimit(target, declared, who=by)
+    admission.forget_counts()
+    rows = Limit.objects.using(settings.DATABASE).filter(subject=target.subject)
+    return UnlimitOutcome(was_set=was_set, is_declared=declared is not None, limit=rows.first())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
-    """The outcome of :func:`unlimit`: ``was_set`` if an operator had set limits.
+class UnlimitOutcome:
+    """The outcome of :func:`unlimit`.
 
-    ``limit`` is the Limit that holds now. ``is_declared`` says that it comes from the code; False
-    if this process does not declare the Type.
+    ``was_set`` is True if an operator had set limits. ``limit`` is the Limit that holds now, or
+    None. ``is_declared`` is True if it comes from the code of this process.
     """
 
     was_set: bool
@@ -286,22 +307,22 @@ class Left:
 
 @needs_tables
 def limits(type: TypeLike | None = None) -> list[Limit]:
-    """Return the Limits of all scopes, or of a Type and its lanes."""
+    """Return all Limits, or those for a Type and its lanes."""
     rows = Limit.objects.using(settings.DATABASE).select_related("type")
     return list(rows if type is None else rows.filter(type=get_type(str(type))))
 
 
-def fullness(limit: Limit) -> str:
-    """Return "812 of 1000": how many wait, of how many that may; empty without a maximum."""
+def describe_queue_depth(limit: Limit) -> str:
+    """Return how many wait and how many may, as "812 of 1000"; "" without a maximum."""
     if limit.max_waiting is None:
         return ""
     most = limit.max_waiting + 1
-    found = waiting(limit.type.identifier, limit.collection, most=most)
-    return f"{'more than ' if found == most else ''}{min(found, most - 1)} of {most - 1}"
+    count = waiting(limit.type.identifier, limit.collection, most=most)
+    return f"{'more than ' if count == most else ''}{min(count, most - 1)} of {most - 1}"
 
 
 def declared_limits(task_type: Declaration) -> dict[str, Any]:
-    """Return the limits that a Type declares, by column of Limit; empty if it declares none."""
+    """Return the limits that a Type declares, by column of Limit; {} if it declares none."""
     given = {name: value for name in _DECLARED if (value := getattr(task_type, name)) is not None}
     if "rate" in given:
         given["per_second"] = per_second(given["rate"])
@@ -309,20 +330,20 @@ def declared_limits(task_type: Declaration) -> dict[str, Any]:
     if given.get("weight") is not None:
         given["weight"] = float(given["weight"])
     if "max_wait" in given:
-        given["max_wait"] = seconds(given["max_wait"])
+        given["max_wait"] = as_timedelta(given["max_wait"])
     return given
 
 
-def _changes(scope: Scope, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns to be written. Raises InvalidLimit."""
+def _prepare_columns(target: Scope, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values to write, by column. Raises InvalidLimit."""
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not KEEP}
     if not given:
         raise InvalidLimit(
-            "Say what is to be limited: max_running, rate, burst, weight, max_waiting or max_wait."
+            "Set a limit: max_running, rate, burst, weight, max_waiting or max_wait."
         )
     rate = given.get("rate")
     if "burst" in given and "rate" not in given:
-        rows = Limit.objects.using(settings.DATABASE).filter(subject=scope.subject)
+        rows = Limit.objects.using(settings.DATABASE).filter(subject=target.subject)
         rate = rows.values_list("rate", flat=True).first() or None
     check_limits(**given | {"rate": rate})
     if given.keys() & {"rate", "burst"} and given.get("burst") is None:
@@ -333,14 +354,14 @@ def _changes(scope: Scope, values: dict[str, Any]) -> dict[str, Any]:
     if given.get("weight", KEEP) is None:
         given["weight"] = 1.0
     if given.get("max_wait") is not None:
-        given["max_wait"] = seconds(given["max_wait"])
+        given["max_wait"] = as_timedelta(given["max_wait"])
     return given
 
 
-# The scope of a gate or a limit: a Type, one of its lanes, or everything.
+# The target of a gate or a limit: a Type, a lane, or everything
 
 
-def scope_of(
+def target_of(
     type: TypeLike | None = None,
     collection: str | None = None,
     error: builtins.type[ATPError] = InvalidGate,
@@ -348,7 +369,7 @@ def scope_of(
     """Return the :class:`Scope`. Raises UnknownType, or ``error`` if the collection is invalid."""
     if collection is not None:
         if type is None:
-            raise error("A lane is of a Type: say which.")
+            raise error("A collection needs a Type.")
         try:
             check_text("collection", collection)
         except InvalidOption as wrong:
@@ -356,35 +377,18 @@ def scope_of(
     return Scope(None if type is None else get_type(str(type)), collection)
 
 
-# Rates as people write them ("50/s", "100/min", "5/10s"), and the ranges of limits.
-
-SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-# As a pattern of JSON schema, too.
-PATTERN = r"^([1-9][0-9]{0,8})/([1-9][0-9]{0,4})?(min|[smhdw])$"
-_RATE = re.compile(PATTERN)
-_NOTHING = re.compile(r"0+(\.0*)?(/.*)?", re.ASCII)
-# A rate of 0 is refused with this hint.
-HOLD = "To let nothing start, use a gate: hold keeps all Instances waiting."
-# A max_waiting of 0 is refused with this hint.
-GATE = "To let nothing in, use a gate: drop fails each Instance that is enqueued."
-# The largest count, and the range of weights.
-MOST = 1_000_000
-LIGHTEST, HEAVIEST = 0.001, 1000
-# The shortest max_wait, in seconds.
-SHORTEST_WAIT = 1
-# The default burst is the number of tasks that the rate allows in this time, in seconds.
-BURST = 0.1
+# Rates as people write them ("50/s", "100/min", "5/10s"), and the ranges of limits
 
 
 def per_second(rate: object) -> float:
-    """Return a rate as a number of tasks a second. Raises InvalidLimit."""
-    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
-    if found is None:
+    """Return a rate as a number of starts per second. Raises InvalidLimit."""
+    match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if match is None:
         raise InvalidLimit(
             f"rate={rate!r}: must be a number, '/' and a time, as '50/s', '100/m' or '5/10s'; "
-            f"times are {', '.join(SECONDS)}.{_hint(_NOTHING.fullmatch(str(rate)))}"
+            f"times are {', '.join(SECONDS)}.{_add_hint(_NOTHING.fullmatch(str(rate)))}"
         )
-    count, times, unit = found.groups()
+    count, times, unit = match.groups()
     return int(count) / (int(times or 1) * SECONDS[unit])
 
 
@@ -403,7 +407,7 @@ def check_limits(
     max_waiting: object = None,
     max_wait: object = None,
 ) -> None:
-    """Raise InvalidLimit for a value out of range. None means no limit, or not given."""
+    """Raise InvalidLimit for a value out of range. None means no limit, or a limit not given."""
     counts = {
         "max_running": max_running,
         "max_running_per_collection": max_running_per_collection,
@@ -413,7 +417,7 @@ def check_limits(
     for name, value in counts.items():
         if value is not None and not _is_count(value):
             is_nothing = name != "burst" and value == 0 and not isinstance(value, bool)
-            hint = _hint(is_nothing, GATE if name == "max_waiting" else HOLD)
+            hint = _add_hint(is_nothing, DROP_HINT if name == "max_waiting" else HOLD_HINT)
             raise InvalidLimit(f"{name}={value!r}: must be a whole number from 1 to {MOST}.{hint}")
     _check_max_wait(max_wait)
     if rate is not None:
@@ -435,13 +439,13 @@ def _check_max_wait(value: object) -> None:
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise InvalidLimit(f"max_wait={value!r}: must be seconds or a timedelta.")
     if not SHORTEST_WAIT <= number <= LONGEST_DELAY:
-        hint = _hint(number == 0, GATE)
+        hint = _add_hint(number == 0, DROP_HINT)
         raise InvalidLimit(
             f"max_wait={value!r}: must be from {SHORTEST_WAIT} to {LONGEST_DELAY:.0f} s.{hint}"
         )
 
 
-def _hint(is_nothing: object, hint: str = HOLD) -> str:
+def _add_hint(is_nothing: object, hint: str = HOLD_HINT) -> str:
     return f" {hint}" if is_nothing else ""
 
 
@@ -449,12 +453,14 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
 
 
-def of_unlimit(left: Left) -> str:
-    """Return the outcome of :func:`~atp.operations.gates.unlimit` in words."""
-    told = "The limits are left to the code" if left.was_set else "No operator has set limits there"
-    if left.is_declared:
-        return f"{told}: {of_limits(left.limit)}."
+def describe_unlimit(outcome: UnlimitOutcome) -> str:
+    """Return the outcome of :func:`unlimit` in words."""
+    text = "No operator has set limits there"
+    if outcome.was_set:
+        text = "The limits are left to the code"
+    if outcome.is_declared:
+        return f"{text}: {describe_limits(outcome.limit)}."
     return (
-        f"{told}. This process does not declare the Type, so the present limits stay until the "
-        f"Type is next registered: {of_limits(left.limit)}."
+        f"{text}. This process does not declare the Type, so the present limits stay until the "
+        f"Type is next registered: {describe_limits(outcome.limit)}."
     )

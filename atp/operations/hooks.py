@@ -1,4 +1,4 @@
-"""Declare hooks: ``on_finished`` and ``on_failed``, for a Type, for one Instance, or by pattern."""
+"""Hooks as code declares them: for one Type, for one enqueue, or for a pattern of identifiers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import options as own
 from ..exceptions import ATPError, InvalidOption, InvalidType
-from ..options import is_pattern
+from ..options import is_pattern, own_options
 from ..payload import binding, codec
 from ..store.values.hooks import FACTS, MORE, STATES, Hook
-from ..text import did_you_mean, seconds
+from ..text import as_timedelta, did_you_mean
 from .registry import HookSpec, declared_hooks, registry
 
 if TYPE_CHECKING:
@@ -21,41 +20,41 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Declaration")
 
-NAMES = tuple(STATES)
-# A Type, or a pair of a Type and its own inputs, or a list of these.
+HOOK_PARAMETERS = tuple(STATES)
+# A Type, or a pair of a Type and a mapping of inputs, or a list of these.
 HookLike = Any
 
 # Options that a hook cannot have: it is always a new Instance, and due when the other one ends.
-_REFUSED = ("identifier", "run_after", "start_before", "unique", "created_by", *NAMES)
+_REFUSED = ("identifier", "run_after", "start_before", "unique", "created_by", *HOOK_PARAMETERS)
 
 
 def hooks_of(
-    told: str, on: str, given: HookLike, error: type[ATPError] = InvalidType
+    label: str, on: str, value: HookLike, error: type[ATPError] = InvalidType
 ) -> tuple[HookSpec, ...]:
-    """Return the hooks that a value of ``on_finished`` or ``on_failed`` names.
+    """Return the hooks in a value of ``on_finished`` or ``on_failed``; ``on`` is the name.
 
-    ``told`` names the declaration in error messages. Raises ``error``.
+    ``label`` names the declaration in error messages. Raises ``error``.
     """
-    entries = given if isinstance(given, (list, set, frozenset)) else [given]
+    entries = value if isinstance(value, (list, set, frozenset)) else [value]
     try:
-        return tuple(dict.fromkeys(_spec(on, entry) for entry in entries))
+        return tuple(dict.fromkeys(_make_spec(on, entry) for entry in entries))
     except ATPError as problem:
-        raise error(f"{told}: {on}: {problem}") from None
+        raise error(f"{label}: {on}: {problem}") from None
 
 
-def plain(told: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def read_hook_parameters(label: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a Type, with hooks as HookSpecs. Raises InvalidType."""
     return {
-        name: hooks_of(told, name, value) if name in NAMES else value
+        name: hooks_of(label, name, value) if name in HOOK_PARAMETERS else value
         for name, value in parameters.items()
     }
 
 
-def of_options(changes: Mapping[str, Any]) -> dict[str, Any]:
+def read_hook_options(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of an enqueue, with hooks as HookSpecs. Raises InvalidOption."""
     return {
         name: hooks_of("using()", name, value, InvalidOption)
-        if name in NAMES and value is not None
+        if name in HOOK_PARAMETERS and value is not None
         else value
         for name, value in changes.items()
     }
@@ -65,10 +64,11 @@ def on_finished(*patterns: str) -> Callable[[T], T]:
     """Make the decorated Type a hook that runs when an Instance of a matching Type has FINISHED.
 
     ``patterns`` match identifiers of Types, as "dem.*": ``*`` stands for any characters, ``?`` for
-    one, and ``[ab]`` for one of these. Types that are hooks themselves are left out; so are tailers
-    and the Types of ATP, unless the pattern is the whole identifier. Raises InvalidType.
+    one character, and ``[ab]`` for one of these. A pattern never matches Types that are hooks
+    themselves. It matches a tailer or one of ATP's own Types only if it is the whole identifier.
+    Raises InvalidType.
     """
-    return _matching("on_finished", patterns)
+    return _decorator("on_finished", patterns)
 
 
 def on_failed(*patterns: str) -> Callable[[T], T]:
@@ -76,29 +76,29 @@ def on_failed(*patterns: str) -> Callable[[T], T]:
 
     See :func:`on_finished`. Raises InvalidType.
     """
-    return _matching("on_failed", patterns)
+    return _decorator("on_failed", patterns)
 
 
-def check_pattern(told: str, pattern: Any) -> None:
-    """Raise InvalidType unless ``pattern`` is a pattern of identifiers of Types."""
+def _check_pattern(label: str, pattern: Any) -> None:
+    """Raise InvalidType unless ``pattern`` is a pattern for identifiers of Types."""
     if not is_pattern(pattern):
         raise InvalidType(
-            f"{told} takes patterns of the names of Types, as 'dem.*', not {pattern!r}."
+            f"{label} takes patterns of the names of Types, as 'dem.*', not {pattern!r}."
         )
 
 
-def _matching(on: str, patterns: tuple[str, ...]) -> Callable[[T], T]:
-    told = f"@{on}"
+def _decorator(on: str, patterns: tuple[str, ...]) -> Callable[[T], T]:
+    label = f"@{on}"
     if not patterns:
-        raise InvalidType(f"{told}() names no Type: give a pattern, as in {told}('dem.*').")
+        raise InvalidType(f"{label}() names no Type: give a pattern, as in {label}('dem.*').")
     for pattern in patterns:
-        check_pattern(told, pattern)
+        _check_pattern(label, pattern)
 
     def decorate(type: T) -> T:
         try:
-            spec = _spec(on, type)
+            spec = _make_spec(on, type)
         except ATPError as problem:
-            raise InvalidType(f"{told}: {problem}") from None
+            raise InvalidType(f"{label}: {problem}") from None
         for pattern in patterns:
             declared_hooks.add(pattern, spec)
         return type
@@ -106,8 +106,8 @@ def _matching(on: str, patterns: tuple[str, ...]) -> Callable[[T], T]:
     return decorate
 
 
-def _spec(on: str, given: Any) -> HookSpec:
-    type, inputs = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+def _make_spec(on: str, value: Any) -> HookSpec:
+    type, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
     if getattr(type, "handler", None) is None:
         advice = " Give the Type itself, not its name." if isinstance(type, str) else ""
         raise InvalidType(
@@ -120,12 +120,12 @@ def _spec(on: str, given: Any) -> HookSpec:
         Hook(
             on=on,
             type=type.identifier,
-            inputs=_inputs(type, inputs),
+            inputs=_encode_inputs(type, inputs),
             priority=options.priority,
             collection=options.collection,
-            own=own.own_options(timeout=seconds(options.timeout), max_retries=options.max_retries)
+            own=own_options(timeout=as_timedelta(options.timeout), max_retries=options.max_retries)
             or "",
-            more=" ".join(_more(type, inputs)),
+            more=" ".join(_more_facts(type, inputs)),
         ),
         type,
     )
@@ -149,48 +149,51 @@ def _check_type(type: Declaration) -> None:
         )
 
 
-def _inputs(type: Declaration, given: Any) -> str:
-    """Return a hook's own inputs as JSON, "" if it has none. Raises ATPError if they misfit."""
-    if not isinstance(given, Mapping):
-        raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {given!r}.")
-    for name in given:
+def _encode_inputs(type: Declaration, inputs: Any) -> str:
+    """Return a hook's own inputs as JSON, "" if it has none.
+
+    Raises ATPError if they do not fit its handler.
+    """
+    if not isinstance(inputs, Mapping):
+        raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {inputs!r}.")
+    for name in inputs:
         if name in FACTS:
             raise InvalidType(f"{name!r} is given to every hook: it cannot be among its inputs.")
     signature, accepted = type.signatures
-    facts = dict.fromkeys((*FACTS, *_more(type, given)), "")
+    facts = dict.fromkeys((*FACTS, *_more_facts(type, inputs)), "")
     try:
-        binding.bind(type.identifier, signature, (), {**given, **facts}, accepted)
+        binding.bind(type.identifier, signature, (), {**inputs, **facts}, accepted)
     except ATPError as problem:
-        called = ", ".join(f"{name}=…" for name in (*given, *facts))
-        raise InvalidType(f"a hook is called as handler(context, {called}). {problem}") from None
-    text = codec.encode(dict(given), what=f"Inputs of {type.identifier!r}").data
+        arguments = ", ".join(f"{name}=…" for name in (*inputs, *facts))
+        raise InvalidType(f"a hook is called as handler(context, {arguments}). {problem}") from None
+    text = codec.encode(dict(inputs), what=f"Inputs of {type.identifier!r}").data
     return text if json.loads(text) else ""
 
 
-def _more(type: Declaration, given: Mapping[str, Any]) -> list[str]:
-    """Return the names in MORE that the handler has parameters for, but its own inputs."""
+def _more_facts(type: Declaration, inputs: Mapping[str, Any]) -> list[str]:
+    """Return the names in MORE for which the handler has parameters, without its own inputs."""
     parameters = type.signatures[0].parameters
     by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [
         name
         for name in MORE
-        if name in parameters and parameters[name].kind in by_name and name not in given
+        if name in parameters and parameters[name].kind in by_name and name not in inputs
     ]
 
 
-def unmatched() -> list[str]:
-    """Return a sentence for each pattern that is for no declared Type."""
+def describe_unmatched() -> list[str]:
+    """Return a sentence about each pattern that matches no declared Type."""
     names = [type.identifier for type in registry]
     problems = (
         f"{spec.setting or f'{spec.hook.on} of {spec.hook.type!r}'}: no Type matches {pattern!r}."
-        + (_told_left_out(left_out) if left_out else did_you_mean(pattern, names))
+        + (_describe_left_out(left_out) if left_out else did_you_mean(pattern, names))
         for pattern, spec, left_out in declared_hooks.unmatched()
     )
     # A pattern of a setting may stand for two hooks.
     return list(dict.fromkeys(problems))
 
 
-def _told_left_out(names: list[str]) -> str:
+def _describe_left_out(names: list[str]) -> str:
     """Return a sentence about Types that match, but that a pattern leaves out."""
     return (
         f" A pattern leaves out hooks, tailers and the Types of ATP, as {names[0]!r}; to be told "

@@ -1,6 +1,4 @@
-"""Operations on Instances: find, change, redrive, cancel, pause, resume, release, delete, purge,
-count.
-"""
+"""Operations on Instances: find, change, redrive, cancel, pause, resume, release, delete, count."""
 
 from __future__ import annotations
 
@@ -26,24 +24,29 @@ from ..exceptions import (
     WaitTimeout,
 )
 from ..graphs.models import REDRIVABLE
-from ..models import Inputs, Instance, Node, Response, Step, Task, Type, families
-from ..options import Options, instant
+from ..models import Inputs, Instance, Node, Response, Step, Task, Type, group_renamed_types
+from ..options import Options, resolve_time
 from ..states import Event, State
 from ..store import get_store
 from ..store.values.changes import Changes
 from ..store.values.moves import Move
 from ..text import did_you_mean
-from .base import check_by, needs_tables
+from .base import check_actor, needs_tables
 from .registry import get_type, registry
 
 if TYPE_CHECKING:
     from .registry import TypeLike
 
-
-# The verbs of Instances: find, redrive, release, cancel, pause, resume.
-
 # An Instance, or its uuid.
 InstanceLike = Instance | UUID | str
+
+# The maximum number of Instances that one statement writes or removes.
+CHUNK = 1000
+LONGEST = timedelta(seconds=LONGEST_DELAY)
+_BEING_CANCELLED = "has been asked to be cancelled already"
+
+
+# Finding Instances.
 
 
 @needs_tables
@@ -56,24 +59,24 @@ def get(
         if uuid is not None:
             return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
         if identifier is not None:
-            return _of_type(rows, str(type), identifier)
+            return _find_in_family(rows, str(type), identifier)
     except (Instance.DoesNotExist, ValueError):
         pass
     if uuid is None and identifier is None:
-        raise UnknownInstance("An Instance is found by its uuid, or by type and identifier.")
+        raise UnknownInstance("To find an Instance, give its uuid, or type and identifier.")
     named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
-    hint = _hint(str(type)) if uuid is None else ""
+    hint = _suggest_type(str(type)) if uuid is None else ""
     raise UnknownInstance(f"There is no Instance {named}.{hint}")
 
 
 async def aget(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
-    """Return an Instance as :func:`get` does, for coroutines."""
+    """Return an Instance as :func:`get` does; for coroutines."""
     return await sync_to_async(get)(uuid, type=type, identifier=identifier)
 
 
-def _hint(type: str) -> str:
+def _suggest_type(type: str) -> str:
     """Return a hint with the closest identifier if there is no such Type, otherwise ""."""
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if type in known:
@@ -81,61 +84,61 @@ def _hint(type: str) -> str:
     return f" No Type {type!r} is registered.{did_you_mean(type, known)}"
 
 
-def meant(instances: Iterable[object], by: str = "") -> list[Instance]:
-    """Return the given Instances as a list; each is given as itself or by its uuid.
+def find_instances(instances: Iterable[object], by: str = "") -> list[Instance]:
+    """Return the Instances as a list; an item of ``instances`` may be the uuid of one.
 
-    Writes nothing. Raises UnknownInstance, or InvalidOption if the log does not accept ``by``.
+    Raises UnknownInstance, or InvalidOption if ``by`` is not valid text for the log.
     """
-    check_by(by)
-    return [_meant(given) for given in instances]
+    check_actor(by)
+    return [_find_instance(each) for each in instances]
 
 
-def _meant(given: object) -> Instance:
-    if isinstance(given, Instance):
-        return given
-    if isinstance(given, (str, UUID)):
-        return get(given)
-    raise UnknownInstance(f"There is no Instance {given!r}: give an Instance or its uuid.")
+def _find_instance(instance: object) -> Instance:
+    if isinstance(instance, Instance):
+        return instance
+    if isinstance(instance, (str, UUID)):
+        return get(instance)
+    raise UnknownInstance(f"There is no Instance {instance!r}: give an Instance or its uuid.")
 
 
 @needs_tables
 def inputs(instance: InstanceLike) -> Inputs | None:
-    """Return the Inputs of an Instance, None if they are removed. Raises UnknownInstance."""
-    return Inputs.objects.using(settings.DATABASE).filter(pk=_meant(instance).pk).first()
+    """Return the Inputs of an Instance, None after their removal. Raises UnknownInstance."""
+    return Inputs.objects.using(settings.DATABASE).filter(pk=_find_instance(instance).pk).first()
 
 
 @needs_tables
 def response(instance: InstanceLike) -> Response | None:
     """Return the Response of an Instance, None if it has none (RFC 14). Raises UnknownInstance."""
-    return Response.objects.using(settings.DATABASE).filter(instance=_meant(instance)).first()
+    rows = Response.objects.using(settings.DATABASE)
+    return rows.filter(instance=_find_instance(instance)).first()
 
 
 @needs_tables
 def steps(instance: InstanceLike) -> QuerySet[Step]:
-    """Return the steps of an Instance, in the order in which they were first begun."""
-    return Step.objects.using(settings.DATABASE).filter(instance=_meant(instance)).order_by("id")
+    """Return the steps of an Instance, in the order in which they first began."""
+    rows = Step.objects.using(settings.DATABASE)
+    return rows.filter(instance=_find_instance(instance)).order_by("id")
 
 
 @needs_tables
 def task(instance: InstanceLike) -> Task | None:
     """Return the Task of an Instance, with its daemon; None if the Instance has ended."""
     tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
-    return tasks.filter(pk=_meant(instance).pk).first()
+    return tasks.filter(pk=_find_instance(instance).pk).first()
 
 
-# Instances written or removed in one statement.
-CHUNK = 1000
-_BEING_CANCELLED = "has been asked to be cancelled already"
+# Redriving Instances, and sending commands to their attempts.
 
 
 @needs_tables
 def redrive(*instances: InstanceLike, by: str = "") -> None:
-    """Send FAILED Instances back to the queue, with their counters of retries and losses at zero.
+    """Send FAILED Instances back to the queue and reset their counts of retries and restarts.
 
     Nodes of a graph wait for each other again. Raises IllegalTransition if an Instance is not
     FAILED, or waits for a FAILED node that is not redriven with it; the others are redriven.
     """
-    instances = meant(instances, by)
+    instances = find_instances(instances, by)
     changes = [Move(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
     refused = get_store().record(changes)
     refresh(instances)
@@ -144,23 +147,23 @@ def redrive(*instances: InstanceLike, by: str = "") -> None:
         is_failed = instance.state == State.FAILED
         why = _why_not_redriven(instance) if is_failed else f"not {State.FAILED}"
         raise IllegalTransition(
-            f"{instance.uuid} cannot be redriven: it is {text.state(instance)}, {why}.",
+            f"{instance.uuid} cannot be redriven: it is {text.describe_state(instance)}, {why}.",
             event=Event.REDRIVE,
             state=State(instance.state),
         )
 
 
-def _of_type(rows: QuerySet[Instance], type: str, identifier: str) -> Instance:
-    """Return the Instance of a Type; also one that was enqueued under another name of the Type.
+def _find_in_family(rows: QuerySet[Instance], type: str, identifier: str) -> Instance:
+    """Return the Instance with this Type and identifier. Raises Instance.DoesNotExist.
 
-    Raises Instance.DoesNotExist.
+    It may have been enqueued under another name of the Type.
     """
     try:
         return rows.get(type__identifier=type, identifier=identifier)
     except Instance.DoesNotExist:
         types = Type.objects.using(settings.DATABASE)
-        own = types.filter(identifier=type).values_list("pk", flat=True).first()
-        family = families(types).get(own or 0, frozenset())
+        key = types.filter(identifier=type).values_list("pk", flat=True).first()
+        family = group_renamed_types(types).get(key or 0, frozenset())
         found = rows.filter(type__in=family, identifier=identifier).order_by("-pk").first()
         if found is None:
             raise
@@ -168,13 +171,14 @@ def _of_type(rows: QuerySet[Instance], type: str, identifier: str) -> Instance:
 
 
 def _why_not_redriven(instance: Instance) -> str:
-    own = instance.type_id
-    family = families(Type.objects.using(settings.DATABASE)).get(own, {own})
+    """Return the reason for which a FAILED Instance was not redriven, as part of a sentence."""
+    key = instance.type_id
+    family = group_renamed_types(Type.objects.using(settings.DATABASE)).get(key, {key})
     tasks = Task.objects.using(settings.DATABASE).filter(type__in=family)
     for other in tasks.filter(unique_key=instance.unique or "").select_related("instance"):
         return f"and its unique key is taken by {other.instance.uuid}, which is live"
     if Node.objects.using(settings.DATABASE).filter(pk=instance.pk).exclude(REDRIVABLE).exists():
-        return "and what its graph had done has been undone"
+        return "and its graph has been undone"
     return "and so is a node that it waits for: redrive that first, or both together"
 
 
@@ -182,38 +186,38 @@ def _why_not_redriven(instance: Instance) -> str:
 def release(instance: InstanceLike, by: str = "") -> bool:
     """Send a claimed Instance back to the queue (RFC 14).
 
-    The holder is asked to stop the attempt and hand the Instance back; no budget is charged. A
-    waiting Instance stays as it is. Returns whether a holder was asked. Raises IllegalTransition
-    if the Instance is terminal, or has been asked to be cancelled.
+    The command makes its worker stop the attempt and hand the Instance back. This spends no retry
+    and no restart. A waiting Instance stays as it is. Returns True if the command was sent. Raises
+    IllegalTransition if the Instance is terminal, or is being cancelled.
     """
-    [instance] = meant([instance], by)
-    asked = get_store().request(instance.pk, RELEASE, who=by)
+    [instance] = find_instances([instance], by)
+    is_sent = get_store().request(instance.pk, RELEASE, who=by)
     refresh([instance])
-    is_cancelled = not asked and _asked_of(instance) == CANCEL
-    if not asked and (instance.is_terminal or is_cancelled):
+    is_cancelled = not is_sent and _pending_command(instance) == CANCEL
+    if not is_sent and (instance.is_terminal or is_cancelled):
         more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {text.state(instance)}{more}.",
+            f"{instance.uuid} cannot be released: it is {text.describe_state(instance)}{more}.",
             event=Event.RELEASE,
             state=State(instance.state),
         )
-    return asked
+    return is_sent
 
 
 @needs_tables
 def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
     """End live Instances as FAILED, with the reason CANCELLED.
 
-    Waiting Instances become FAILED at once. The holder of a claimed one is asked: it interrupts
-    the handler, and kills it after ``cancel_grace``, unless it finishes before. Returns the
-    Instances whose holder was asked: they have not ended yet. Raises IllegalTransition if one is
-    terminal or has been asked already; the others are cancelled.
+    Waiting Instances become FAILED at once. The attempt of a claimed one gets a command: its
+    worker interrupts the handler, and is killed after ``cancel_grace`` unless the handler ends
+    before. Returns the Instances that got this command: they have not ended yet. Raises
+    IllegalTransition if one is terminal or is being cancelled already; the others are cancelled.
     """
-    instances = meant(instances, by)
+    instances = find_instances(instances, by)
     keys = [instance.pk for instance in instances]
-    done = [get_store().cancel(chunk, who=by) for chunk in chunks(keys)]
+    results = [get_store().cancel(chunk, who=by) for chunk in chunks(keys)]
     failed, asked, before = (
-        {key for each in done for key in getattr(each, name)}
+        {key for each in results for key in getattr(each, name)}
         for name in ("failed", "asked", "before")
     )
     refresh(instances)
@@ -221,7 +225,8 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
         if instance.pk not in failed | asked:
             more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
             raise IllegalTransition(
-                f"{instance.uuid} cannot be cancelled: it is {text.state(instance)}{more}.",
+                f"{instance.uuid} cannot be cancelled: it is {text.describe_state(instance)}"
+                f"{more}.",
                 event=Event.FAIL,
                 state=State(instance.state),
             )
@@ -232,12 +237,12 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
 def pause(instance: InstanceLike, by: str = "") -> None:
     """Pause a RUNNING Instance (RFC 14).
 
-    Its daemon is asked. The handler stops at its next ``context.check()`` or ``progress()``
-    outside a transaction; if its Type is stoppable, it stops wherever it is. Raises
-    IllegalTransition if the Instance is not running, or has been asked already; NotPausable if
-    this process declares its Type as transactional.
+    This sends a command to its attempt. The handler pauses at its next ``context.check()`` or
+    ``progress()`` outside a transaction; if its Type is stoppable, it pauses wherever it is.
+    Raises IllegalTransition if the Instance is not running, or if the command was sent before;
+    NotPausable if this process declares its Type as transactional.
     """
-    [instance] = meant([instance], by)
+    [instance] = find_instances([instance], by)
     type = instance.type.identifier
     if registry.is_transactional(type):
         raise NotPausable(
@@ -246,37 +251,38 @@ def pause(instance: InstanceLike, by: str = "") -> None:
             event=Event.PAUSE,
             state=State(instance.state),
         )
-    _ask(instance, PAUSE, Event.PAUSE, "paused", by)
+    _send_command(instance, PAUSE, Event.PAUSE, "paused", by)
 
 
 @needs_tables
 def resume(instance: InstanceLike, by: str = "") -> None:
-    """Let a PAUSED Instance go on, as soon as a worker is free.
+    """Let a PAUSED Instance continue as soon as a worker is free.
 
-    If it has not paused yet, the ask to pause is withdrawn. Raises IllegalTransition if it is
-    neither paused nor about to be, or has been asked to resume already.
+    If it has not paused yet, this withdraws the command to pause. Raises IllegalTransition if it
+    is neither paused nor about to pause, or if the command to resume was sent before.
     """
-    [instance] = meant([instance], by)
-    _ask(instance, RESUME, Event.RESUME, "resumed", by)
+    [instance] = find_instances([instance], by)
+    _send_command(instance, RESUME, Event.RESUME, "resumed", by)
 
 
-def _ask(instance: Instance, request: str, event: Event, done: str, by: str) -> None:
-    asked = get_store().request(instance.pk, request, who=by)
+def _send_command(instance: Instance, command: str, event: Event, done: str, by: str) -> None:
+    """Send a command to an attempt. Raises IllegalTransition, with ``done`` in its message."""
+    is_sent = get_store().request(instance.pk, command, who=by)
     refresh([instance])
-    if asked:
+    if is_sent:
         return
-    words = {CANCEL: _BEING_CANCELLED, request: f"has been asked to be {done} already"}
-    before = words.get(_asked_of(instance))
+    words = {CANCEL: _BEING_CANCELLED, command: f"has been asked to be {done} already"}
+    before = words.get(_pending_command(instance))
     more = f", and {before}" if before else ""
     raise IllegalTransition(
-        f"{instance.uuid} cannot be {done}: it is {text.state(instance)}{more}.",
+        f"{instance.uuid} cannot be {done}: it is {text.describe_state(instance)}{more}.",
         event=event,
         state=State(instance.state),
     )
 
 
-def _asked_of(instance: Instance) -> str:
-    """Return the pending request to the holder; empty if none is, or the Instance has ended."""
+def _pending_command(instance: Instance) -> str:
+    """Return the command that the attempt has not obeyed yet; empty if there is none."""
     tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
     return tasks.values_list("request", flat=True).first() or ""
 
@@ -287,13 +293,11 @@ def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
 
 def refresh(instances: Iterable[Instance]) -> None:
     """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
-    for gone in Instance.objects.using(settings.DATABASE).reload(instances):
-        raise UnknownInstance(f"There is no Instance {gone.uuid} any more.")
+    for removed in Instance.objects.using(settings.DATABASE).reload(instances):
+        raise UnknownInstance(f"There is no Instance {removed.uuid} any more.")
 
 
-# The verb that changes waiting Instances; callers use it through :mod:`atp.queue`.
-
-LONGEST = timedelta(seconds=LONGEST_DELAY)
+# Changing waiting Instances.
 
 
 @needs_tables
@@ -307,15 +311,15 @@ def change(
 ) -> None:
     """Change the priority, due time or collection of waiting Instances.
 
-    An Instance is given as itself or by its uuid. ``due`` is a datetime, or a timedelta from
-    now; ``timedelta(0)`` is "run now". ``postpone`` is a timedelta that is added to the due
-    time, or to now if that has passed. An option that is not given stays as it is, and so does
-    ``start_before``. Raises InvalidOption, with nothing changed; or IllegalTransition if one
-    does not wait, after the others have been changed.
+    Each of ``instances`` is an Instance or its uuid. ``due`` is a datetime, or a timedelta from
+    now; ``timedelta(0)`` is "run now". ``postpone`` is a timedelta to add to the due time, or to
+    now if the due time has passed. Options that are left out stay as they are, and so does
+    ``start_before``. Raises InvalidOption before it changes anything. Raises IllegalTransition if
+    an Instance does not wait, after it has changed the others.
     """
-    instances = meant(instances, by)
+    instances = find_instances(instances, by)
     store = get_store()
-    changes = checked(
+    changes = check_changes(
         priority=priority, due=due, postpone=postpone, collection=collection, now=store.now
     )
     changed = store.change([instance.pk for instance in instances], changes, who=by)
@@ -323,13 +327,13 @@ def change(
     for instance in instances:
         if instance.pk not in changed:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be changed: it is {text.state(instance)}, "
+                f"{instance.uuid} cannot be changed: it is {text.describe_state(instance)}, "
                 f"not {State.ACCEPTED}.",
                 state=State(instance.state),
             )
 
 
-def checked(
+def check_changes(
     *,
     priority: int | None = None,
     due: datetime | timedelta | None = None,
@@ -342,31 +346,31 @@ def checked(
 
     ``due_name`` is the name of ``due`` in error messages.
     """
-    given: dict[str, Any] = {"priority": priority, "collection": collection}
-    given = {name: value for name, value in given.items() if value is not None}
-    if not given and due is None and postpone is None:
+    plain: dict[str, Any] = {"priority": priority, "collection": collection}
+    plain = {name: value for name, value in plain.items() if value is not None}
+    if not plain and due is None and postpone is None:
         raise InvalidOption(
             f"Nothing to change: give priority, {due_name}, postpone or collection."
         )
     if due is not None and postpone is not None:
-        raise InvalidOption(f"Give either {due_name} or postpone: both say when it is due.")
-    Options(**given)
+        raise InvalidOption(f"Give either {due_name} or postpone: both set the due time.")
+    Options(**plain)
     if isinstance(due, timedelta) and due < timedelta():
         raise InvalidOption(f"{due_name}={due!r}: must be 0 or more from now.")
     if due is not None:
-        checked = instant(due_name, due, now)
-        # A timedelta counts from the time of the write, so it is kept as it is.
-        due = due if isinstance(due, timedelta) else checked
+        moment = resolve_time(due_name, due, now)
+        # A timedelta counts from the time of the write, so it stays a timedelta.
+        due = due if isinstance(due, timedelta) else moment
     if postpone is not None and not (
         isinstance(postpone, timedelta) and timedelta() <= postpone <= LONGEST
     ):
         raise InvalidOption(
             f"postpone={postpone!r}: must be a timedelta from 0 to {LONGEST.days} days."
         )
-    return Changes(due=due, postpone=postpone, **given)
+    return Changes(due=due, postpone=postpone, **plain)
 
 
-# Count live and waiting Instances.
+# Counting live and waiting Instances.
 
 
 @needs_tables
@@ -375,10 +379,10 @@ def size(type: TypeLike | None = None) -> int:
     tasks = Task.objects.using(settings.DATABASE)
     if not type:
         return tasks.count()
-    return tasks.filter(type__identifier=str(type)).count() or _none_of(type)
+    return tasks.filter(type__identifier=str(type)).count() or _zero_for(type)
 
 
-def _none_of(type: TypeLike) -> int:
+def _zero_for(type: TypeLike) -> int:
     """Return 0 for an existing Type. Raises UnknownType, which suggests the closest identifier."""
     if str(type) not in registry:
         get_type(str(type))
@@ -389,7 +393,7 @@ def _none_of(type: TypeLike) -> int:
 def waiting(
     type: TypeLike | None = None, collection: str | None = None, *, most: int | None = None
 ) -> int:
-    """Return the number of waiting Instances of a Type, of a lane, or of all Types.
+    """Return the number of waiting Instances: of all Types, of one Type, or of one lane.
 
     Counting stops at ``most``. Raises UnknownType.
     """
@@ -398,16 +402,16 @@ def waiting(
         tasks = tasks.filter(type__identifier=str(type))
     if collection is not None:
         tasks = tasks.filter(collection=collection)
-    return tasks[:most].count() or (0 if type is None else _none_of(type))
+    return tasks[:most].count() or (0 if type is None else _zero_for(type))
 
 
-# The verbs that remove Instances: all whose retention is over, or given ones.
+# Removing Instances: all whose retention is over, or certain ones.
 
 
 @needs_tables
 def purge(type: str | None = None, by: str = "") -> int:
-    """Remove terminal Instances whose Type's retention is over; return their number."""
-    check_by(by)
+    """Remove terminal Instances whose retention is over; return their number."""
+    check_actor(by)
     removed = 0
     while count := get_store().purge(type=type, limit=CHUNK, who=by):
         removed += count
@@ -418,22 +422,22 @@ def purge(type: str | None = None, by: str = "") -> int:
 def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: float = 0.0) -> int:
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 
-    Returns their number. The log of their Type records the removal. Raises IllegalTransition,
-    with nothing removed, if one is live or is a node of a graph. With ``cancel``, live Instances
-    are cancelled first. Waiting ones are then removed at once; a claimed one is removed only if it
-    ends within ``wait`` seconds, and otherwise stays, cancelled, to be removed later.
+    Returns their number. The log of their Type records the removal. If one is live or is a node of
+    a graph, this removes nothing and raises IllegalTransition. With ``cancel``, it cancels live
+    Instances first. Then it removes waiting ones at once, and a claimed one if it ends within
+    ``wait`` seconds; otherwise that one stays, cancelled.
     """
-    instances = meant(instances, by)
+    instances = find_instances(instances, by)
     refresh(instances)
     for chunk in chunks([instance.pk for instance in instances]):
         _refuse_nodes(chunk)
     if cancel:
-        _end([instance for instance in instances if not instance.is_terminal], by, wait)
+        _cancel_and_wait([instance for instance in instances if not instance.is_terminal], by, wait)
         instances = [instance for instance in instances if instance.is_terminal]
     for instance in instances:
         if not instance.is_terminal:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be removed: it is {text.state(instance)}.",
+                f"{instance.uuid} cannot be removed: it is {text.describe_state(instance)}.",
                 state=State(instance.state),
             )
     keys = [instance.pk for instance in instances]
@@ -453,14 +457,14 @@ def _refuse_nodes(keys: Sequence[int]) -> None:
         )
 
 
-def _end(instances: list[Instance], by: str, wait: float) -> None:
+def _cancel_and_wait(instances: list[Instance], by: str, wait: float) -> None:
     """Cancel live Instances, and wait up to ``wait`` seconds for the claimed ones to end."""
     if not instances:
         return
     try:
         cancel(*instances, by=by)
     except IllegalTransition:
-        pass  # that one has ended by itself, or is about to be
+        pass  # that one has ended in the meantime, or is being cancelled already
     until = time.monotonic() + wait
     for instance in instances:
         if wait and not instance.is_terminal:

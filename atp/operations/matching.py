@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -24,42 +24,61 @@ from ..exceptions import (
     UnknownType,
 )
 from ..graphs.models import REDRIVABLE
-from ..models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type, families
-from ..options import check_text, instant
+from ..models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type, group_renamed_types
+from ..options import check_text, resolve_time
 from ..payload import binding, codec
-from ..payload.binding import shape
+from ..payload.binding import inputs_shape
 from ..states import DEAD_LETTER, LIVE, Reason, State
 from ..store import get_store
 from ..text import did_you_mean
 from . import gates
-from .base import check_by, needs_tables
+from .base import check_actor, needs_tables
 from .enqueueing import enqueue
-from .registry import DELETES, is_internal, registry
+from .registry import DELETE_TYPE, is_internal, registry
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from .registry import TypeLike
 
-
-# Selections: the Instances that a verb is for, described by a filter.
-
+# Names of operations.
 REDRIVE, CANCEL, DELETE = "redrive", "cancel", "delete"
 # The minimum number of digits that name an error group.
 FEWEST_DIGITS = 4
 
+# The number of Instances that a plan reads at a time.
+PORTION = 2_000
+# A plan judges at most this many Instances, the oldest; the operation itself judges each.
+MOST_JUDGED = 20_000
+# The defaults and limits of a canary.
+THRESHOLD = 0.95
+MOST_CANARIES = 1_000
+# A plan in words names at most this many Types, groups or collections.
+MOST_NAMED = 5
 
-def error_group(named: ErrorGroup | str) -> ErrorGroup:
-    """Return the error group whose name begins with these hexadecimal digits, four at least.
+# Reasons for which an operation cannot be applied to an Instance.
+NO_HANDLER = "no handler"
+INCOMPATIBLE = "inputs do not fit"
+UNDONE = "its graph has been undone"
+TAKEN = "its unique key is taken"
+IN_GRAPH = "it is a node of a graph"
+DELETION = "it is a deletion, which is redriven by itself"
 
-    Raises UnknownErrorGroup, also if more than one begins with them.
+
+# Selections: filters that select the Instances for an operation.
+
+
+def error_group(group: ErrorGroup | str) -> ErrorGroup:
+    """Return the error group whose name begins with these hexadecimal digits (at least four).
+
+    Raises UnknownErrorGroup, also if the names of several groups begin with them.
     """
     rows = ErrorGroup.objects.using(settings.DATABASE)
-    digits = f"{named.pk:0{DIGITS}x}" if isinstance(named, ErrorGroup) else str(named).lower()
+    digits = f"{group.pk:0{DIGITS}x}" if isinstance(group, ErrorGroup) else str(group).lower()
     is_name = FEWEST_DIGITS <= len(digits) <= DIGITS and not set(digits) - set("0123456789abcdef")
     if not is_name or digits[0] > "7":
         raise UnknownErrorGroup(
-            f"There is no error group {str(named)!r}: its name is 4 to 16 hexadecimal digits."
+            f"There is no error group {str(group)!r}: its name is 4 to 16 hexadecimal digits."
         )
     missing = DIGITS - len(digits)
     first = int(digits, 16) << 4 * missing
@@ -69,19 +88,20 @@ def error_group(named: ErrorGroup | str) -> ErrorGroup:
         raise UnknownErrorGroup(f"There is no error group {digits}.")
     if len(found) > 1:
         raise UnknownErrorGroup(
-            f"{digits} is the beginning of more than one error group, of {found[0].digits} and "
-            f"{found[1].digits} for example: give more digits."
+            f"The names of several error groups begin with {digits}, for example "
+            f"{found[0].digits} and {found[1].digits}: give more digits."
         )
     return found[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A filter of Instances for a verb, made by :func:`selection`.
+    """A filter that selects Instances for an operation; :func:`selection` makes it.
 
-    It selects Instances that ended up to ``until``; for "cancel", live ones that were enqueued up
-    to then. ``type`` is a pattern of identifiers, as "dem.*"; ``error`` the key of an error group;
-    ``until`` a time in ISO 8601.
+    It selects dead letters that ended at or before ``until``; for "cancel", live Instances that
+    were enqueued at or before that time. ``verb`` is the name of the operation, ``type`` a pattern
+    for identifiers, as "dem.*", ``error`` the key of an error group, and ``until`` a time in ISO
+    8601.
     """
 
     verb: str
@@ -92,11 +112,11 @@ class Selection:
     reason: str | None = None
 
     def rows(self) -> QuerySet[Instance]:
-        """Return the Instances that match now, without those redriven or removed meanwhile."""
+        """Return the Instances that match now."""
         rows = Instance.objects.using(settings.DATABASE)
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
-            # No index leads to live Instances among all, but each has a Task.
+            # There is no index of live Instances, but each of them has a Task.
             tasks = Task.objects.using(settings.DATABASE).filter(type__in=types_of(self.type))
             rows = rows.filter(pk__in=tasks.values("pk"), state__in=LIVE, created__lte=until)
         else:
@@ -122,22 +142,25 @@ class Selection:
 
     @property
     def text(self) -> str:
-        """The selection in a few words."""
+        """The selection in words: "type 'dem.*', reason 'ERROR'", or "all"."""
         error = None if self.error is None else f"{self.error:0{DIGITS}x}"[:8]
         facts = {"type": self.type, "error": error}
         facts |= {"collection": self.collection, "reason": self.reason}
-        told = [f"{name} {value!r}" for name, value in facts.items() if value is not None]
-        return ", ".join(told) or "all"
+        parts = [f"{name} {value!r}" for name, value in facts.items() if value is not None]
+        return ", ".join(parts) or "all"
 
 
 def types_of(pattern: str | None) -> list[int]:
-    """Return the keys of the matching Types; ATP's own Types match only by their full name."""
+    """Return the keys of the Types that match a pattern; None matches all but ATP's own."""
     known = Type.objects.using(settings.DATABASE).values_list("identifier", "pk")
     return [key for name, key in known if matches(pattern, name)]
 
 
 def matches(pattern: str | None, identifier: str) -> bool:
-    """Whether a pattern, or None for any, matches a Type."""
+    """Return True if a pattern matches the identifier of a Type; None matches any.
+
+    The identifiers of ATP's own Types match no pattern but themselves.
+    """
     if is_internal(identifier):
         return pattern == identifier
     return pattern is None or fnmatch.fnmatchcase(identifier, pattern)
@@ -157,44 +180,44 @@ def selection(
 
     Raises InvalidSelection, UnknownErrorGroup, or UnknownType if no Type matches.
     """
-    given = {"type": type, "error": error, "collection": collection, "reason": reason}
+    filters = (type, error, collection, reason)
     if all is not True and all is not False:
         raise InvalidSelection(f"all={all!r}: must be True or False.")
-    is_empty = {value is None for value in given.values()} == {True}
+    is_empty = not any(value is not None for value in filters)
     if not all and (until is None or verb == CANCEL) and is_empty:
         raise InvalidSelection(
             f"An empty filter would {verb} everything: give one, or all=True.",
-            errors=[("all", "An empty filter is for everything: then it must be true.")],
+            errors=[("all", "It must be true, because the filter is empty.")],
         )
     group = None if error is None else error_group(error)
     return Selection(
         verb=verb,
-        until=_moment(until, verb).isoformat(),
+        until=_check_until(until, verb).isoformat(),
         type=None if type is None else checked_pattern(str(type)),
         error=None if group is None else group.pk,
-        collection=None if collection is None else _text("collection", collection),
-        reason=None if reason is None else _reason(reason),
+        collection=None if collection is None else _check_text("collection", collection),
+        reason=None if reason is None else _check_reason(reason),
     )
 
 
-def _moment(until: datetime | None, verb: str) -> datetime:
+def _check_until(until: datetime | None, verb: str) -> datetime:
     now = get_store().now()
     if until is None:
         return now
     name = "created_before" if verb == CANCEL else "ended_before"
     try:
-        time = instant(name, until) or now
+        time = resolve_time(name, until) or now
     except InvalidOption as error:
         raise InvalidSelection(str(error), errors=[(name, str(error))]) from None
     if time > now:
-        why = f"{time.isoformat(' ', 'seconds')} is in the future: it is a time that has passed."
+        why = f"{time.isoformat(' ', 'seconds')} is in the future: it must have passed."
         raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
     return time
 
 
 def checked_pattern(pattern: str) -> str:
-    """Return a pattern of Types, or an identifier. Raises UnknownType if it matches none."""
-    _text("type", pattern)
+    """Return the pattern, or identifier. Raises UnknownType if it matches no registered Type."""
+    _check_text("type", pattern)
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if not any(matches(pattern, name) for name in known):
         hint = did_you_mean(pattern, known)
@@ -202,7 +225,7 @@ def checked_pattern(pattern: str) -> str:
     return pattern
 
 
-def _text(name: str, value: object) -> str:
+def _check_text(name: str, value: object) -> str:
     try:
         check_text(name, value)
     except ValueError as error:
@@ -210,7 +233,7 @@ def _text(name: str, value: object) -> str:
     return str(value)
 
 
-def _reason(reason: str) -> str:
+def _check_reason(reason: str) -> str:
     if reason in Reason.values:
         return str(Reason(reason).value)
     hint = did_you_mean(str(reason), Reason.values)
@@ -218,29 +241,18 @@ def _reason(reason: str) -> str:
     raise InvalidSelection(f"reason: {why}", errors=[("reason", why)])
 
 
-# Plans: the Instances that a verb would be applied to, and those that it cannot be applied to.
-
-PORTION = 2_000
-# A plan judges at most this many Instances, the oldest; whoever carries it out judges each.
-MOST_JUDGED = 20_000
-
-NO_HANDLER = "no handler"
-MISFIT = "inputs do not fit"
-UNDONE = "its graph has been undone"
-TAKEN = "its unique key is taken"
-IN_GRAPH = "it is a node of a graph"
-DELETION = "it is a deletion, which is redriven by itself"
+# Plans: the Instances to which an operation would be applied, and those to which it cannot be.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The ``count`` of Instances that a verb would be applied to, by group, Type and collection.
+    """The number of Instances to which an operation would be applied, by group, Type, collection.
 
     The keys of ``by_error`` are names of error groups, "" for Instances without one. ``cannot``
-    counts, by reason, the Instances that the verb cannot be applied to; ``count`` does not include
-    them. ``takes`` is the duration at the given rate, None without a rate. If there are very many,
-    only the first ``judged`` of them were judged, and ``count`` includes all others; otherwise
-    ``judged`` is None.
+    counts, by reason, the Instances to which the operation cannot be applied; ``count`` does not
+    include them. ``takes`` is the duration at the given rate, None without a rate. If very many
+    match, only the first ``judged`` of them were judged, and ``count`` includes all others;
+    otherwise ``judged`` is None.
     """
 
     selection: Selection
@@ -253,8 +265,11 @@ class Plan:
     judged: int | None = None
 
 
-def plan(selection: Selection, per_second: float | None = None) -> Plan:
-    """Return the :class:`Plan` of a selection. It only reads, and waits for no lock."""
+def make_plan(selection: Selection, per_second: float | None = None) -> Plan:
+    """Return the :class:`Plan` for a selection. This only reads, and waits for no lock.
+
+    ``per_second`` is the rate of the operation; None means no limit.
+    """
     rows = selection.rows()
     counted = rows.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
     counts: Counter[tuple[int, str, int | None]] = Counter()
@@ -262,7 +277,7 @@ def plan(selection: Selection, per_second: float | None = None) -> Plan:
         counts[type, collection, error] = count
     total = counts.total()
     cannot: Counter[str] = Counter()
-    for (type, collection, error, why), count in _left_out(selection).items():
+    for (type, collection, error, why), count in _count_left_out(selection).items():
         cannot[why] += count
         counts[type, collection, error] -= count
     types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
@@ -286,12 +301,12 @@ def _largest_first(counts: Counter[str]) -> dict[str, int]:
     return {name: count for name, count in counts.most_common() if count}
 
 
-def _left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]:
-    """Count those that must be left out, by type, collection, error group and reason."""
+def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]:
+    """Count the Instances to leave out, by Type, collection, error group and reason."""
     if selection.verb == DELETE:
         nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
-        kept = selection.rows().filter(Exists(nodes.filter(pk=OuterRef("pk")).order_by()))
-        counted = kept.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
+        in_graph = selection.rows().filter(Exists(nodes.filter(pk=OuterRef("pk")).order_by()))
+        counted = in_graph.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
         return Counter({(*facts, IN_GRAPH): count for *facts, count in counted.order_by()})
     found: Counter[tuple[int, str, int | None, str]] = Counter()
     if selection.verb != REDRIVE:
@@ -310,22 +325,22 @@ def _left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]
 
 
 class Judge:
-    """Tells which Instances a verb cannot be applied to, and why."""
+    """Finds the Instances to which an operation cannot be applied, and the reasons."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
         self._types: dict[int, str] = {}
-        # Whether inputs fit, by Type and shape of the inputs: a cache.
+        # A cache: True if inputs fit, by Type and shape of the inputs.
         self._judged: dict[object, bool] = {}
-        self._served: set[str] | None = None
+        self._served_types: set[str] | None = None
 
     def refused(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the reasons, by key, for which a redrive itself refuses Instances."""
-        found = dict.fromkeys(self._undone([instance.pk for instance in instances]), UNDONE)
-        return found | self._taken(instances)
+        """Return the reasons, by key, for which the store refuses to redrive Instances."""
+        found = dict.fromkeys(self._find_undone([instance.pk for instance in instances]), UNDONE)
+        return found | self._find_taken(instances)
 
     def cannot(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the reasons by key; an Instance without a reason can be taken."""
+        """Return the reasons by key; the operation can be applied to an Instance without one."""
         keys = [instance.pk for instance in instances]
         if self._verb == DELETE:
             nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
@@ -333,29 +348,30 @@ class Judge:
         if self._verb != REDRIVE:
             return {}
         found = self.refused(instances)
-        fitting = []
+        known = []
         for instance in instances:
-            if self._name(instance.type_id) == DELETES:
+            if self._type_name(instance.type_id) == DELETE_TYPE:
                 found[instance.pk] = DELETION
-            elif not self._has_handler(self._name(instance.type_id)):
+            elif not self._has_handler(self._type_name(instance.type_id)):
                 found[instance.pk] = NO_HANDLER
-            elif self._name(instance.type_id) in registry:
-                fitting.append(instance)
-        return found | dict.fromkeys(self._misfits(fitting), MISFIT)
+            elif self._type_name(instance.type_id) in registry:
+                known.append(instance)
+        return found | dict.fromkeys(self._find_incompatible(known), INCOMPATIBLE)
 
-    def _undone(self, keys: Sequence[int]) -> list[int]:
+    def _find_undone(self, keys: Sequence[int]) -> list[int]:
         nodes = Node.objects.using(settings.DATABASE).filter(pk__in=keys, graph__isnull=False)
         return list(nodes.exclude(REDRIVABLE).values_list("pk", flat=True))
 
-    def _taken(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the Instances whose unique key is taken.
+    def _find_taken(self, instances: Sequence[Instance]) -> dict[int, str]:
+        """Return the reason TAKEN by the key of each Instance whose unique key is taken.
 
-        Of several with one key, the first can be redriven, and none if a live Instance has the key.
+        If several have the same unique key, only the first can be redriven; if a live Instance has
+        it, none of them can.
         """
         keys = {each: (each.own or {}).get(options.UNIQUE) for each in instances}
         if not any(keys.values()):
             return {}
-        names = families(Type.objects.using(settings.DATABASE))
+        names = group_renamed_types(Type.objects.using(settings.DATABASE))
         wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
         for each, key in keys.items():
             if key is not None:
@@ -368,24 +384,26 @@ class Judge:
         taken = {key: keys if key in live else keys[1:] for key, keys in wanted.items()}
         return {key: TAKEN for keys in taken.values() for key in keys}
 
-    def _name(self, type: int) -> str:
+    def _type_name(self, type: int) -> str:
         if type not in self._types:
             rows = Type.objects.using(settings.DATABASE)
             self._types |= dict(rows.values_list("pk", "identifier"))
         return self._types.get(type, "")
 
     def _has_handler(self, type: str) -> bool:
-        """Whether this process declares the Type, or a daemon serves it."""
+        """Return True if this process declares the Type, or a daemon serves it."""
         if type in registry:
             return True
-        if self._served is None:
+        if self._served_types is None:
             rows = Daemon.objects.using(settings.DATABASE).values_list("types", flat=True)
-            self._served = {name for types in rows if isinstance(types, list) for name in types}
-        return type in self._served
+            self._served_types = {
+                name for types in rows if isinstance(types, list) for name in types
+            }
+        return type in self._served_types
 
-    def _misfits(self, instances: Sequence[Instance]) -> Iterator[int]:
+    def _find_incompatible(self, instances: Sequence[Instance]) -> Iterator[int]:
         """Yield the keys of the Instances whose inputs do not fit the handler of this process."""
-        types = {instance.pk: self._name(instance.type_id) for instance in instances}
+        types = {instance.pk: self._type_name(instance.type_id) for instance in instances}
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=types)
         for key, format, data in rows.values_list("pk", "format", "data"):
             if format == codec.JSON and not self._fits(types[key], data):
@@ -393,26 +411,24 @@ class Judge:
 
     def _fits(self, type: str, data: str) -> bool:
         try:
-            placed, names = shape(json.loads(data))
+            placed, names = inputs_shape(json.loads(data))
         except (ValueError, TypeError, AttributeError, RecursionError):
             return False
         key = type, placed, names
         if key not in self._judged:
             declared: Any = registry.get(type)
-            given = [None] * placed, dict.fromkeys(names)
-            # Adapters may make the inputs fit: then a redrive tries it.
-            fits = not binding.misfit(declared.signatures, *given)
+            arguments = [None] * placed, dict.fromkeys(names)
+            fits = not binding.why_incompatible(declared.signatures, *arguments)
+            # Adapters may make the inputs fit, so they are worth an attempt.
             self._judged[key] = fits or bool(declared.adapters)
         return self._judged[key]
 
 
-# The verbs on all Instances that match a filter: each plans, or enqueues an Instance to do it.
-
-THRESHOLD = 0.95
-MOST_CANARIES = 1_000
+# Operations on all Instances that match a filter: each returns a plan, or enqueues an Instance
+# that does the work.
 
 
-class Redrives(TypedDict, total=False):
+class RedriveArgs(TypedDict, total=False):
     """The parameters of :func:`redrive_matching`, except ``dry_run``."""
 
     type: TypeLike | None
@@ -428,11 +444,13 @@ class Redrives(TypedDict, total=False):
 
 
 @overload
-def redrive_matching(*, dry_run: Literal[True], **given: Unpack[Redrives]) -> Plan: ...
+def redrive_matching(*, dry_run: Literal[True], **given: Unpack[RedriveArgs]) -> Plan: ...
 @overload
-def redrive_matching(*, dry_run: Literal[False] = False, **given: Unpack[Redrives]) -> Instance: ...
+def redrive_matching(
+    *, dry_run: Literal[False] = False, **given: Unpack[RedriveArgs]
+) -> Instance: ...
 @overload
-def redrive_matching(*, dry_run: bool, **given: Unpack[Redrives]) -> Plan | Instance: ...
+def redrive_matching(*, dry_run: bool, **given: Unpack[RedriveArgs]) -> Plan | Instance: ...
 
 
 @needs_tables
@@ -452,11 +470,11 @@ def redrive_matching(
 ) -> Plan | Instance:
     """Redrive all dead letters that match; return the Instance of ``atp.redrive`` that does it.
 
-    ``type`` may be a pattern, as "dem.*". ``reason`` is a Reason of FAILED; without it, any of the
-    dead letters. ``ended_before`` defaults to now. With ``dry_run`` nothing is written, and the
-    :class:`Plan` is returned. ``rate`` ("20/s") limits the speed. ``canary`` is how many are
-    redriven first; the others follow once these have ended and the fraction ``threshold`` of them
-    FINISHED. Raises, with nothing written, InvalidSelection, InvalidOption, InvalidLimit,
+    ``type`` may be a pattern, as "dem.*". ``reason`` is a Reason of FAILED; without it, dead
+    letters with any reason match. ``ended_before`` defaults to now. With ``dry_run`` this only
+    returns the :class:`Plan`. ``rate`` ("20/s") limits the speed. ``canary`` is the number to
+    redrive first; the others follow once these have ended and the fraction ``threshold`` of them
+    FINISHED. Raises, before it writes anything, InvalidSelection, InvalidOption, InvalidLimit,
     UnknownType, UnknownErrorGroup, or UniqueTaken while an Instance with the same filter is live.
     """
     chosen = selection(
@@ -469,7 +487,7 @@ def redrive_matching(
         all=all,
     )
     how = {"rate": rate, "canary": canary, "threshold": threshold}
-    return _planned(chosen, how, dry_run, by)
+    return _plan_or_enqueue(chosen, how, dry_run, by)
 
 
 @needs_tables
@@ -495,7 +513,7 @@ def delete_matching(
         reason=reason,
         all=all,
     )
-    return _planned(chosen, {"rate": rate}, dry_run, by)
+    return _plan_or_enqueue(chosen, {"rate": rate}, dry_run, by)
 
 
 @needs_tables
@@ -509,42 +527,40 @@ def cancel_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Cancel all live Instances that match, enqueued up to ``created_before``, at a rate."""
+    """Cancel all live Instances that match; for the parameters see :func:`redrive_matching`.
+
+    ``created_before`` selects those that were enqueued at or before that time.
+    """
     chosen = selection(CANCEL, type=type, collection=collection, until=created_before, all=all)
-    return _planned(chosen, {"rate": rate}, dry_run, by)
+    return _plan_or_enqueue(chosen, {"rate": rate}, dry_run, by)
 
 
-VERBS: dict[str, Callable[..., Any]] = {
-    REDRIVE: redrive_matching,
-    CANCEL: cancel_matching,
-    DELETE: delete_matching,
-}
-
-
-def _planned(chosen: Selection, how: dict[str, Any], dry_run: bool, by: str) -> Plan | Instance:
-    check_by(by)
+def _plan_or_enqueue(
+    chosen: Selection, how: dict[str, Any], dry_run: bool, by: str
+) -> Plan | Instance:
+    check_actor(by)
     per_second = None if how["rate"] is None else gates.per_second(how["rate"])
     _check_canary(how)
-    found = plan(chosen, per_second)
+    planned = make_plan(chosen, per_second)
     canary = how.get("canary", 0)
-    if canary > found.count:
-        raise InvalidOption(f"canary={canary}: there are only {found.count} that match.")
+    if canary > planned.count:
+        raise InvalidOption(f"canary={canary}: only {planned.count} match.")
     if dry_run:
-        return found
-    if not found.count:
-        told = ", ".join(f"{count} {why}" for why, count in found.cannot.items())
+        return planned
+    if not planned.count:
+        refused = ", ".join(f"{count} {why}" for why, count in planned.cannot.items())
         raise InvalidSelection(
             f"There is nothing to {chosen.verb}: {chosen.text}."
-            + (f" It cannot be done to {told}." if told else "")
+            + (f" It cannot be done to {refused}." if refused else "")
         )
-    given = {"selection": chosen.__dict__, "count": found.count, "by": by, **how}
+    inputs = {"selection": chosen.__dict__, "count": planned.count, "by": by, **how}
     type = registry.get(f"atp.{chosen.verb}").with_options(unique=chosen.key, created_by=by)
     try:
-        return enqueue(type, **given)
+        return enqueue(type, **inputs)
     except UniqueTaken as error:
         live = error.instance
-        told = f"A {chosen.verb} of this filter is live: {live.uuid if live else ''}."
-        raise UniqueTaken(told, live) from None
+        message = f"A {chosen.verb} with this filter is live: {live.uuid if live else ''}."
+        raise UniqueTaken(message, live) from None
 
 
 def _check_canary(how: dict[str, Any]) -> None:
@@ -563,45 +579,44 @@ _WOULD = {
     CANCEL: "would be cancelled",
     DELETE: "FAILED would be removed for good",
 }
-# The maximum number of Types, groups or collections that are named.
-NAMED = 5
 
 
-def describe(outcome: Plan | Instance) -> str:
-    """Describe the outcome of a verb: a plan, or the Instance that carries it out."""
+def describe_outcome(outcome: Plan | Instance) -> str:
+    """Describe the outcome of an operation: a plan, or the Instance that carries it out."""
     if isinstance(outcome, Plan):
         return describe_plan(outcome)
     return f"{outcome.type} {outcome.uuid} does it, and shows how far it is."
 
 
-def describe_plan(found: Plan) -> str:
+def describe_plan(plan: Plan) -> str:
     """Describe a plan in one or two lines."""
-    most = "" if found.judged is None else "up to "
-    would = f"{most}{found.count:,} {_WOULD[found.selection.verb]}"
-    collections = {name: count for name, count in found.by_collection.items() if name}
-    facts = [_named(found.by_type)]
-    if found.selection.verb != CANCEL and found.by_error:
-        facts.append(f"errors {_named({k or 'none': v for k, v in found.by_error.items()})}")
+    most = "" if plan.judged is None else "up to "
+    would = f"{most}{plan.count:,} {_WOULD[plan.selection.verb]}"
+    collections = {name: count for name, count in plan.by_collection.items() if name}
+    facts = [_describe_counts(plan.by_type)]
+    if plan.selection.verb != CANCEL and plan.by_error:
+        by_error = {name or "none": count for name, count in plan.by_error.items()}
+        facts.append(f"errors {_describe_counts(by_error)}")
     if collections:
-        facts.append(f"collections {_named(collections)}")
-    if found.takes is not None:
-        facts.append(f"it takes {_length(found.takes)}")
-    lines = [f"{would}: {'; '.join(filter(None, facts))}" if found.count else would]
-    of = "" if found.judged is None else f" of the first {found.judged:,}"
-    if found.cannot:
-        told = ", ".join(f"{count:,} {why}" for why, count in found.cannot.items())
-        lines.append(f"{sum(found.cannot.values()):,}{of} cannot: {told}")
-    elif of:
-        lines.append(f"all{of} can; the others are judged one by one")
+        facts.append(f"collections {_describe_counts(collections)}")
+    if plan.takes is not None:
+        facts.append(f"it takes {_describe_duration(plan.takes)}")
+    lines = [f"{would}: {'; '.join(filter(None, facts))}" if plan.count else would]
+    judged = "" if plan.judged is None else f" of the first {plan.judged:,}"
+    if plan.cannot:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in plan.cannot.items())
+        lines.append(f"{sum(plan.cannot.values()):,}{judged} cannot: {reasons}")
+    elif judged:
+        lines.append(f"all{judged} can; the others are judged one by one")
     return "\n".join(lines)
 
 
-def _named(counts: Mapping[str, int]) -> str:
-    told = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:NAMED])
-    return f"{told}, … ({len(counts)} in all)" if len(counts) > NAMED else told
+def _describe_counts(counts: Mapping[str, int]) -> str:
+    named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:MOST_NAMED])
+    return f"{named}, … ({len(counts)} in all)" if len(counts) > MOST_NAMED else named
 
 
-def _length(takes: timedelta) -> str:
+def _describe_duration(takes: timedelta) -> str:
     minutes, seconds = divmod(round(takes.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]

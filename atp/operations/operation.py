@@ -10,7 +10,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from .. import text as wording
 from ..exceptions import LONGEST_DELAY, NotSerializable
 from ..options import (
     MAX_IDENTIFIER,
@@ -23,33 +22,44 @@ from ..options import (
 )
 from ..payload import binding
 from ..payload import json as tagged_json
-from ..text import did_you_mean, shorten
+from ..text import did_you_mean, read_delay, read_moment, shorten
 from . import gates
 
-# The kinds of parameters of verbs. Each kind parses text, parses JSON, and has a schema.
+Schema = dict[str, Any]
+
+# The permissions to act. Each is needed in addition to the permission to see the target.
+# To enqueue Instances.
+ENQUEUE = "atp.enqueue"
+# To act on Instances, graphs and error groups, and to run slots of schedules.
+OPERATE = "atp.operate"
+# To decide what may run: gates, limits, downstreams, schedules, tailers and daemons.
+CONTROL = "atp.control"
+# To remove Instances for good.
+DELETE = "atp.delete_instance"
+
+DATE_TIME = {"type": "string", "format": "date-time"}
+_SECONDS = {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY}
+_NO_OFFSET = "{!r} is not a time with an offset, such as 2030-01-31T18:00:00Z."
+
+
+# The kinds of parameters
 #
 # The shell and the forms of the pages give text, the API gives JSON. :meth:`Kind.from_text` and
 # :meth:`Kind.from_json` refuse the same values, with a ValueError that has the same sentence.
 
-Schema = dict[str, Any]
-
-_LONGEST = timedelta(seconds=LONGEST_DELAY)
-DATE_TIME = {"type": "string", "format": "date-time"}
-_SECONDS = {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY}
-
 
 class Kind:
-    """A kind of values: ``schema`` is its JSON schema, ``hint`` tells people the format."""
+    """A kind of value: ``schema`` is its JSON schema, ``hint`` tells people the format."""
 
     schema: Schema = {}
     hint = ""
 
     def from_text(self, text: str) -> Any:
-        """Parse a text and return the value. Raises ValueError."""
+        """Return the value that a text stands for. Raises ValueError."""
         raise NotImplementedError
 
     def from_json(self, value: Any) -> Any:
-        """Convert a JSON value to a value of this kind. Raises ValueError if that is impossible."""
+        """Return the value that a JSON value stands for. Raises ValueError."""
         raise NotImplementedError
 
 
@@ -70,7 +80,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class WholeNumber(Kind):
-    """A whole number from ``least`` to ``most``; ``zero`` is a hint in the error for 0."""
+    """A whole number from ``least`` to ``most``. The error for 0 ends with the hint ``zero``."""
 
     least: int
     most: int
@@ -82,14 +92,14 @@ class WholeNumber(Kind):
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
     def from_text(self, text: str) -> int:
-        return self._checked(_number(int, text), text)
+        return self._check(_parse_number(int, text), text)
 
     def from_json(self, value: Any) -> int:
         # 3.0 is the same number as 3 in JSON.
         is_whole = isinstance(value, float) and value.is_integer()
-        return self._checked(int(value) if is_whole else value, value)
+        return self._check(int(value) if is_whole else value, value)
 
-    def _checked(self, value: Any, given: Any) -> int:
+    def _check(self, value: Any, given: Any) -> int:
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if is_number and self.least <= value <= self.most:
             return value
@@ -109,12 +119,12 @@ class Number(Kind):
         return {"type": "number", "minimum": self.least, "maximum": self.most}
 
     def from_text(self, text: str) -> float:
-        return self._checked(_number(float, text), text)
+        return self._check(_parse_number(float, text), text)
 
     def from_json(self, value: Any) -> float:
-        return self._checked(value, value)
+        return self._check(value, value)
 
-    def _checked(self, value: Any, given: Any) -> float:
+    def _check(self, value: Any, given: Any) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if is_number and self.least <= value <= self.most:
             return value
@@ -122,7 +132,7 @@ class Number(Kind):
 
 
 class Rate(Kind):
-    """A number of starts per period, as "100/m"."""
+    """A number of starts per period, such as "100/m"."""
 
     schema = {"type": "string", "pattern": gates.PATTERN}
     hint = "as 50/s, 100/min or 5/10s"
@@ -146,17 +156,19 @@ class Moment(Kind):
     hint = "2030-01-31T18:00, or a delay from now as 1h30m"
 
     def from_text(self, text: str) -> datetime | timedelta:
-        return _read(wording.read_moment, text)
+        return _parse_text(read_moment, text)
 
     def from_json(self, value: Any) -> datetime | timedelta:
         if isinstance(value, str):
             return time_from_json(value)
-        return _seconds(value, "a time with an offset as text, nor a number of seconds from now")
+        return _make_timedelta(
+            value, "a time with an offset as text, nor a number of seconds from now"
+        )
 
 
 @dataclass(frozen=True)
 class Delay(Kind):
-    """A duration as a timedelta, ``least`` seconds at least; in JSON a number of seconds."""
+    """A duration as a timedelta of at least ``least`` seconds; in JSON a number of seconds."""
 
     least: float = 0
     hint = "as 90s, 10m, 2h or 1d"
@@ -166,11 +178,11 @@ class Delay(Kind):
         return _SECONDS | {"minimum": self.least}
 
     def from_text(self, text: str) -> timedelta:
-        value = _read(wording.read_delay, text)
-        return _seconds(value.total_seconds(), "a number of seconds", self.least)
+        value = _parse_text(read_delay, text)
+        return _make_timedelta(value.total_seconds(), "a number of seconds", self.least)
 
     def from_json(self, value: Any) -> timedelta:
-        return _seconds(value, "a number of seconds", self.least)
+        return _make_timedelta(value, "a number of seconds", self.least)
 
 
 @dataclass(frozen=True)
@@ -190,7 +202,7 @@ class Choice(Kind):
         if isinstance(value, str) and value in self.words:
             return value
         hint = did_you_mean(str(value), self.words)
-        raise ValueError(f"{value!r} is none of {', '.join(self.words)}.{hint}")
+        raise ValueError(f"{value!r} must be one of: {', '.join(self.words)}.{hint}")
 
 
 class Flag(Kind):
@@ -204,14 +216,14 @@ class Flag(Kind):
     def from_json(self, value: Any) -> bool:
         if isinstance(value, bool):
             return value
-        raise ValueError(f"{value!r} is neither true nor false.")
+        raise ValueError(f"{value!r} must be true or false.")
 
 
 PRIORITY = WholeNumber(MIN_PRIORITY, MAX_PRIORITY, "higher first")
 RETRIES, TIMEOUT = WholeNumber(0, MAX_RETRIES), Delay(SHORTEST_TIMEOUT)
 
 
-def _number(read: Callable[[str], float], text: str) -> Any:
+def _parse_number(read: Callable[[str], float], text: str) -> Any:
     """Parse an ASCII number without Python's underscores; return None for any other text."""
     try:
         return read(text) if text.isascii() and "_" not in text else None
@@ -219,7 +231,7 @@ def _number(read: Callable[[str], float], text: str) -> Any:
         return None
 
 
-def _read(read: Callable[[str], Any], text: str) -> Any:
+def _parse_text(read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text.strip())
     except ValueError as error:
@@ -233,11 +245,11 @@ def time_from_json(text: str) -> datetime:
     except ValueError:
         time = None
     if time is None or timezone.is_naive(time):
-        raise ValueError(f"{text!r} is no time with an offset, as 2030-01-31T18:00:00Z.")
+        raise ValueError(_NO_OFFSET.format(text))
     return time
 
 
-def _seconds(value: Any, what: str, least: float = 0) -> timedelta:
+def _make_timedelta(value: Any, what: str, least: float = 0) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not {what}.")
     if not least <= value <= LONGEST_DELAY:
@@ -245,11 +257,8 @@ def _seconds(value: Any, what: str, least: float = 0) -> timedelta:
     return timedelta(seconds=value)
 
 
-# The kind of a parameter that states the expected state of a gate.
-
-
 class GateState(Kind):
-    """The state of a gate: a word, or the time since when the gate has been in its state."""
+    """The expected state of a gate: a word, or the time at which the gate was last set."""
 
     _words = Choice(("hold", "drop", "open"))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
@@ -265,12 +274,9 @@ class GateState(Kind):
             return time_from_json(value)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{value!r} is neither hold, drop nor open, nor a time with an offset, at which "
-                "the gate was last set."
+                f"{value!r} must be hold, drop or open, or the time, with an offset, at which the "
+                "gate was last set."
             ) from None
-
-
-# The kinds of parameters that take the inputs of a handler.
 
 
 class Inputs(Kind):
@@ -281,20 +287,20 @@ class Inputs(Kind):
 
     def from_text(self, text: str) -> dict[str, Any]:
         try:
-            value = tagged_json.parse(text)
+            value = tagged_json.parse_json(text)
         except NotSerializable as error:
             raise ValueError(f"This is {error}.") from None
         return self.from_json(value)
 
     def from_json(self, value: object) -> dict[str, Any]:
-        # A tag may stand for the whole: {"$float": "nan"} is an object, and is a number.
-        found = tagged_json.from_plain(value)
-        if not isinstance(found, dict):
+        # A tag may stand for the whole value: {"$float": "nan"} is a JSON object, but a number.
+        arguments = tagged_json.from_plain(value)
+        if not isinstance(arguments, dict):
             raise ValueError(f"{shorten(repr(value), 200)} is not a JSON object of arguments.")
-        for name in found:
+        for name in arguments:
             if not isinstance(name, str):
                 raise ValueError(f"An argument is called {name!r}; names are text.")
-        return found
+        return arguments
 
     @staticmethod
     def text_of(value: Mapping[str, Any]) -> str:
@@ -303,20 +309,17 @@ class Inputs(Kind):
 
 
 class Arguments(Kind):
-    """Arguments of a handler: a JSON object as in :class:`Inputs`, or a JSON array by position."""
+    """Arguments of a handler: a JSON object as in :class:`Inputs`, or an array by position."""
 
     schema = {"oneOf": [Inputs.schema, {"type": "array", "items": {}}]}
 
     def from_json(self, value: Any) -> binding.Arguments:
-        return binding.arguments(tagged_json.from_plain(value))
-
-
-# The kind of a text of several lines.
+        return binding.split_arguments(tagged_json.from_plain(value))
 
 
 @dataclass(frozen=True)
 class Lines(Text):
-    """Printable text of any number of lines, and of up to ``most`` characters."""
+    """Printable text on any number of lines, of up to ``most`` characters."""
 
     most: int
 
@@ -325,17 +328,14 @@ class Lines(Text):
         return {"type": "string", "maxLength": self.most}
 
     def from_json(self, value: Any) -> str:
-        # A browser sends the ends of lines as CRLF.
+        # A browser ends lines with CRLF.
         value = value.replace("\r\n", "\n") if isinstance(value, str) else value
         check_lines("It", value, self.most)
         return value
 
 
-# The kind of a parameter that takes a past point in time.
-
-
 class Past(Moment):
-    """A point in time as a datetime; it refuses a delay from now, which lies in the future."""
+    """A past time as a datetime. It refuses a delay from now, which lies in the future."""
 
     schema: Schema = {"type": "string", "format": "date-time"}
     hint = "as 2030-01-31T18:00"
@@ -343,41 +343,31 @@ class Past(Moment):
     def from_text(self, text: str) -> datetime:
         time = super().from_text(text)
         if isinstance(time, timedelta):
-            raise ValueError(f"{text!r} is a delay from now, and not a time that has passed.")
+            raise ValueError(f"{text!r} is a delay from now; it must be a past time.")
         return time
 
     def from_json(self, value: Any) -> datetime:
         time = super().from_json(value) if isinstance(value, str) else None
         if not isinstance(time, datetime):
-            raise ValueError(f"{value!r} is no time with an offset, as 2030-01-31T18:00:00Z.")
+            raise ValueError(_NO_OFFSET.format(value))
         return time
 
 
-# One entry of the table of verbs: a verb with its parameters, as data.
-
-# The permissions to act. Each is needed beside the permission to see what is acted upon.
-# To enqueue Instances.
-ENQUEUE = "atp.enqueue"
-# To act on Instances, graphs and error groups, and to run slots of schedules.
-OPERATE = "atp.operate"
-# To decide what runs at all: gates, limits, downstreams, schedules, tailers and daemons.
-CONTROL = "atp.control"
-# To remove Instances for good.
-DELETE = "atp.delete_instance"
+# An entry in the table of operations
 
 
 def always(*_: object) -> bool:
-    """Return True: the ``is_allowed`` of verbs that are allowed in any state."""
+    """Return True: a condition that allows an operation in any state."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter of a verb.
+    """One parameter of an operation.
 
-    ``field`` is its name in the API, if that differs. With ``can_be_none``, None is a value of its
-    own, as "no limit". A parameter that the caller does not give is not passed to ``call``. With
-    ``in_forms`` False it is only for programs.
+    ``field`` is its name in the API, if that differs. With ``can_be_none``, None is a value too,
+    such as "no limit". A parameter that the caller leaves out is not passed to ``call``. If
+    ``in_forms`` is False, the parameter is only for programs.
     """
 
     name: str
@@ -396,32 +386,32 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a verb: its return value ``value``, and ``told``, a sentence about it."""
+    """The outcome of an operation: its return value, and ``told``, a sentence about it."""
 
     told: str
     value: object = None
 
 
-def _nothing(subject: object) -> dict[str, Any]:
+def _no_values(target: object) -> dict[str, Any]:
     return {}
 
 
-def _never(subject: object) -> bool:
+def _never(target: object) -> bool:
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verb:
-    """One verb. Its subject is an Instance, a scope, a daemon, a schedule, a graph, a downstream, …
+class Operation:
+    """One operation. Its target is an Instance, a Type, a lane, a daemon, a schedule, a graph, …
 
-    ``call(subject, by=…, **values)`` performs it. ``told(subject, value)`` returns a sentence about
-    the value that ``call`` returned. ``current(subject)`` returns the initial values of a form.
-    ``asks_first(subject)`` tells whether a person has to confirm first; a verb that ``is_final``
-    cannot be undone, and always has to be confirmed.
-    ``phrase`` is the label with a place for the subject, where that does not just follow it.
-    ``permission`` is needed beside the permission to see the subject, and so is ``permission_too``
-    if it is given. ``method`` is its HTTP method: a POST goes to an address below the subject's,
-    any other to the address of the subject.
+    ``call(target, by=…, **values)`` performs it. ``told(target, value)`` returns a sentence about
+    the value that ``call`` returned. ``current(target)`` returns the initial values of a form.
+    ``asks_first(target)`` returns True if a person has to confirm first. An operation that
+    ``is_final`` cannot be undone, and a person always has to confirm it.
+    ``phrase`` is the label with a place for the target, where the target does not just follow it.
+    ``permission``, and ``permission_too`` if it is set, are needed in addition to the permission
+    to see the target. ``method`` is the HTTP method: a POST goes to an address below the
+    target's, any other method to the address of the target.
     """
 
     name: str
@@ -430,7 +420,7 @@ class Verb:
     call: Callable[..., Any]
     told: Callable[[Any, Any], str]
     parameters: tuple[Parameter, ...] = ()
-    current: Callable[[Any], dict[str, Any]] = _nothing
+    current: Callable[[Any], dict[str, Any]] = _no_values
     asks_first: Callable[[Any], bool] = _never
     is_final: bool = False
     phrase: str = ""
@@ -443,25 +433,25 @@ class Verb:
         """The name as an identifier in code."""
         return self.name.replace("-", "_")
 
-    def said_of(self, subject: str) -> str:
-        """Return the label with a subject, as "Run an Instance now"."""
-        return (self.phrase or f"{self.label} {{}}").format(subject)
+    def said_of(self, target: str) -> str:
+        """Return the label with a target, such as "Run an Instance now"."""
+        return (self.phrase or f"{self.label} {{}}").format(target)
 
     @property
     def has_page(self) -> bool:
-        """Whether a person needs more than a button for it: a form, or a question to confirm."""
+        """True if a person needs more than a button: a form, or a question to confirm."""
         return self.is_final or bool(self.parameters)
 
-    def perform(self, subject: Any, by: str, **values: Any) -> Outcome:
-        """Perform the verb; return the :class:`Outcome`. Raises what the verb raises."""
-        value = self.call(subject, by=by, **values)
-        return Outcome(self.told(subject, value), value)
+    def perform(self, target: Any, by: str, **values: Any) -> Outcome:
+        """Perform the operation; return the :class:`Outcome`. Raises what ``call`` raises."""
+        value = self.call(target, by=by, **values)
+        return Outcome(self.told(target, value), value)
 
-    def permissions(self, subject: Any) -> tuple[str, ...]:
-        """Return the permissions that the verb needs on this subject."""
+    def permissions(self, target: Any) -> tuple[str, ...]:
+        """Return the permissions that the operation needs on this target."""
         return self.needs
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The permissions that the verb needs on any subject."""
+        """The permissions that the operation needs on every target."""
         return (self.permission, *filter(None, [self.permission_too]))

@@ -1,10 +1,10 @@
-"""Registration: writing declared Types to the database (RFC 14)."""
+"""Register declared Types in the database (RFC 14)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schedules.declaring import declared
+from ..schedules.declaring import declared_schedules
 from ..store import get_store
 from . import admission
 from .base import needs_tables
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 
 @needs_tables
 def register(*task_types: TaskType, by: str = "") -> set[str]:
-    """Write declared Types to the database; update those that are there (RFC 14).
+    """Write declared Types, and those that their hooks enqueue, to the database (RFC 14).
 
-    Types that hooks enqueue are written too. The next slots of schedules are computed anew where
-    the rules of time zones have changed. Returns the identifiers of Types that another process has
-    locked; only processes that do not wait for locks, as daemons, skip any.
+    This updates the rows that exist, and computes the next slots of schedules anew if the rules of
+    their time zones have changed. Returns the identifiers of the Types that it skipped because
+    another process has locked them. Only processes that do not wait for locks, such as daemons,
+    skip any.
     """
     store = get_store()
     hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
     task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
     locked = store.register([task_type.registration() for task_type in task_types], who=by)
     written = [task_type for task_type in task_types if str(task_type) not in locked]
-    # Tasks wait under former names too.
+    # Tasks may wait under former names too.
     former = {name: task_type for task_type in written for name in task_type.formerly}
     unnamed = store.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
     locked |= {str(former[name]) for name in unnamed}
-    admission.forget()
+    admission.forget_counts()
     locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
     names = {str(type) for type in written}
-    locked |= store.schedules.declare([s for s in declared if s.type in names], who=by)
+    locked |= store.schedules.declare([s for s in declared_schedules if s.type in names], who=by)
     store.schedules.follow_rules(who=by)
     return locked
 
 
 @needs_tables
 def register_all(by: str = "") -> None:
-    """Write all Types that this process declares to the database."""
+    """Write all the Types that this process declares to the database."""
     register(*registry, by=by)
 
 

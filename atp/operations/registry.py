@@ -1,6 +1,4 @@
-"""What this process declares: Declaration (a Type without the methods that enqueue), its hooks,
-the registry.
-"""
+"""Types as this process declares them: Declaration, its hooks, its Registration, the registry."""
 
 from __future__ import annotations
 
@@ -37,15 +35,41 @@ from ..options import Options, OptionValues
 from ..payload import binding, codec
 from ..store.values.hooks import Hook
 from ..store.values.types import Registration
-from ..text import did_you_mean, read_size, seconds
+from ..text import as_timedelta, did_you_mean, read_size
 from .base import needs_tables
 
-# The parameters of a handler after its context, and what it returns.
+# The parameters of a handler after its context, and the type of its result.
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# An exception's class, or its dotted name.
+ExceptionName: TypeAlias = type[BaseException] | str
 
-# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
+DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
+COUNTS = ("max_restarts", "max_retries")
+# The parameters in a Type's Registration.
+PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
+
+# ATP's own Types, each with the module that declares it; their first use imports it.
+DELETE_TYPE = "atp.delete"
+OWN_TYPES = dict.fromkeys(("atp.redrive", "atp.cancel", DELETE_TYPE), "atp.deadletters.tasks")
+# Only operations and hooks enqueue these: a user who may enqueue may not also delete Instances, or
+# send webhooks.
+_INTERNAL = {*OWN_TYPES, "atp.webhook"}
+# The pattern of a Type's identifier.
+IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
+
+# The modules that daemons import, as a sentence about a Type that is declared elsewhere.
+DAEMON_IMPORTS = (
+    "Daemons import the modules called tasks.py of installed apps, those that OPTIONS['modules'] "
+    "in the setting TASKS names, and what these import"
+)
+
+
+# Declarations, and the Registrations that follow from them and the settings.
+
+
+# Compared and hashed by identity, which is quick: each enqueue finds its Registration by these.
 @dataclass(frozen=True, eq=False)
 class Setting:
     """A default that is read from ``settings.ATP`` when it is used."""
@@ -56,43 +80,33 @@ class Setting:
         return f"ATP[{self.name!r}]"
 
 
-DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
-
-COUNTS = ("max_restarts", "max_retries")
-
-PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
-
-
-# An exception's class, or its dotted name.
-Named: TypeAlias = type[BaseException] | str
-
-
-# The Registration of a Type: its parameters, with the values of the settings filled in.
-
-
 @cache
 def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
-    """Return a Type's Registration. ``values`` are those of PARAMETERS, and last the hooks."""
+    """Return a Type's Registration: its parameters, with the values of settings filled in.
+
+    ``values`` has the values of PARAMETERS, and at the end the hooks.
+    """
     *values, hooks = values
-    given = {
+    parameters = {
         name: getattr(settings, value.name) if isinstance(value, Setting) else value
         for name, value in zip(PARAMETERS, values, strict=True)
     }
-    if isinstance(given["backoff"], tuple):
-        # Only daemons know the steps: the row has the first delay and the longest.
-        given["backoff"], given["backoff_max"] = given["backoff"][0], max(given["backoff"])
+    if isinstance(parameters["backoff"], tuple):
+        # The row has only the first delay and the longest; daemons read all from the declaration.
+        steps = parameters["backoff"]
+        parameters["backoff"], parameters["backoff_max"] = steps[0], max(steps)
     for name in DURATIONS:
-        given[name] = seconds(given[name])
-    if given["max_memory"] is not None:
-        given["max_memory"] = read_size(given["max_memory"])
-    given["sensitive"] = list(given["sensitive"]) or None
+        parameters[name] = as_timedelta(parameters[name])
+    if parameters["max_memory"] is not None:
+        parameters["max_memory"] = read_size(parameters["max_memory"])
+    parameters["sensitive"] = list(parameters["sensitive"]) or None
     return Registration(
         identifier=identifier,
         handler=handler[-255:],
         serializer=serializer,
         hooks=[spec.hook.entry() for spec in hooks] or None,
         hook_types=hook_types(hooks),
-        **given,
+        **parameters,
     )
 
 
@@ -104,12 +118,9 @@ def _forget_settings(*, setting: str, **kwargs: Any) -> None:
 setting_changed.connect(_forget_settings)
 
 
-# The hooks that code declares: those of single Types, and those of patterns of identifiers.
-
-
 @dataclass(frozen=True)
 class HookSpec:
-    """A hook, the declared Type that it enqueues, and the setting that declares it, if one does."""
+    """A hook, the declared Type that it enqueues, and the setting that declares it, if any."""
 
     hook: Hook
     type: Declaration = field(compare=False)
@@ -118,17 +129,17 @@ class HookSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration(Generic[P, R]):
-    """A declared Type: a handler, its parameters, and what follows from these alone."""
+    """A declared Type: a handler, its parameters, and the values that follow from these alone."""
 
     handler: Callable[Concatenate[Any, P], R] = field(compare=False)
     identifier: str
     timeout: timedelta | float | Setting | None = Setting("TIMEOUT")
     max_restarts: int | Setting = Setting("MAX_RESTARTS")
     max_retries: int | Setting = Setting("MAX_RETRIES")
-    retry_on: tuple[Named, ...] = ()
-    fatal_on: tuple[Named, ...] = ()
+    retry_on: tuple[ExceptionName, ...] = ()
+    fatal_on: tuple[ExceptionName, ...] = ()
     downstream: str = ""
-    downstream_errors: tuple[Named, ...] = ()
+    downstream_errors: tuple[ExceptionName, ...] = ()
     owner: str = ""
     runbook: str = ""
     sensitive: tuple[str, ...] = ()
@@ -164,12 +175,12 @@ class Declaration(Generic[P, R]):
 
     @property
     def signatures(self) -> binding.Signatures:
-        """The same signature, and the result of :func:`.binding.plain_of` for it."""
+        """The same signature, and the result of :func:`.binding.plain_parameters` for it."""
         return binding.signatures_of(self.handler)
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the signature: see :func:`.adapting.fingerprint`."""
+        """A short hash of the signature: see :func:`.binding.fingerprint`."""
         return binding.fingerprint(self.signature, self.serializer, self.adapters)
 
     @property
@@ -179,12 +190,12 @@ class Declaration(Generic[P, R]):
 
     @property
     def as_called(self) -> bool:
-        """Whether stored inputs keep which arguments came by position; the handler decides."""
+        """True if stored inputs keep which arguments came by position; the handler decides."""
         return getattr(self.handler, "as_called", False)
 
     @property
     def is_tailer(self) -> bool:
-        """Whether its attempts read the source of a tailer; the handler decides."""
+        """True if its attempts read the source of a tailer; the handler decides."""
         return getattr(self.handler, "is_tailer", False)
 
     @property
@@ -199,7 +210,7 @@ class Declaration(Generic[P, R]):
 
     @property
     def backoff_steps(self) -> tuple[timedelta, ...]:
-        """The delays before retries, where the last repeats; empty if the delay doubles instead."""
+        """The delays before retries; the last repeats. Empty if the delay doubles instead."""
         return self.backoff if isinstance(self.backoff, tuple) else ()
 
     def with_options(self, **changes: Unpack[OptionValues]) -> Self:
@@ -207,50 +218,52 @@ class Declaration(Generic[P, R]):
         return replace(self, options=self.options.using(**changes))
 
     def registration(self) -> Registration:
-        """Return the parameters to register, with the values of the settings filled in."""
-        found = registration_of(*self._said, declared_hooks.of(self))
+        """Return the parameters to register, with the values of settings filled in."""
+        found = registration_of(*self._parameter_values, declared_hooks.of(self))
         if self.formerly:
             found = replace(found, formerly=self.formerly)
-        own = self.options.hooks
-        if not own:
+        hooks = self.options.hooks
+        if not hooks:
             return found
-        return replace(found, hook_types=(*found.hook_types, *hook_types(own)))
+        return replace(found, hook_types=(*found.hook_types, *hook_types(hooks)))
 
     @cached_property
-    def _said(self) -> tuple[Any, ...]:
+    def _parameter_values(self) -> tuple[Any, ...]:
         values = (getattr(self, name) for name in PARAMETERS)
         return self.identifier, self.handler_path, self.serializer, *values
 
 
-# A pattern of identifiers of Types, as "dem.*", and the hook of the Types that match it.
+# The hooks that code declares: for single Types, and for patterns of identifiers.
+
+# A pattern for identifiers of Types, as "dem.*", and the hook for the Types that match it.
 Pattern = tuple[str, HookSpec]
 
 
 class DeclaredHooks:
-    """The hooks of all Types that this process declares."""
+    """The hooks for all Types that this process declares."""
 
     def __init__(self) -> None:
-        # The hook is part of the key, so that importing a module again adds none twice.
+        # The hook is part of the key, so a module that is imported again adds no hook twice.
         self._patterns: dict[tuple[str, Hook], HookSpec] = {}
         self._sources: list[Callable[[], Iterable[Pattern]]] = []
-        # The hooks by identifier of a Type: a cache, as each enqueue asks for them.
-        self._found: dict[str, tuple[HookSpec, ...]] = {}
+        # A cache, since each enqueue needs them: the hooks by the identifier of a Type.
+        self._hooks: dict[str, tuple[HookSpec, ...]] = {}
         setting_changed.connect(self.forget)
 
     def add(self, pattern: str, spec: HookSpec) -> None:
-        """Add a hook for all Types whose identifier matches a pattern."""
+        """Add a hook for all Types whose identifiers match a pattern."""
         self._patterns[pattern, spec.hook] = spec
         self.forget()
 
     def add_source(self, source: Callable[[], Iterable[Pattern]]) -> None:
-        """Add a function that returns pairs of pattern and hook on each call, as from settings."""
+        """Add a function that returns pairs of pattern and hook, for example from settings."""
         if source not in self._sources:
             self._sources.append(source)
         self.forget()
 
     def forget(self, **kwargs: object) -> None:
         """Clear the cache, because Types, patterns or settings have changed."""
-        self._found.clear()
+        self._hooks.clear()
 
     def patterns(self) -> Iterator[Pattern]:
         """Yield all declared patterns, each with its hook."""
@@ -259,29 +272,29 @@ class DeclaredHooks:
             yield from source()
 
     def of(self, task_type: Declaration) -> tuple[HookSpec, ...]:
-        """Return the hooks of a Type: its own, and those of the patterns that match it."""
+        """Return the hooks for a Type: its own, and those whose pattern matches it."""
         name = task_type.identifier
-        found = self._found.get(name)
+        found = self._hooks.get(name)
         if found is None:
             specs = [*task_type.on_finished, *task_type.on_failed]
             patterns = list(self.patterns())
-            if patterns and name not in self._hook_types(patterns):
+            if patterns and name not in self._find_hook_types(patterns):
                 specs += [spec for pattern, spec in patterns if _matches(pattern, task_type)]
-            found = self._found[name] = tuple(dict.fromkeys(specs))
+            found = self._hooks[name] = tuple(dict.fromkeys(specs))
         return found
 
     def unmatched(self) -> Iterator[tuple[str, HookSpec, list[str]]]:
-        """Yield the patterns that stand for no declared Type, each with the Types it leaves out."""
+        """Yield the patterns that match no declared Type, each with the Types it leaves out."""
         patterns = list(self.patterns())
-        hooks = self._hook_types(patterns)
+        hooks = self._find_hook_types(patterns)
         for pattern, spec in patterns:
             found = [each for each in registry if fnmatchcase(each.identifier, pattern)]
             if all(each.identifier in hooks or not _matches(pattern, each) for each in found):
                 yield pattern, spec, [each.identifier for each in found]
 
     @staticmethod
-    def _hook_types(patterns: list[Pattern]) -> set[str]:
-        """Return the identifiers of all Types that are used as hooks: they get no hooks."""
+    def _find_hook_types(patterns: list[Pattern]) -> set[str]:
+        """Return the identifiers of all Types that are hooks: no pattern gives them a hook."""
         found = {spec.hook.type for _, spec in patterns}
         for each in registry:
             found |= {spec.hook.type for spec in (*each.on_finished, *each.on_failed)}
@@ -289,10 +302,10 @@ class DeclaredHooks:
 
 
 def _matches(pattern: str, type: Declaration) -> bool:
-    """Whether a pattern is for a Type.
+    """Return True if a pattern matches a Type.
 
-    A tailer looks into its source every few seconds, and the Types of ATP itself carry out what an
-    operator has started: only a pattern that is their whole name is for them.
+    A tailer has an attempt every few seconds, and ATP's own Types carry out operations that an
+    operator has started: these are matched only by their whole name.
     """
     if pattern == type.identifier:
         return True
@@ -310,52 +323,38 @@ declared_hooks = DeclaredHooks()
 
 
 # The registry: the Types that this process declares, by identifier.
-#
-# A daemon runs only handlers from this registry; nothing in the database names code to run (G14).
-
-# The Types of ATP itself, each with the module that declares it: imported on first use.
-DELETES = "atp.delete"
-OWN = dict.fromkeys(("atp.redrive", "atp.cancel", DELETES), "atp.deadletters.tasks")
-# Only verbs and hooks enqueue these: whoever may enqueue may not also delete, or tell a target.
-_INTERNAL = {*OWN, "atp.webhook"}
-# The pattern of identifiers of Types.
-IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
-
-
-# What daemons import, as a sentence about a Type that is declared elsewhere.
-IMPORTED = (
-    "Daemons import the modules called tasks.py of installed apps, those that OPTIONS['modules'] "
-    "in the setting TASKS names, and what these import"
-)
 
 
 class Registry:
-    """The Types that this process has handlers for, by identifier."""
+    """The Types for which this process has handlers, by identifier.
+
+    A daemon runs only handlers from this registry: the database names no code to run (G14).
+    """
 
     def __init__(self) -> None:
         self._types: dict[str, Declaration] = {}
         # The current identifier of a Type, by each of its former identifiers.
         self._former: dict[str, str] = {}
-        # By identifier, the execution of the module that declared the Type: see _run_of().
+        # By identifier, the execution of the module that declared the Type: see _module_run().
         self._runs: dict[str, object] = {}
         # The Types that were declared after Django had started.
         self._late: set[str] = set()
         self._readers: list[Callable[[object], Declaration | None]] = []
-        # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
+        # A cache, since each attempt needs it: True if FINISHED Instances are kept, by identifier.
         self._kept: dict[str, bool] = {}
-        setting_changed.connect(self._forget_kept)
+        setting_changed.connect(self._clear_kept)
 
-    def _forget_kept(self, **kwargs: Any) -> None:
+    def _clear_kept(self, **kwargs: Any) -> None:
         self._kept.clear()
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(list(self._types.values()))
 
     def __contains__(self, identifier: object) -> bool:
-        return identifier in self._types or identifier in self._former or identifier in OWN
+        return identifier in self._types or identifier in self._former or identifier in OWN_TYPES
 
     def is_former(self, identifier: str) -> bool:
-        """Whether this is a former identifier of a Type."""
+        """Return True if this is a former identifier of a Type."""
         return identifier in self._former
 
     def names(self) -> list[str]:
@@ -376,9 +375,9 @@ class Registry:
                 f"Type {task_type.identifier!r} is declared twice: by {other.handler_path} "
                 f"and by {task_type.handler_path}."
             )
-        run = _run_of(task_type.handler)
+        run = _module_run(task_type.handler)
         if other is not None and run is not None and run is self._runs.get(task_type.identifier):
-            _refuse_another(task_type, other)
+            _refuse_second(task_type, other)
         self._check_names(task_type)
         is_late = apps.ready and (other is None or task_type.identifier in self._late)
         self.remove(task_type.identifier)
@@ -393,28 +392,29 @@ class Registry:
         for name in task_type.names:
             owner = self._former.get(name, name)
             if owner in self._types and owner != task_type.identifier:
-                what = "is declared" if owner == name else f"is what {owner!r} was called formerly"
-                told = f"task_type({task_type.identifier!r})"
+                what = "is declared" if owner == name else f"is a former name of {owner!r}"
+                label = f"task_type({task_type.identifier!r})"
                 where = "" if name == task_type.identifier else f": formerly={name!r}"
-                raise InvalidType(f"{told}{where}: a Type {name!r} {what}, too.")
+                raise InvalidType(f"{label}{where}: {name!r} {what} already.")
 
     def remove(self, identifier: str) -> None:
-        """Remove a Type; no error if there is none."""
+        """Remove a Type, if it is declared."""
         self._types.pop(identifier, None)
         self._late.discard(identifier)
         self._former = {old: new for old, new in self._former.items() if new != identifier}
         self._kept.clear()
 
     def is_reached(self, identifier: str) -> bool:
-        """Whether daemons with this code declare the Type, as they import no more than Django does.
+        """Return True if daemons with this code declare the Type.
 
-        What is imported later, as by views, is declared in this process alone.
+        They import only the modules that Django imports when it starts. A module that is imported
+        later, for example by a view, declares its Types in this process alone.
         """
         name = self._former.get(identifier, identifier)
         return identifier in _INTERNAL or (name in self._types and name not in self._late)
 
     def unreached(self) -> list[Declaration]:
-        """Return the Types that this process declares, and no daemon with this code does."""
+        """Return the Types that this process declares, but no daemon with this code."""
         return [each for each in self if not self.is_reached(each.identifier)]
 
     def get(self, identifier: str) -> Declaration:
@@ -422,7 +422,7 @@ class Registry:
 
         Raises UnknownType, which suggests the closest identifier.
         """
-        if identifier in OWN and identifier not in self._types:
+        if identifier in OWN_TYPES and identifier not in self._types:
             self.declare_own()
         found = self._find(identifier)
         if found is None:
@@ -431,33 +431,33 @@ class Registry:
         return found
 
     def add_reader(self, reader: Callable[[object], Declaration | None]) -> None:
-        """Add a function that returns the Type of other objects, as tasks of ``django.tasks``.
+        """Add a function that returns the Type of an object, as a task of ``django.tasks``.
 
-        For objects that it does not know it returns None.
+        It returns None for objects that it does not know.
         """
         if reader not in self._readers:
             self._readers.append(reader)
 
-    def read(self, given: object) -> Declaration | None:
-        """Return a Type, or the Type of an object that a reader knows; None for all else."""
-        # The row of a registered Type has the path of its handler as text.
-        if callable(getattr(given, "handler", None)):
-            return given  # type: ignore[return-value]
-        found = (reader(given) for reader in self._readers)
+    def read(self, value: object) -> Declaration | None:
+        """Return a Type, or the Type of an object that a reader knows; otherwise None."""
+        # The row of a registered Type also has a handler, as text.
+        if callable(getattr(value, "handler", None)):
+            return value  # type: ignore[return-value]
+        found = (reader(value) for reader in self._readers)
         return next((each for each in found if each is not None), None)
 
     def declare_own(self) -> None:
-        """Declare the Types of ATP itself, which every daemon serves."""
-        for module in set(OWN.values()):
+        """Declare ATP's own Types, which every daemon serves."""
+        for module in set(OWN_TYPES.values()):
             import_module(module)
 
     def is_transactional(self, identifier: str) -> bool:
-        """Whether the writes of the Type's handler are committed together with its end."""
+        """Return True if the writes of the Type's handler are committed together with its end."""
         found = self._find(identifier)
         return found is not None and bool(found.transactional)
 
     def is_stoppable(self, identifier: str) -> bool:
-        """Whether an attempt of the Type may be paused at any point of its handler."""
+        """Return True if an attempt of the Type may be paused at any point of its handler."""
         found = self._find(identifier)
         return found is not None and found.stoppable
 
@@ -467,7 +467,7 @@ class Registry:
         return () if found is None else found.backoff_steps
 
     def keeps(self, identifier: str) -> bool:
-        """Whether FINISHED Instances of the Type are kept at all."""
+        """Return True if FINISHED Instances of the Type are kept, for any time."""
         kept = self._kept.get(identifier)
         if kept is None:
             declared = self._find(identifier)
@@ -491,12 +491,12 @@ class Registry:
 registry = Registry()
 
 
-def _run_of(handler: Callable[..., Any]) -> object:
+def _module_run(handler: Callable[..., Any]) -> object:
     """Return an object that identifies one execution of the handler's module; None in a shell."""
     return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
 
 
-def _refuse_another(task_type: Declaration, other: Declaration) -> None:
+def _refuse_second(task_type: Declaration, other: Declaration) -> None:
     """Raise InvalidType if one module defines two functions of the same name as this Type."""
     codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
     first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
@@ -513,24 +513,24 @@ def internal_types() -> list[str]:
 
 
 def is_internal(identifier: str) -> bool:
-    """Whether the Type belongs to ATP, which alone enqueues Instances of it."""
+    """Return True if the Type belongs to ATP: only ATP enqueues Instances of it."""
     return identifier in _INTERNAL
 
 
 def is_enqueueable(identifier: str) -> bool:
-    """Whether this process may enqueue Instances of the Type: it declares it, and ATP does not."""
+    """Return True if this process declares the Type, and it does not belong to ATP."""
     return identifier in registry and not is_internal(identifier)
 
 
 def is_identifier(text: object) -> bool:
-    """Whether the text is a valid identifier of a Type."""
+    """Return True if the text is a valid identifier for a Type."""
     return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None
 
 
-# Look up Types by identifier: in the database, and among those that this process declares.
+# Finding Types: in the database, and among the declared ones.
 
 if TYPE_CHECKING:
-    # A Type as a row, as it is declared, or by its identifier.
+    # A row of a Type, its declaration, or its identifier.
     TypeLike: TypeAlias = str | Type | Declaration
 
 
@@ -538,7 +538,7 @@ if TYPE_CHECKING:
 def get_type(identifier: str) -> Type:
     """Return the registered Type. Raises UnknownType, which suggests the closest identifier."""
     types = Type.objects.using(settings.DATABASE)
-    # An invalid identifier is not looked up: the database may not accept its text.
+    # No query for an invalid identifier: the database may not accept its text.
     found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
     if found is None:
         known = types.values_list("identifier", flat=True)
@@ -547,9 +547,9 @@ def get_type(identifier: str) -> Type:
 
 
 def sensitive_names(type: Type) -> frozenset[str]:
-    """Return the names of a Type's sensitive arguments, by its row and by the code of this process.
+    """Return the names of a Type's sensitive arguments, from its row and its declaration here.
 
-    Code that was deployed a moment ago may know of one before the row does, and the other way.
+    Right after a deploy, one of them may lack an argument that the other has.
     """
     found = set(type.sensitive or ())
     if type.identifier in registry and not is_internal(type.identifier):
@@ -560,7 +560,7 @@ def sensitive_names(type: Type) -> frozenset[str]:
 def types_without_retention(identifier: str | None = None) -> list[str]:
     """Return the identifiers of the Types whose ended Instances are kept for ever.
 
-    With ``identifier``, look only at this Type.
+    With ``identifier``, check only this Type.
     """
     types = Type.objects.using(settings.DATABASE).filter(retention__isnull=True)
     types = types if identifier is None else types.filter(identifier=identifier)
@@ -568,23 +568,23 @@ def types_without_retention(identifier: str | None = None) -> list[str]:
 
 
 class DjangoTask(Protocol):
-    """A task of ``django.tasks``, of a backend that is ATP's."""
+    """A task of ``django.tasks`` whose backend is ATP's."""
 
     @property
     def module_path(self) -> str: ...
 
 
-def declared_type(given: object, told: str, error: type[ATPError]) -> Declaration:
-    """Return the Type that is given, as itself or as a task of ``django.tasks``.
+def declared_type(value: object, label: str, error: type[ATPError]) -> Declaration:
+    """Return the Type if ``value`` is one, or a task of ``django.tasks`` for one.
 
-    Raises the error, which says what to give.
+    Otherwise raise ``error``; ``label`` names the value in its message.
     """
-    found = registry.read(given)
+    found = registry.read(value)
     if found is not None:
         return found
-    advice = " Give the Type itself, not its name." if isinstance(given, str) else ""
-    if isinstance(getattr(given, "module_path", None), str):
+    advice = " Give the Type itself, not its name." if isinstance(value, str) else ""
+    if isinstance(getattr(value, "module_path", None), str):
         advice = " A task of django.tasks is a Type if its backend is ATPBackend."
-    if isinstance(given, Type):
-        advice = f" This is its row: give atp.queue.declared({given.identifier!r})."
-    raise error(f"{told} must be a Type that @task_type has declared, not {given!r}.{advice}")
+    if isinstance(value, Type):
+        advice = f" This is its row: give atp.queue.declared({value.identifier!r})."
+    raise error(f"{label} must be a Type that @task_type has declared, not {value!r}.{advice}")

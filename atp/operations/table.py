@@ -1,4 +1,7 @@
-"""The table of operations: API, pages, admin, shell and docs derive from it."""
+"""The table of operations: each operation that an operator or a program can use is one entry.
+
+Shell, API, pages, admin and docs derive from it: a new operation is one entry.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from .. import commands, text
-from ..commands import EXPLANATIONS, Order
+from ..commands import EXPLANATIONS, DaemonCommand
 from ..deadletters import operations as matching
 from ..downstreams import operations as downstreams
 from ..exceptions import IllegalTransition
@@ -20,8 +23,7 @@ from ..store import get_store
 from ..tailers import operations as tailers
 from . import gates, instances
 from .daemons import command
-from .gates import GATE as NOTHING_IN
-from .gates import HEAVIEST, HOLD, LIGHTEST, MOST, SHORTEST_WAIT
+from .gates import DROP_HINT, HEAVIEST, HOLD_HINT, LIGHTEST, MOST, SHORTEST_WAIT
 from .instances import change
 from .operation import (
     CONTROL,
@@ -32,54 +34,61 @@ from .operation import (
     GateState,
     Moment,
     Number,
+    Operation,
     Parameter,
     Rate,
     Text,
-    Verb,
     WholeNumber,
     always,
 )
-from .registry import DELETES, get_type, registry, types_without_retention
+from .registry import DELETE_TYPE, get_type, registry, types_without_retention
 
-# The verbs on daemons: an entry for each order.
+# The kinds of targets, which are the keys of the table
+INSTANCE, TARGET, DAEMON, SCHEDULE, GRAPH = "instance", "scope", "daemon", "schedule", "graph"
+DOWNSTREAM, TAILER, MATCHING, ERROR = "downstream", "tailer", "matching", "error"
+# What an operation on a Type, a lane or everything sets.
+GATE, LIMIT = "gate", "limit"
+
+
+# Operations on daemons: an entry for each command
 
 
 @dataclass(frozen=True, kw_only=True)
-class DaemonVerb(Verb):
-    """A verb that sends an order to a daemon, which carries it out within a second or two."""
+class DaemonOperation(Operation):
+    """An operation that sends a command to a daemon, which obeys within a second or two."""
 
-    order: Order
+    order: DaemonCommand
     permission: str = CONTROL
 
     def is_allowed(self, daemon: Daemon) -> bool:
-        """Whether the order would change the mode of the daemon."""
-        return self.order in commands.allowed(daemon.aim)
+        """Return True if the command would change the mode of the daemon."""
+        return self.order in commands.allowed_commands(daemon.aim)
 
 
-def _verb(order: Order) -> DaemonVerb:
-    return DaemonVerb(
+def _daemon_operation(order: DaemonCommand) -> DaemonOperation:
+    return DaemonOperation(
         name=order.value,
         label=order.label.capitalize(),
         explanation=EXPLANATIONS[order],
         order=order,
         call=lambda daemon, by: command(daemon, order, by=by),
         told=lambda *_: f"It has been told to {order.label}.",
-        asks_first=lambda _: order is Order.STOP,
+        asks_first=lambda _: order is DaemonCommand.STOP,
     )
 
 
-DAEMON_VERBS = tuple(map(_verb, Order))
+DAEMON_OPERATIONS = tuple(map(_daemon_operation, DaemonCommand))
 
 
-# The verbs on Instances.
+# Operations on Instances
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceVerb(Verb):
-    """A verb on an Instance.
+class InstanceOperation(Operation):
+    """An operation on an Instance.
 
-    The verb is possible in ``states``, or, without these, wherever the table of transitions allows
-    ``event`` by ``actor``. ``is_useful(instance, task)`` tells whether the verb would change
+    It is allowed in ``states``, or, if these are empty, where the table of transitions allows
+    ``event`` by ``actor``. ``is_useful(instance, task)`` returns True if the operation would change
     anything; the task may be None.
     """
 
@@ -89,7 +98,7 @@ class InstanceVerb(Verb):
     is_useful: Callable[[Instance, Task | None], bool] = always
 
     def is_allowed(self, instance: Instance) -> bool:
-        """Whether the state of the Instance allows the verb."""
+        """Return True if the state of the Instance allows the operation."""
         if self.event is Event.PAUSE and registry.is_transactional(instance.type.identifier):
             return False
         if self.states:
@@ -98,33 +107,33 @@ class InstanceVerb(Verb):
 
     @property
     def asks_holder(self) -> bool:
-        """Whether only the daemon that holds the Instance can carry the verb out."""
+        """True if only the daemon that holds the Instance can carry the operation out."""
         return self.actor is Actor.HOLDER
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteVerb(InstanceVerb):
-    """The verb that deletes an Instance; on a live one it also needs the permission to cancel."""
+class DeleteOperation(InstanceOperation):
+    """The deletion of an Instance. For a live one it also needs the permission to cancel."""
 
-    def permissions(self, subject: Instance) -> tuple[str, ...]:
-        return (self.permission,) if subject.is_terminal else (self.permission, OPERATE)
+    def permissions(self, target: Instance) -> tuple[str, ...]:
+        return (self.permission,) if target.is_terminal else (self.permission, OPERATE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedriveVerb(InstanceVerb):
-    """The verb that redrives an Instance; of a deletion it also needs the permission to delete."""
+class RedriveOperation(InstanceOperation):
+    """The redrive of an Instance. For a bulk deletion it also needs the permission to delete."""
 
-    def permissions(self, subject: Instance) -> tuple[str, ...]:
-        if subject.type.identifier == DELETES:
+    def permissions(self, target: Instance) -> tuple[str, ...]:
+        if target.type.identifier == DELETE_TYPE:
             return (self.permission, DELETE)
         return (self.permission,)
 
 
 def _release(instance: Instance, by: str) -> None:
-    """Ask the holder to release an Instance. Raises IllegalTransition if no daemon holds it."""
+    """Command the holder to release an Instance. Raises IllegalTransition without a holder."""
     if not instances.release(instance, by=by):
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {text.state(instance)}, "
+            f"{instance.uuid} cannot be released: it is {text.describe_state(instance)}, "
             "and no daemon holds it.",
             event=Event.RELEASE,
             state=State(instance.state),
@@ -137,7 +146,7 @@ def _run_now(instance: Instance, by: str) -> None:
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     if is_waiting and not _is_due_later(instance, task):
         raise IllegalTransition(
-            f"{instance.uuid} cannot be made due: it is {text.state(instance)}, "
+            f"{instance.uuid} cannot be made due: it is {text.describe_state(instance)}, "
             "and is due already.",
             state=State(instance.state),
         )
@@ -145,50 +154,50 @@ def _run_now(instance: Instance, by: str) -> None:
 
 
 def _is_due_later(instance: Instance, task: Task | None) -> bool:
-    # A node that waits for others has no due time that anybody has chosen.
+    # Nobody has chosen the due time of a node that waits for others.
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     return is_waiting and task is not None and task.due_at > get_store().now()
 
 
-def _waits(instance: Instance, task: Task | None) -> bool:
+def _is_waiting(instance: Instance, task: Task | None) -> bool:
     return task is not None and task.daemon_id is None
 
 
 def _change(instance: Instance, by: str, **values: Any) -> bool:
-    """Change the given values; return whether any were given."""
+    """Change the given values; return True if there were any."""
     if values:
         change(instance, **values, by=by)
     return bool(values)
 
 
 def _delete(instance: Instance, by: str) -> bool:
-    """Delete an Instance, cancelling it first if it is live; return whether it is gone."""
+    """Delete an Instance, after a cancel if it is live; return True if the row is deleted."""
     # An ended Instance is not cancelled, even if somebody redrives it meanwhile.
     return bool(instances.delete(instance, by=by, cancel=not instance.is_terminal))
 
 
-def _paused(instance: Instance, _: object) -> str:
+def _describe_pause(instance: Instance, _: object) -> str:
     if registry.is_stoppable(instance.type.identifier):
         return "It will be paused at once, wherever its handler is."
     return "It will be paused when its handler next calls context.check() or progress()."
 
 
-def _resumed(instance: Instance, _: object) -> str:
+def _describe_resume(instance: Instance, _: object) -> str:
     if instance.state == State.RUNNING:
         return "It runs on: the request to pause it is withdrawn."
     return "It will go on as soon as a worker's place is free."
 
 
-def _deleted(instance: Instance, is_gone: bool) -> str:
-    if is_gone:
+def _describe_deletion(instance: Instance, is_deleted: bool) -> str:
+    if is_deleted:
         return f"{instance.uuid} is removed."
     if instance.is_terminal:
         return "It stays: somebody has locked it, or its files cannot be removed. Delete it again."
     return "It is cancelled. Delete it again when its daemon has ended it."
 
 
-INSTANCE_VERBS = (
-    RedriveVerb(
+INSTANCE_OPERATIONS = (
+    RedriveOperation(
         name="redrive",
         label="Redrive",
         explanation="Send the Instance back to the queue; its retries and restarts count anew.",
@@ -196,7 +205,7 @@ INSTANCE_VERBS = (
         event=Event.REDRIVE,
         call=instances.redrive,
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="release",
         label="Release",
         explanation="Ask the daemon that holds the Instance to stop the attempt and to hand the "
@@ -206,26 +215,26 @@ INSTANCE_VERBS = (
         actor=Actor.HOLDER,
         call=_release,
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="pause",
         label="Pause",
         explanation="Pause the Instance when its handler next calls context.check() or progress(), "
         "or at once if its Type is stoppable. Another task can run in its place meanwhile.",
-        told=_paused,
+        told=_describe_pause,
         event=Event.PAUSE,
         actor=Actor.HOLDER,
         call=instances.pause,
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="resume",
         label="Resume",
         explanation="Let the paused Instance go on, as soon as a worker's place is free.",
-        told=_resumed,
+        told=_describe_resume,
         event=Event.RESUME,
         actor=Actor.HOLDER,
         call=instances.resume,
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="run-now",
         label="Run now",
         phrase="Run {} now",
@@ -235,7 +244,7 @@ INSTANCE_VERBS = (
         is_useful=_is_due_later,
         call=_run_now,
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="change",
         label="Change",
         explanation="Change the priority, due time or collection of a waiting Instance.",
@@ -265,11 +274,11 @@ INSTANCE_VERBS = (
             "collection": instance.collection,
         },
         states=frozenset({State.ACCEPTED}),
-        is_useful=_waits,
+        is_useful=_is_waiting,
         call=_change,
         method="PATCH",
     ),
-    InstanceVerb(
+    InstanceOperation(
         name="cancel",
         label="Cancel",
         explanation="End the Instance for good, as FAILED. A running attempt is interrupted, and "
@@ -277,17 +286,17 @@ INSTANCE_VERBS = (
         told=lambda *_: "It is cancelled. If a daemon holds it, that daemon ends it.",
         event=Event.FAIL,
         call=instances.cancel,
-        # A waiting Instance ends at once; the holder of a claimed one is asked.
+        # A waiting Instance ends at once; the holder of a claimed one gets the command.
         states=LIVE,
         asks_first=lambda instance: instance.state in CLAIMED,
     ),
-    DeleteVerb(
+    DeleteOperation(
         name="delete",
         label="Delete",
         explanation="Remove the Instance for good, with its inputs, response, published files and "
         "log. A live Instance is cancelled first. If a daemon holds it, it is only cancelled: "
         "delete it again when it has ended.",
-        told=_deleted,
+        told=_describe_deletion,
         states=LIVE | TERMINAL,
         is_final=True,
         call=_delete,
@@ -297,7 +306,7 @@ INSTANCE_VERBS = (
 )
 
 
-# The verbs on scopes: the gates and limits of everything, of a Type, of a lane.
+# Operations on everything, a Type or a lane: gates, limits, purge
 
 
 class Level(StrEnum):
@@ -306,18 +315,16 @@ class Level(StrEnum):
     LANE = "lane"
 
 
-# The identifier of a Type and a collection, each of which may be None.
-Subject = tuple[str | None, str | None]
-
-GATE, LIMIT = "gate", "limit"
+# The target: the identifier of a Type and a collection, each of which may be None.
+TargetPair = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScopeVerb(Verb):
-    """A verb on a scope: a pair of a Type's identifier and a collection, each of which may be None.
+class TargetOperation(Operation):
+    """An operation whose target is everything, a Type or a lane, as a :data:`TargetPair`.
 
-    ``levels`` are the levels of scope that it accepts. ``of`` is "gate" or "limit" if the verb sets
-    that, otherwise empty.
+    ``levels`` are the levels of target that it accepts. ``of`` is "gate" or "limit" if the
+    operation sets one, otherwise "".
     """
 
     levels: frozenset[Level] = frozenset(Level)
@@ -325,30 +332,30 @@ class ScopeVerb(Verb):
     permission: str = CONTROL
 
 
-def level(scope: Subject) -> Level:
-    """Return the Level of a scope."""
-    type, collection = scope
+def level_of(target: TargetPair) -> Level:
+    """Return the Level of a target."""
+    type, collection = target
     if type is None:
         return Level.EVERYTHING
     return Level.TYPE if collection is None else Level.LANE
 
 
-def _purge(scope: Subject, by: str) -> int:
-    type, _ = scope
+def _purge(target: TargetPair, by: str) -> int:
+    type, _ = target
     if type is not None:
         get_type(type)
     return instances.purge(type, by=by)
 
 
-def _purged(scope: Subject, count: int) -> str:
-    kept = types_without_retention(scope[0])
+def _describe_purge(target: TargetPair, count: int) -> str:
+    kept = types_without_retention(target[0])
     more = f" Types without retention: {', '.join(kept)}." if kept else ""
     return f"Instances removed: {count}.{more}"
 
 
-def _of_gate(mode: str, scope: Subject, gate: Any) -> str:
+def _describe_gate(mode: str, target: TargetPair, gate: Any) -> str:
     was = gate if mode == "open" else gate.was
-    return text.of_gate(mode, *scope, was, gates.gates())
+    return text.describe_gate_change(mode, *target, was, gates.gates())
 
 
 _REASON = Parameter(name="reason", kind=Text(), help="Why, for the log and the pages.")
@@ -361,55 +368,55 @@ _EXPECTED = Parameter(
 )
 _COUNT: dict[str, Any] = {"least": 1, "most": MOST}
 
-SCOPE_VERBS = (
-    ScopeVerb(
+TARGET_OPERATIONS = (
+    TargetOperation(
         name="hold",
         label="Hold",
-        explanation="Hold waiting Instances: none is started until the gate opens.",
-        call=lambda scope, **given: gates.hold(*scope, **given),
-        told=partial(_of_gate, "hold"),
+        explanation="Hold waiting Instances: none starts until the gate opens.",
+        call=lambda target, **given: gates.hold(*target, **given),
+        told=partial(_describe_gate, "hold"),
         parameters=(_REASON, _UNTIL, _EXPECTED),
         of=GATE,
     ),
-    ScopeVerb(
+    TargetOperation(
         name="drop",
         label="Drop",
         explanation="Let all waiting Instances, and all that are enqueued from now on, FAIL as "
         "DROPPED.",
-        call=lambda scope, **given: gates.drop(*scope, **given),
-        told=partial(_of_gate, "drop"),
+        call=lambda target, **given: gates.drop(*target, **given),
+        told=partial(_describe_gate, "drop"),
         parameters=(_REASON, _UNTIL, _EXPECTED),
         asks_first=lambda _: True,
         of=GATE,
     ),
-    ScopeVerb(
+    TargetOperation(
         name="open",
         label="Open",
         explanation="Open the gate: waiting Instances are started again.",
-        call=lambda scope, **given: gates.open_gate(*scope, **given),
-        told=partial(_of_gate, "open"),
+        call=lambda target, **given: gates.open_gate(*target, **given),
+        told=partial(_describe_gate, "open"),
         parameters=(_REASON, _EXPECTED),
         of=GATE,
     ),
-    ScopeVerb(
+    TargetOperation(
         name="limit",
         label="Limit",
         explanation="Limit a Type or a lane over all daemons. Limits that are not given stay.",
-        call=lambda scope, **given: gates.limit(*scope, **given),
-        told=lambda _, limit: f"The limits are set: {text.of_limits(limit)}.",
+        call=lambda target, **given: gates.limit(*target, **given),
+        told=lambda _, limit: f"The limits are set: {text.describe_limits(limit)}.",
         parameters=(
             Parameter(
                 name="max_running",
                 label="At a time",
-                kind=WholeNumber(**_COUNT, zero=HOLD),
+                kind=WholeNumber(**_COUNT, zero=HOLD_HINT),
                 help="The most Instances claimed at any time, over all daemons.",
                 can_be_none=True,
             ),
             Parameter(
                 name="max_running_per_collection",
                 label="At a time of each collection",
-                kind=WholeNumber(**_COUNT, zero=HOLD),
-                help="The same for each lane of the Type, unless the lane has a limit of its own.",
+                kind=WholeNumber(**_COUNT, zero=HOLD_HINT),
+                help="The same for each lane of the Type, unless the lane has its own limit.",
                 can_be_none=True,
             ),
             Parameter(
@@ -430,7 +437,7 @@ SCOPE_VERBS = (
             Parameter(
                 name="max_waiting",
                 label="Waiting",
-                kind=WholeNumber(**_COUNT, zero=NOTHING_IN),
+                kind=WholeNumber(**_COUNT, zero=DROP_HINT),
                 help=(
                     "The most Instances that may wait; a further enqueue is refused. With max_wait "
                     "it is refused only if both are exceeded."
@@ -448,21 +455,21 @@ SCOPE_VERBS = (
         levels=frozenset({Level.TYPE, Level.LANE}),
         of=LIMIT,
     ),
-    ScopeVerb(
+    TargetOperation(
         name="unlimit",
         label="Leave to the code",
         explanation="Use the limits that the code declares for a Type or a lane.",
-        call=lambda scope, by: gates.unlimit(*scope, by=by),
-        told=lambda _, left: gates.of_unlimit(left),
+        call=lambda target, by: gates.unlimit(*target, by=by),
+        told=lambda _, outcome: gates.describe_unlimit(outcome),
         levels=frozenset({Level.TYPE, Level.LANE}),
         of=LIMIT,
     ),
-    ScopeVerb(
+    TargetOperation(
         name="purge",
         label="Purge",
         explanation="Remove Instances that ended longer ago than the retention of their Type.",
         call=_purge,
-        told=_purged,
+        told=_describe_purge,
         is_final=True,
         levels=frozenset({Level.EVERYTHING, Level.TYPE}),
         permission=DELETE,
@@ -470,69 +477,54 @@ SCOPE_VERBS = (
 )
 
 
-# The table of verbs: each verb that an operator or a program can use, as one entry.
-#
-# Shell, API, pages, admin and docs derive from it: a new verb is one entry.
-
-INSTANCE, SCOPE, DAEMON, SCHEDULE, GRAPH = "instance", "scope", "daemon", "schedule", "graph"
-DOWNSTREAM, TAILER, MATCHING, ERROR = "downstream", "tailer", "matching", "error"
+# The table
 
 
-def _by_name(verbs: Iterable[Any]) -> dict[str, Any]:
-    return {verb.name: verb for verb in verbs}
+def _by_name(operations: Iterable[Any]) -> dict[str, Any]:
+    return {operation.name: operation for operation in operations}
 
 
-# The verbs by their names, by the kind of their subject.
-VERBS = {
-    INSTANCE: _by_name(INSTANCE_VERBS),
-    SCOPE: _by_name(SCOPE_VERBS),
-    DAEMON: _by_name(DAEMON_VERBS),
-    SCHEDULE: _by_name(schedules.VERBS),
-    GRAPH: _by_name(graphs.VERBS),
-    DOWNSTREAM: _by_name(downstreams.VERBS),
+# The operations by name, by the kind of their target.
+OPERATIONS = {
+    INSTANCE: _by_name(INSTANCE_OPERATIONS),
+    TARGET: _by_name(TARGET_OPERATIONS),
+    DAEMON: _by_name(DAEMON_OPERATIONS),
+    SCHEDULE: _by_name(schedules.OPERATIONS),
+    GRAPH: _by_name(graphs.OPERATIONS),
+    DOWNSTREAM: _by_name(downstreams.OPERATIONS),
     TAILER: _by_name(tailers.VERBS),
-    MATCHING: _by_name(matching.ALL_MATCHING),
-    ERROR: _by_name(matching.OF_ERROR),
+    MATCHING: _by_name(matching.MATCHING_OPERATIONS),
+    ERROR: _by_name(matching.ERROR_OPERATIONS),
 }
 
 
-def allowed(instance: Instance, task: Task | None = None) -> list[InstanceVerb]:
-    """Return the verbs that the state of an Instance allows; see :func:`.allowed_of`."""
-    return allowed_of(VERBS[INSTANCE].values(), instance, task)
+def allowed_operations(instance: Instance, task: Task | None = None) -> list[InstanceOperation]:
+    """Return the operations that an Instance allows at this moment.
 
-
-# The verbs that are allowed on an Instance at this moment.
-
-
-def allowed_of(
-    verbs: Iterable[InstanceVerb], instance: Instance, task: Task | None = None
-) -> list[InstanceVerb]:
-    """Return the verbs that the state of an Instance allows.
-
-    With its Task, a verb is left out if the holder has been asked for it already, or if only the
-    holder can carry it out and the holder is lost. After a cancel the holder is asked nothing else.
+    With its Task, this leaves out what the holder has already been commanded to do, and what only
+    the holder can carry out if the holder is lost. After a cancel only a deletion is left.
     """
-    asked = "" if task is None else task.request
+    request = "" if task is None else task.request
     found = [
-        verb
-        for verb in verbs
-        if verb.name != asked and (verb.is_allowed(instance) or _takes_back(verb, asked))
+        each
+        for each in OPERATIONS[INSTANCE].values()
+        if each.name != request and (each.is_allowed(instance) or _withdraws(each, request))
     ]
-    if asked == "cancel":
-        found = [verb for verb in found if verb.method == "DELETE"]
-    if any(verb.asks_holder for verb in found) and _is_lost(task):
-        found = [verb for verb in found if not verb.asks_holder]
-    return [verb for verb in found if verb.is_useful(instance, task)]
+    if request == "cancel":
+        found = [each for each in found if each.method == "DELETE"]
+    if any(each.asks_holder for each in found) and _is_lost(task):
+        found = [each for each in found if not each.asks_holder]
+    return [each for each in found if each.is_useful(instance, task)]
 
 
 def _is_lost(task: Task | None) -> bool:
-    """Whether the lease of the daemon that holds the Task is over."""
+    """Return True if the lease of the daemon that holds the Task is over."""
     if task is None or task.daemon is None:
         return False
     store = get_store()
     return store.is_over(task.daemon, store.now())
 
 
-def _takes_back(verb: InstanceVerb, asked: str) -> bool:
-    """Whether the verb withdraws a request that is not carried out yet: resume after pause."""
-    return verb.event is Event.RESUME and asked == "pause"
+def _withdraws(operation: InstanceOperation, request: str) -> bool:
+    """Return True if the operation withdraws a pending command: resume after pause."""
+    return operation.event is Event.RESUME and request == "pause"

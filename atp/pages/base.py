@@ -1,15 +1,20 @@
-"""The base of all pages: permissions, failures, headers, Content-Security-Policy; inputs and
-responses as text or picture.
+"""The base of all pages: permissions, failures, headers, Content-Security-Policy.
+
+Also the inputs and responses of Instances as a page shows them: as text or as a picture.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from django.contrib.auth.mixins import AccessMixin
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.messages import get_messages
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.http import HttpResponse
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
@@ -19,16 +24,15 @@ from django.views import View
 from django.views.decorators.csrf import csrf_protect
 from django_htmx.middleware import HtmxDetails
 
-from .. import queue
-from .. import text as wording
+from .. import queue, text
 from ..exceptions import UnknownInstance
+from ..models import Inputs, Response, Schedule
 from ..payload import codec
 from ..reports import documents
-from ..text import did_you_mean
 from ..web import permissions, raw
 from ..web.problems import Problem, problem_of
 
-# The base of all pages: permissions, failures, headers.
+Found = TypeVar("Found")
 
 _MENU = (
     ("atp:overview", "Overview", permissions.VIEW_INSTANCE),
@@ -41,95 +45,116 @@ _MENU = (
     ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
 )
-# Statuses after which a live part of a page need not ask again.
-_GONE = (400, 403, 404)
+# After these statuses a live part of a page need not ask again.
+_FINAL_STATUSES = (400, 403, 404)
+# The pages load scripts and styles from files, never inline.
+_POLICY = (
+    "default-src 'none'; script-src {static}; style-src {static}; img-src {static}; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+# The most characters of a text that a page shows; the rest is behind a link.
+MAX_TEXT_SHOWN = 20_000
+
+
+class PageRequest(HttpRequest):
+    """A request for a page, for the type check: ``htmx`` says if it asks for a part of the page."""
+
+    htmx: HtmxDetails
 
 
 @method_decorator(csrf_protect, name="dispatch")
 class Page(AccessMixin, View):
     """The base of a page. The user must be logged in and have its ``permissions``.
 
-    An exception of a verb becomes a page with the problem. A request from htmx gets
-    only the live part of the page.
+    If an operation raises an exception, the page shows the problem. A request from htmx gets only
+    the live part of the page.
     """
 
-    permissions = ()
-    # What the page is about, as soon as it is found.
-    subject = None
-    template_name = None
-    # The names that the query string and a form may have; others are refused.
-    parameters = ()
-    fields = ()
-    http_method_names = ("get", "head", "post", "options")
+    request: PageRequest
+    permissions: tuple[str, ...] = ()
+    # The object that the page shows, as soon as it is found.
+    subject: Any = None
+    template_name = ""
+    # The names that the query string and a form may have; a page rejects all others.
+    parameters: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    http_method_names: Any = ("get", "head", "post", "options")
 
-    def dispatch(self, request, *args, **kwargs):
-        request.htmx = HtmxDetails(request)
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        self.request.htmx = HtmxDetails(request)
         try:
             if not request.user.is_authenticated:
-                return self._to_login()
+                return self._redirect_to_login()
             self.check_permissions(*self.permissions)
             self.check_names(request.GET, self.parameters, "parameter")
             self.check_names(request.POST, (*self.fields, "csrfmiddlewaretoken"), "field")
             answer = super().dispatch(request, *args, **kwargs)
         except Exception as error:
-            answer = self._failed(error)
-        return _guarded(answer)
+            answer = self._answer_error(error)
+        return _add_security_headers(answer)
 
-    def check_permissions(self, *names):
-        """Raise PermissionDenied, with the missing permissions, if the user lacks any of these."""
-        lacking = permissions.lacking(self.request.user, names)
+    def check_permissions(self, *names: str) -> None:
+        """Raise PermissionDenied, which names the missing permissions, if the user lacks any."""
+        lacking = permissions.missing_permissions(self.request.user, names)
         if lacking:
-            raise PermissionDenied(permissions.refusal(lacking))
+            raise PermissionDenied(permissions.describe_missing(lacking))
 
-    def look_up(self, model, name, find):
-        """Return what ``find`` finds, if the page's permissions hold on it: its subject."""
+    def look_up(self, model: type[Model], name: object, find: Callable[[], Found]) -> Found:
+        """Return the object that ``find`` returns, and make it the subject of the page.
+
+        Raises the error for an unknown object unless the page's permissions hold on it.
+        """
         found = permissions.look_up(self.request.user, find, model, name, *self.permissions)
         self.subject = found
         return found
 
-    def narrowed(self, rows, permission=None):
-        """Return those rows on which a permission holds; by default that to see the page."""
+    def narrow_rows(self, rows: QuerySet[Any], permission: str | None = None) -> QuerySet[Any]:
+        """Return the rows on which a permission holds; by default the one to see the page."""
         name = permission or self.permissions[0]
-        return permissions.narrowed(self.request.user, name, rows)
+        return permissions.narrow_rows(self.request.user, name, rows)
 
-    def seen(self, subjects, permission=None):
-        """Return those of some subjects on which a permission holds, as :meth:`narrowed`."""
+    def filter_permitted(
+        self, subjects: Iterable[Found], permission: str | None = None
+    ) -> list[Found]:
+        """Return the subjects on which a permission holds, like :meth:`narrow_rows` for objects."""
         name = permission or self.permissions[0]
         return [each for each in subjects if permissions.allows(self.request.user, name, each)]
 
-    def check_touched(self, identifier, *names):
+    def check_touches(self, identifier: str, *names: str) -> None:
         """Raise PermissionDenied if one of the permissions holds on no lane of a Type."""
         for name in names:
             if not self.touches(identifier, name):
                 raise PermissionDenied(f"The permission {name} does not hold here.")
 
-    def touches(self, identifier, *names):
-        """Return whether the permissions, each, hold on some lane of a Type."""
-        scopes = [permissions.scope_of(self.request.user, name) for name in names]
-        return all(scope.touches(identifier) for scope in scopes)
+    def touches(self, identifier: str, *names: str) -> bool:
+        """Return True if each of the permissions holds on some lane of a Type."""
+        grants = [permissions.grant_of(self.request.user, name) for name in names]
+        return all(grant.touches(identifier) for grant in grants)
 
-    def check_unrestricted(self):
+    def check_unrestricted(self) -> None:
         """Raise PermissionDenied unless the page's permissions hold on everything."""
         permissions.require(self.request.user, permissions.EVERYTHING, *self.permissions)
 
     @staticmethod
-    def check_names(data, known, what):
+    def check_names(data: QueryDict, known: tuple[str, ...], what: str) -> None:
         """Raise BadRequest for a name that the page does not have, or that is given twice."""
         for name, values in data.lists():
             if name not in known:
-                hint = did_you_mean(name, known)
+                hint = text.did_you_mean(name, known)
                 raise BadRequest(f"The page has no {what} {name!r}.{hint}")
             if len(values) > 1:
                 raise BadRequest(f"The {what} {name!r} is given more than once.")
 
-    def may(self, *names):
-        """Return whether the user has all of these permissions, on the subject if there is one."""
+    def may(self, *names: str) -> bool:
+        """Return True if the user has all these permissions, on the subject if there is one."""
         user = self.request.user
         if self.subject is None:
-            return not permissions.lacking(user, names)
+            return not permissions.missing_permissions(user, names)
         return all(permissions.holds(user, name, self.subject) for name in names)
 
-    def show(self, *, status=200, template=None, **context):
+    def show(
+        self, *, status: int = 200, template: str | None = None, **context: Any
+    ) -> HttpResponse:
         """Answer with the page, or only with its live part if htmx asks for it."""
         context |= {
             "menu": list(self._menu()),
@@ -139,21 +164,23 @@ class Page(AccessMixin, View):
             "may_see_instances": self.may(permissions.VIEW_INSTANCE),
             "told": get_messages(self.request),
             "logout_url": _logout_url(),
-            "zone": wording.zone(),
+            "zone": text.time_zone_name(),
         }
-        return self._rendered(template or self.template_name, context, status)
+        return self._render(template or self.template_name, context, status)
 
-    def _menu(self):
-        """Yield the entries of the menu: address, whether it is the current one, and text."""
+    def _menu(self) -> Iterator[tuple[str, bool, str]]:
+        """Yield the entries of the menu: address, True if it is the current one, and text."""
         overview = reverse("atp:overview")
-        for view, text, name in _MENU:
-            if not permissions.lacking(self.request.user, [name]):
+        for view, label, name in _MENU:
+            if not permissions.missing_permissions(self.request.user, [name]):
                 address = reverse(view)
                 is_current = address != overview and self.request.path.startswith(address)
-                yield address, is_current, text
+                yield address, is_current, label
 
-    def http_method_not_allowed(self, request, *args, **kwargs):
-        allowed = self._allowed_methods()
+    def http_method_not_allowed(
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        allowed = self._allowed_methods()  # type: ignore[attr-defined]
         problem = Problem(
             status=405,
             name="method-not-allowed",
@@ -164,30 +191,30 @@ class Page(AccessMixin, View):
         answer.headers["Allow"] = ", ".join(allowed)
         return answer
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         """Return the address of the page to show after a login."""
         return self.request.path
 
-    def _rendered(self, template, context, status):
+    def _render(self, template: str, context: dict[str, Any], status: int) -> HttpResponse:
         context |= {
             "request": self.request,
             "base": "atp/live.html" if self.request.htmx else "atp/base.html",
         }
-        text = render_to_string(template, context, self.request)
+        html = render_to_string(template, context, self.request)
         # JSON may hold lone surrogates, which UTF-8 cannot encode.
-        return HttpResponse(text.encode(errors="backslashreplace"), status=status)
+        return HttpResponse(html.encode(errors="backslashreplace"), status=status)
 
-    def _failed(self, error):
+    def _answer_error(self, error: Exception) -> HttpResponseBase:
         problem = problem_of(error)
         if problem is None:
             raise error
         if self.request.htmx:
-            # If asking again is no use, reload the page, which says why. Else the old part stays.
-            headers = {"HX-Refresh": "true"} if problem.status in _GONE else {}
+            # After a final status the page is reloaded, and says why. Else the old part stays.
+            headers = {"HX-Refresh": "true"} if problem.status in _FINAL_STATUSES else {}
             return HttpResponse(status=problem.status, headers=headers)
         if problem.status == 503:
-            # Without the database the user is not known either.
-            return self._rendered("atp/problem.html", {"problem": problem}, problem.status)
+            # Without the database the user is unknown too.
+            return self._render("atp/problem.html", {"problem": problem}, problem.status)
         return self.show(
             status=problem.status,
             template="atp/problem.html",
@@ -195,8 +222,8 @@ class Page(AccessMixin, View):
             concerned=self._instance_concerned(),
         )
 
-    def _instance_concerned(self):
-        """Return the uuid of the Instance whose subpage this is, None if this is no such page."""
+    def _instance_concerned(self) -> Any:
+        """Return the uuid of the Instance if this is one of its subpages, else None."""
         uuid = self.kwargs.get("uuid")
         if uuid is None or not self.may(permissions.VIEW_INSTANCE):
             return None
@@ -210,7 +237,7 @@ class Page(AccessMixin, View):
         is_seen = permissions.allows(self.request.user, permissions.VIEW_INSTANCE, found)
         return found.uuid if is_seen else None
 
-    def _to_login(self):
+    def _redirect_to_login(self) -> HttpResponseBase:
         if self.request.htmx:
             # A login form does not fit into a part of a page: reload the page.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
@@ -220,7 +247,7 @@ class Page(AccessMixin, View):
         return redirect_to_login(self.page_to_return_to())
 
 
-def _logout_url():
+def _logout_url() -> str | None:
     """Return the URL named "logout" or "admin:logout"; None if the project has neither."""
     for name in ("logout", "admin:logout"):
         try:
@@ -230,24 +257,33 @@ def _logout_url():
     return None
 
 
-def _guarded(answer):
+def _add_security_headers(answer: HttpResponseBase) -> HttpResponseBase:
     """Add the security headers that the view has not set itself."""
-    answer.headers.setdefault("Content-Security-Policy", policy())
+    answer.headers.setdefault("Content-Security-Policy", content_security_policy())
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Referrer-Policy", "same-origin")
     patch_cache_control(answer, private=True, no_store=True)
     return answer
 
 
-# Inputs and responses on a page: as text or as a picture, never as HTML (G14).
+def content_security_policy() -> str:
+    """Return the Content-Security-Policy, which also allows the server of the static files."""
+    parts = urlsplit(static("atp/atp.css"))
+    origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
+    return _POLICY.format(static=f"'self'{origin}")
 
-# Characters of a text that a page shows; the rest is behind a link.
-SHOWN = 20_000
+
+def content_security_policy_in_page() -> str:
+    """Return the policy as a page can contain it: only a header can say who may frame a page."""
+    return content_security_policy().replace("; frame-ancestors 'none'", "")
+
+
+# Inputs and responses on a page: as text or as a picture, never as HTML (G14).
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownFile:
-    """A published file; ``is_picture`` says whether the page may show it."""
+class FileOnPage:
+    """A published file; ``is_picture`` is True if the page may show it."""
 
     name: str
     content_type: str
@@ -257,78 +293,62 @@ class ShownFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A body on a page: a text, which may be cut; a picture; or only its type and size."""
+class BodyOnPage:
+    """Inputs or a response on a page: a text, perhaps cut; a picture; or only type and size."""
 
     content_type: str = ""
     size: int = 0
     text: str | None = None
     is_cut: bool = False
     is_picture: bool = False
-    files: tuple[ShownFile, ...] = ()
+    files: tuple[FileOnPage, ...] = ()
 
 
-def shown_inputs(inputs):
-    """Return Inputs as a page shows them; a pickle is never opened."""
+def show_inputs(inputs: Inputs | Schedule | None) -> BodyOnPage | None:
+    """Return the inputs in a row as a page shows them. A pickle is never opened."""
     if inputs is None:
         return None
     if inputs.format != codec.JSON:
-        return Shown(content_type=f"signed {inputs.format}")
-    text = wording.indented(documents.shown_data(inputs))
-    return Shown(content_type="application/json", text=text[:SHOWN], is_cut=len(text) > SHOWN)
-
-
-def shown_response(response):
-    """Return a Response as a page shows it; None if it has no output and no file."""
-    if response is None or not (response.content_type or response.files):
-        return None
-    text = _text(response)
-    return Shown(
-        content_type=response.content_type,
-        size=response.size,
-        text=None if text is None else text[:SHOWN],
-        is_cut=text is not None and len(text) > SHOWN,
-        is_picture=raw.is_picture(response.content_type),
-        files=tuple(_shown_file(entry) for entry in documents.files(response)),
+        return BodyOnPage(content_type=f"signed {inputs.format}")
+    body = text.indented(documents.masked_data(inputs))
+    return BodyOnPage(
+        content_type="application/json",
+        text=body[:MAX_TEXT_SHOWN],
+        is_cut=len(body) > MAX_TEXT_SHOWN,
     )
 
 
-def _text(response):
-    """Return the output as text; None if it is not text, or is stored in a file."""
+def show_response(response: Response | None) -> BodyOnPage | None:
+    """Return a Response as a page shows it; None if it has neither output nor files."""
+    if response is None or not (response.content_type or response.files):
+        return None
+    body = _output_text(response)
+    return BodyOnPage(
+        content_type=response.content_type,
+        size=response.size,
+        text=None if body is None else body[:MAX_TEXT_SHOWN],
+        is_cut=body is not None and len(body) > MAX_TEXT_SHOWN,
+        is_picture=raw.is_picture(response.content_type),
+        files=tuple(_show_file(entry) for entry in documents.files(response)),
+    )
+
+
+def _output_text(response: Response) -> str | None:
+    """Return the output as text; None if it is not text, or if it is stored in a file."""
     kind = raw.media_type(response.content_type)
     if response.data is None or not (
         kind in ("application/json", "image/svg+xml") or kind.startswith("text/")
     ):
         return None
-    text = bytes(response.data).decode(errors="replace")
-    return wording.indented(text) if kind == "application/json" else text
+    body = bytes(response.data).decode(errors="replace")
+    return text.indented(body) if kind == "application/json" else body
 
 
-def _shown_file(entry):
-    return ShownFile(
+def _show_file(entry: dict[str, Any]) -> FileOnPage:
+    return FileOnPage(
         name=entry["name"],
         content_type=entry["content_type"],
         size=entry["size"],
         attempt=entry["attempt"],
         is_picture=raw.is_picture(entry["content_type"]),
     )
-
-
-# The Content-Security-Policy of the pages: scripts and styles come from files, never inline.
-
-_POLICY = (
-    "default-src 'none'; script-src {static}; style-src {static}; img-src {static}; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-
-
-def policy():
-    """Return the policy, which allows the server of the static files too."""
-    parts = urlsplit(static("atp/atp.css"))
-    origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
-    return _POLICY.format(static=f"'self'{origin}")
-
-
-def policy_in_page():
-    """Return the policy as a page can contain it: who may frame a page, only a header can say."""
-    return policy().replace("; frame-ancestors 'none'", "")

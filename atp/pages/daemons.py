@@ -1,33 +1,40 @@
-"""The pages of the daemons: their condition, and the work of each of their workers."""
+"""The pages of the daemons: their condition, and the work that each of their workers does."""
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.http import Http404
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 
-from ..commands import ORDERS
+from ..commands import MODE_CHANGES
 from ..conf import settings
 from ..models import Daemon, LogRecord, Task
-from ..operations.table import DAEMON, VERBS
+from ..operations.table import DAEMON, OPERATIONS
 from ..reports import documents, overview, releases
 from ..web import permissions
 from ..web.permissions import EVERYTHING
 from .base import Page
 
-# The most log records, and the most Instances that it holds, on a daemon's own page.
-SHOWN = 100
-# The time for which a daemon that has left is listed.
+# The most log records, and the most Instances that a daemon holds, on its own page.
+MAX_SHOWN = 100
+# For this time the list contains a daemon that has left.
 A_DAY = timedelta(days=1)
+
+Value = TypeVar("Value")
+# Pairs: the key of a daemon, and the uuid of an Instance that it holds.
+Held = Collection[tuple[int, UUID]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A worker, as its daemon reported it at the last renewal.
+    """A worker, as its daemon reported it when it last renewed its lease.
 
-    ``since`` is when its attempt started, None if it was idle. ``has_ended`` tells that the
-    attempt has ended since then. The worker is busy all the same: a daemon renews at once when
-    a worker has nothing more to do.
+    ``since`` is when its attempt started, None if the worker was idle. ``has_ended`` is True if the
+    attempt has ended since the report. The worker is still busy then: a daemon renews its lease at
+    once when a worker becomes idle.
     """
 
     number: int
@@ -41,7 +48,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonRow:
-    """A daemon with its condition at a time: alive, late or lost."""
+    """A daemon with its condition at some time: alive, late or lost."""
 
     daemon: Daemon
     condition: str
@@ -49,91 +56,95 @@ class DaemonRow:
     workers: tuple[Worker, ...]
 
     @property
-    def verbs(self):
-        """The verbs that the daemon allows now; none if it is lost."""
+    def verbs(self) -> list[Any]:
+        """The operations that the daemon allows now; [] if it is lost."""
         if self.condition == overview.LOST:
             return []
-        return [verb for verb in VERBS[DAEMON].values() if verb.is_allowed(self.daemon)]
+        return [verb for verb in OPERATIONS[DAEMON].values() if verb.is_allowed(self.daemon)]
 
     @property
-    def told(self):
-        """The label of the order that the daemon has not obeyed yet; None if there is none."""
+    def told(self) -> str | None:
+        """The label of the command that the daemon has not carried out yet, or None."""
         aim = self.daemon.aim
         if aim == self.daemon.mode:
             return None
-        return next(order.label for order, (_, leads_to) in ORDERS.items() if leads_to == aim)
+        return next(order.label for order, (_, leads_to) in MODE_CHANGES.items() if leads_to == aim)
 
     @property
-    def busy(self):
+    def busy(self) -> int:
+        """The number of workers with an attempt that is not paused."""
         return sum(worker.instance is not None and not worker.is_paused for worker in self.workers)
 
     @property
-    def paused(self):
+    def paused(self) -> int:
+        """The number of workers with a paused attempt."""
         return sum(worker.is_paused for worker in self.workers)
 
 
-def daemon_row(daemon, now, held):
-    """Return the row of a daemon. ``held`` are pairs: a daemon's key, the uuid that it holds."""
+def daemon_row(daemon: Daemon, now: datetime, held: Held) -> DaemonRow:
+    """Return the row for a daemon."""
     document = documents.daemon(daemon, now)
     return DaemonRow(
         daemon=daemon,
         condition=document["condition"],
         types=tuple(document["types"]),
-        workers=tuple(_worker(entry, daemon, held) for entry in document["workers"]),
+        workers=tuple(_read_worker(entry, daemon, held) for entry in document["workers"]),
     )
 
 
-def daemon_rows(now):
-    """Return the rows of all daemons, those longest running first."""
+def daemon_rows(now: datetime) -> list[DaemonRow]:
+    """Return a row for each daemon, the longest running one first."""
     daemons = overview.daemons()
-    held = _held_by(daemons)
+    held = _find_held(daemons)
     return [daemon_row(daemon, now, held) for daemon in daemons]
 
 
-def gone(now, rows):
-    """Return the daemons that have left within a day, without those that are back."""
+def departed_daemons(now: datetime, rows: Iterable[DaemonRow]) -> list[overview.DepartedDaemon]:
+    """Return the daemons that have left within a day and have not come back."""
     names = {str(row.daemon) for row in rows}
-    return [each for each in overview.gone(since=now - A_DAY) if each.name not in names]
+    return [each for each in overview.departed_daemons(since=now - A_DAY) if each.name not in names]
 
 
-def _held_by(daemons):
+def _find_held(daemons: Iterable[Daemon]) -> Held:
     tasks = Task.objects.using(settings.DATABASE).filter(daemon__in=[row.pk for row in daemons])
     return set(tasks.values_list("daemon", "instance__uuid"))
 
 
-def _worker(entry, daemon, held):
-    instance = _read(UUID, entry["instance"])
+def _read_worker(entry: dict[str, Any], daemon: Daemon, held: Held) -> Worker:
+    instance = _parse_or_none(UUID, entry["instance"])
     return Worker(
         number=entry["worker"],
         pid=entry["pid"],
         type=entry["type"],
         instance=instance,
         has_ended=instance is not None and (daemon.pk, instance) not in held,
-        since=_read(_time, entry["since"]),
+        since=_parse_or_none(_parse_time, entry["since"]),
         is_paused=entry["paused"],
     )
 
 
-def _time(text):
+def _parse_time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text} has no offset")
     return time
 
 
-def _read(kind, text):
-    """Return ``kind(text)``, a time or uuid; None if the text is missing or cannot be read."""
+def _parse_or_none(parse: Callable[[str], Value], text: Any) -> Value | None:
+    """Return ``parse(text)``; None if the text is missing or cannot be read."""
     try:
-        return kind(text)
+        return parse(text)
     except (TypeError, ValueError, AttributeError):
         return None
 
 
 class DaemonsPage(Page):
+    """The list of all daemons, and of those that left within a day."""
+
     permissions = (permissions.VIEW_DAEMON,)
     template_name = "atp/daemons.html"
 
-    def get(self, request):
+    def get(self, request: HttpRequest) -> HttpResponseBase:
         self.check_unrestricted()
         now = overview.now()
         rows = daemon_rows(now)
@@ -141,51 +152,57 @@ class DaemonsPage(Page):
             now=now,
             daemons=rows,
             releases=releases.releases([row.daemon for row in rows], now),
-            gone=gone(now, rows),
+            gone=departed_daemons(now, rows),
         )
 
 
 class DaemonPage(Page):
+    """The page of a daemon, also of one that has left."""
+
     permissions = (permissions.VIEW_DAEMON,)
     template_name = "atp/daemon.html"
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         self.check_unrestricted()
-        daemon = _find(uuid)
+        daemon = _find_daemon(uuid)
         self.subject = EVERYTHING
-        if isinstance(daemon, overview.Gone):
+        if isinstance(daemon, overview.DepartedDaemon):
             return self.show(
                 template="atp/daemon_gone.html",
                 gone=daemon,
-                log=_log(daemon.name) if self.may(permissions.VIEW_LOG) else None,
+                log=_find_log(daemon.name) if self.may(permissions.VIEW_LOG) else None,
             )
         now = overview.now()
         return self.show(
             now=now,
-            row=daemon_row(daemon, now, _held_by([daemon])),
-            held=self._held(daemon),
-            log=_log(daemon) if self.may(permissions.VIEW_LOG) else None,
+            row=daemon_row(daemon, now, _find_held([daemon])),
+            held=self._visible_tasks(daemon),
+            log=_find_log(daemon) if self.may(permissions.VIEW_LOG) else None,
         )
 
-    def _held(self, daemon):
-        """Return the Tasks that the daemon holds, as far as the user may see their Instances."""
-        if permissions.lacking(self.request.user, [permissions.VIEW_INSTANCE]):
+    def _visible_tasks(self, daemon: Daemon) -> list[Task] | None:
+        """Return the Tasks that the daemon holds and whose Instances the user may see.
+
+        Return None without the permission to see Instances.
+        """
+        if permissions.missing_permissions(self.request.user, [permissions.VIEW_INSTANCE]):
             return None
-        tasks = Task.objects.using(settings.DATABASE).filter(daemon=daemon)
-        tasks = self.narrowed(tasks, permissions.VIEW_INSTANCE)
-        return list(tasks.select_related("instance__type").order_by("pk")[:SHOWN])
+        held = Task.objects.using(settings.DATABASE).filter(daemon=daemon)
+        tasks = self.narrow_rows(held, permissions.VIEW_INSTANCE)
+        return list(tasks.select_related("instance__type").order_by("pk")[:MAX_SHOWN])
 
 
-def _find(uuid):
-    found = _read(UUID, uuid)
-    daemon = Daemon.objects.using(settings.DATABASE).filter(uuid=found).first() if found else None
-    if daemon is None and found and (left := overview.gone(found)):
+def _find_daemon(uuid: str) -> Daemon | overview.DepartedDaemon:
+    """Return the daemon, or its traces if it has left. Raises Http404."""
+    parsed = _parse_or_none(UUID, uuid)
+    daemon = Daemon.objects.using(settings.DATABASE).filter(uuid=parsed).first() if parsed else None
+    if daemon is None and parsed and (left := overview.departed_daemons(parsed)):
         return left[0]
     if daemon is None:
         raise Http404(f"There is no daemon {uuid}: it has left, or never was.")
     return daemon
 
 
-def _log(daemon):
+def _find_log(daemon: Daemon | str) -> list[LogRecord]:
     records = LogRecord.objects.using(settings.DATABASE).about(f"daemon:{daemon}")
-    return list(records.reverse()[:SHOWN])
+    return list(records.reverse()[:MAX_SHOWN])

@@ -1,10 +1,13 @@
-"""Gates, limits, downstreams."""
+"""The pages of gates, limits and downstreams."""
 
 from datetime import datetime
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import BadRequest
+from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -13,25 +16,27 @@ from .. import queue, text
 from ..conf import settings
 from ..downstreams import operations as downstreams
 from ..exceptions import ATPError, GateChanged
-from ..models import Downstream, LogRecord, Type
+from ..models import Downstream, Gate, Limit, LogRecord, Type
 from ..operations.gates import default_burst
-from ..operations.table import DOWNSTREAM, SCOPE, VERBS
+from ..operations.table import DOWNSTREAM, OPERATIONS, TARGET
 from ..options import MAX_IDENTIFIER
 from ..reports import overview
 from ..web import permissions
-from ..web.permissions import PAGE, actor
-from ..web.problems import problem_of
+from ..web.permissions import PAGE, Place, actor
+from ..web.problems import status_of
 from .base import Page
-from .operations import field_of, form_of
+from .operations import make_field, make_form_class
 
-# The base of the pages of gates and limits: the choice of a scope, and a form for it.
+# Log records below a form, and on a downstream's page.
+LOG_BELOW_FORM, LOG_OF_DOWNSTREAM = 10, 50
+# The most waiting Instances that are counted.
+COUNTED = 10_000
 
-# Log records below the form.
-SHOWN = 10
+# The base of the pages for gates and limits: the choice of a target, and a form for it.
 
 
-class ScopeForm(forms.Form):
-    """A form that chooses a scope: the whole Type, or one of its lanes."""
+class TargetForm(forms.Form):
+    """A form that chooses a target: the whole Type, or one of its lanes."""
 
     of = forms.ChoiceField(
         label="For",
@@ -45,24 +50,24 @@ class ScopeForm(forms.Form):
         help_text="the name of the collection; empty stands for Instances without a collection",
     )
 
-    def clean(self):
-        given = super().clean()
-        if given.get("of") == "type" and given.get("collection"):
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        if self.cleaned_data.get("of") == "type" and self.cleaned_data.get("collection"):
             self.add_error(
                 "collection", "This is a collection, and “For” says the whole Type: which is it?"
             )
-        return given
+        return self.cleaned_data
 
     @property
-    def chosen(self):
+    def chosen(self) -> str | None:
         """The chosen collection, None for the whole Type."""
         return self.cleaned_data["collection"] if self.cleaned_data["of"] == "lane" else None
 
 
-class ScopePage(Page):
-    """The base of a page with a form that shows and sets the gate or the limits of a scope.
+class TargetPage(Page):
+    """The base of a page with a form that shows and sets the gate or the limits of a target.
 
-    The scope is in the query string, and in hidden fields of the form.
+    The query string and hidden fields of the form name the target.
     """
 
     permissions = (permissions.VIEW_TYPE, permissions.CONTROL)
@@ -70,53 +75,52 @@ class ScopePage(Page):
     parameters = ("of", "collection")
     title = ""
 
-    def form_of(self, scope, data=None):
-        """Return the form of a scope, with ``data`` if given, else with the present settings."""
+    def make_form(self, target: Place, data: QueryDict | None = None) -> Any:
+        """Return the form for a target, with ``data`` if given, else with the present settings."""
         raise NotImplementedError
 
-    def perform(self, form, scope):
-        """Call the verb; return a sentence about the outcome, or a page that asks to confirm."""
+    def perform(self, form: Any, target: Place) -> str | HttpResponseBase:
+        """Perform the operation; return a sentence about it, or a page that asks to confirm."""
         raise NotImplementedError
 
-    def state(self, scope):
-        """Return the present gate or limits of a scope in words."""
+    def describe_state(self, target: Place) -> str:
+        """Return the present gate or limits of a target in words."""
         raise NotImplementedError
 
-    def get(self, request, identifier=None):
-        type = self._type(identifier)
-        chooser = self._chooser(type, request.GET)
+    def get(self, request: HttpRequest, identifier: str | None = None) -> HttpResponseBase:
+        type = self._find_type(identifier)
+        chooser = self._make_chooser(type, request.GET)
         if chooser is not None and not chooser.is_valid():
-            return self.shown(None, type, chooser=chooser, status=422)
-        scope = self._scope(identifier, chooser)
-        permissions.require(request.user, scope, permissions.CONTROL)
-        return self.shown(scope, type, form=self.form_of(scope), chooser=chooser)
+            return self.show_form(None, type, chooser=chooser, status=422)
+        target = self._chosen_target(identifier, chooser)
+        permissions.require(request.user, target, permissions.CONTROL)
+        return self.show_form(target, type, form=self.make_form(target), chooser=chooser)
 
-    def post(self, request, identifier=None):
-        type = self._type(identifier)
-        # The scope is that of the hidden fields; without them, that of the query string.
-        given = request.POST if {"of", "collection"} & request.POST.keys() else request.GET
-        chooser = self._chooser(type, given)
+    def post(self, request: HttpRequest, identifier: str | None = None) -> HttpResponseBase:
+        type = self._find_type(identifier)
+        # The hidden fields name the target; without them, the query string does.
+        data = request.POST if {"of", "collection"} & request.POST.keys() else request.GET
+        chooser = self._make_chooser(type, data)
         if chooser is not None and not chooser.is_valid():
-            return self.shown(None, type, chooser=chooser, status=422)
-        scope = self._scope(identifier, chooser)
-        permissions.require(request.user, scope, permissions.CONTROL)
-        form = self.form_of(scope, request.POST)
+            return self.show_form(None, type, chooser=chooser, status=422)
+        target = self._chosen_target(identifier, chooser)
+        permissions.require(request.user, target, permissions.CONTROL)
+        form = self.make_form(target, request.POST)
         if not form.is_valid():
-            return self.shown(scope, type, form=form, chooser=chooser, status=422)
+            return self.show_form(target, type, form=form, chooser=chooser, status=422)
         try:
-            done = self.perform(form, scope)
+            outcome = self.perform(form, target)
         except ATPError as error:
-            form = self.form_after(error, form, scope)
+            form = self.form_after(error, form, target)
             form.add_error(None, str(error))
-            status = problem_of(error).status
-            return self.shown(scope, type, form=form, chooser=chooser, status=status)
-        if not isinstance(done, str):
-            return done
-        messages.success(request, done, fail_silently=True)
+            return self.show_form(target, type, form=form, chooser=chooser, status=status_of(error))
+        if not isinstance(outcome, str):
+            return outcome
+        messages.success(request, outcome, fail_silently=True)
         return redirect(reverse("atp:type", args=[identifier]) if identifier else "atp:overview")
 
-    def _type(self, identifier):
-        """Return the Type of the address, if the user may see it; None for everything."""
+    def _find_type(self, identifier: str | None) -> Type | None:
+        """Return the Type that the address names, if the user may see it; None for everything."""
         if identifier is None:
             return None
         user = self.request.user
@@ -124,55 +128,61 @@ class ScopePage(Page):
             user, lambda: queue.get_type(identifier), Type, identifier, permissions.VIEW_TYPE
         )
 
-    def form_after(self, error, form, scope):
+    def form_after(self, error: ATPError, form: Any, target: Place) -> Any:
         """Return the form to show with the error; by default the same form."""
         return form
 
-    def shown(self, scope, type, *, form=None, chooser=None, **context):
-        """Answer with the page. If the scope is None, show only the form that chooses one."""
+    def show_form(
+        self,
+        target: Place | None,
+        type: Type | None,
+        *,
+        form: Any = None,
+        chooser: TargetForm | None = None,
+        **context: Any,
+    ) -> HttpResponseBase:
+        """Answer with the page. If the target is None, show only the form that chooses one."""
         user = self.request.user
-        may_see_log = scope is not None and permissions.holds(user, permissions.VIEW_LOG, scope)
+        may_see_log = target is not None and permissions.holds(user, permissions.VIEW_LOG, target)
         return self.show(
             type=type,
-            scope=scope,
-            of=None if scope is None else text.where(*scope),
-            state=None if scope is None else self.state(scope),
-            hidden=hidden_fields(scope),
+            scope=target,
+            of=None if target is None else text.describe_target(*target),
+            state=None if target is None else self.describe_state(target),
+            log=queue.scope_log(*target, limit=LOG_BELOW_FORM) if target and may_see_log else None,
+            hidden=hidden_fields(target),
             form=form,
             chooser=chooser,
             title=self.title,
             now=overview.now(),
-            log=queue.scope_log(*scope, limit=SHOWN) if may_see_log else None,
             **context,
         )
 
     @staticmethod
-    def _chooser(type, data):
-        given = {name: data[name] for name in ("of", "collection") if name in data}
+    def _make_chooser(type: Type | None, data: QueryDict) -> TargetForm | None:
+        """Return the form that chooses a target within a Type; None for everything."""
+        chosen = {name: data[name] for name in ("of", "collection") if name in data}
         if type is None:
-            if given:
+            if chosen:
                 raise BadRequest("Everything has no collections: choose a Type first.")
             return None
-        if "of" not in given:
-            given["of"] = "lane" if "collection" in given else "type"
-        return ScopeForm(given, auto_id="scope_%s")
+        if "of" not in chosen:
+            chosen["of"] = "lane" if "collection" in chosen else "type"
+        return TargetForm(chosen, auto_id="scope_%s")
 
     @staticmethod
-    def _scope(identifier, chooser):
+    def _chosen_target(identifier: str | None, chooser: TargetForm | None) -> Place:
         return identifier, None if chooser is None else chooser.chosen
 
 
-def hidden_fields(scope):
-    """Return the hidden fields of a form that name its scope, as pairs of name and value."""
-    if scope is None or scope[0] is None:
+def hidden_fields(target: Place | None) -> list[tuple[str, str]]:
+    """Return the hidden fields that name the target of a form, as pairs of name and value."""
+    if target is None or target[0] is None:
         return []
-    return [("of", "type")] if scope[1] is None else [("of", "lane"), ("collection", scope[1])]
+    return [("of", "type")] if target[1] is None else [("of", "lane"), ("collection", target[1])]
 
 
-# The page of a gate: a form that sets it, unless it has changed since the form was shown.
-
-# The most waiting Instances that are counted.
-COUNTED = 10_000
+# The page of a gate: its form sets the gate, unless the gate has changed meanwhile.
 
 
 class GateForm(forms.Form):
@@ -184,72 +194,75 @@ class GateForm(forms.Form):
             ("open", "open: what waits is started"),
         ],
     )
-    reason, until = map(field_of, VERBS[SCOPE]["hold"].parameters[:2])
-    # The gate when the form was shown: "open", or its ``since``.
+    reason, until = map(make_field, OPERATIONS[TARGET]["hold"].parameters[:2])
+    # The gate when the form was shown: "open", or its time ``since``.
     expected = forms.CharField(required=False, widget=forms.HiddenInput)
     sure = forms.CharField(required=False, widget=forms.HiddenInput)
 
-    def clean(self):
-        given = super().clean()
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        values = self.cleaned_data
         try:
-            given["expected"] = _expected(given.get("expected"))
+            values["expected"] = _parse_expected(values.get("expected"))
         except ValueError:
             self.add_error(None, "The form has been changed on its way.")
-        if given.get("mode") == "open":
-            # ``until`` and ``reason`` are those of the shut gate, unless the user changed them.
-            if "until" in self.changed_data and given.get("until"):
+        if values.get("mode") == "open":
+            # Unless the user changed them, ``until`` and ``reason`` belong to the shut gate.
+            if "until" in self.changed_data and values.get("until"):
                 self.add_error("until", "A gate that is opened does not open by itself.")
-            given.pop("until", None)
+            values.pop("until", None)
             if "reason" not in self.changed_data:
-                given["reason"] = ""
-        return given
+                values["reason"] = ""
+        return values
 
 
-class GatePage(ScopePage):
-    """The page of the gate of a Type, of a lane, or over everything if no Type is given.
+class GatePage(TargetPage):
+    """The page of the gate over a Type, over a lane, or over everything if no Type is given.
 
-    Before a drop it asks for confirmation, with the number of waiting Instances.
+    Before it drops Instances it asks the user to confirm, and shows how many wait.
     """
 
     title = "Gate"
     fields = (*GateForm.base_fields, "initial-reason", "initial-until", "of", "collection")
 
-    def form_of(self, scope, data=None):
-        return GateForm(data) if data is not None else GateForm(initial=_initial(_gate(scope)))
+    def make_form(self, target: Place, data: QueryDict | None = None) -> GateForm:
+        if data is not None:
+            return GateForm(data)
+        return GateForm(initial=_initial_gate_values(_find_gate(target)))
 
-    def form_after(self, error, form, scope):
+    def form_after(self, error: ATPError, form: GateForm, target: Place) -> GateForm:
         if not isinstance(error, GateChanged):
             return form
-        # Show the form with the gate as it is now, so that the user can send it again.
-        data = form.data.copy()
-        data["expected"] = _initial(error.gate)["expected"]
+        # Expect the gate as it is now, so that the user can send the form again.
+        data = form.data.copy()  # type: ignore[attr-defined]
+        data["expected"] = _initial_gate_values(error.gate)["expected"]
         data.pop("sure", None)
         form = GateForm(data)
         form.full_clean()
         return form
 
-    def state(self, scope):
-        found = [text.state_of(_gate(scope))]
-        for gate in text.above(*scope, queue.gates()):
-            found.append(f"{text.where(gate.type, None)} is {text.state_of(gate)}")
-        return "; ".join(found)
+    def describe_state(self, target: Place) -> str:
+        states = [text.describe_gate(_find_gate(target))]
+        for gate in text.wider_gates(*target, queue.gates()):
+            states.append(f"{text.describe_target(gate.type, None)} is {text.describe_gate(gate)}")
+        return "; ".join(states)
 
-    def perform(self, form, scope):
-        given = form.cleaned_data
-        mode = given["mode"]
-        more = {"until": given["until"]} if mode != "open" else {}
-        if mode == "drop" and not given["sure"]:
-            return self._ask(form, scope)
-        more |= {"reason": given["reason"], "expected": given["expected"]}
-        return VERBS[SCOPE][mode].perform(scope, actor(self.request, PAGE), **more).told
+    def perform(self, form: GateForm, target: Place) -> str | HttpResponseBase:
+        values = form.cleaned_data
+        mode = values["mode"]
+        if mode == "drop" and not values["sure"]:
+            return self._confirm_drop(form, target)
+        names = ("reason", "expected") if mode == "open" else ("until", "reason", "expected")
+        arguments = {name: values[name] for name in names}
+        return OPERATIONS[TARGET][mode].perform(target, actor(self.request, PAGE), **arguments).told
 
-    def _ask(self, form, scope):
-        waiting = queue.waiting(*scope, most=COUNTED + 1)
+    def _confirm_drop(self, form: GateForm, target: Place) -> HttpResponseBase:
+        waiting = queue.waiting(*target, most=COUNTED + 1)
         return self.show(
             template="atp/drop.html",
-            of=text.where(*scope),
-            scope=scope,
-            hidden=hidden_fields(scope),
+            of=text.describe_target(*target),
+            scope=target,
+            hidden=hidden_fields(target),
             waiting=min(waiting, COUNTED),
             more=waiting > COUNTED,
             given=[
@@ -260,18 +273,18 @@ class GatePage(ScopePage):
         )
 
 
-def _gate(scope):
-    """Return the Gate of a scope, None if it is open."""
-    return next((gate for gate in queue.gates() if text.is_of(gate, *scope)), None)
+def _find_gate(target: Place) -> Gate | None:
+    """Return the shut gate over a target; None if it is open."""
+    return next((gate for gate in queue.gates() if text.is_gate_for(gate, *target)), None)
 
 
-def _expected(given):
-    if given in (None, "", "open"):
-        return given or None
-    return datetime.fromisoformat(given)
+def _parse_expected(word: str | None) -> datetime | str | None:
+    if word in (None, "", "open"):
+        return word or None
+    return datetime.fromisoformat(word)
 
 
-def _initial(gate):
+def _initial_gate_values(gate: Gate | None) -> dict[str, Any]:
     if gate is None:
         return {"expected": "open", "mode": "hold"}
     until = gate.until and timezone.localtime(gate.until).isoformat(timespec="seconds")
@@ -283,72 +296,73 @@ def _initial(gate):
     }
 
 
-# The pages of limits, with a form for a Type or a lane, and of downstreams.
+# The page of limits, with a form for a Type or a lane.
 
-_LIMIT, _UNLIMIT = (VERBS[SCOPE][name] for name in ("limit", "unlimit"))
-OF_TYPES = ("max_running_per_collection", "weight")
-_LIMITS = tuple(parameter.name for parameter in _LIMIT.parameters)
+_LIMIT, _UNLIMIT = (OPERATIONS[TARGET][name] for name in ("limit", "unlimit"))
+# The limits that only a whole Type has.
+TYPE_LIMITS = ("max_running_per_collection", "weight")
+_LIMIT_NAMES = tuple(parameter.name for parameter in _LIMIT.parameters)
+_LimitFields: Any = make_form_class(_LIMIT.parameters)
 
 
-class LimitForm(form_of(_LIMIT.parameters)):
+class LimitForm(_LimitFields):
     default = forms.BooleanField(required=False, label="Use the limits that the code declares")
 
-    def clean(self):
-        given = super().clean()
-        if given.get("default") and set(self.changed_data) & set(_LIMITS):
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        if self.cleaned_data.get("default") and set(self.changed_data) & set(_LIMIT_NAMES):
             self.add_error("default", "It takes no limits beside it.")
-        return given
+        return self.cleaned_data
 
-    def given(self):
-        given = super().given()
-        if given.get("rate"):
+    def changed_values(self) -> dict[str, Any]:
+        values = super().changed_values()
+        if values.get("rate"):
             # A new rate is set together with the burst that the form shows.
-            given.setdefault("burst", self.cleaned_data["burst"])
-        return given
+            values.setdefault("burst", self.cleaned_data["burst"])
+        return values
 
 
-class LimitPage(ScopePage):
+class LimitPage(TargetPage):
     """The page of the limits of a Type or a lane."""
 
     title = "Limits"
     fields = (
         *LimitForm.base_fields,
-        *(f"initial-{name}" for name in _LIMITS),
+        *(f"initial-{name}" for name in _LIMIT_NAMES),
         *("of", "collection"),
     )
 
-    def form_of(self, scope, data=None):
-        form = (
-            LimitForm(data)
-            if data is not None
-            else LimitForm(initial=_limits_initial(_limit(scope)))
-        )
-        for name in OF_TYPES if scope[1] is not None else ():
+    def make_form(self, target: Place, data: QueryDict | None = None) -> LimitForm:
+        if data is None:
+            form = LimitForm(initial=_initial_limit_values(_find_limit(target)))
+        else:
+            form = LimitForm(data)
+        for name in TYPE_LIMITS if target[1] is not None else ():
             if not form.data.get(name):
-                del form.fields[name]  # a lane has no such limits
+                del form.fields[name]
         return form
 
-    def state(self, scope):
-        limit = _limit(scope)
+    def describe_state(self, target: Place) -> str:
+        limit = _find_limit(target)
         if limit is None:
             return "nothing is limited"
         by = (limit.who or "nobody named") if limit.is_set else "the code"
-        return f"{text.of_limits(limit)}, set by {by}, since {text.moment(limit.since)}"
+        return f"{text.describe_limits(limit)}, set by {by}, since {text.moment(limit.since)}"
 
-    def perform(self, form, scope):
+    def perform(self, form: LimitForm, target: Place) -> str:
         by = actor(self.request, PAGE)
         if form.cleaned_data["default"]:
-            return _UNLIMIT.perform(scope, by).told
-        given = form.given()
-        return _LIMIT.perform(scope, by, **given).told if given else "Nothing was changed."
+            return _UNLIMIT.perform(target, by).told
+        values = form.changed_values()
+        return _LIMIT.perform(target, by, **values).told if values else "Nothing was changed."
 
 
-def _limit(scope):
-    type, collection = scope
+def _find_limit(target: Place) -> Limit | None:
+    type, collection = target
     return next((row for row in queue.limits(type) if row.collection == collection), None)
 
 
-def _limits_initial(limit):
+def _initial_limit_values(limit: Limit | None) -> dict[str, Any]:
     if limit is None:
         return {}
     has_burst = limit.rate and limit.burst != default_burst(limit.rate)
@@ -359,12 +373,11 @@ def _limits_initial(limit):
         "burst": limit.burst if has_burst else None,
         "weight": text.plain_number(limit.weight),
         "max_waiting": limit.max_waiting,
-        "max_wait": text.written(limit.max_wait) or None,
+        "max_wait": text.delay_text(limit.max_wait) or None,
     }
 
 
-# Log records on a downstream's page.
-LOG = 50
+# The pages of downstreams.
 
 
 class DownstreamsPage(Page):
@@ -373,32 +386,32 @@ class DownstreamsPage(Page):
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstreams.html"
 
-    def get(self, request):
-        rows = self.seen(queue.downstreams())
-        return self.show(now=overview.now(), downstreams=[_shown(row) for row in rows])
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        rows = self.filter_permitted(queue.downstreams())
+        return self.show(now=overview.now(), downstreams=[_describe_row(row) for row in rows])
 
 
 class DownstreamPage(Page):
-    """The page of a downstream, with its verbs and its log."""
+    """The page of a downstream, with its operations and its log."""
 
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstream.html"
 
-    def get(self, request, downstream):
+    def get(self, request: HttpRequest, downstream: str) -> HttpResponseBase:
         row = self.look_up(Downstream, downstream, lambda: queue.get_downstream(downstream))
-        verbs = VERBS[DOWNSTREAM].values()
+        verbs = OPERATIONS[DOWNSTREAM].values()
         return self.show(
             now=overview.now(),
-            downstream=_shown(row),
+            downstream=_describe_row(row),
             verbs=[verb for verb in verbs if verb.is_allowed(row) and self.may(*verb.needs)],
-            log=_log(row) if self.may(permissions.VIEW_LOG) else None,
+            log=_find_log(row) if self.may(permissions.VIEW_LOG) else None,
         )
 
 
-def _shown(row):
-    return downstreams.document(row) | {"waits": downstreams.due(row)}
+def _describe_row(row: Downstream) -> dict[str, Any]:
+    return downstreams.downstream_document(row) | {"waits": downstreams.count_due_tasks(row)}
 
 
-def _log(row):
+def _find_log(row: Downstream) -> list[LogRecord]:
     records = LogRecord.objects.using(settings.DATABASE).about(f"downstream:{row.name}")
-    return list(records.reverse()[:LOG])
+    return list(records.reverse()[:LOG_OF_DOWNSTREAM])

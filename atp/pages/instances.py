@@ -4,35 +4,54 @@ import contextlib
 import inspect
 import json
 import math
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from inspect import Signature
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import BadRequest
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from .. import contracts, queue, text
 from ..conf import settings
 from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
-from ..graphs.operations import node_of
-from ..models import ErrorGroup, Instance, LogRecord, Schedule, Task
+from ..graphs.operations import get_node
+from ..models import ErrorGroup, Instance, LogRecord, Node, Schedule, Task
 from ..operations.operation import PRIORITY, RETRIES, TIMEOUT, Moment, Text
-from ..operations.registry import is_enqueueable, is_identifier
-from ..operations.table import allowed
+from ..operations.registry import Declaration, is_enqueueable, is_identifier
+from ..operations.table import allowed_operations
 from ..options import EXISTING, MAX_IDENTIFIER
 from ..payload import binding, codec
 from ..payload import json as tagged_json
 from ..reports import documents, overview, paging
-from ..reports.explaining.explain import briefs, explain
+from ..reports.explaining.explain import explain, main_causes
 from ..reports.explaining.sentences import start_sentence
-from ..reports.timeline import ran, timeline
+from ..reports.timeline import run_time_without_pauses, timeline
 from ..states import Event, Reason, State
 from ..web import permissions, raw
-from ..web.filters import ListedFilter, selected
+from ..web.filters import ListedFilter, bind_filters
 from ..web.permissions import PAGE, actor, enqueue, require_enqueue
-from ..web.problems import problem_of
-from .base import Page, shown_inputs, shown_response
+from ..web.problems import status_of
+from .base import Page, show_inputs, show_response
 from .operations import KindField
+
+# How often a page reads an Instance whose state changes meanwhile.
+READS = 3
+PAGE_SIZE = 50
+# Log records on an Instance's own page, and on a page of its log.
+LOG_SHOWN = 50
+LOG_PAGE_SIZE = 200
+# Steps on an Instance's own page; the API lists all.
+STEPS_SHOWN = 50
+# The message of these events says why the last attempt failed.
+_ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
+NEWEST_FIRST = ("-id",)
+# The orders of a page of the log.
+_ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
 
 # The page to enqueue an Instance: a form for each Type that this process declares.
 
@@ -55,7 +74,7 @@ class EnqueueForm(forms.Form):
         required=False,
         max_length=MAX_IDENTIFIER,
         label="Unique key",
-        help_text="of one live Instance of its Type",
+        help_text="only one live Instance of its Type may have it",
     )
     existing = forms.ChoiceField(
         required=False,
@@ -63,8 +82,8 @@ class EnqueueForm(forms.Form):
             ("raise", "refuse"),
             ("return", "show that one"),
             ("redrive", "identifier: run it again if it failed"),
-            ("replace", "unique key: replace the inputs of what waits"),
-            ("debounce", "unique key: move what waits to “not before”"),
+            ("replace", "unique key: replace the inputs of the waiting one"),
+            ("debounce", "unique key: move the waiting one to “not before”"),
         ],
         label="If one of these is taken",
     )
@@ -72,30 +91,30 @@ class EnqueueForm(forms.Form):
     collection = KindField(Text(), help_text="label of a subset of the Type")
     run_after = KindField(Moment(), label="Not before")
     start_before = KindField(Moment(), label="Start before", help_text="otherwise FAILED (MISSED)")
-    timeout = KindField(TIMEOUT, label="Time-out", help_text="empty: that of the Type")
-    max_retries = KindField(RETRIES, label="Retries", help_text="empty: those of the Type")
+    timeout = KindField(TIMEOUT, label="Time-out", help_text="empty: as the Type says")
+    max_retries = KindField(RETRIES, label="Retries", help_text="empty: as the Type says")
 
-    def clean_inputs(self):
+    def clean_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Parse the inputs and return ``(args, kwargs)``."""
         try:
-            return binding.arguments(
-                tagged_json.from_plain(tagged_json.parse(self.cleaned_data["inputs"]))
+            return binding.split_arguments(
+                tagged_json.from_plain(tagged_json.parse_json(self.cleaned_data["inputs"]))
             )
         except NotSerializable as error:
             raise forms.ValidationError(f"This is {error}.") from None
         except (CorruptData, InvalidInputs) as error:
             raise forms.ValidationError(str(error)) from None
 
-    def options(self, now):
-        """Return the options of the enqueue that are filled in."""
-        given = {name: self.cleaned_data[name] for name in _OPTIONS}
-        given = {name: value for name, value in given.items() if value not in (None, "")}
+    def options(self, now: Callable[[], datetime]) -> dict[str, Any]:
+        """Return the options of the enqueue that the user has filled in."""
+        values = {name: self.cleaned_data[name] for name in _OPTIONS}
+        options = {name: value for name, value in values.items() if value not in (None, "")}
         if "collection" in self.data:
-            # The form starts with the Type's collection: if emptied, it means no collection.
-            given["collection"] = self.cleaned_data["collection"]
-        if isinstance(given.get("start_before"), timedelta):
-            given["start_before"] = now() + given["start_before"]
-        return given
+            # The form starts with the Type's collection. An emptied field means no collection.
+            options["collection"] = self.cleaned_data["collection"]
+        if isinstance(options.get("start_before"), timedelta):
+            options["start_before"] = now() + options["start_before"]
+        return options
 
 
 class EnqueuePage(Page):
@@ -104,17 +123,18 @@ class EnqueuePage(Page):
     parameters = ("like",)
     fields = tuple(EnqueueForm.base_fields)
 
-    def get(self, request, identifier):
-        self.check_touched(identifier, permissions.ENQUEUE)
+    def get(self, request: HttpRequest, identifier: str) -> HttpResponseBase:
+        self.check_touches(identifier, permissions.ENQUEUE)
         declared = queue.declared(identifier)
-        return self._form(declared, EnqueueForm(initial=self._initial(declared)))
+        form = EnqueueForm(initial=self._initial_values(declared))
+        return self._show_form(declared, form)
 
-    def post(self, request, identifier):
-        self.check_touched(identifier, permissions.ENQUEUE)
+    def post(self, request: HttpRequest, identifier: str) -> HttpResponseBase:
+        self.check_touches(identifier, permissions.ENQUEUE)
         declared = queue.declared(identifier)
         form = EnqueueForm(request.POST)
         if not form.is_valid():
-            return self._form(declared, form, status=422)
+            return self._show_form(declared, form, status=422)
         args, kwargs = form.cleaned_data["inputs"]
         try:
             options = form.options(overview.now)
@@ -125,19 +145,22 @@ class EnqueuePage(Page):
             [instance] = enqueue(request.user, [call])
         except ATPError as error:
             if isinstance(error, InvalidInputs):
-                form.add_error("inputs", [_told(*each) for each in error.problems] or str(error))
+                sentences = [_describe_problem(*each) for each in error.problems]
+                form.add_error("inputs", sentences or str(error))
             else:
                 form.add_error(None, str(error))
             taken = error.instance if isinstance(error, DuplicateIdentifier) else None
-            return self._form(declared, form, status=problem_of(error).status, taken=taken)
-        told = "Enqueued." if instance.is_new else "This one had been enqueued before."
+            return self._show_form(declared, form, status=status_of(error), taken=taken)
+        outcome = "Enqueued." if instance.is_new else "This one had been enqueued before."
         if permissions.holds(request.user, permissions.VIEW_INSTANCE, instance):
-            messages.success(request, told, fail_silently=True)
+            messages.success(request, outcome, fail_silently=True)
             return redirect("atp:instance", uuid=instance.uuid)
         messages.success(request, f"Enqueued as {instance.uuid}.", fail_silently=True)
         return redirect("atp:enqueue", identifier)
 
-    def _form(self, declared, form, **context):
+    def _show_form(
+        self, declared: Declaration, form: EnqueueForm, **context: Any
+    ) -> HttpResponseBase:
         signature = f"{declared.identifier}{declared.signature}"
         explanation = inspect.getdoc(declared.handler)
         return self.show(
@@ -149,8 +172,8 @@ class EnqueuePage(Page):
             **context,
         )
 
-    def _initial(self, declared):
-        """Return the initial values: the options and inputs of another Instance, or a sketch."""
+    def _initial_values(self, declared: Declaration) -> dict[str, Any]:
+        """Return the initial values: options and inputs from another Instance, or a sketch."""
         like = self.request.GET.get("like")
         if like is None:
             return {
@@ -168,35 +191,36 @@ class EnqueuePage(Page):
         if other.type.identifier != declared.identifier:
             raise BadRequest(f"{other.uuid} is of Type {other.type}, not {declared}.")
         return {
-            "inputs": _stored(other),
+            "inputs": _stored_inputs(other),
             "existing": EXISTING[0],
             "priority": other.priority,
             "collection": other.collection,
-            "timeout": _delay(other.timeout),
+            "timeout": _delay_text(other.timeout),
             "max_retries": other.max_retries,
         }
 
 
-def _told(path, text):
+def _describe_problem(path: str, sentence: str) -> str:
     """Return the sentence about an error in the inputs, after its path if it has one."""
-    return f"{path}: {text}" if path else text
+    return f"{path}: {sentence}" if path else sentence
 
 
-def _delay(timeout):
-    """Return a time-out as the text of its form field, in whole seconds."""
+def _delay_text(timeout: timedelta | None) -> str | None:
+    """Return a time-out as the text for its form field, in whole seconds."""
     return None if timeout is None else f"{math.ceil(timeout.total_seconds())}s"
 
 
-def _stored(instance):
+def _stored_inputs(instance: Instance) -> str:
+    """Return the inputs of an Instance as JSON text. Raises BadRequest if they are not JSON."""
     inputs = queue.inputs(instance)
     if inputs is not None and inputs.format == codec.JSON:
         with contextlib.suppress(ValueError, RecursionError):
-            return as_json(json.loads(documents.shown_data(inputs)))
-    raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
+            return as_json(json.loads(documents.masked_data(inputs)))
+    raise BadRequest(f"The inputs of {instance.uuid} are not JSON: a form cannot show them.")
 
 
-def sketch(signature):
-    """Return the parameters that have a default which JSON can hold, with these defaults."""
+def sketch(signature: Signature) -> dict[str, Any]:
+    """Return the defaults that JSON can hold, by parameter."""
     sketch = {}
     for name, parameter in signature.parameters.items():
         if parameter.default is not parameter.empty:
@@ -205,25 +229,11 @@ def sketch(signature):
     return sketch
 
 
-def as_json(value):
+def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-# The pages of Instances: a list, a single one, its log, its response and its files.
-
-# How often a page reads an Instance that moves meanwhile.
-READS = 3
-PAGE_SIZE = 50
-# Log records on an Instance's own page, and on a page of its log.
-LOG_SHOWN = 50
-LOG_PAGE_SIZE = 200
-# Steps on an Instance's own page; the API lists all.
-STEPS_SHOWN = 50
-# The message of these events says why the last attempt ended badly.
-_ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
-NEWEST_FIRST = ("-id",)
-# The orders of a page of the log.
-_ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
+# The pages of Instances: the list, one Instance, its log, its response and its files.
 
 
 class InstancesPage(Page):
@@ -231,9 +241,9 @@ class InstancesPage(Page):
     template_name = "atp/instances.html"
     parameters = (*ListedFilter.base_filters, "page")
 
-    def get(self, request):
-        rows = self.narrowed(Instance.objects.using(settings.DATABASE).select_related("type"))
-        filters = selected(ListedFilter, request.GET, rows, others=("page",), user=request.user)
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        rows = self.narrow_rows(Instance.objects.using(settings.DATABASE).select_related("type"))
+        filters = bind_filters(ListedFilter, request.GET, rows, others=("page",), user=request.user)
         key = request.GET.get("page")
         page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
         now = overview.now()
@@ -249,7 +259,7 @@ class InstancesPage(Page):
         )
 
 
-def _add_due_times(instances):
+def _add_due_times(instances: Iterable[Any]) -> None:
     """Set ``due`` of each Instance: its due time if it waits, else None."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
@@ -257,15 +267,15 @@ def _add_due_times(instances):
         row.due = documents.blocked_due(tasks[row.pk]) if row.pk in tasks else None
 
 
-def _add_causes(instances, now, user):
-    """Set ``cause`` of each Instance: the short cause why it does not run, None if it has none."""
-    found = briefs(instances, now, **permissions.told_to(user, *instances))
+def _add_causes(instances: Sequence[Any], now: datetime, user: Any) -> None:
+    """Set ``cause`` of each Instance: the short cause why it does not run, or None."""
+    found = main_causes(instances, now, **permissions.explanation_options(user, *instances))
     for row in instances:
         row.cause = found.get(row.pk)
 
 
-def query_without_page(request, *, keep=()):
-    """Return the query string of the filters that are set, as the beginning of links.
+def query_without_page(request: HttpRequest, *, keep: Collection[str] = ()) -> str:
+    """Return the query string with the filters that are set, as the beginning of links.
 
     Filters whose names are in ``keep`` stay even if they are empty.
     """
@@ -280,47 +290,53 @@ class InstancePage(Page):
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/instance.html"
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         instance, task, explanation = self._read(uuid)
-        context = {}
+        context: dict[str, Any] = {}
         if self.may(permissions.VIEW_RESPONSE):
-            context["response"] = shown_response(queue.response(instance))
+            context["response"] = show_response(queue.response(instance))
         if self.may(permissions.VIEW_STEP):
-            context |= _steps(instance)
+            context |= _step_context(instance)
         if self.may(permissions.VIEW_LOG):
-            context |= _log(instance)
-            context["ran"] = ran(context["timeline"], overview.now())
+            context |= _log_context(instance)
+            context["ran"] = run_time_without_pauses(context["timeline"], overview.now())
         if self.may(permissions.VIEW_INPUTS):
-            context["inputs"] = shown_inputs(queue.inputs(instance))
+            context["inputs"] = show_inputs(queue.inputs(instance))
             context["carried"] = instance.carried
         now = overview.now()
-        held = task is not None and task.daemon is not None
-        holder = overview.condition(task.daemon, now) if held else None
+        daemon = None if task is None else task.daemon
+        holder = None if daemon is None else overview.condition(daemon, now)
         return self.show(
             now=now,
             instance=instance,
             task=task,
-            asked=documents.asked(instance.state, task.request) if task is not None else "",
+            asked=documents.pending_command(instance.state, task.request)
+            if task is not None
+            else "",
             **explanation,
-            verbs=[verb for verb in allowed(instance, task) if self._may_use(verb, instance)],
+            verbs=[
+                verb
+                for verb in allowed_operations(instance, task)
+                if self.may(*verb.permissions(instance))
+            ],
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
-            schedule=self._schedule(instance),
+            schedule=self._schedule_identifier(instance),
             hooks=[
                 each
-                for each in documents.written_hooks(instance)
-                if each.instance is None or self.seen([each.instance])
+                for each in documents.enqueued_hooks(instance)
+                if each.instance is None or self.filter_permitted([each.instance])
             ],
             is_parent_kept=_is_kept(instance.hook_of),
             node=self._node(instance),
-            error=self._error(instance),
+            error=self._error_group(instance),
             **context,
         )
 
-    def _read(self, uuid):
-        """Return an Instance, its Task, and its explanation, which agree on its state.
+    def _read(self, uuid: str) -> tuple[Instance, Task | None, dict[str, Any]]:
+        """Return an Instance, its Task and its explanation, which agree on its state.
 
-        An Instance that moves between the looks is read again, a few times at most.
+        If the state changes between the queries, the Instance is read again, up to READS times.
         """
         for _ in range(READS):
             instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
@@ -329,38 +345,40 @@ class InstancePage(Page):
                 break
         return instance, task, explanation
 
-    def _explanation(self, instance):
-        """Return the explanation and the start of a live Instance; {} if it has ended."""
+    def _explanation(self, instance: Instance) -> dict[str, Any]:
+        """Return the explanation and the likely start of a live Instance; {} if it has ended."""
         if instance.is_terminal:
             return {}
-        found = explain(instance, **permissions.told_to(self.request.user, instance))
+        found = explain(instance, **permissions.explanation_options(self.request.user, instance))
         return {"explanation": found, "starts": start_sentence(found.starts)}
 
-    def _node(self, instance):
-        """Return its node with its graph; None if it has none, or if the user may not see it."""
-        node, user = node_of(instance.pk), self.request.user
+    def _node(self, instance: Instance) -> Node | None:
+        """Return its node with the graph; None if it has none, or if the user may not see it."""
+        node, user = get_node(instance.pk), self.request.user
         is_seen = node is not None and permissions.holds(user, permissions.VIEW_GRAPH, node.graph)
         return node if is_seen else None
 
-    def _error(self, instance):
+    def _error_group(self, instance: Instance) -> ErrorGroup | None:
         """Return its error group; None if it has none, or if the user may not see it.
 
-        A failure is counted in its group, which may be new, about a second later.
+        A daemon adds a failure to its group, which may be new, about a second later.
         """
+        if not instance.error_id:
+            return None
         rows = ErrorGroup.objects.using(settings.DATABASE)
-        found = instance.error_id and rows.filter(pk=instance.error_id).first()
+        found = rows.filter(pk=instance.error_id).first()
         is_seen = found and permissions.holds(self.request.user, permissions.VIEW_ERROR, found)
         return found if is_seen else None
 
-    def _may_use(self, verb, instance):
-        return self.may(*verb.permissions(instance))
-
-    def _may_enqueue_again(self, instance):
+    def _may_enqueue_again(self, instance: Instance) -> bool:
         needed = (permissions.VIEW_INPUTS, permissions.ENQUEUE)
         return is_enqueueable(instance.type.identifier) and self.may(*needed)
 
-    def _schedule(self, instance):
-        """Return the identifier of the schedule that made it; None if none, or if it is hidden."""
+    def _schedule_identifier(self, instance: Instance) -> str | None:
+        """Return the identifier of the schedule that enqueued it.
+
+        None if no schedule did, if it is deleted, or if the user may not see it.
+        """
         word, _, identifier = instance.created_by.partition(" ")
         is_link = word == "schedule" and is_identifier(identifier)
         if not is_link or not self.may(permissions.VIEW_SCHEDULE):
@@ -369,41 +387,42 @@ class InstancePage(Page):
         return identifier if rows.exists() else None
 
 
-def _is_kept(uuid):
+def _is_kept(uuid: str | None) -> bool:
+    """Return True if there is still an Instance with this uuid."""
     return uuid is not None and Instance.objects.using(settings.DATABASE).named(uuid).exists()
 
 
-def _steps(instance):
-    """Return the latest steps, with their results abbreviated."""
-    latest = documents.abbreviated(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
+def _step_context(instance: Instance) -> dict[str, Any]:
+    """Return the context for the latest steps, with their results abbreviated."""
+    latest = documents.abbreviate_steps(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
-def _log(instance):
-    """Return the latest log records, the time line, and the failure of the last attempt."""
+def _log_context(instance: Instance) -> dict[str, Any]:
+    """Return the context: latest log records, time line, and failure of the last attempt."""
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
-    told = last.message if last is not None and last.event in _ENDED_BADLY else ""
+    message = last.message if last is not None and last.event in _ENDED_BADLY else ""
     if instance.reason == Reason.STALE:
         # Begin with the message of the last expiry: it says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
-        told = f"{lost}\n{told}".strip()
+        message = f"{lost}\n{message}".strip()
     return {
-        "log": _without_repetitions(latest[:LOG_SHOWN][::-1]),
+        "log": _mark_repetitions(latest[:LOG_SHOWN][::-1]),
         "is_log_cut": len(latest) > LOG_SHOWN,
-        "failure": _failure(told) if told else None,
+        "failure": _split_failure(message) if message else None,
         "timeline": timeline(instance),
     }
 
 
-def _failure(told):
-    """Return the headline of a failure, and its traceback, "" if it has none."""
-    headline = text.headline(told)
-    rest = text.without_own_frames(told) if told != headline else ""
+def _split_failure(message: str) -> dict[str, str]:
+    """Return the headline of a failure, and its traceback, or "" if it has none."""
+    headline = text.headline(message)
+    rest = text.without_own_frames(message) if message != headline else ""
     return {"headline": headline, "traceback": rest}
 
 
-def _without_repetitions(records):
+def _mark_repetitions(records: list[Any]) -> list[Any]:
     """Set ``same_as`` of each log record: the attempt whose traceback it repeats, or None."""
     repeated = text.repetitions((record.message, record.attempt) for record in records)
     for record, same_as in zip(records, repeated, strict=True):
@@ -416,7 +435,7 @@ class LogPage(Page):
     template_name = "atp/log.html"
     parameters = ("page", "order")
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
         order, key = request.GET.get("order", "oldest"), request.GET.get("page")
@@ -437,9 +456,9 @@ class ResponseBody(Page):
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
-    def get(self, request, uuid):
+    def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
-        return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
+        return raw.response_with_body(queue.response(instance), f"response-{instance.uuid}")
 
 
 class PublishedFile(Page):
@@ -447,6 +466,6 @@ class PublishedFile(Page):
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
-    def get(self, request, uuid, number):
+    def get(self, request: HttpRequest, uuid: str, number: int) -> HttpResponseBase:
         instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
-        return raw.file_of(queue.response(instance), number)
+        return raw.response_with_file(queue.response(instance), number)

@@ -1,8 +1,13 @@
-"""A POST performs an operation, a GET shows its form: made from the table."""
+"""Pages for the operations: a POST performs one, a GET shows its form. Made from the table."""
+
+from collections.abc import Iterable
+from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.template.loader import select_template
 from django.urls import reverse
@@ -10,119 +15,127 @@ from django.urls import reverse
 from .. import queue, text
 from ..exceptions import ATPError, IllegalTransition, InvalidInputs
 from ..models import Daemon, Downstream, Graph, Instance, Type
-from ..operations.operation import Choice, Flag, Inputs, Lines, Number, Text, WholeNumber
-from ..operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, SCOPE, VERBS, level
+from ..operations.operation import (
+    Choice,
+    Flag,
+    Inputs,
+    Kind,
+    Lines,
+    Number,
+    Parameter,
+    Text,
+    WholeNumber,
+)
+from ..operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, OPERATIONS, TARGET, level_of
 from ..options import MAX_IDENTIFIER
 from ..reports import overview
 from ..states import State
 from ..web import permissions
-from ..web.permissions import PAGE, actor
-from ..web.problems import problem_of
+from ..web.permissions import PAGE, Place, actor
+from ..web.problems import status_of
 from .base import Page
 
-# The pages of verbs: a POST performs a verb; a GET shows its form, or asks to confirm it.
-
-# An Instance that has ended, as a page has shown it.
+# In the field "shown" of a form: the Instance had ended when the page was shown.
 _ENDED = "ended"
 
 
-class VerbPage(Page):
-    """The base of a verb's page: POST performs the verb, and redirects to its subject.
+class OperationPage(Page):
+    """The base of an operation's page: POST performs the operation, and redirects to its subject.
 
-    Some verbs need more than a button. GET shows a form of their parameters, or asks for
-    confirmation if the verb cannot be undone.
+    Some operations need more than a button. Then GET shows a form for their parameters, or asks
+    the user to confirm an operation that cannot be undone.
     """
 
-    kind = None
-    # The model of its subjects, and the word of the address that names one.
-    model = None
+    kind: str
+    # The model of the subjects, and the name of the URL parameter that identifies one.
+    model: type[Model]
     key = "uuid"
-    view_permission = None
+    view_permission: str
 
-    def find(self):
+    def find(self) -> Any:
         """Return the subject that the address names. Raises ATPError."""
         raise NotImplementedError
 
-    def check_allowed(self, subject):
-        """Raise the error of the verb, before its form is shown, if the verb is not allowed."""
+    def check_allowed(self, subject: Any) -> None:
+        """Raise the error of the operation, before its form is shown, if it is not allowed."""
 
-    def setup(self, request, *args, **kwargs):
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
-        found = VERBS[self.kind].get(kwargs["name"])
+        found = OPERATIONS[self.kind].get(kwargs["name"])
         if found is None or not found.has_page:
             self.http_method_names = ("post", "options")
 
     @property
-    def verb(self):
-        """The verb that the address names. Raises Http404."""
-        found = VERBS[self.kind].get(self.kwargs["name"])
+    def verb(self) -> Any:
+        """The operation that the address names. Raises Http404."""
+        found = OPERATIONS[self.kind].get(self.kwargs["name"])
         if found is None:
-            raise Http404(f"There is no verb {self.kwargs['name']!r}.")
+            raise Http404(f"There is no operation {self.kwargs['name']!r}.")
         return found
 
     @property
-    def permissions(self):
+    def permissions(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.view_permission, *self.verb.needs)
 
     @property
-    def fields(self):
-        return ("sure", "shown", *names_in(form_of(self.verb.parameters)))
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sure", "shown", *field_names(make_form_class(self.verb.parameters)))
 
-    def shown(self, subject):
-        """Return text that a form brings back: what its page has shown of the subject."""
+    def shown_state(self, subject: Any) -> str:
+        """Return text about the state of the subject on the page; the form sends it back."""
         return ""
 
-    def hidden(self, subject):
+    def hidden_fields(self, subject: Any) -> list[tuple[str, Any]]:
         """Return the hidden fields of the form, as pairs of name and value."""
-        shown = self.shown(subject)
+        shown = self.shown_state(subject)
         return [("shown", shown)] if shown else []
 
-    def check_shown(self, subject, shown):
-        """Raise ATPError if the subject is not as the page has shown it, when that matters."""
+    def check_shown_state(self, subject: Any, shown: str) -> None:
+        """Raise ATPError if the subject has changed since the page was shown, and this matters."""
 
-    def get(self, request, **kwargs):
-        subject = self._subject()
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        subject = self._find_subject()
         self.check_allowed(subject)
-        form = form_of(self.verb.parameters)(initial=self.current(subject))
-        return self._page(subject, form)
+        form = make_form_class(self.verb.parameters)(initial=self.initial_values(subject))
+        return self._show_form(subject, form)
 
-    def post(self, request, **kwargs):
-        verb, subject = self.verb, self._subject()
-        form = form_of(verb.parameters)(request.POST)
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        verb, subject = self.verb, self._find_subject()
+        form = make_form_class(verb.parameters)(request.POST)
         if not form.is_valid():
-            return self._page(subject, form, status=422)
+            return self._show_form(subject, form, status=422)
         try:
-            self.check_shown(subject, request.POST.get("shown", ""))
+            self.check_shown_state(subject, request.POST.get("shown", ""))
         except ATPError as error:
             form.add_error(None, str(error))
-            return self._page(subject, form, status=problem_of(error).status)
+            return self._show_form(subject, form, status=status_of(error))
         if verb.asks_first(subject) and not verb.has_page and "sure" not in request.POST:
-            return self._page(subject, form, is_sure=True)
+            return self._show_form(subject, form, is_sure=True)
         try:
-            given = self.given(form)
-            permissions.require_operation(request.user, verb, subject, given)
-            outcome = verb.perform(subject, actor(request, PAGE), **given)
+            arguments = self.arguments(form)
+            permissions.require_operation(request.user, verb, subject, arguments)
+            outcome = verb.perform(subject, actor(request, PAGE), **arguments)
         except ATPError as error:
             if not verb.parameters:
                 raise
-            tell(form, error)
-            return self._page(subject, form, status=problem_of(error).status)
+            add_operation_error(form, error)
+            return self._show_form(subject, form, status=status_of(error))
         messages.success(request, outcome.told, fail_silently=True)
-        return redirect(self.after(subject))
+        return redirect(self.address_after(subject))
 
-    def current(self, subject):
+    def initial_values(self, subject: Any) -> dict[str, Any]:
         """Return the initial values of the form."""
         return self.verb.current(subject)
 
-    def given(self, form):
-        """Return the arguments of the verb from its form."""
-        return form.given()
+    def arguments(self, form: "KindForm") -> dict[str, Any]:
+        """Return the arguments for the operation from its form."""
+        return form.changed_values()
 
-    def after(self, subject):
-        """Return the address to redirect to after the verb."""
+    def address_after(self, subject: Any) -> str:
+        """Return the address to redirect to after the operation."""
         return self.page_to_return_to()
 
-    def _subject(self):
+    def _find_subject(self) -> Any:
         name = self.kwargs.get(self.key)
         if name is None:  # everything
             self.subject = self.find()
@@ -132,7 +145,9 @@ class VerbPage(Page):
         permissions.require_operation(self.request.user, self.verb, self.subject, {})
         return self.subject
 
-    def _page(self, subject, form, *, is_sure=False, **context):
+    def _show_form(
+        self, subject: Any, form: forms.Form, *, is_sure: bool = False, **context: Any
+    ) -> HttpResponseBase:
         template = select_template(
             [f"atp/operations/{self.kind}/{self.verb.name}.html", "atp/verb.html"]
         )
@@ -140,40 +155,40 @@ class VerbPage(Page):
             template=template.template.name,
             verb=self.verb,
             subject=subject,
-            name=self.name_of(subject),
+            name=self.heading(subject),
             form=form,
-            hidden=[*self.hidden(subject), *([("sure", "yes")] if is_sure else [])],
+            hidden=[*self.hidden_fields(subject), *([("sure", "yes")] if is_sure else [])],
             back=self.page_to_return_to(),
             now=overview.now(),
             **context,
         )
 
-    def name_of(self, subject):
-        """Return the name of the subject, for the heading."""
+    def heading(self, subject: Any) -> str:
+        """Return the name of the subject, for the heading of the page."""
         return str(subject)
 
 
-class InstanceVerbPage(VerbPage):
+class InstanceOperationPage(OperationPage):
     kind = INSTANCE
     model = Instance
     view_permission = permissions.VIEW_INSTANCE
 
-    def find(self):
+    def find(self) -> Instance:
         return queue.get(self.kwargs["uuid"])
 
-    def check_allowed(self, subject):
+    def check_allowed(self, subject: Instance) -> None:
         if not self.verb.is_allowed(subject):
             raise IllegalTransition(
                 f"{subject.uuid}: “{self.verb.label}” is not possible. It is "
-                f"{text.state(subject)}.",
+                f"{text.describe_state(subject)}.",
                 event=self.verb.event,
                 state=State(subject.state),
             )
 
-    def shown(self, subject):
+    def shown_state(self, subject: Instance) -> str:
         return _ENDED if subject.is_terminal else ""
 
-    def check_shown(self, subject, shown):
+    def check_shown_state(self, subject: Instance, shown: str) -> None:
         if self.verb.is_final and shown == _ENDED and not subject.is_terminal:
             raise IllegalTransition(
                 f"{subject.uuid} had ended, and somebody has redriven it since: look again.",
@@ -181,127 +196,129 @@ class InstanceVerbPage(VerbPage):
                 state=State(subject.state),
             )
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         return reverse("atp:instance", kwargs={"uuid": self.kwargs["uuid"]})
 
-    def after(self, subject):
-        is_there = Instance.objects.using(subject._state.db).filter(pk=subject.pk).exists()
-        return self.page_to_return_to() if is_there else reverse("atp:instances")
+    def address_after(self, subject: Instance) -> str:
+        is_kept = Instance.objects.using(subject._state.db).filter(pk=subject.pk).exists()
+        return self.page_to_return_to() if is_kept else reverse("atp:instances")
 
-    def name_of(self, subject):
+    def heading(self, subject: Instance) -> str:
         return f"{subject.type} {subject.uuid}"
 
-    def show(self, *, subject=None, **context):
+    def show(self, *, subject: Instance | None = None, **context: Any) -> HttpResponse:
         task = None if subject is None else queue.task(subject)
         return super().show(subject=subject, task=task, **context)
 
 
-class DaemonVerbPage(VerbPage):
+class DaemonOperationPage(OperationPage):
     kind = DAEMON
     model = Daemon
     view_permission = permissions.VIEW_DAEMON
 
-    def find(self):
+    def find(self) -> Daemon:
         return queue.get_daemon(self.kwargs["uuid"])
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         return reverse("atp:daemon", kwargs={"uuid": self.kwargs["uuid"]})
 
-    def name_of(self, subject):
+    def heading(self, subject: Daemon) -> str:
         return f"daemon {subject}"
 
 
-class DownstreamVerbPage(VerbPage):
+class DownstreamOperationPage(OperationPage):
     kind = DOWNSTREAM
     model = Downstream
     key = "downstream"
     view_permission = permissions.VIEW_DOWNSTREAM
 
-    def find(self):
+    def find(self) -> Downstream:
         return queue.get_downstream(self.kwargs["downstream"])
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         return reverse("atp:downstream", args=[self.kwargs["downstream"]])
 
-    def name_of(self, subject):
+    def heading(self, subject: Downstream) -> str:
         return f"downstream {subject}"
 
 
-class GraphVerbPage(VerbPage):
+class GraphOperationPage(OperationPage):
     kind = GRAPH
     model = Graph
     view_permission = permissions.VIEW_GRAPH
 
-    def find(self):
+    def find(self) -> Graph:
         return queue.get_graph(self.kwargs["uuid"])
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         return reverse("atp:graph", kwargs={"uuid": self.kwargs["uuid"]})
 
-    def name_of(self, subject):
+    def heading(self, subject: Graph) -> str:
         return f"graph {subject}"
 
 
-class ScopeVerbPage(VerbPage):
-    """The page of a verb on a scope: a Type, everything, or a lane if the query names one."""
+class TargetOperationPage(OperationPage):
+    """The page of an operation on a Type or on everything, or on the lane that the query names."""
 
-    kind = SCOPE
+    kind = TARGET
     model = Type
     key = "identifier"
     view_permission = permissions.VIEW_TYPE
     parameters = ("collection",)
 
-    def find(self):
+    def find(self) -> Place:
         identifier = self.kwargs.get("identifier")
         if identifier is not None:
             queue.get_type(identifier)
-        scope = identifier, self.request.GET.get("collection")
-        if level(scope) not in self.verb.levels:
-            raise Http404(f"“{self.verb.label}” is not for {text.where(*scope)}.")
-        return scope
+        target = identifier, self.request.GET.get("collection")
+        if level_of(target) not in self.verb.levels:
+            raise Http404(f"“{self.verb.label}” is not for {text.describe_target(*target)}.")
+        return target
 
-    def page_to_return_to(self):
+    def page_to_return_to(self) -> str:
         identifier = self.kwargs.get("identifier")
         return reverse("atp:type", args=[identifier]) if identifier else reverse("atp:overview")
 
-    def name_of(self, subject):
-        return text.where(*subject)
+    def heading(self, subject: Place) -> str:
+        return text.describe_target(*subject)
 
 
-# Forms from the table of verbs: a field for each parameter.
+# Forms from the table of operations: a field for each parameter.
 
 
 class KindField(forms.CharField):
     """A form field whose text a Kind reads. Empty means None, except for the kind Text."""
 
-    def __init__(self, kind, *, required=False, help_text="", **kwargs):
+    def __init__(
+        self, kind: Kind, *, required: bool = False, help_text: str = "", **kwargs: Any
+    ) -> None:
         self._kind = kind
-        told = "; ".join(filter(None, [help_text.rstrip("."), kind.hint]))
-        kwargs.setdefault("widget", _widget(kind))
-        super().__init__(required=required, strip=False, help_text=told, **kwargs)
+        help_text = "; ".join(filter(None, [help_text.rstrip("."), kind.hint]))
+        kwargs.setdefault("widget", _make_widget(kind))
+        super().__init__(required=required, strip=False, help_text=help_text, **kwargs)
 
-    def to_python(self, value):
-        # A browser sends the ends of lines as CRLF: they are no change.
-        text = super().to_python(value)
-        return text.replace("\r\n", "\n") if isinstance(self._kind, Lines) else text
+    def to_python(self, value: Any) -> Any:
+        # A browser sends line ends as CRLF: this is not a change by the user.
+        typed = super().to_python(value)
+        return typed.replace("\r\n", "\n") if typed and isinstance(self._kind, Lines) else typed
 
-    def clean(self, value):
-        text = super().clean(value)
-        if not text and not isinstance(self._kind, Text):
+    def clean(self, value: Any) -> Any:
+        typed = super().clean(value)
+        if not typed and not isinstance(self._kind, Text):
             return None
         try:
-            return self._kind.from_text(text)
+            return self._kind.from_text(typed)
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
 
 
 class KindForm(forms.Form):
-    """A form that gives only changed values: another user may have changed the others meanwhile."""
+    """A form that returns only changed values: other users may have changed the rest meanwhile."""
 
-    parameters = ()
+    parameters: tuple[Parameter, ...] = ()
 
-    def given(self):
-        """Return the changed values, by name: the arguments of the verb."""
+    def changed_values(self) -> dict[str, Any]:
+        """Return the changed values by name: the arguments for the operation."""
         found = {}
         for parameter in self.parameters:
             name = parameter.name
@@ -312,8 +329,8 @@ class KindForm(forms.Form):
         return found
 
 
-def field_of(parameter, **kwargs):
-    """Return the form field for a parameter of a verb."""
+def make_field(parameter: Parameter, **kwargs: Any) -> KindField:
+    """Return the form field for a parameter of an operation."""
     return KindField(
         parameter.kind,
         required=parameter.is_required,
@@ -324,25 +341,25 @@ def field_of(parameter, **kwargs):
     )
 
 
-def form_of(parameters):
-    """Return the form class for the parameters of a verb."""
+def make_form_class(parameters: Iterable[Parameter]) -> type[KindForm]:
+    """Return the form class for the parameters of an operation."""
     shown = tuple(parameter for parameter in parameters if parameter.in_forms)
-    fields = {parameter.name: field_of(parameter) for parameter in shown}
-    return type("VerbForm", (KindForm,), {**fields, "parameters": shown})
+    fields = {parameter.name: make_field(parameter) for parameter in shown}
+    return type("OperationForm", (KindForm,), {**fields, "parameters": shown})
 
 
-def tell(form, error):
-    """Add a verb's error to a form: at the field that it names, else to the whole form."""
+def add_operation_error(form: forms.Form, error: ATPError) -> None:
+    """Add an operation's error to a form: to the field that it names, or else to the whole form."""
     field = "inputs" if isinstance(error, InvalidInputs) else getattr(error, "parameter", None)
     form.add_error(field if field in form.fields else None, str(error))
 
 
-def names_in(form):
+def field_names(form: type[forms.Form]) -> tuple[str, ...]:
     """Return the names that a form sends: those of its fields and of their initial values."""
     return (*form.base_fields, *(f"initial-{name}" for name in form.base_fields))
 
 
-def _widget(kind):
+def _make_widget(kind: Kind) -> forms.Widget:
     if isinstance(kind, (WholeNumber, Number)):
         step = "any" if isinstance(kind, Number) else 1
         return forms.NumberInput({"min": kind.least, "max": kind.most, "step": step})

@@ -1,81 +1,88 @@
 """The overview; the pages of Types."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
-from .. import contracts, text
-from .. import queue as verbs
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from .. import contracts, queue, text
 from ..conf import settings
-from ..models import Type
-from ..operations import base as migrated
-from ..operations.gates import fullness
+from ..models import Limit, LogRecord, Type
+from ..operations import base
+from ..operations.gates import describe_queue_depth
 from ..operations.registry import is_enqueueable, registry
-from ..operations.table import SCOPE, VERBS, Level
+from ..operations.table import OPERATIONS, TARGET, Level
 from ..reports import documents, health, overview
 from ..reports.explaining.explain import explain
 from ..reports.explaining.sentences import start_sentence
 from ..schedules import reports as schedules
-from ..tailers.operations import of_type
+from ..tailers.operations import tailer_of_type
 from ..web import permissions
 from .base import Page
-from .daemons import daemon_rows, gone
-
-# The overview page: counts of waiting, running and failed Instances, and the daemons.
+from .daemons import daemon_rows, departed_daemons
 
 # Log records about the whole queue.
 OVERVIEW_LOG_SHOWN = 3
-# If there are more gates, those of Types are folded; if there are more Types, the idle ones are.
+# Log records on a Type's own page.
+TYPE_LOG_SHOWN = 100
+# If there are more gates, those over Types are folded; if there are more Types, the idle ones are.
 GATES, TYPES = 3, 10
 
 
 class OverviewPage(Page):
+    """The overview: counts of waiting, running and failed Instances, and the daemons."""
+
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/overview.html"
 
-    def get(self, request):
-        queue = overview.overview(history=False)
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        found = overview.overview(history=False)
         is_all = permissions.holds(request.user, permissions.VIEW_INSTANCE)
         if not is_all:
-            queue = self._narrowed(queue)
-        rows = daemon_rows(queue.time)
-        shut = verbs.gates(now=queue.time)
-        shut = [gate for gate in shut if gate.type_id is None or self.seen([gate])]
-        everything = [gate for gate in shut if gate.type_id is None]
-        shown, idle = _by_urgency(queue.types)
+            found = self._narrow_overview(found)
+        now = found.time
+        rows = daemon_rows(now)
+        daemons = [row.daemon for row in rows]
+        shut = [
+            gate
+            for gate in queue.gates(now=now)
+            if gate.type_id is None or self.filter_permitted([gate])
+        ]
+        over_everything = [gate for gate in shut if gate.type_id is None]
+        shown, idle = _split_idle(found.types)
         may_see_daemons = permissions.holds(request.user, permissions.VIEW_DAEMON)
+        problems: tuple[str, ...] = ()
+        if is_all:
+            problems = health.problems(daemons, now, shut, names=may_see_daemons)
         return self.show(
-            queue=queue,
-            now=queue.time,
+            queue=found,
+            now=now,
             gates=shut,
-            gates_shown=shut if len(shut) <= GATES else everything,
+            gates_shown=shut if len(shut) <= GATES else over_everything,
             gates_folded=[] if len(shut) <= GATES else [gate for gate in shut if gate.type_id],
             types_shown=shown,
             types_idle=idle,
-            limited=health.limited_notes(queue.time, shut) if is_all else (),
-            problems=()
-            if not is_all
-            else health.problems(
-                [row.daemon for row in rows],
-                queue.time,
-                shut,
-                names=may_see_daemons,
-            ),
-            quieted=health.quieted([row.daemon for row in rows], queue.time) if is_all else (),
-            log=self._log(),
+            limited=health.limited_notes(now, shut) if is_all else (),
+            problems=problems,
+            quieted=health.quiet_types(daemons, now) if is_all else (),
+            log=self._find_log(),
             daemons=rows if may_see_daemons else None,
-            gone=gone(queue.time, rows) if may_see_daemons else None,
+            gone=departed_daemons(now, rows) if may_see_daemons else None,
         )
 
-    def _narrowed(self, found):
-        """Return the overview of the Types on which the permission holds as a whole."""
-        types = tuple(each for each in found.types if self.seen([(each.type, None)]))
+    def _narrow_overview(self, found: overview.Overview) -> overview.Overview:
+        """Return the overview with only those Types on which the permission holds as a whole."""
+        types = tuple(each for each in found.types if self.filter_permitted([(each.type, None)]))
         return replace(found, types=types, oldest_due=None, next_due=None)
 
-    def _log(self):
+    def _find_log(self) -> list[LogRecord] | None:
         may_see = permissions.holds(self.request.user, permissions.VIEW_LOG)
-        return verbs.scope_log(limit=OVERVIEW_LOG_SHOWN) if may_see else None
+        return queue.scope_log(limit=OVERVIEW_LOG_SHOWN) if may_see else None
 
 
-def _by_urgency(types):
+def _split_idle(types: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     """Return the Types to show, by recent failures and due Tasks, and the idle Types to fold."""
     rows = sorted(types, key=lambda counts: (-counts.failed_lately, -counts.due))
     if len(rows) <= TYPES:
@@ -84,27 +91,25 @@ def _by_urgency(types):
     return [counts for counts in rows if not counts.is_idle], idle
 
 
-# The pages of Types: a list, and a single one with its parameters, gates, limits and log.
-
-# Log records on a Type's own page.
-TYPE_LOG_SHOWN = 100
-
-
 class TypesPage(Page):
+    """The list of all Types that the user may see."""
+
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/types.html"
 
-    def get(self, request):
-        types = self.narrowed(Type.objects.using(settings.DATABASE))
-        shut, limited = verbs.gates(), verbs.limits()
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        types = self.narrow_rows(Type.objects.using(settings.DATABASE))
+        shut, limits = queue.gates(), queue.limits()
         return self.show(
-            migrate=migrated.command(settings.DATABASE),
+            migrate=base.migrate_command(settings.DATABASE),
             everything=[gate for gate in shut if gate.type_id is None],
             types=[
                 documents.type(row)
                 | {
                     "gates": [gate for gate in shut if gate.type_id == row.pk],
-                    "limits": [_limit(limit) for limit in limited if limit.type_id == row.pk],
+                    "limits": [
+                        _describe_limit(limit) for limit in limits if limit.type_id == row.pk
+                    ],
                     "is_enqueueable": is_enqueueable(row.identifier)
                     and self.touches(row.identifier, permissions.ENQUEUE),
                 }
@@ -113,55 +118,59 @@ class TypesPage(Page):
         )
 
 
-def _limit(limit):
-    """Return a Limit in words, with its collection, None for the whole Type."""
-    return {"collection": limit.collection, "words": text.of_limits(limit)}
+def _describe_limit(limit: Limit) -> dict[str, str | None]:
+    """Return a Limit in words, with its collection, which is None for the whole Type."""
+    return {"collection": limit.collection, "words": text.describe_limits(limit)}
 
 
 class TypePage(Page):
+    """The page of a Type: its parameters, gates, limits and log."""
+
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/type.html"
 
-    def get(self, request, identifier):
-        row = self.look_up(Type, identifier, lambda: verbs.get_type(identifier))
+    def get(self, request: HttpRequest, identifier: str) -> HttpResponseBase:
+        row = self.look_up(Type, identifier, lambda: queue.get_type(identifier))
         declared = registry.get(identifier) if identifier in registry else None
         contract = None if declared is None else contracts.schema_of(declared)
         may_see_log = self.may(permissions.VIEW_LOG)
-        explanation = explain(row, **permissions.told_to(request.user, row))
-        shut = verbs.gates(now=explanation.looked_at)
+        explanation = explain(row, **permissions.explanation_options(request.user, row))
+        shut = queue.gates(now=explanation.looked_at)
         return self.show(
             now=explanation.looked_at,
             explanation=explanation,
             starts=start_sentence(explanation.starts),
             type=documents.type(row),
             gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
-            limits=[(limit, fullness(limit)) for limit in verbs.limits(identifier)],
+            limits=[(limit, describe_queue_depth(limit)) for limit in queue.limits(identifier)],
             declared=declared,
             is_enqueueable=is_enqueueable(identifier)
             and self.touches(identifier, permissions.ENQUEUE),
             contract=contract,
-            parameters=contract and contracts.described(contract, declared.signature),
+            parameters=contract and declared and contracts.described(contract, declared.signature),
             returned=contract and contracts.words_of(contract.outputs, contract.defs),
-            tailer=of_type(identifier) if self.may(permissions.VIEW_TAILER) else None,
-            verbs=self._verbs(),
-            schedules=self._schedules(row),
-            log=verbs.scope_log(identifier, limit=TYPE_LOG_SHOWN) if may_see_log else None,
+            tailer=tailer_of_type(identifier) if self.may(permissions.VIEW_TAILER) else None,
+            verbs=self._type_operations(),
+            schedules=self._visible_schedules(row),
+            log=queue.scope_log(identifier, limit=TYPE_LOG_SHOWN) if may_see_log else None,
         )
 
-    def _schedules(self, row):
-        """Return its schedules, as far as the user may see them; None without the permission."""
-        if permissions.lacking(self.request.user, [permissions.VIEW_SCHEDULE]):
+    def _visible_schedules(self, row: Type) -> list[dict[str, Any]] | None:
+        """Return its schedules that the user may see; None without the permission to see any."""
+        if permissions.missing_permissions(self.request.user, [permissions.VIEW_SCHEDULE]):
             return None
         return [
             each
             for each in schedules.documents(row)
-            if self.seen([(each["type"], each["collection"])], permissions.VIEW_SCHEDULE)
+            if self.filter_permitted(
+                [(each["type"], each["collection"])], permissions.VIEW_SCHEDULE
+            )
         ]
 
-    def _verbs(self):
-        """Return the verbs on the whole Type; gates and limits have pages of their own."""
+    def _type_operations(self) -> list[Any]:
+        """Return the operations on the whole Type; gates and limits have their own pages."""
         return [
-            verb
-            for verb in VERBS[SCOPE].values()
-            if not verb.of and Level.TYPE in verb.levels and self.may(*verb.needs)
+            operation
+            for operation in OPERATIONS[TARGET].values()
+            if not operation.of and Level.TYPE in operation.levels and self.may(*operation.needs)
         ]

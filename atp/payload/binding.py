@@ -1,5 +1,7 @@
-"""Arguments and the handler's signature: binding, adapting those of an older release, masking
-sensitive ones.
+"""The arguments of a handler: binding to its signature, adapting, masking sensitive ones.
+
+Stored inputs are an object of keyword arguments, which reads well in pages and in the API.
+Arguments that can only be given by position are a list under ``"*"``.
 """
 
 from __future__ import annotations
@@ -15,18 +17,24 @@ from typing import Any
 from ..exceptions import CorruptData, InvalidInputs, InvalidType
 from ..text import did_you_mean
 
-# Binding of inputs to the handler's signature.
-#
-# Inputs are stored as an object of keyword arguments, which reads well in pages and APIs.
-# Arguments that can only be given by position are a list under ``"*"``.
-
 POSITIONAL = "*"
 _P = inspect.Parameter
+
+# The number of hexadecimal digits of a fingerprint: enough for the few signatures of one Type.
+DIGITS = 8
+MASK = "[sensitive]"
+# A shorter value is not masked in text, because words contain it by chance.
+SHORTEST = 4
 
 # The names of all parameters, and of the required ones.
 Plain = tuple[dict[str, None], set[str]]
 Signatures = tuple[inspect.Signature, Plain | None]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+InputValues = dict[str, Any]
+Adapter = Callable[[InputValues], InputValues]
+
+
+# Binding arguments to the handler's signature.
 
 
 class Inputs(inspect.Signature):
@@ -48,16 +56,16 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(handler)
     if not _takes_context(signature):
         # A decorator may take the context itself, and wrap a function that takes none.
-        own = inspect.signature(handler, follow_wrapped=False)
-        if _takes_context(own):
-            taken, *_ = own.parameters.values()
-            return _without(taken, list(signature.parameters.values()), signature)
+        outer = inspect.signature(handler, follow_wrapped=False)
+        if _takes_context(outer):
+            context, *_ = outer.parameters.values()
+            return _without_context(context, list(signature.parameters.values()), signature)
         raise InvalidInputs(
             f"{handler.__qualname__}() needs a first parameter, the context: "
             f"def {handler.__name__}(context, …)"
         )
-    taken, *parameters = signature.parameters.values()
-    return _without(taken, parameters, signature)
+    context, *parameters = signature.parameters.values()
+    return _without_context(context, parameters, signature)
 
 
 def _takes_context(signature: inspect.Signature) -> bool:
@@ -65,7 +73,7 @@ def _takes_context(signature: inspect.Signature) -> bool:
     return first is not None and first.kind in (_P.POSITIONAL_ONLY, _P.POSITIONAL_OR_KEYWORD)
 
 
-def _without(
+def _without_context(
     context: inspect.Parameter,
     parameters: list[inspect.Parameter],
     whole: inspect.Signature,
@@ -86,20 +94,22 @@ def bind(
 ) -> dict[str, Any]:
     """Return the arguments as a dict from which :func:`unbind` restores them.
 
-    ``plain`` is the result of :func:`plain_of` for the signature, for speed. Raises
-    InvalidInputs, with Python's own words, if the arguments do not fit.
+    ``name`` is the identifier of the Type, for messages. ``plain`` is the result of
+    :func:`plain_parameters` for the signature; it makes this faster. Raises InvalidInputs, with
+    Python's own message, if the arguments do not fit.
     """
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
         return {parameter: kwargs[parameter] for parameter in plain[0] if parameter in kwargs}
-    for given in kwargs:
-        if not isinstance(given, str):
-            raise InvalidInputs(f"An argument of {name} is called {given!r}; names are text.")
+    for key in kwargs:
+        if not isinstance(key, str):
+            raise InvalidInputs(f"An argument of {name} is called {key!r}; names are text.")
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InvalidInputs(
-            f"Inputs of {name!r} do not fit {name}{signature}: {error}.{_hint(signature, kwargs)}",
-            argument=_unknown(signature, kwargs) or _missing(signature, args, kwargs),
+            f"Inputs of {name!r} do not fit {name}{signature}: {error}."
+            f"{_suggest_argument(signature, kwargs)}",
+            argument=_find_unknown(signature, kwargs) or _find_missing(signature, args, kwargs),
         ) from None
     by_position = any(
         p.kind is _P.VAR_POSITIONAL and bound.arguments.get(p.name)
@@ -126,15 +136,15 @@ def bind(
 
 
 def as_called(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checked arguments as a dict that keeps how each was given: by position or name."""
+    """Return arguments as a dict that keeps which were given by position, and which by name."""
     return {POSITIONAL: list(args), **kwargs} if args else dict(kwargs)
 
 
-def misfit(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return why arguments do not fit a handler, in words without a full stop; empty if they do.
+def why_incompatible(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the reason why arguments do not fit a handler, without a full stop; empty if they do.
 
-    ``signatures`` are its signature and the result of :func:`plain_of` for it. Only the names
-    and the number of the arguments count, not their values.
+    ``signatures`` is the result of :func:`signatures_of` for the handler. Only the names and the
+    number of the arguments matter, not their values.
     """
     signature, plain = signatures
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
@@ -142,28 +152,28 @@ def misfit(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        unknown = _unknown(signature, kwargs)
+        unknown = _find_unknown(signature, kwargs)
         known = {name: value for name, value in kwargs.items() if name in signature.parameters}
-        missing = _missing(signature, args, known)
-        told = [f"argument {missing!r} is required"] if missing else []
+        missing = _find_missing(signature, args, known)
+        reasons = [f"argument {missing!r} is required"] if missing else []
         if unknown:
             hint = did_you_mean(unknown, signature.parameters).strip()
-            told.append(f"there is no argument {unknown!r}{hint and f' (d{hint[1:]})'}")
-        return "; ".join(told) or str(error)
+            reasons.append(f"there is no argument {unknown!r}{hint and f' (d{hint[1:]})'}")
+        return "; ".join(reasons) or str(error)
     return ""
 
 
 @cache
 def signatures_of(handler: Callable[..., Any]) -> Signatures:
-    """Return the signature of a handler, and the result of :func:`plain_of` for it."""
+    """Return the signature of a handler, and the result of :func:`plain_parameters` for it."""
     signature = signature_of(handler)
-    return signature, plain_of(signature)
+    return signature, plain_parameters(signature)
 
 
-def plain_of(signature: inspect.Signature) -> Plain | None:
+def plain_parameters(signature: inspect.Signature) -> Plain | None:
     """Return the names of all parameters, and of the required ones.
 
-    Return None if a parameter cannot be given by name.
+    Returns None if a parameter cannot be given by name.
     """
     parameters = signature.parameters
     if any(p.kind not in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY) for p in parameters.values()):
@@ -174,25 +184,25 @@ def plain_of(signature: inspect.Signature) -> Plain | None:
     return dict.fromkeys(parameters), required
 
 
-def _unknown(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str | None:
+def _find_unknown(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str | None:
     """Return the name of the first argument that the signature does not have, or None."""
     if any(p.kind is _P.VAR_KEYWORD for p in signature.parameters.values()):
         return None
     return next((name for name in kwargs if name not in signature.parameters), None)
 
 
-def _hint(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
-    name = _unknown(signature, kwargs)
+def _suggest_argument(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
+    name = _find_unknown(signature, kwargs)
     if name is None:
         return ""
     hint = did_you_mean(name, signature.parameters)
     return f" There is no argument {name!r}.{hint}"
 
 
-def _missing(
+def _find_missing(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> str | None:
-    """Return the name of the first argument that is required and not given, or None."""
+    """Return the name of the first required argument that is missing, or None."""
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
@@ -209,8 +219,8 @@ def _missing(
     )
 
 
-def arguments(value: object) -> Arguments:
-    """Return ``(args, kwargs)`` of inputs that are a JSON object or array.
+def split_arguments(value: object) -> Arguments:
+    """Return ``(args, kwargs)`` from inputs that are a JSON object or array.
 
     In an object, the array under ``"*"`` has the positional arguments. Raises InvalidInputs.
     """
@@ -219,7 +229,7 @@ def arguments(value: object) -> Arguments:
     if not isinstance(value, dict):
         raise InvalidInputs("The inputs must be a JSON object of arguments, or an array.")
     if not isinstance(value.get(POSITIONAL, []), list):
-        raise InvalidInputs(f"What stands under {POSITIONAL!r} must be an array.")
+        raise InvalidInputs(f"The value of {POSITIONAL!r} must be an array.")
     return unbind(value)
 
 
@@ -231,137 +241,127 @@ def unbind(inputs: object) -> Arguments:
     return tuple(kwargs.pop(POSITIONAL, ())), kwargs
 
 
-# Adapting inputs of an older release to the current handler; and the hash of a signature.
+# Adapting inputs from an older release to the current handler; the hash of a signature.
 #
 # Nothing here writes: stored inputs stay as they were enqueued.
-
-InputValues = dict[str, Any]
-Adapter = Callable[[InputValues], InputValues]
-
-# Hexadecimal digits of a fingerprint: enough to tell the few signatures of one Type apart.
-DIGITS = 8
 
 
 def check_adapter(identifier: str, function: object) -> None:
     """Raise InvalidType unless ``function`` can adapt inputs: it takes one dict."""
-    told = f"{identifier}.adapt"
+    label = f"{identifier}.adapt"
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        raise InvalidType(f"{told}: an adapter is a function of the inputs, not {function!r}.")
+        raise InvalidType(f"{label}: an adapter is a function of the inputs, not {function!r}.")
     try:
         inspect.signature(function).bind({})
     except TypeError as error:
         raise InvalidType(
-            f"{told}: {function.__qualname__}() is called with the inputs alone, a dict: {error}."
+            f"{label}: {function.__qualname__}() is called with the inputs alone, a dict: {error}."
         ) from None
 
 
-def fitted(
+def adapt_arguments(
     signatures: Signatures,
     adapters: Sequence[Adapter],
     inputs: object,
     sensitive: Collection[str] = (),
 ) -> tuple[Arguments, str]:
-    """Return the arguments for a handler, and the result of :func:`.misfit`: why they do not fit.
+    """Return the arguments for a handler, and why they do not fit: see :func:`why_incompatible`.
 
-    While the inputs do not fit, the adapters are called in order, each with the result of the
-    one before. ``inputs`` is the stored object, and an adapter may change it. ``sensitive`` are
-    the arguments whose values the result does not quote. Raises CorruptData if ``inputs`` is no
+    While the inputs do not fit, this calls the adapters in order, each with the result of the one
+    before. ``inputs`` is the stored object, and an adapter may change it. ``sensitive`` names the
+    arguments whose values the reason does not quote. Raises CorruptData if ``inputs`` is not an
     object of arguments.
     """
     found = unbind(inputs)
-    why = misfit(signatures, *found)
-    texts = texts_of(inputs, sensitive)
+    why = why_incompatible(signatures, *found)
+    texts = sensitive_texts(inputs, sensitive)
     for adapter in adapters:
         if not why:
             break
         try:
             inputs = adapter(inputs)  # type: ignore[arg-type]
         except Exception as error:
-            told = hidden(f"{type(error).__name__}: {error}", texts)
-            return found, f"{why} ({adapter.__qualname__}() raised {told})"
+            message = mask_texts(f"{type(error).__name__}: {error}", texts)
+            return found, f"{why} ({adapter.__qualname__}() raised {message})"
         if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
             return found, f"{why} ({adapter.__qualname__}() returned {type(inputs).__name__})"
         try:
             found = unbind(inputs)
         except (CorruptData, TypeError):
             return found, f"{why} ({adapter.__qualname__}() returned no arguments)"
-        why = misfit(signatures, *found)
+        why = why_incompatible(signatures, *found)
     return found, why
 
 
 def fingerprint(signature: inspect.Signature, serializer: str, adapters: Sequence[Adapter]) -> str:
-    """Return a short hash of what a handler takes: handlers with different ones may differ in it.
+    """Return a short hash of the inputs that a handler accepts.
 
-    The hash covers the names of the parameters, whether each is required, the serializer, and
-    the source of the adapters. Order counts only for positional-only parameters.
+    The hash covers the names of the parameters, which of them are required, the serializer, and
+    the source of the adapters. The order matters only for positional-only parameters.
     """
     parameters = signature.parameters.values()
-    named = sorted(_told(p) for p in parameters if p.kind is not _P.POSITIONAL_ONLY)
-    placed = [_told(p) for p in parameters if p.kind is _P.POSITIONAL_ONLY]
-    facts = [placed, named, serializer, [_source(adapter) for adapter in adapters]]
+    named = sorted(_describe_parameter(p) for p in parameters if p.kind is not _P.POSITIONAL_ONLY)
+    placed = [_describe_parameter(p) for p in parameters if p.kind is _P.POSITIONAL_ONLY]
+    facts = [placed, named, serializer, [_adapter_source(adapter) for adapter in adapters]]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:DIGITS]
 
 
-def _told(parameter: inspect.Parameter) -> tuple[str, str, bool]:
+def _describe_parameter(parameter: inspect.Parameter) -> tuple[str, str, bool]:
     kind = parameter.kind.name if parameter.kind in (_P.VAR_POSITIONAL, _P.VAR_KEYWORD) else ""
     return parameter.name, kind, parameter.default is _P.empty
 
 
-def _source(adapter: Adapter) -> str:
+def _adapter_source(adapter: Adapter) -> str:
     try:
         return inspect.getsource(adapter)
     except OSError:  # from a shell, say
         return adapter.__code__.co_code.hex()
 
 
-def shape(inputs: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+def inputs_shape(inputs: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
     """Return the number of positional arguments, and the sorted names of the others."""
     placed = inputs.get(POSITIONAL, ())
     names = tuple(sorted(name for name in inputs if name != POSITIONAL))
     return len(placed) if isinstance(placed, list | tuple) else 0, names
 
 
-# Sensitive inputs: the arguments of a handler that nobody is shown.
+# Masking the sensitive arguments of a handler.
 #
-# They are stored as all inputs are, and the handler gets them. A mask stands for them wherever
-# inputs are shown, and for their values in what an attempt writes: its log and its errors.
-
-MASK = "[sensitive]"
-# A shorter value is not replaced in text: it stands in many words by chance.
-SHORTEST = 4
+# They are stored like all inputs, and the handler gets them. A mask replaces them wherever ATP
+# displays inputs, and replaces their values in the log and the errors of an attempt.
 
 
-def masked(inputs: Any, names: Collection[str]) -> Any:
+def mask_inputs(inputs: Any, names: Collection[str]) -> Any:
     """Return stored inputs with a mask for each sensitive argument.
 
-    Which of the arguments by position are sensitive is not stored: each gets a mask.
+    The row does not tell which positional arguments are sensitive, so each of them gets a mask.
     """
     if not names:
         return inputs
     if not isinstance(inputs, Mapping):
         return MASK
-    return {name: _masked(name, value, names) for name, value in inputs.items()}
+    return {name: _mask_argument(name, value, names) for name, value in inputs.items()}
 
 
-def _masked(name: str, value: Any, names: Collection[str]) -> Any:
+def _mask_argument(name: str, value: Any, names: Collection[str]) -> Any:
     if name == POSITIONAL:
         return [MASK] * len(value) if isinstance(value, list) else MASK
     return MASK if name in names else value
 
 
-def masked_json(text: str, names: Collection[str]) -> str:
-    """Return the JSON of stored inputs with masks; only a mask if it cannot be read."""
+def mask_json(text: str, names: Collection[str]) -> str:
+    """Return the JSON of stored inputs with masks; only a mask if the JSON is not valid."""
     if not names:
         return text
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
-    return json.dumps(masked(found, names), ensure_ascii=False)
+    return json.dumps(mask_inputs(found, names), ensure_ascii=False)
 
 
-def mask_given(inputs: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """Return the name of a sensitive argument that is given as its mask; None if there is none."""
+def find_mask(inputs: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the name of a sensitive argument whose value is its mask; None if there is none."""
     by_position = inputs.get(POSITIONAL, ()) if names else ()
     if any(_is_mask(value) for value in by_position):
         return POSITIONAL
@@ -372,16 +372,16 @@ def _is_mask(value: Any) -> bool:
     return isinstance(value, str) and value == MASK
 
 
-def texts_of(inputs: Any, names: Collection[str]) -> tuple[str, ...]:
-    """Return the texts of the sensitive values in inputs, the longest first, for :func:`hidden`."""
+def sensitive_texts(inputs: Any, names: Collection[str]) -> tuple[str, ...]:
+    """Return the sensitive values in inputs as texts, the longest first, for :func:`mask_texts`."""
     if not names or not isinstance(inputs, Mapping):
         return ()
     chosen = [value for name, value in inputs.items() if name in names or name == POSITIONAL]
-    found = {text for value in _leaves(chosen) for text in _forms(value)}
+    found = {text for value in _iterate_leaves(chosen) for text in _text_forms(value)}
     return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=len, reverse=True))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _iterate_leaves(value: Any) -> Iterator[Any]:
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -393,8 +393,8 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield each
 
 
-def _forms(value: Any) -> tuple[str, ...]:
-    """Return the forms in which a value stands in text: plain, and as Python and JSON escape it."""
+def _text_forms(value: Any) -> tuple[str, ...]:
+    """Return the forms of a value in text: plain, and as Python and JSON escape it."""
     if isinstance(value, str):
         return value, repr(value)[1:-1], json.dumps(value)[1:-1]
     if isinstance(value, bytes):
@@ -404,8 +404,8 @@ def _forms(value: Any) -> tuple[str, ...]:
     return ()
 
 
-def hidden(text: str, texts: Iterable[str]) -> str:
-    """Return text with a mask for each of the sensitive texts in it."""
+def mask_texts(text: str, texts: Iterable[str]) -> str:
+    """Return text with a mask in the place of each sensitive text."""
     for each in texts:
         text = text.replace(each, MASK)
     return text

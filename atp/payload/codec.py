@@ -1,4 +1,8 @@
-"""Encoding and decoding by format: JSON, or signed pickle on request."""
+"""Serialization of inputs and outputs, by format: JSON by default, or signed pickles.
+
+Only Types that ask for pickles have them. A process reads a pickle only if ``ATP["ALLOW_PICKLE"]``
+is set: whoever can sign a pickle can run code in the workers (G14).
+"""
 
 import base64
 import pickle
@@ -14,12 +18,13 @@ from ..graphs.placeholders import TAG
 from ..text import exception_words
 from .json import from_json, to_json
 
-# Serialization of inputs and outputs, by format: JSON by default, signed pickle on request.
-
 JSON = "json"
 PICKLE = "pickle"
 FORMATS = (JSON, PICKLE)
 PICKLE_CONTENT_TYPE = "application/x-atp-signed-pickle"
+
+# Part of every signature. It must never change, because stored pickles need it.
+_SALT = "atp.codec"
 
 
 class Payload(NamedTuple):
@@ -34,8 +39,8 @@ def encode(
 ) -> Payload:
     """Serialize ``value``.
 
-    ``limit`` is the largest size in bytes. ``what`` names the value in error
-    messages. Raises NotSerializable or TooLarge.
+    ``limit`` is the maximum size in bytes. ``what`` names the value in error messages. Raises
+    NotSerializable or TooLarge.
     """
     data = to_pickle(value, what) if format == PICKLE else to_json(value, what)
     # A character is four bytes at most.
@@ -57,14 +62,14 @@ def decode(payload: Payload) -> Any:
 
 
 def may_have_results(payload: Payload) -> bool:
-    """Return whether results of other nodes may stand in a serialized value."""
+    """Return True if a serialized value may contain results of other nodes."""
     if payload.format == PICKLE:
         return pickle_may_have_results(payload.data)
     return TAG in payload.data
 
 
 def check_format(format: object) -> None:
-    """Raise InvalidType for an unknown format, and for pickle if the project does not allow it."""
+    """Raise InvalidType for an unknown format, and for pickles if the project forbids them."""
     if format not in FORMATS:
         raise InvalidType(f"serializer={format!r}: must be one of {', '.join(FORMATS)}.")
     if format == PICKLE and not settings.ALLOW_PICKLE:
@@ -74,17 +79,11 @@ def check_format(format: object) -> None:
         )
 
 
-# Pickles with a signature by SECRET_KEY, for Types that ask for them (G14).
-#
-# A process reads one only if ``ATP["ALLOW_PICKLE"]`` is set: whoever can sign a pickle can run
-# code in the workers.
-
-# Part of every signature. It must not change, even if this code moves: stored pickles need it.
-_SALT = "atp.codec"
+# Pickles, signed with SECRET_KEY.
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses results of nodes, except where they have been made Placeholders."""
+    """Refuses results of nodes that have not become Placeholders."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is placeholders.Result:
@@ -101,20 +100,20 @@ def to_pickle(value: Any, what: str = "The value") -> str:
         raw = BytesIO()
         _Pickler(raw, protocol=5).dump(value)
     except Exception as error:
-        said = str(error) if isinstance(error, NotSerializable) else exception_words(error)
-        raise NotSerializable(f"{what} cannot be pickled: {said}") from error
+        why = str(error) if isinstance(error, NotSerializable) else exception_words(error)
+        raise NotSerializable(f"{what} cannot be pickled: {why}") from error
     return signing.Signer(salt=_SALT).sign(base64.b64encode(raw.getvalue()).decode())
 
 
 def pickle_may_have_results(text: str) -> bool:
-    """Return whether results of other nodes may stand in what :func:`to_pickle` wrote."""
+    """Return True if text from :func:`to_pickle` may contain results of other nodes."""
     return placeholders.Placeholder.__name__.encode() in base64.b64decode(text.partition(":")[0])
 
 
 def check_signature(text: str) -> str:
     """Return the signed text without unpickling it.
 
-    Raises CorruptData if the signature is wrong, or if this project allows no pickles.
+    Raises CorruptData if the signature is wrong, or if the project forbids pickles.
     """
     if not settings.ALLOW_PICKLE:
         raise CorruptData("This is a pickle, and ATP['ALLOW_PICKLE'] is not set.")

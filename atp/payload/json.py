@@ -1,11 +1,10 @@
-"""JSON that also carries values which plain JSON lacks.
+"""JSON with tags for values that plain JSON lacks.
 
 Dates, times, timedeltas, UUIDs, Decimals, bytes, the floats that JSON lacks, and the results of
-other nodes of a graph are tagged: each is written as an object with one key that starts with
-"$". Every value is either read back equal or refused with
-:class:`~atp.exceptions.NotSerializable`. These are converted on purpose: tuples come back as
-lists, bytearrays and memoryviews as bytes, and instances of subclasses as the plain value that
-they equal.
+other nodes of a graph are tagged: each becomes an object with one key that starts with "$". A
+value that would not come back equal is refused with :class:`~atp.exceptions.NotSerializable`.
+Exceptions are made on purpose: tuples come back as lists, bytearrays and memoryviews as bytes, and
+instances of subclasses as the plain value that they equal.
 """
 
 import base64
@@ -27,14 +26,15 @@ from ..exceptions import CorruptData, NotSerializable
 from ..graphs import placeholders
 from ..text import exception_words, shorten
 
-# Deep enough for data, and far from where reading it back exhausts the stack.
+# Enough levels for data, and far fewer than those that exhaust the stack of a reader.
 MAX_DEPTH = 100
 
+# The keys and indexes that lead to a part of a value.
 Path = tuple[str | int, ...]
 
 
 def to_json(value: Any, what: str = "The value") -> str:
-    """Return ``value`` as JSON text. Raises NotSerializable, whatever the value itself raises."""
+    """Return ``value`` as JSON text. Raises NotSerializable, also if the value's code raises."""
     plain = None
     try:
         plain = value if _is_plain(value) else _to_plain(value, what, ())
@@ -46,7 +46,7 @@ def to_json(value: Any, what: str = "The value") -> str:
         raise NotSerializable(f"{what}{at} has text that is not valid Unicode: {error}.") from None
     except NotSerializable:
         raise
-    # An integer of more digits than Python converts, or a stack that was deep already.
+    # An integer with more digits than Python converts, or a stack that was deep already.
     except Exception as error:
         at = _at(_place_of_unwritable(plain))
         raise NotSerializable(
@@ -56,7 +56,7 @@ def to_json(value: Any, what: str = "The value") -> str:
 
 
 def _place_of_unwritable(plain: Any) -> Path:
-    """Return the path of the first part that JSON in UTF-8 cannot have."""
+    """Return the path of the first part that JSON in UTF-8 cannot represent."""
 
     def is_unwritable(part: Any) -> bool:
         try:
@@ -72,7 +72,10 @@ def _place_of_unwritable(plain: Any) -> Path:
 
 
 def _path_of(is_found: Callable[[Any], bool], value: Any) -> Path:
-    """Return the path of the first part of a plain value that is no list or dict, and is sought."""
+    """Return the path of the first part of a plain value, other than a list or dict, that is found.
+
+    Returns an empty path if there is none.
+    """
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
@@ -92,21 +95,23 @@ def from_json(text: str) -> Any:
         return _read(text)
     # A tag may hold anything.
     except Exception as error:
-        said = shorten(str(error) or type(error).__name__, 300)
-        raise CorruptData(f"Not the JSON that ATP writes: {said}.") from error
+        why = shorten(str(error) or type(error).__name__, 300)
+        raise CorruptData(f"Not the JSON that ATP writes: {why}.") from error
 
 
-def parse(text: str | bytes) -> Any:
-    """Return the plain value of JSON text from outside; :func:`from_plain` reads its tags.
+def parse_json(text: str | bytes) -> Any:
+    """Return the plain value from JSON text of a client; :func:`from_plain` reads its tags.
 
-    It is stricter than Python's json. A name that stands twice in an object
-    is refused, since one of its values would be lost (G13). So are NaN and
-    Infinity, which JSON does not have, and numbers beyond the range of
-    floats. Raises NotSerializable.
+    This is stricter than Python's json. It refuses a name that an object has twice, because one of
+    its values would be lost (G13). It also refuses NaN and Infinity, which JSON does not have, and
+    numbers beyond the range of floats. Raises NotSerializable.
     """
     try:
         return json.loads(
-            text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_float
+            text,
+            object_pairs_hook=_unique_names,
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
         )
     except RecursionError:
         raise NotSerializable("not JSON that can be read: it is nested too deeply") from None
@@ -117,7 +122,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Return a plain value with its tagged parts as dates, times and so on. Raises CorruptData."""
+    """Return a plain value with dates, times and so on for its tags. Raises CorruptData."""
     try:
         text = json.dumps(value)
     except RecursionError as error:
@@ -125,32 +130,33 @@ def from_plain(value: Any) -> Any:
     return from_json(text)
 
 
-def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    named = dict(items)
-    if len(named) < len(items):
+def _unique_names(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's items as a dict. Raises ValueError if it has a name twice."""
+    values = dict(items)
+    if len(values) < len(items):
         seen = set()
         twice = next(name for name, _ in items if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"{shorten(repr(twice), 100)} stands twice in one object")
-    return named
+    return values
 
 
-def _pair(value: Any) -> tuple[str, Any]:
+def _read_pair(value: Any) -> tuple[str, Any]:
     if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"{value!r} is no pair of a name and a value")
+        raise ValueError(f"{value!r} is not a pair of a name and a value")
     name, item = value
     return name, item
 
 
 class _OddNumber(ValueError):
-    """A number that no float can be."""
+    """A number that no float can represent."""
 
 
-def _no_constant(word: str) -> Any:
-    raise _OddNumber(f"{word} is no JSON value")
+def _refuse_constant(word: str) -> Any:
+    raise _OddNumber(f"{word} is not a JSON value")
 
 
-def _float(text: str) -> float:
-    """Return a number that is not an integer. Raises _OddNumber if it would become ∞ or 0."""
+def _read_float(text: str) -> float:
+    """Return a number as a float. Raises _OddNumber if it would become ∞ or 0."""
     number = float(text)
     if math.isinf(number):
         raise _OddNumber(f"{shorten(text, 40)} is too large for a float")
@@ -160,12 +166,12 @@ def _float(text: str) -> float:
 
 
 def _place_of_odd_number(text: str | bytes) -> Path:
-    """Return the path of the first number in JSON text that no float can be."""
+    """Return the path of the first number in JSON text that no float can represent."""
     odd = object()
 
     def number(text: str) -> object:
         try:
-            return _float(text)
+            return _read_float(text)
         except _OddNumber:
             return odd
 
@@ -180,7 +186,7 @@ _PLAIN = (str, int, bool, type(None))
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether the value is a flat dict of plain JSON values, as most arguments are."""
+    """Return True if the value is a flat dict of plain JSON values, as most arguments are."""
     if type(value) is not dict:
         return False
     for key, item in value.items():
@@ -203,8 +209,8 @@ def _to_plain(value: Any, what: str, path: Path) -> Any:
             return _WRITERS[kind](value)
         for base in _BASES:
             if issubclass(kind, base):
-                return _of_subclass(value, base, what, path)
-        instead = _instead_of(value)
+                return _write_subclass(value, base, what, path)
+        advice = _advice_for(value)
     except NotSerializable:
         raise
     except _Refused as error:
@@ -216,23 +222,23 @@ def _to_plain(value: Any, what: str, path: Path) -> Any:
             f"{exception_words(error)}."
         ) from error
     raise NotSerializable(
-        f"{what}{_at(path)} is a {_name(kind)}, which JSON cannot carry. {instead}"
+        f"{what}{_at(path)} is a {_name(kind)}, which JSON cannot carry. {advice}"
     )
 
 
 class _Refused(Exception):
-    """A value is not written; the message goes on behind the name and the path of the value."""
+    """A value is refused; its name and path are put before the message."""
 
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _of_subclass(value: Any, base: type, what: str, path: Path) -> Any:
-    """Return what is written for the value of a subclass, if it equals a plain value.
+def _write_subclass(value: Any, base: type, what: str, path: Path) -> Any:
+    """Return the plain value that an instance of a subclass equals, with tags.
 
-    An enum member, say, comes back as the plain value. Refuse a value that has more than its base
-    class keeps, as a pandas.Timestamp with nanoseconds has.
+    For example, a member of an IntEnum comes back as an int. Raises _Refused for a value that holds
+    more than its base class can, for example a pandas.Timestamp with nanoseconds.
     """
     if issubclass(base, dict):
         plain: Any = dict(value.items())
@@ -243,34 +249,34 @@ def _of_subclass(value: Any, base: type, what: str, path: Path) -> Any:
         plain, stored = list(value), list(base.__iter__(value))
         is_same = len(plain) == len(stored) and all(map(operator.is_, plain, stored))
     else:
-        written = _WRITERS[base](value) if base in _WRITERS else _PLAIN_OF[base](value)
-        plain = _from_tagged(written) if isinstance(written, dict) else written
+        tagged = _WRITERS[base](value) if base in _WRITERS else _PLAIN_OF[base](value)
+        plain = _from_tagged(tagged) if isinstance(tagged, dict) else tagged
         if not _is_same(plain, value):
             raise _Refused(
-                f"is a {_name(type(value))}, which has more than the {base.__name__} as which it "
-                "would come back."
+                f"is a {_name(type(value))}, which holds more than the {base.__name__} that would "
+                "come back."
             )
-        return written
+        return tagged
     if not is_same:
         raise _Refused(
-            f"is a {_name(type(value))}, whose items differ from those of the {base.__name__} as "
-            "which it would come back: give that instead."
+            f"is a {_name(type(value))}, whose items differ from those of the {base.__name__} that "
+            "would come back: give that instead."
         )
     return _to_plain(plain, what, path)
 
 
 def _is_same(plain: Any, value: Any) -> bool:
-    """Return whether a plain value equals one of a subclass; NaN is the same as NaN."""
+    """Return True if a plain value equals one of a subclass; NaN is the same as NaN."""
     if isinstance(value, datetime):
-        # Times of different zones are never equal in an hour that a zone repeats or leaves out.
+        # Times in different zones are never equal in an hour that a zone repeats or skips.
         if plain.utcoffset() != value.utcoffset():
             return False
         plain, value = plain.replace(tzinfo=None), value.replace(tzinfo=None)
     return bool(plain == value) or bool(plain != plain and value != value)  # noqa: PLR0124
 
 
-def _instead_of(value: Any) -> str:
-    """Return a hint at values that could be given instead of this one."""
+def _advice_for(value: Any) -> str:
+    """Return a sentence about a value that the caller could give instead."""
     if isinstance(value, placeholders.Result):
         return "The result of a node can be given to nodes of its graph only: see Graph.add()."
     if isinstance(value, Model):
@@ -283,7 +289,7 @@ def _instead_of(value: Any) -> str:
         return "Give text, str(…): in the handler another language may be active."
     if type(value).__module__.partition(".")[0] == "numpy":
         return "Give Python's own value, .item() or .tolist()."
-    return "JSON values, dates, times, timedeltas, UUIDs, Decimals and bytes can be."
+    return "Give JSON values, dates, times, timedeltas, UUIDs, Decimals or bytes."
 
 
 def _plain_dict(value: dict[Any, Any], what: str, path: Path) -> dict[str, Any]:
@@ -293,7 +299,7 @@ def _plain_dict(value: dict[Any, Any], what: str, path: Path) -> dict[str, Any]:
         key = name if type(name) is str else _plain_key(name, what, path)
         plain[key] = _to_plain(item, what, (*path, key))
     if len(plain) < len(value):
-        raise NotSerializable(f"{what}{_at(path)} has several keys that are the same text.")
+        raise NotSerializable(f"{what}{_at(path)} has several keys with the same text.")
     if len(plain) == 1 and next(iter(plain)).startswith("$"):
         return {"$object": [[key, item] for key, item in plain.items()]}
     return plain
@@ -302,12 +308,12 @@ def _plain_dict(value: dict[Any, Any], what: str, path: Path) -> dict[str, Any]:
 def _plain_key(key: Any, what: str, path: Path) -> str:
     if not isinstance(key, str):
         raise NotSerializable(
-            f"{what}{_at(path)} has the key {_shown(key)}; JSON objects have text keys only."
+            f"{what}{_at(path)} has the key {_describe_key(key)}; JSON objects have text keys only."
         )
     return str(_to_plain(key, f"A key of {what}", path))
 
 
-def _shown(value: Any) -> str:
+def _describe_key(value: Any) -> str:
     try:
         return shorten(repr(value), 100)
     except Exception:
@@ -323,50 +329,50 @@ def _at(path: Path) -> str:
     return " at " + "".join(f"[{shorten(repr(part))}]" for part in path) if path else ""
 
 
-def _datetime(value: datetime) -> dict[str, str]:
+def _write_datetime(value: datetime) -> dict[str, str]:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise _Refused(f"is a time in {value.tzinfo}, which has no offset to be written.")
+        raise _Refused(f"is a time in {value.tzinfo}, which has no UTC offset to write.")
     return {"$datetime": datetime.isoformat(value)}
 
 
-def _time(value: time) -> dict[str, str]:
+def _write_time(value: time) -> dict[str, str]:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise _Refused(f"is a time in {value.tzinfo}, which has no offset to be written.")
+        raise _Refused(f"is a time in {value.tzinfo}, which has no UTC offset to write.")
     return {"$time": time.isoformat(value)}
 
 
-def _bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
-    if type(value) is memoryview and not is_of_bytes(value):
-        raise _Refused("is a memoryview of something else than bytes in a row.")
+def _write_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
+    if type(value) is memoryview and not holds_bytes(value):
+        raise _Refused("is a memoryview that is not a plain row of bytes.")
     return {"$bytes": base64.b64encode(value).decode()}
 
 
-def is_of_bytes(view: memoryview) -> bool:
-    """Return whether the bytes of a memoryview are all that it has: no numbers, no steps."""
+def holds_bytes(view: memoryview) -> bool:
+    """Return True if a memoryview is a plain row of bytes, without other items or steps."""
     return view.ndim == 1 and view.c_contiguous and view.format == "B"
 
 
-def _of_float(value: float) -> float | dict[str, str]:
+def _write_float(value: float) -> float | dict[str, str]:
     number = float.__float__(value)
     return number if math.isfinite(number) else {"$float": repr(number)}
 
 
-# What is written for a value of each type that JSON lacks. Decimal keeps its text.
+# The functions that write values of types that JSON lacks. A Decimal keeps its text.
 _WRITERS: dict[type, Callable[[Any], Any]] = {
-    float: _of_float,
-    datetime: _datetime,
+    float: _write_float,
+    datetime: _write_datetime,
     date: lambda v: {"$date": date.isoformat(v)},
-    time: _time,
+    time: _write_time,
     timedelta: lambda v: {"$timedelta": [v.days, v.seconds, v.microseconds]},
     UUID: lambda v: {"$uuid": UUID.__str__(v)},
     Decimal: lambda v: {"$decimal": Decimal.__str__(v)},
-    bytes: _bytes,
-    bytearray: _bytes,
-    memoryview: _bytes,
-    placeholders.Placeholder: lambda v: {placeholders.TAG: placeholders.written(v)},
+    bytes: _write_bytes,
+    bytearray: _write_bytes,
+    memoryview: _write_bytes,
+    placeholders.Placeholder: lambda v: {placeholders.TAG: placeholders.encode_result(v)},
 }
 _PLAIN_OF: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__}
-# The types whose subclasses are written, too. Datetime is before date, of which it is a subclass.
+# The types whose subclasses are written, too. datetime stands before date, its base class.
 _BASES = (
     *(datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray),
     *(str, int, float, dict, list, tuple),
@@ -374,8 +380,8 @@ _BASES = (
 _TOO_FINE = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
-def _moment(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return the reader of a time; Python's own drops digits after the microseconds."""
+def _time_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader that refuses digits after the microseconds; Python's own drops them."""
 
     def exact(text: str) -> Any:
         if _TOO_FINE.search(text):
@@ -385,30 +391,30 @@ def _moment(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return exact
 
 
-def _duration(parts: list[int]) -> timedelta:
+def _read_duration(parts: list[int]) -> timedelta:
     days, seconds, microseconds = parts
     if not all(type(part) is int for part in parts):
         raise ValueError("a timedelta has whole days, seconds and microseconds")
     return timedelta(days, seconds, microseconds)
 
 
-def _no_number(text: str) -> float:
+def _read_odd_float(text: str) -> float:
     if text not in ("nan", "inf", "-inf"):
         raise ValueError("a $float is nan, inf or -inf")
     return float(text)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "$datetime": _moment(datetime.fromisoformat),
+    "$datetime": _time_reader(datetime.fromisoformat),
     "$date": date.fromisoformat,
-    "$time": _moment(time.fromisoformat),
-    "$timedelta": _duration,
+    "$time": _time_reader(time.fromisoformat),
+    "$timedelta": _read_duration,
     "$uuid": UUID,
     "$decimal": Decimal,
     "$bytes": lambda v: base64.b64decode(v, validate=True),
-    "$float": _no_number,
-    placeholders.TAG: placeholders.read,
-    "$object": lambda v: _once([_pair(each) for each in v]),
+    "$float": _read_odd_float,
+    placeholders.TAG: placeholders.decode_result,
+    "$object": lambda v: _unique_names([_read_pair(each) for each in v]),
 }
 
 
@@ -424,11 +430,11 @@ def _from_tagged(value: dict[str, Any]) -> Any:
 def _writer(
     make: Any = json.encoder.c_make_encoder,  # type: ignore[attr-defined]
 ) -> Callable[[Any], str]:
-    """Return a function that writes JSON with a C encoder that is made only once.
+    """Return a function that writes JSON, always with the same C encoder.
 
-    Python's JSONEncoder makes its C encoder anew for each value, which takes longer than
-    writing a small value. If there is no C encoder, or if its signature is another one, the
-    function is JSONEncoder's own.
+    Python's JSONEncoder makes a new C encoder for each value, which takes longer than writing a
+    small value. If there is no C encoder, or its signature is different, this returns
+    JSONEncoder's own function.
     """
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
     quote = json.encoder.encode_basestring
@@ -439,19 +445,19 @@ def _writer(
     return lambda value: "".join(write(value, 0))
 
 
-# Made once: json.dumps() and json.loads() make another each time.
+# Made only once, while json.dumps() and json.loads() make new ones for each call.
 _write = _writer()
 _read_tagged = json.JSONDecoder(object_hook=_from_tagged).decode
 _read_untagged = json.JSONDecoder().raw_decode
 
 
 def _read(text: str) -> Any:
-    # Most values have no tags and need not be searched for them.
+    # Most values have no tags, and this is faster for them.
     if '"$' not in text:
         try:
             value, end = _read_untagged(text)
         except ValueError:
-            end = None  # the decoder below says where, and allows space around the value
+            end = None  # the decoder below tells the place, and allows space around the value
         if end == len(text):
             return value
     return _read_tagged(text)

@@ -1,4 +1,4 @@
-"""Rows as plain values by name, as API and `--json` show them; steps and hooks in one line."""
+"""Database rows as plain values by name, as the API and `--json` show them."""
 
 from __future__ import annotations
 
@@ -41,25 +41,22 @@ if TYPE_CHECKING:
     from ..operations.registry import Declaration
 
 
-# Sentences about Tasks that wait for other nodes of their graph or Instances of their schedule.
-
-
 def blocked_due(task: Task) -> datetime | None:
     """Return the due time of a Task; None while it waits for other nodes of its graph."""
     return task.due_at if task.due_at < BLOCKED else None
 
 
-def behind(name: str, uuid: UUID, count: int) -> str:
-    """Return a sentence about the ``count`` Instances of its schedule that an Instance waits for.
+def describe_line(name: str, uuid: UUID, count: int) -> str:
+    """Return a sentence about an Instance that waits for ``count`` Instances of its schedule.
 
-    ``name`` and ``uuid`` are those of the first of these Instances.
+    ``name`` and ``uuid`` identify the first of these.
     """
     others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
     return f"It waits behind {name} ({uuid}){others}: its schedule runs one at a time."
 
 
-def blocked_sentence(names: Iterable[str], count: int) -> str:
-    """Return "It waits for merge and 2 others.", from the names of some of ``count`` nodes."""
+def describe_blocked(names: Iterable[str], count: int) -> str:
+    """Return "It waits for merge and 2 others."; ``names`` are the names of some of the nodes."""
     named = list(names)
     others = count - len(named)
     if not named:
@@ -67,8 +64,6 @@ def blocked_sentence(names: Iterable[str], count: int) -> str:
     more = f" and {others:,} other{'s' if others > 1 else ''}" if others > 0 else ""
     return f"It waits for {', '.join(named)}{more}."
 
-
-# Rows as documents: plain values by name, as the API and the shell's ``--json`` show them.
 
 Document = dict[str, Any]
 
@@ -136,13 +131,14 @@ LIMIT_FIELDS = (
     *("is_set", "who", "since"),
 )
 FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
+STEP_FIELDS = ("name", "attempt", "started", "finished", "until", "format")
 WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
 
 
-def plain(value: object) -> str | float:
+def plain_value(value: object) -> str | float:
     """Return a JSON value for a type that JSON lacks: ``json.dumps(document, default=plain)``.
 
-    Times are in ISO 8601 with an offset, durations in seconds.
+    Times are in ISO 8601 with an offset, durations in seconds. Raises TypeError for other types.
     """
     if isinstance(value, datetime):
         return value.isoformat()
@@ -154,7 +150,7 @@ def plain(value: object) -> str | float:
 
 
 def types() -> list[Document]:
-    """Return all Types, registered or only declared by this process, sorted by identifier."""
+    """Return all Types that are registered or that this process declares, by identifier."""
     rows = list(Type.objects.using(settings.DATABASE))
     missing = {task_type.identifier for task_type in registry} - {row.identifier for row in rows}
     found = [
@@ -165,8 +161,8 @@ def types() -> list[Document]:
 
 
 def type(row: Type) -> Document:
-    """Return a registered Type; ``declared`` tells whether this process has its handler."""
-    document = {name: getattr(row, name) for name in TYPE_FIELDS} | hook_words(row.hooks)
+    """Return a registered Type; ``declared`` is True if this process has its handler."""
+    document = {name: getattr(row, name) for name in TYPE_FIELDS} | describe_hooks(row.hooks)
     return document | {
         "sensitive": row.sensitive or [],
         "late_writes": row.late_writes,
@@ -176,22 +172,22 @@ def type(row: Type) -> Document:
 
 
 def unregistered_type(task_type: Declaration) -> Document:
-    """Return a Type that this process declares and that is not in the database yet."""
+    """Return a Type that this process declares but that is not in the database yet."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
-    document |= hook_words(parameters.hooks)
+    document |= describe_hooks(parameters.hooks)
     document["sensitive"] = parameters.sensitive or []
     return document | {"late_writes": 0, "registered": None, "declared": True}
 
 
 def gate(row: Gate) -> Document:
-    """Return a shut gate; ``type`` is None for the gate over everything."""
+    """Return a shut gate; ``type`` is None for the gate that covers everything."""
     document = {name: getattr(row, name) for name in GATE_FIELDS}
     return {"type": None if row.type is None else row.type.identifier} | document
 
 
 def limit(row: Limit) -> Document:
-    """Return the limits of a Type, or of a lane of it."""
+    """Return the limits for a Type or for one of its lanes."""
     document = {name: getattr(row, name) for name in LIMIT_FIELDS}
     return {"type": row.type.identifier} | document
 
@@ -212,8 +208,8 @@ def task(row: Task | None) -> Document | None:
     }
 
 
-def asked(state: str, request: str) -> str:
-    """Return the request to the holder of an Instance, or "" if it has been carried out."""
+def pending_command(state: str, request: str) -> str:
+    """Return the command to the daemon that holds an Instance, or "" if it is carried out."""
     done = {"pause": State.PAUSED, "resume": State.RUNNING}
     return "" if done.get(request) == state else request
 
@@ -230,32 +226,32 @@ def queued_task(row: Task) -> Document:
 
 
 def inputs(row: Inputs | None) -> Document | None:
-    """Return the stored arguments and the carried values. A pickle is never opened here."""
+    """Return the stored arguments and the saved context. A pickle is never opened."""
     if row is None:
         return None
-    value = stored(shown_data(row)) if row.format == codec.JSON else None
+    value = _parse_json(masked_data(row)) if row.format == codec.JSON else None
     return {"format": row.format, "value": value, "carried": row.carried}
 
 
-def shown_data(row: Inputs | Schedule | Undo) -> str:
-    """Return the JSON of the inputs in a row, with masks for what is sensitive."""
+def masked_data(row: Inputs | Schedule | Undo) -> str:
+    """Return the inputs in a row as JSON text, with sensitive arguments masked."""
     type = row.instance.type if isinstance(row, Inputs) else row.type
-    return binding.masked_json(row.data, sensitive_names(type))
+    return binding.mask_json(row.data, sensitive_names(type))
 
 
 def response(row: Response | None) -> Document | None:
-    """Return the facts about the output; ``value`` is set if it is JSON and not in a file."""
+    """Return a description of the output; ``value`` is set if it is JSON and not in a file."""
     if row is None:
         return None
     document = {name: getattr(row, name) for name in ("content_type", "size", "file")}
     document["files"] = files(row)
     is_json = row.content_type == "application/json" and row.data is not None
-    value = stored(bytes(row.data)) if is_json else None  # type: ignore[arg-type]
+    value = _parse_json(bytes(row.data)) if is_json else None  # type: ignore[arg-type]
     return document | {"value": value}
 
 
 def files(row: Response) -> list[Document]:
-    """Return the valid entries among the published files of a Response."""
+    """Return the published files of a Response, without invalid entries."""
     listed = row.files if isinstance(row.files, list) else []
     return [entry for entry in listed if _is_file(entry)]
 
@@ -266,18 +262,19 @@ def _is_file(entry: object) -> bool:
     )
 
 
-def stored(text: str | bytes) -> Any:  # None for what is no JSON
+def _parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; None if it is not valid JSON."""
     try:
-        return json.loads(text, parse_float=_number, parse_constant=_number)
+        return json.loads(text, parse_float=_parse_number, parse_constant=_parse_number)
     except (ValueError, RecursionError):
         return None
 
 
-def _number(text: str) -> float:
-    """Return a finite number. Raises ValueError for NaN and infinite numbers, which JSON lacks."""
+def _parse_number(text: str) -> float:
+    """Return a finite number. Raises ValueError for NaN and infinity, which JSON lacks."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no JSON value")
+        raise ValueError(f"{text} is not a JSON value")
     return number
 
 
@@ -296,22 +293,22 @@ def daemon(row: Daemon, now: datetime) -> Document:
         "signatures": {name: text for name, text in signatures.items() if isinstance(text, str)},
         "condition": overview.condition(row, now),
         "types": [each for each in types if isinstance(each, str) and each.isprintable()],
-        "workers": [_worker(worker) for worker in workers],
+        "workers": [_worker_document(worker) for worker in workers],
     }
 
 
-def _worker(worker: Document) -> Document:
+def _worker_document(worker: Document) -> Document:
     document = {name: worker.get(name) for name in WORKER_FIELDS}
     return document | {"paused": worker.get("paused") is True}
 
 
-# The reasons why Instances FAILED, in one line each.
+# The errors of FAILED Instances, in one line each.
 
 MAX_HEADLINE = 200
 
 
 def headline(message: str) -> str:
-    """Return the line of a failure's message that names the error, shortened."""
+    """Return the line of an error message that names the error, shortened."""
     return text.shorten(text.headline(message).strip(), MAX_HEADLINE)
 
 
@@ -321,22 +318,22 @@ def headlines(instances: Iterable[Instance]) -> dict[int, str]:
     if not keys:
         return {}
     records = LogRecord.objects.using(settings.DATABASE)
-    # Hooks and scans leave records of the FAILED Instance behind that of its failure.
+    # Hooks and scans may write records about a FAILED Instance after the record of its failure.
     last = records.filter(instance=OuterRef("pk"), kind=Event.FAIL).order_by("-pk")
     rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
     found = rows.values_list("pk", Subquery(last.values("message")[:1]))
     return {key: headline(message or "") for key, message in found}
 
 
-# The hooks of Instances and Types: those that an end has enqueued, and those that are declared.
+# The hooks that the end of an Instance has enqueued, and the hooks that a Type declares.
 
-# The maximum number of hooks of an Instance that are returned: the latest.
-HOOKS_SHOWN = 100
+# At most this many hooks of an Instance are returned: the latest.
+MAX_HOOKS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenHook:
-    """A hook that an end of an Instance has enqueued; ``state`` is the state of that end.
+class EnqueuedHook:
+    """A hook that was enqueued when an Instance ended in ``state``.
 
     ``instance`` is the Instance of the hook; None if it has been removed since.
     """
@@ -346,65 +343,66 @@ class WrittenHook:
     instance: Instance | None
 
 
-def written_hooks(instance: Instance) -> list[WrittenHook]:
-    """Return the hooks that the ends of an Instance have enqueued, oldest first."""
+def enqueued_hooks(instance: Instance) -> list[EnqueuedHook]:
+    """Return the hooks that were enqueued when an Instance ended, oldest first."""
     if not (instance.is_terminal or instance.is_hooked):
-        return []  # the usual case when somebody polls: no query of the log
+        return []  # the usual case when a client polls: it costs no query
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance, kind=Kind.HOOK)
-    found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:HOOKS_SHOWN]
+    found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:MAX_HOOKS]
     latest = list(found)[::-1]
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
-    there = {str(row.uuid): row for row in rows.filter(uuid__in=[uuid for uuid, _ in latest])}
-    return [WrittenHook(uuid=uuid, state=state, instance=there.get(uuid)) for uuid, state in latest]
+    existing = {str(row.uuid): row for row in rows.filter(uuid__in=[uuid for uuid, _ in latest])}
+    return [
+        EnqueuedHook(uuid=uuid, state=state, instance=existing.get(uuid)) for uuid, state in latest
+    ]
 
 
-def hook_words(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
-    """Return the declared hooks of a Type in words, by the name of the parameter."""
+def describe_hooks(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
+    """Return the declared hooks of a Type in words, by the name of their parameter."""
     found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
     for hook in hooks.read(entries):
         found.setdefault(hook.on, []).append(
-            f"{hook.type} with {_shown(hook)}" if hook.inputs else hook.type
+            f"{hook.type} with {_mask_inputs(hook)}" if hook.inputs else hook.type
         )
     return found
 
 
-def entries_shown(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return stored hooks with masks for what is sensitive in their inputs."""
+def mask_hooks(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return stored hooks with the sensitive arguments in their inputs masked."""
     return [
-        entry | ({"inputs": _shown(hook)} if hook.inputs else {})
+        entry | ({"inputs": _mask_inputs(hook)} if hook.inputs else {})
         for entry, hook in zip(entries or (), hooks.read(entries), strict=True)
     ]
 
 
-def _shown(hook: hooks.Hook) -> str:
-    """Return the inputs of a hook, with masks for what is sensitive."""
+def _mask_inputs(hook: hooks.Hook) -> str:
+    """Return the inputs of a hook as JSON text, with sensitive arguments masked."""
     row = Type.objects.using(settings.DATABASE).filter(identifier=hook.type).first()
     names = sensitive_names(row or Type(identifier=hook.type))
-    return binding.masked_json(hook.inputs, names)
+    return binding.mask_json(hook.inputs, names)
 
 
 # The steps of an Instance: in full as documents, and abbreviated for a table.
 
-FIELDS = ("name", "attempt", "started", "finished", "until", "format")
-# The maximum number of characters of a result in a table.
+# A table shows at most this many characters of a result.
 STEP_TEXT_SHOWN = 200
 
 
 def step_document(row: Step, now: datetime) -> dict[str, Any]:
     """Return a step as plain values; ``value`` is the stored result.
 
-    It is None if there is no result, and for a pickle, which is never opened.
+    It is None without a result, and for a pickle, which is never opened.
     """
     is_json = row.data is not None and row.format == codec.JSON
-    return {name: getattr(row, name) for name in FIELDS} | {
+    return {name: getattr(row, name) for name in STEP_FIELDS} | {
         "is_done": row.finished is not None or (row.until is not None and row.until <= now),
-        "value": stored(row.data) if is_json else None,  # type: ignore[arg-type]
+        "value": _parse_json(row.data) if is_json else None,  # type: ignore[arg-type]
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShortStep:
-    """A step for a table; ``text`` is the beginning of its result, None if that is no JSON."""
+    """A step for a table; ``text`` is the beginning of its result, None if that is not JSON."""
 
     name: str
     attempt: int
@@ -421,13 +419,15 @@ class ShortStep:
         return None if end is None else max(end - self.started, timedelta())
 
 
-def abbreviated(rows: QuerySet[Step], limit: int) -> list[ShortStep]:
-    """Return the first ``limit`` steps, reading of each result only what a table shows."""
-    found = rows.annotate(beginning=Left("data", STEP_TEXT_SHOWN + 1)).values(*FIELDS, "beginning")
-    return [_shortened(row) for row in found[:limit]]
+def abbreviate_steps(rows: QuerySet[Step], limit: int) -> list[ShortStep]:
+    """Return the first ``limit`` steps; of each result only the part in the table is read."""
+    found = rows.annotate(beginning=Left("data", STEP_TEXT_SHOWN + 1)).values(
+        *STEP_FIELDS, "beginning"
+    )
+    return [_shorten_step(row) for row in found[:limit]]
 
 
-def _shortened(row: dict[str, Any]) -> ShortStep:
+def _shorten_step(row: dict[str, Any]) -> ShortStep:
     beginning = row.pop("beginning")
     is_text = beginning is not None and row["format"] == codec.JSON
     return ShortStep(**row, text=text.shorten(beginning, STEP_TEXT_SHOWN) if is_text else None)

@@ -1,8 +1,8 @@
-"""The ends of Instances that clients wait for: one thread in each process looks for all of them.
+"""Waiting for Instances to end: one thread in each process polls for all its clients.
 
-The end of an Instance sends no notification: on PostgreSQL that would take a lock of the
-whole server at each commit. Instead, one statement asks about all keys together, on a
-connection of its own. The thread starts when a client waits and ends when none does.
+The end of an Instance sends no notification: on PostgreSQL, each commit would then take a lock
+of the whole server. Instead, one statement asks about all keys together, on a separate
+connection. The thread starts with the first waiting client and ends after the last one.
 A forked process starts without waiting clients.
 """
 
@@ -19,19 +19,19 @@ from ..models import Instance
 from ..store import get_store
 from ..store.contract.wakeups import Commits
 
-# Time between two looks, in seconds: it grows from SOON to SELDOM, and starts at SOON again
-# with each new client. If the store tells of commits, the thread looks only after one.
+# Seconds between two polls: they grow from SOON to SELDOM, and start at SOON again with each
+# new client. If the store reports commits, the thread polls only after one.
 SOON, SELDOM = 0.01, 0.1
-# The maximum part of the time that looks may take.
+# The maximum fraction of the time that polls may take.
 BUSY = 0.2
-# After a failure the next look waits this long, in seconds.
+# After a database error the next poll waits this long, in seconds.
 PAUSE = 1.0
 
 _log = logging.getLogger("atp")
 
 
 class Ends:
-    """Calls waiting clients back when their Instance has ended, or is gone."""
+    """Calls waiting clients back when their Instance has ended or has been removed."""
 
     def __init__(self) -> None:
         self._begin()
@@ -44,10 +44,10 @@ class Ends:
         self._thread: threading.Thread | None = None
 
     def watch(self, key: int, call: Callable[[], object]) -> object:
-        """Register ``call``, which is called once, in another thread, after the end of an Instance.
+        """Register ``call``, which is called once, in another thread, when an Instance has ended.
 
-        ``key`` is the primary key of the Instance. Returns a token, which the caller must give to
-        :meth:`forget` in any case. An end in an uncommitted transaction is not seen.
+        ``key`` is the primary key of the Instance. Returns a token, which the caller must always
+        pass to :meth:`forget`. The end counts once its transaction is committed.
         """
         token = object()
         with self._lock:
@@ -75,14 +75,14 @@ class Ends:
         try:
             commits = get_store().commits()
             pause = SOON
-            while keys := self._keys():
+            while keys := self._awaited_keys():
                 if self._has_changed.is_set():
                     self._has_changed.clear()
                     pause = SOON
                 began = time.monotonic()
-                pause = max(self._look(keys, pause), (time.monotonic() - began) / BUSY)
-                self._rest(commits, pause)
-        except Exception:  # who waits is answered when the time is up
+                pause = max(self._poll(keys, pause), (time.monotonic() - began) / BUSY)
+                self._wait_for_next_poll(commits, pause)
+        except Exception:  # each client stops waiting when its time is up
             _log.exception("The thread that looks for ends has failed.")
             with self._lock:
                 self._thread = None
@@ -91,15 +91,15 @@ class Ends:
                 commits.close()
             connections.close_all()
 
-    def _keys(self) -> set[int]:
-        """Return the keys that clients wait for; if there are none, let the thread end."""
+    def _awaited_keys(self) -> set[int]:
+        """Return the keys that clients wait for. Without any, the thread is to end."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
             return {key for key, _ in self._waiting.values()}
 
-    def _look(self, keys: set[int], pause: float) -> float:
-        """Call the callbacks of ended Instances; return the seconds until the next look."""
+    def _poll(self, keys: set[int], pause: float) -> float:
+        """Call the callbacks of ended Instances; return the seconds until the next poll."""
         try:
             rows = Instance.objects.using(settings.DATABASE)
             live = set(rows.filter(pk__in=keys, finished=None).values_list("pk", flat=True))
@@ -108,13 +108,13 @@ class Ends:
             return PAUSE
         ended = keys - live
         with self._lock:
-            told = [token for token, (key, _) in self._waiting.items() if key in ended]
-            calls = [self._waiting.pop(token)[1] for token in told]
+            tokens = [token for token, (key, _) in self._waiting.items() if key in ended]
+            calls = [self._waiting.pop(token)[1] for token in tokens]
         for call in calls:
             call()
         return min(pause * 1.5, SELDOM)
 
-    def _rest(self, commits: Commits | None, pause: float) -> None:
+    def _wait_for_next_poll(self, commits: Commits | None, pause: float) -> None:
         if commits is None:
             time.sleep(SOON)
             self._has_changed.wait(pause)

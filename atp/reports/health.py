@@ -1,4 +1,4 @@
-"""Is all well? Problems as sentences; due Tasks kept by a gate or limit."""
+"""Is all well? Problems as sentences; due Tasks that a gate or a limit holds back."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ from ..commands import Mode
 from ..conf import settings
 from ..downstreams.protection import State
 from ..models import Daemon, Downstream, Gate, Limit, Schedule, Tailer, Task, Type
-from ..operations import base as migrated
-from ..operations import daemons
+from ..operations import base, daemons
 from ..operations.gates import gates, limits
 from ..querysets import LANES_ORDER, TaskQuerySet
 from ..store import get_store
 from ..store.findings import Trouble
 from . import documents, overview, releases
 from .documents import Document
-from .explaining import causes
-from .explaining import sentences as words
-from .explaining.gathering import full_of, limited_rows
-
-# The health of the queue: a check for probes, and sentences about problems for operators.
+from .explaining import causes, sentences
+from .explaining.gathering import check_full, limits_with_counts
 
 OK, FAILING = "ok", "failing"
 # A transaction that others wait for is a problem once it has been open for this long, in seconds.
 BLOCKING = 10.0
-# How long a loss is a problem: afterwards the log of the tailer and its counts tell of it.
+# Lost records of a tailer are a problem for this long: its log and its counts keep them.
 LOST_FOR = timedelta(days=1)
 # The longest error of a tailer in a problem, in characters.
 MAX_ERROR = 500
+# At most this many Tasks are counted for a note, and this many gates and limits are listed.
+MOST, SHOWN = 1000, 20
+NOTHING = "nothing of that is due"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
     """The health at ``time``, by the database's clock.
 
-    ``database`` tells whether the database answers and has been migrated; if not, the other fields
-    are unset. ``daemons`` counts the daemons that are alive, late and lost. ``problems`` are
+    ``database`` is True if the database answers and has been migrated; if not, the other fields
+    have no values. ``daemons`` counts the daemons that are alive, late and lost. ``problems`` are
     sentences; an empty tuple means that all is well.
     """
 
@@ -59,36 +58,36 @@ class Health:
 
 
 def health(type: str | None = None) -> Health:
-    """Return the :class:`Health` of the queue. It raises nothing if the database does not answer.
+    """Return the :class:`Health` of the queue, also if the database does not answer.
 
     With the identifier of a ``type``, only its work is checked, and problems of daemons are not.
 
     The status is failing if the database does not answer or has not been migrated; if work is due
-    and no daemon with a live lease serves its Type (a quiet or stopping one does not count); if a
+    and no daemon with a valid lease serves its Type (a quiet or stopping one does not count); if a
     lost daemon holds work and no living one can take it over; if a tailer has paused its schedule,
     has lost records within a day, or cannot read some of its source; if indexes show an
     inconsistent state; if a downstream fails while work that calls it is due; or if a transaction
-    that has been open for long keeps other sessions waiting. It takes as long with a million
-    waiting Tasks as with one.
+    that has been open for long keeps other sessions waiting. The check takes as long with a
+    million waiting Tasks as with one.
     """
     try:
-        missing = migrated.missing()
+        missing = base.missing_migrations()
         if missing:
             lacks = f"The database has not been migrated: it lacks {', '.join(missing)}."
-            return Health(problems=(f"{lacks} Run {migrated.command(settings.DATABASE)}.",))
-        return _health(type)
+            return Health(problems=(f"{lacks} Run {base.migrate_command(settings.DATABASE)}.",))
+        return _check_queue(type)
     except Error:
         return Health(problems=("The database does not answer.",))
 
 
 def oldest_due(type: str | None = None) -> datetime | None:
-    """Return the earliest due time of all due Tasks, or None; it reads all of them."""
+    """Return the earliest due time of the due Tasks, or None. Reads all of them."""
     tasks = Task.objects.using(settings.DATABASE).due(overview.now())
     tasks = tasks.filter(type__identifier=type) if type else tasks
     return tasks.aggregate(oldest=Min("due_at"))["oldest"]
 
 
-def _health(type: str | None) -> Health:
+def _check_queue(type: str | None) -> Health:
     time = overview.now()
     daemons = overview.daemons()
     counted = Counter(overview.condition(row, time) for row in daemons)
@@ -109,28 +108,28 @@ def problems(
     *,
     names: bool = True,
 ) -> tuple[str, ...]:
-    """Return sentences about all problems, with the daemons as they are at ``time``.
+    """Return sentences about all problems; ``daemons`` are the Daemon rows as read at ``time``.
 
-    ``shut`` are the gates that are shut, if the caller knows them. With the identifier of a
-    ``type``, only its work is checked. Without ``names`` no daemon is named.
+    ``shut`` are the shut gates, if the caller knows them. With the identifier of a ``type``, only
+    its work is checked. Without ``names`` the sentences name no daemon.
     """
     shut = gates(now=time) if shut is None else shut
     return (
-        *_unattended(daemons, time, shut, type, names),
-        *releases.problems(daemons, time, type),
-        *_tailers(time, type),
-        *_suspicions(time, type, names),
-        *_failing_downstreams(time, type),
-        *_blocking_transactions(time),
+        *_find_unattended_work(daemons, time, shut, type, names),
+        *releases.describe_refused_inputs(daemons, time, type),
+        *_find_tailer_problems(time, type),
+        *_find_inconsistencies(time, type, names),
+        *_find_failing_downstreams(time, type),
+        *_find_blocking_transactions(time),
     )
 
 
-def _failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
+def _find_failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
     """Return a sentence about each downstream that fails while work for it is due."""
     due = Task.objects.using(settings.DATABASE).due(time)
     calling = Type.objects.using(settings.DATABASE).filter(downstream=OuterRef("name"))
     calling = calling.filter(identifier=type) if type else calling
-    # One index look-up for each Type, as for work that nobody does.
+    # One index look-up for each Type, as in _types_with_due_work().
     first = due.filter(type=OuterRef("pk")).order_by(*LANES_ORDER).values("pk")[:1]
     waiting = calling.annotate(first=Subquery(first)).filter(first__isnull=False)
     rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
@@ -142,21 +141,21 @@ def _failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
     )
 
 
-def _blocking_transactions(time: datetime) -> tuple[str, ...]:
-    """Return a sentence about each long open transaction that keeps others waiting, or daemons.
+def _find_blocking_transactions(time: datetime) -> tuple[str, ...]:
+    """Return a sentence about each long open transaction that hinders other sessions or daemons.
 
     Daemons do not wait for a table that is locked for long: they try again.
     """
     _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
     return tuple(
-        f"{words.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
+        f"{sentences.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
         for each in found
         if each.waits_for_it or each.locked
     )
 
 
-def _tailers(time: datetime, type: str | None) -> Iterator[str]:
-    """Yield sentences about tailers that have stopped themselves, lost records, or skip some."""
+def _find_tailer_problems(time: datetime, type: str | None) -> Iterator[str]:
+    """Yield sentences about tailers that have paused, lost records, or skip some."""
     rows = Tailer.objects.using(settings.DATABASE).filter(
         ~Q(error="") | Q(skipped__gt=0) | Q(lost_at__gt=time - LOST_FOR)
     )
@@ -169,10 +168,10 @@ def _tailers(time: datetime, type: str | None) -> Iterator[str]:
     for row in found:
         schedule = schedules.get(row.identifier)
         if schedule is None or schedule.retired is None:
-            yield from _of_tailer(row, schedule, time)
+            yield from _describe_tailer(row, schedule, time)
 
 
-def _of_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterator[str]:
+def _describe_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterator[str]:
     show = f"manage.py atp tailer show {row.identifier} says more."
     if row.error and schedule is not None and schedule.is_paused(time):
         yield (
@@ -195,23 +194,24 @@ def _of_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterat
         yield f"Tailer {row.identifier!r} cannot read {row.skipped} of its source. {show}"
 
 
-def _daemon(name: str, names: bool) -> str:
+def _daemon_name(name: str, names: bool) -> str:
+    """Return the name of a daemon, or without ``names`` only "A daemon"."""
     return f"Daemon {name}" if names else "A daemon"
 
 
-def _unattended(
+def _find_unattended_work(
     daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None, names: bool
 ) -> tuple[str, ...]:
-    """Return sentences about due work that no daemon does."""
-    told = [documents.daemon(row, time) for row in daemons]
-    living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
+    """Return sentences about due work that no daemon takes."""
+    every = [documents.daemon(row, time) for row in daemons]
+    living = [daemon for daemon in every if daemon["condition"] != overview.LOST]
     if not living:
-        return _without_daemons(told, time, shut, type, names)
-    aims = _aims(living)
-    served = {identifier for identifier, found in aims.items() if Mode.RUNNING in found}
+        return _find_abandoned_work(every, time, shut, type, names)
+    modes = _modes_by_type(living)
+    served = {identifier for identifier, found in modes.items() if Mode.RUNNING in found}
     return tuple(
-        f"Work of Type {identifier!r} is due, and {_why_not(aims.get(identifier))}."
-        for identifier in _due_besides(served, time, shut, type)
+        f"Work of Type {identifier!r} is due, and {_why_unserved(modes.get(identifier))}."
+        for identifier in _types_with_due_work(served, time, shut, type)
     )
 
 
@@ -228,7 +228,7 @@ _SUSPICIONS = {
 }
 
 
-def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...]:
+def _find_inconsistencies(time: datetime, type: str | None, names: bool) -> tuple[str, ...]:
     """Return sentences about inconsistent states that indexes show, each with a remedy."""
     groups = defaultdict(list)
     found = daemons.suspicions(now=time)
@@ -238,7 +238,7 @@ def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...
         _SUSPICIONS[trouble].format(
             count=len(findings),
             type=type,
-            daemon=_daemon(daemon, names),
+            daemon=_daemon_name(daemon, names),
             schedule=findings[0].schedule,
             why=findings[0].why or "Restart the daemons; their logs may say more.",
             since=text.age(min((f.since for f in findings if f.since), default=time), time),
@@ -247,42 +247,42 @@ def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...
     )
 
 
-def quieted(daemons: Iterable[Daemon], time: datetime) -> list[str]:
+def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
     """Return the identifiers of Types that only quiet daemons serve, until one is resumed."""
-    told = [documents.daemon(row, time) for row in daemons]
-    aims = _aims([daemon for daemon in told if daemon["condition"] != overview.LOST])
+    every = [documents.daemon(row, time) for row in daemons]
+    modes = _modes_by_type([daemon for daemon in every if daemon["condition"] != overview.LOST])
     return sorted(
         identifier
-        for identifier, found in aims.items()
+        for identifier, found in modes.items()
         if Mode.QUIET in found and Mode.RUNNING not in found
     )
 
 
-def _aims(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
-    """Return the modes of the daemons that serve each Type, after their pending orders."""
-    aims = defaultdict(set)
+def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
+    """Return the modes of the daemons that serve each Type, after their pending commands."""
+    modes = defaultdict(set)
     for daemon in living:
         for identifier in daemon["types"]:
-            aims[identifier].add(commands.aim(daemon["mode"], daemon["request"]))
-    return aims
+            modes[identifier].add(commands.mode_after(daemon["mode"], daemon["request"]))
+    return modes
 
 
-def _why_not(aims: Collection[Mode] | None) -> str:
-    if not aims:
+def _why_unserved(modes: Collection[Mode] | None) -> str:
+    if not modes:
         return "no daemon serves it"
-    return f"what serves it is {' or '.join(sorted(aims))}"
+    return f"what serves it is {' or '.join(sorted(modes))}"
 
 
-def _without_daemons(
+def _find_abandoned_work(
     lost: Iterable[Document],
     time: datetime,
     shut: Iterable[Gate],
     type: str | None,
     names: bool,
 ) -> tuple[str, ...]:
-    """Return sentences about work that waits while no daemon has a lease."""
+    """Return sentences about work that waits while no daemon has a valid lease."""
     found = []
-    if _due_besides((), time, shut, type):
+    if _types_with_due_work((), time, shut, type):
         found.append("Work is due, and no daemon is alive.")
     schedules = Schedule.objects.using(settings.DATABASE).filter(due_at__lte=time)
     if (schedules.filter(type__identifier=type) if type else schedules).exists():
@@ -293,21 +293,21 @@ def _without_daemons(
     holders = set(held.distinct())
     for daemon in lost:
         if daemon["uuid"] in holders:
-            name = _daemon(f"{daemon['host']}:{daemon['pid']}", names)
+            name = _daemon_name(f"{daemon['host']}:{daemon['pid']}", names)
             found.append(f"{name} was lost with work in hand, and none is alive to go on.")
     return tuple(found)
 
 
-def _due_besides(
+def _types_with_due_work(
     served: Collection[str], time: datetime, shut: Iterable[Gate], type: str | None
 ) -> list[str]:
-    """Return the identifiers of Types with due work, without those in ``served`` and those held."""
+    """Return the identifiers of Types with due work that no gate holds, except ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     types = types.filter(identifier=type) if type else types
     held, lanes = set(), defaultdict(list)
     for gate in shut:
-        # A shut gate stops the work of its scope on purpose: that is no problem.
+        # A shut gate holds its work on purpose: that is not a problem.
         if gate.type_id is None:
             return []
         if gate.collection is None:
@@ -323,78 +323,75 @@ def _due_besides(
     return list(waiting.values_list("identifier", flat=True))
 
 
-# Notes for operators: due Tasks that wait because of a gate or a limit, and who has set it.
-
-# The maximum number of Tasks that are counted, and of gates and limits that are shown.
-MOST, SHOWN = 1000, 20
-NOTHING = "nothing of that is due"
+# Notes for operators: due Tasks that wait because of a gate or a limit, and who set it.
 
 
 def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
     """Return sentences about the due Tasks that wait because of gates and limits.
 
-    ``shut`` are the gates that are shut, if the caller knows them. The time is the same for a
-    million waiting Tasks as for some thousand.
+    ``shut`` are the shut gates, if the caller knows them. It takes as long with a million waiting
+    Tasks as with a few thousand.
     """
     shut = gates(now=now) if shut is None else shut
-    told = [f"{words.shut(gate)}: {_due(gate, now)}." for gate in shut[:SHOWN]]
+    found = [f"{sentences.shut(gate)}: {_describe_due(gate, now)}." for gate in shut[:SHOWN]]
     if len(shut) > SHOWN:
-        told.append(f"{len(shut) - SHOWN} more gates are shut.")
-    return (*told, *limited_notes(now, shut))
+        found.append(f"{len(shut) - SHOWN} more gates are shut.")
+    return (*found, *limited_notes(now, shut))
 
 
 def limited_notes(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
-    """Return sentences about due Tasks that wait because of a limit alone; see :func:`notes`."""
-    told = []
-    binding = [row for row in limits() if _is_limiting(row) and not _is_shut(row, shut)]
-    shown = [row.pk for row in binding[:SHOWN]]
-    for limit in limited_rows(Q(pk__in=shown)) if shown else ():
-        full = full_of(limit, now)
-        if full is not None and (due := _due(limit, now)) != NOTHING:
-            told.append(f"{words.full(full)}: {due}.")
+    """Return sentences about due Tasks that wait only because of a limit; see :func:`notes`."""
+    found = []
+    binding = [row for row in limits() if _limits_starts(row) and not _is_shut(row, shut)]
+    keys = [row.pk for row in binding[:SHOWN]]
+    for limit in limits_with_counts(Q(pk__in=keys)) if keys else ():
+        full = check_full(limit, now)
+        if full is not None and (due := _describe_due(limit, now)) != NOTHING:
+            found.append(f"{sentences.full(full)}: {due}.")
     if len(binding) > SHOWN:
-        told.append(f"There are {len(binding) - SHOWN} more limits, which are not looked at here.")
-    return tuple(told)
+        found.append(f"There are {len(binding) - SHOWN} more limits, which are not looked at here.")
+    return tuple(found)
 
 
 def control_notes() -> dict[str, list[str]]:
-    """Return the gates and limits that are set, in a few words each, by the identifier of the Type.
+    """Return the gates and limits that are set, in a few words each, by identifier of the Type.
 
-    Shut gates come first, and those of a whole Type before those of its lanes. A gate over
-    everything is left out.
+    Shut gates come first, and those for a whole Type before those for its lanes. The gate that
+    covers everything is left out.
     """
-    told = defaultdict(list)
-    for gate in sorted(gates(), key=_whole_first):
+    found = defaultdict(list)
+    for gate in sorted(gates(), key=_lane_order):
         if gate.type is not None:
-            told[gate.type.identifier].append(_of_lane(gate, text.MODES[gate.mode]))
-    for limit in sorted(limits(), key=_whole_first):
-        told[limit.type.identifier].append(_of_lane(limit, text.of_limits(limit)))
-    return told
+            found[gate.type.identifier].append(_with_lane(gate, text.MODES[gate.mode]))
+    for limit in sorted(limits(), key=_lane_order):
+        found[limit.type.identifier].append(_with_lane(limit, text.describe_limits(limit)))
+    return found
 
 
-def _whole_first(row: Any) -> str:
+def _lane_order(row: Any) -> str:
+    """Return a sort key that puts whole Types before lanes."""
     return row.subject if row.collection is not None else ""
 
 
-def _of_lane(row: Any, words: str) -> str:
+def _with_lane(row: Any, words: str) -> str:
     return words if row.collection is None else f"{row.collection!r} {words}"
 
 
 def _is_shut(limit: Limit, shut: Sequence[Gate]) -> bool:
-    """Whether a shut gate covers the whole scope of a Limit."""
+    """Return True if a shut gate covers the whole target of a Limit."""
     return any(
         gate.type_id in (None, limit.type_id) and gate.collection in (None, limit.collection)
         for gate in shut
     )
 
 
-def _is_limiting(limit: Limit) -> bool:
-    given = limit.max_running, limit.per_second, limit.max_running_per_collection
-    return any(value is not None for value in given)
+def _limits_starts(limit: Limit) -> bool:
+    values = limit.max_running, limit.per_second, limit.max_running_per_collection
+    return any(value is not None for value in values)
 
 
-def _due(row: Any, now: datetime) -> str:
-    count = _of(row).due(now).order_by()[: MOST + 1].count()
+def _describe_due(row: Any, now: datetime) -> str:
+    count = _select_tasks(row).due(now).order_by()[: MOST + 1].count()
     if not count:
         return NOTHING
     number = f"more than {MOST}" if count > MOST else count
@@ -405,8 +402,8 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _of(row: Any) -> TaskQuerySet[Task]:
-    """Return the Tasks in the scope of a Gate or a Limit."""
+def _select_tasks(row: Any) -> TaskQuerySet[Task]:
+    """Select the Tasks that a Gate or a Limit covers."""
     tasks = Task.objects.using(settings.DATABASE)
     if row.type_id is None:
         return tasks

@@ -1,7 +1,7 @@
 """The state of the queue: counts for each Type, and the condition of the daemons.
 
-Live Instances are always counted exactly. Of ended ones either all are counted, which takes
-longer the longer the history is, or only recent ones, for a page that is open all day.
+Live Instances are always counted exactly. Ended Instances are either all counted, which takes
+longer as the history grows, or only the recent ones, for a page that is open all day.
 """
 
 from collections import Counter, defaultdict
@@ -15,25 +15,25 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
 from ..conf import settings
 from ..models import BLOCKED, DEPARTURES, Daemon, Instance, Kind, LogRecord, Task, Type
-from ..querysets import Counted
+from ..querysets import RowCount
 from ..states import CLAIMED, DEAD_LETTER, Reason, State
 from ..store import get_store
 
 ALIVE, LATE, LOST = "alive", "late", "lost"
 
-# Without the history: how far back ends are counted, and how many.
+# Without the history: the period in which ends are counted, and the limits of the counts.
 RECENTLY = timedelta(hours=1)
 MOST_ENDED = 1000
-MOST_FAILED = 1_000  # for each Type and reason, so that no failures hide those of others
-MOST_GONE = 100  # daemons that have left
+MOST_FAILED = 1_000  # for each Type and reason, so that frequent failures do not hide others
+MAX_DEPARTED = 100  # daemons that have left
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveCounts:
     """The exact numbers of live Instances of a Type.
 
-    ``due`` and ``later`` are the waiting ones, due now or later; ``scheduled``, ``running`` and
-    ``paused`` are those that a daemon holds.
+    ``due`` and ``later`` count waiting Instances, due now or later; ``scheduled``, ``running``
+    and ``paused`` count those that a daemon holds.
     """
 
     type: str
@@ -46,7 +46,7 @@ class LiveCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeCounts(LiveCounts):
-    """The numbers of Instances of a Type; ``reasons`` divides the failed ones by reason."""
+    """The numbers of Instances of a Type; ``reasons`` counts the failed ones by reason."""
 
     finished: int = 0
     failed: int = 0
@@ -57,12 +57,11 @@ class TypeCounts(LiveCounts):
 class RecentCounts(LiveCounts):
     """The numbers of Instances of a Type that are live, or have recently ended.
 
-    ``ended`` is the number of those that FINISHED or FAILED since ``Overview.since``;
-    ``ended_more`` says that there are more. ``failed`` counts failures of any age, at most
-    MOST_FAILED for each reason; ``reasons`` divides them by reason, and ``more_of`` names the
-    reasons for which there are more. ``failed_lately`` counts the dead letters since
-    ``Overview.since`` that are not muted, among the newest MOST_FAILED of each reason;
-    ``failed_lately_more`` says that there may be more.
+    ``ended`` counts those that FINISHED or FAILED since ``Overview.since``; ``ended_more`` is True
+    if there are more. ``failed`` counts failures of any age, at most MOST_FAILED for each reason;
+    ``reasons`` counts them by reason, and ``more_of`` names the reasons with more failures.
+    ``failed_lately`` counts the dead letters since ``Overview.since`` that are not muted, among
+    the newest MOST_FAILED of each reason; ``failed_lately_more`` is True if there may be more.
     """
 
     ended: int = 0
@@ -79,7 +78,7 @@ class RecentCounts(LiveCounts):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the Type has no live Instance, and none that has recently ended or failed."""
+        """True if the Type has no live Instance, and none that has recently ended or failed."""
         live = (self.due, self.later, self.scheduled, self.running, self.paused)
         return not any((*live, self.ended, self.failed_lately))
 
@@ -89,7 +88,7 @@ class Overview:
     """The queue at ``time``; ``oldest_due`` and ``next_due`` are due times, or None.
 
     ``types`` are TypeCounts, or RecentCounts without the history, sorted by identifier. With
-    RecentCounts, ``ended`` counts from ``since`` on, and ``failed`` is bounded.
+    RecentCounts, ``ended`` counts from ``since`` on, and ``failed`` is limited.
     """
 
     time: datetime
@@ -99,7 +98,7 @@ class Overview:
     since: datetime | None = None
 
     def has(self, name: str) -> bool:
-        """Return whether one of the Types has this mark, such as ``failed_more``."""
+        """Return True if this flag, such as ``failed_more``, is set for one of the Types."""
         return any(getattr(counts, name, False) for counts in self.types)
 
     def total(self, name: str) -> int:
@@ -108,14 +107,14 @@ class Overview:
 
 
 def now() -> datetime:
-    """Return the time of the clock that leases and due times are compared with."""
+    """Return the time by the clock that leases and due times are compared with."""
     return get_store().now()
 
 
 def overview(*, history: bool = True) -> Overview:
     """Return an :class:`Overview` of the queue, with the Types that have Instances.
 
-    Without ``history`` it takes six queries, and its time does not grow with the history.
+    Without ``history`` it takes six queries, however long the history is.
     """
     time = now()
     since = None if history else time - RECENTLY
@@ -127,8 +126,8 @@ def overview(*, history: bool = True) -> Overview:
         types = Type.objects.using(settings.DATABASE).order_by("identifier")
         found = [_type_counts(type, counts[type.pk]) for type in types.filter(pk__in=list(counts))]
         return Overview(time=time, oldest_due=oldest_due, next_due=next_due, types=tuple(found))
-    rows = list(_recent(since))
-    lately = _failed_lately(rows, since)
+    rows = list(_types_with_recent_counts(since))
+    lately = _count_failed_lately(rows, since)
     return Overview(
         time=time,
         oldest_due=oldest_due,
@@ -139,14 +138,14 @@ def overview(*, history: bool = True) -> Overview:
 
 
 def daemons() -> list[Daemon]:
-    """Return all Daemon rows, the one that has run longest first."""
+    """Return all Daemon rows; the daemon that has run longest comes first."""
     rows = Daemon.objects.using(settings.DATABASE).select_related("spare_lease")
     return list(rows.order_by("started", "pk"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gone:
-    """A daemon that has left: its ``name``, the time, and whether it ``was_lost``."""
+class DepartedDaemon:
+    """A daemon that left at ``time``, because it ended or was lost."""
 
     name: str
     uuid: UUID
@@ -154,10 +153,12 @@ class Gone:
     was_lost: bool
 
 
-def gone(uuid: UUID | str | None = None, *, since: datetime | None = None) -> list[Gone]:
-    """Return the daemons that have left, from the log, the newest first: 100 at most.
+def departed_daemons(
+    uuid: UUID | str | None = None, *, since: datetime | None = None
+) -> list[DepartedDaemon]:
+    """Return the daemons that have left, from the log, the latest first: at most 100.
 
-    ``uuid`` selects one daemon, ``since`` the earliest time.
+    ``uuid`` selects one daemon, ``since`` is the earliest time.
     """
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind__in=DEPARTURES)
     if uuid is not None:
@@ -165,21 +166,21 @@ def gone(uuid: UUID | str | None = None, *, since: datetime | None = None) -> li
     if since is not None:
         records = records.filter(time__gte=since)
     return [
-        Gone(
+        DepartedDaemon(
             name=record.subject.removeprefix("daemon:"),
             uuid=UUID(record.detail),
             time=record.time,
             was_lost=record.kind == Kind.LOST,
         )
-        for record in records.reverse()[:MOST_GONE]
+        for record in records.reverse()[:MAX_DEPARTED]
     ]
 
 
 def condition(daemon: Daemon, time: datetime) -> str:
     """Return the condition of a daemon at ``time``: "alive", "late" or "lost".
 
-    It is lost when its lease is over. It is late when it has a lease but has missed a renewal, by
-    the intervals in this process's settings.
+    It is lost when its lease has expired. It is late when its lease is valid but it has missed a
+    renewal, according to this process's settings.
     """
     if get_store().is_over(daemon, time):
         return LOST
@@ -187,23 +188,23 @@ def condition(daemon: Daemon, time: datetime) -> str:
     return LATE if time - daemon.seen > patience else ALIVE
 
 
-def _recent(since: datetime) -> QuerySet[Any]:
-    """Select the Types that have Instances, with their recent ends and their failures by reason."""
+def _types_with_recent_counts(since: datetime) -> QuerySet[Any]:
+    """Select the Types that have Instances, with their recent ends and failures by reason."""
     own = Instance.objects.using(settings.DATABASE).filter(type=OuterRef("pk"))
     ended = own.filter(finished__gte=since).order_by()
     failed = {
-        f"failed_{reason.lower()}": Counted(
+        f"failed_{reason.lower()}": RowCount(
             own.selected(state=State.FAILED, reason=reason).values("pk")[: MOST_FAILED + 1]
         )
         for reason in Reason.values
     }
     types = Type.objects.using(settings.DATABASE).filter(Exists(own)).order_by("identifier")
-    return types.annotate(ended=Counted(ended.values("pk")[: MOST_ENDED + 1]), **failed)
+    return types.annotate(ended=RowCount(ended.values("pk")[: MOST_ENDED + 1]), **failed)
 
 
-def _failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
-    """Return the numbers of recent dead letters that are not muted: a row for each Type's key."""
-    dead = [row.pk for row in rows if any(_failed(row, reason) for reason in DEAD_LETTER)]
+def _count_failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
+    """Count recent dead letters that are not muted; return a row for each Type, by its key."""
+    dead = [row.pk for row in rows if any(_failed_count(row, reason) for reason in DEAD_LETTER)]
     if not dead:
         return {}
     instances = Instance.objects.using(settings.DATABASE)
@@ -213,12 +214,12 @@ def _failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
         newest = of_type.selected(state=State.FAILED, reason=reason).newest_first()
         recent = instances.filter(pk__in=newest.values("pk")[:MOST_FAILED], finished__gte=since)
         unmuted = recent.exclude(error__muted_by__gt="")
-        lately[f"lately_{reason.lower()}"] = Counted(unmuted.order_by().values("pk"))
+        lately[f"lately_{reason.lower()}"] = RowCount(unmuted.order_by().values("pk"))
     types = Type.objects.using(settings.DATABASE).filter(pk__in=dead)
     return {row.pk: row for row in types.annotate(**lately)}
 
 
-def _failed(row: Any, reason: str) -> int:
+def _failed_count(row: Any, reason: str) -> int:
     return getattr(row, f"failed_{reason.lower()}")
 
 
@@ -230,10 +231,10 @@ def _type_counts(type: Any, counted: Counter[str]) -> TypeCounts:
 
 
 def _recent_counts(row: Any, live: Counter[str], lately: Any) -> RecentCounts:
-    found = {reason: _failed(row, reason) for reason in Reason.values}
+    found = {reason: _failed_count(row, reason) for reason in Reason.values}
     reasons = {reason: min(count, MOST_FAILED) for reason, count in found.items() if count}
     recent = [getattr(lately, f"lately_{reason.lower()}", 0) for reason in DEAD_LETTER]
-    named: dict[str, Any] = dict(live)
+    live_counts: dict[str, Any] = dict(live)
     return RecentCounts(
         type=row.identifier,
         ended=min(row.ended, MOST_ENDED),
@@ -243,14 +244,14 @@ def _recent_counts(row: Any, live: Counter[str], lately: Any) -> RecentCounts:
         failed_lately_more=any(count == MOST_FAILED for count in recent),
         reasons=reasons,
         more_of=frozenset(reason for reason, count in found.items() if count > MOST_FAILED),
-        **named,
+        **live_counts,
     )
 
 
 def _count_waiting(
     counts: defaultdict[int, Counter[str]], time: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Count the waiting Tasks in one pass; return the oldest due time and the next one."""
+    """Count the waiting Tasks in one pass; return the oldest due time and the next."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     is_later = Q(due_at__gt=time)
     counted = waiting.values("type_id").annotate(

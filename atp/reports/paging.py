@@ -1,8 +1,8 @@
-"""Pages of a list, by key: the thousandth page is as fast as the first.
+"""Pages of a list by key: the thousandth page is as fast as the first.
 
-A page key says where a page begins, by the values that the list is sorted by
-and not by a number of rows to skip. Rows that are added or removed while somebody
-turns pages cause no row to be shown twice or left out. Pages and API use the same keys.
+A page key contains the values at which the page begins, not a number of rows to skip.
+So if rows are added or removed while a user turns pages, no other row is repeated or skipped.
+Pages and API use the same keys.
 """
 
 import base64
@@ -23,7 +23,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some rows of a list, in its order; ``next`` and ``previous`` are page keys, or None."""
+    """Some rows of a list, in order; ``next`` and ``previous`` are page keys, or None."""
 
     rows: list[Any]
     next: str | None = None
@@ -33,64 +33,64 @@ class Page:
 def page(rows: QuerySet[Any], order: Sequence[str], *, size: int, key: str | None = None) -> Page:
     """Return the :class:`Page` of a QuerySet that begins at ``key``, or the first page.
 
-    The filters and ``select_related()`` of the QuerySet are kept, its order is not. ``order``
-    names fields as ``order_by()`` does; together they are unique, and none may be null. It takes
-    one query, or with a key one for each field at most. Raises InvalidPageKey.
+    The QuerySet keeps its filters and ``select_related()``, but not its order. ``order`` names
+    fields as ``order_by()`` does; together they must be unique, and none may be null. This takes
+    one query, or with a key at most one for each field. Raises InvalidPageKey.
     """
     if key is None:
-        return _first(rows, order, size)
-    way, values = _read(key, rows.model, order)
+        return _first_page(rows, order, size)
+    way, values = _parse_key(key, rows.model, order)
     if way == _AFTER:
-        found, more = _beyond(rows, order, values, size)
+        found, more = _fetch_after(rows, order, values, size)
         return Page(
             rows=found,
             next=key_after(found[-1], order) if more else None,
-            previous=_key(_BEFORE, found[0], order) if found else None,
+            previous=_page_key(_BEFORE, found[0], order) if found else None,
         )
-    found, more = _beyond(rows, [_reversed(name) for name in order], values, size)
-    if not more:  # the beginning of the list: as full as it can be
-        return _first(rows, order, size)
+    found, more = _fetch_after(rows, [_reverse(name) for name in order], values, size)
+    if not more:  # at the beginning of the list, fill the page
+        return _first_page(rows, order, size)
     found.reverse()
     return Page(
         rows=found,
         next=key_after(found[-1], order),
-        previous=_key(_BEFORE, found[0], order),
+        previous=_page_key(_BEFORE, found[0], order),
     )
 
 
 def key_after(row: Model, order: Sequence[str]) -> str:
     """Return the key of the page that begins after this row."""
-    return _key(_AFTER, row, order)
+    return _page_key(_AFTER, row, order)
 
 
-def _first(rows: QuerySet[Any], order: Sequence[str], size: int) -> Page:
-    found = _some(rows, order, size + 1)
+def _first_page(rows: QuerySet[Any], order: Sequence[str], size: int) -> Page:
+    found = _fetch_first(rows, order, size + 1)
     more = len(found) > size
     return Page(rows=found[:size], next=key_after(found[size - 1], order) if more else None)
 
 
-def _reversed(name: str) -> str:
+def _reverse(name: str) -> str:
     return name[1:] if name.startswith("-") else f"-{name}"
 
 
-def _beyond(
+def _fetch_after(
     rows: QuerySet[Any], order: Sequence[str], values: Sequence[Any], size: int
 ) -> tuple[list[Any], bool]:
-    """Return up to ``size`` rows that come after these values, and whether there are more."""
+    """Return up to ``size`` rows that come after these values, and True if there are more."""
     found: list[Any] = []
-    for stretch in _stretches(order, values):
-        found += _some(rows.filter(**stretch), order, size + 1 - len(found))
+    for conditions in _conditions_after(order, values):
+        found += _fetch_first(rows.filter(**conditions), order, size + 1 - len(found))
         if len(found) > size:
             break
     return found[:size], len(found) > size
 
 
-def _some(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
-    """Return the first rows, up to ``number``.
+def _fetch_first(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
+    """Return the first ``number`` rows, or fewer.
 
-    A subquery finds them by primary key alone, and only these rows are read. An index with all
-    filtered fields is then enough to find them, and the database prefers that index. Otherwise it
-    might walk the whole table by primary key, hoping to meet enough matching rows soon.
+    A subquery finds their primary keys, and only these rows are read. An index with all filtered
+    fields is then enough to find them, and the database prefers that index. Otherwise it might
+    walk the whole table by primary key, hoping to meet enough matching rows soon.
     """
     keys = rows.order_by(*order).values("pk")[:number]
     chosen = rows.model._base_manager.using(rows.db).filter(pk__in=keys)
@@ -98,12 +98,12 @@ def _some(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
     return list(chosen.order_by(*order))
 
 
-def _stretches(order: Sequence[str], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _conditions_after(order: Sequence[str], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Yield conditions which together select all rows that come after these values.
 
-    Each selects one stretch of an index on ``order``, and they come in its order, so the database
-    reads no more rows than it returns. With one condition joined by OR, it would start at the first
-    row with the same first value.
+    Each selects one range of an index on ``order``, in the order of that index, so the database
+    reads only the rows that it returns. With a single condition joined by OR, it would start at
+    the first row with the same first value.
     """
     for last in reversed(range(len(order))):
         same = zip(order[:last], values[:last], strict=True)
@@ -113,14 +113,14 @@ def _stretches(order: Sequence[str], values: Sequence[Any]) -> Iterator[dict[str
         }
 
 
-def _key(way: str, row: Model, order: Sequence[str]) -> str:
+def _page_key(way: str, row: Model, order: Sequence[str]) -> str:
     values = [getattr(row, name.removeprefix("-")) for name in order]
     plain = [value.isoformat() if isinstance(value, datetime) else value for value in values]
     text = json.dumps([way, *plain], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read(key: str, model: type[Model], order: Sequence[str]) -> tuple[str, list[Any]]:
+def _parse_key(key: str, model: type[Model], order: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the direction and the values in a key. Raises InvalidPageKey."""
     try:
         padded = key + "=" * (-len(key) % 4)
@@ -128,13 +128,13 @@ def _read(key: str, model: type[Model], order: Sequence[str]) -> tuple[str, list
         way, *values = json.loads(text)
         if way in (_AFTER, _BEFORE) and len(values) == len(order):
             fields = [model._meta.get_field(name.removeprefix("-")) for name in order]
-            return way, [_value(f, v) for f, v in zip(fields, values, strict=True)]
+            return way, [_parse_value(f, v) for f, v in zip(fields, values, strict=True)]
     except (ValueError, TypeError, ArithmeticError, RecursionError):
         pass
     raise InvalidPageKey(f"{key!r} is not a page key of this list: begin with its first page.")
 
 
-def _value(field: Any, value: Any) -> Any:
+def _parse_value(field: Any, value: Any) -> Any:
     if isinstance(field, DateTimeField):
         time = datetime.fromisoformat(value)
         if time.tzinfo is None:
@@ -144,5 +144,5 @@ def _value(field: Any, value: Any) -> Any:
         check_text(field.name, value)
         return value
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
-        raise ValueError(f"{value!r} is no key")
+        raise ValueError(f"{value!r} is not a key")
     return value

@@ -1,4 +1,7 @@
-"""Before a deploy: what waits that would fail under this code."""
+"""Check before a deploy which live Instances would fail, or wait for ever, under this code.
+
+The check only reads, in portions, and waits for no lock. Run it from the new code.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,14 +23,14 @@ from ..conf import settings
 from ..contracts.contract import check, schema_of
 from ..exceptions import CorruptData, NoResult
 from ..graphs.models import result_of
-from ..graphs.operations import nodes_beside
-from ..graphs.placeholders import Result, resolved, results_in
+from ..graphs.operations import read_nodes
+from ..graphs.placeholders import Result, resolve_results, results_in
 from ..models import Inputs, Instance, Limit, Node, Schedule, Tailer, Type
 from ..operations.gates import gates
 from ..operations.registry import registry
 from ..payload import binding, codec
 from ..payload.codec import check_signature
-from ..schedules.declaring import declared
+from ..schedules.declaring import declared_schedules
 from ..states import TERMINAL, State
 from ..store import get_store
 from ..store.values.shapes import Shape
@@ -38,7 +41,23 @@ if TYPE_CHECKING:
     from ..operations.registry import Declaration
 
 
-# The findings of a check of the queue before a deploy, as data with a sentence each.
+# This many inputs are read at once.
+CHUNK = 500
+# Without ``deep``: this many inputs of one shape are passed to adapters, and this many inputs
+# with results are opened.
+EXAMPLES, MOST_RESULTS = 100, 1000
+# A child process may take this long to open one input, in seconds.
+PATIENCE = 10
+NOT_OPENED = "pickled: --deep opens them, in a process of its own"
+RESULT_NOT_OPENED = "a result that they contain is pickled: --deep opens it, in another process"
+NO_ADAPTER = "a result that they contain is pickled: no adapter was tried"
+NOT_YET = "they need results of other nodes that do not exist yet: no adapter was tried"
+_UNSERVED = "no daemon that is alive serves it"
+# The Type has been removed from the database.
+_GONE = "of a Type that is not registered"
+# The keys under which inputs with results, and those with a contract, are counted.
+_RESULTS, _CONTRACT = "results", "contract"
+_SLOT = "slot"
 
 
 class Kind(TextChoices):
@@ -48,21 +67,27 @@ class Kind(TextChoices):
     UNDECLARED = "undeclared", "no code declares the Type"
     UNREADABLE = "unreadable", "the inputs cannot be read"
     FORMAT = "format", "the inputs may not be read: pickle, or its signature"
-    RESULT = "result", "a result of another node of its graph is not there"
+    RESULT = "result", "the result of another node of its graph is missing"
     ADAPTED = "adapted", "the inputs are adapted to the handler"
     UNOPENED = "unopened", "the inputs were not opened"
-    LEFTOVER = "leftover", "a gate or limits are set of a Type that no code declares"
+    LEFTOVER = "leftover", "a gate or limits are set for a Type that no code declares"
 
 
 _NOTES = frozenset({Kind.ADAPTED, Kind.UNOPENED, Kind.LEFTOVER})
+# The key of an Instance and the stored text of its inputs.
+Row = tuple[int, str]
+# The key of an Instance, the kind of the finding (None if its inputs fit), and the reason.
+Judged = tuple[int, Kind | None, str]
+# The key of an Instance, the reason why its inputs do not fit, and True if they were adapted.
+Verdict = tuple[int, str, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """A finding about Instances of a ``type``, or about a ``schedule``.
 
-    ``count`` is the number of Instances, ``instance`` the uuid of one of them, ``since`` when the
-    first was enqueued. All three are None if it is not about Instances.
+    ``count`` is the number of Instances, ``instance`` the uuid of one of them, ``since`` the time
+    at which the first was enqueued. All three are None if the finding is not about Instances.
     """
 
     kind: Kind
@@ -75,7 +100,7 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """Whether the Instances or the schedule cannot run as they are."""
+        """True if the Instances or the schedule cannot run as they are."""
         return self.kind not in _NOTES
 
 
@@ -87,8 +112,8 @@ class _Group:
 
 
 @dataclass
-class Collected:
-    """Collects findings about Instances; those of one kind, Type and reason become one Finding."""
+class FindingCollector:
+    """Collects findings about Instances: one Finding for each kind, Type and reason."""
 
     _groups: dict[tuple[Kind, str, str], _Group] = field(default_factory=dict)
 
@@ -106,7 +131,7 @@ class Collected:
         group.since = min(filter(None, (group.since, since)), default=None)
 
     def findings(self) -> list[Finding]:
-        """Return a Finding for each group, sorted as by :func:`in_order`."""
+        """Return a Finding for each group, sorted for display."""
         keys = [group.key for group in self._groups.values()]
         rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
         uuids = dict(rows.values_list("pk", "uuid"))
@@ -121,56 +146,46 @@ class Collected:
             )
             for (kind, type, why), group in self._groups.items()
         ]
-        return in_order(found)
+        return _sort_findings(found)
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
+def _sort_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Sort findings for display: those that fail first, then by Type."""
     return sorted(findings, key=lambda each: (not each.fails, each.type, each.kind, each.why))
 
 
-# Open inputs of live Instances whose argument names alone do not tell whether they fit.
-
-# The key of an Instance, the kind of the finding (None for none), and the reason.
-Judged = tuple[int, Kind | None, str]
-
-# The number of inputs that are read at once.
-CHUNK = 500
-NOT_OPENED = "pickled: --deep opens them, in a process of its own"
-RESULT_NOT_OPENED = "a result that they contain is pickled: --deep opens it, in another process"
-NO_ADAPTER = "a result that they contain is pickled: no adapter was tried"
-NOT_YET = "they have results of other nodes that are not there yet: no adapter was tried"
+# Inputs that must be opened, because the names of the arguments do not show if they fit.
 
 
-def _rows(keys: Sequence[int]) -> Iterator[list[tuple[int, str]]]:
-    """Yield lists of pairs of key and stored text."""
+def _read_inputs(keys: Sequence[int]) -> Iterator[list[Row]]:
+    """Yield the inputs of these Instances in portions, as pairs of key and stored text."""
     for start in range(0, len(keys), CHUNK):
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=keys[start : start + CHUNK])
         yield list(rows.order_by("pk").values_list("pk", "data"))
 
 
-def adapted(task_type: Declaration, keys: Sequence[int], why: str) -> Iterator[Judged]:
-    """Yield for JSON inputs that do not fit (``why``) whether the Type's adapters help."""
-    for rows in _rows(keys):
+def _try_adapters(task_type: Declaration, keys: Sequence[int], why: str) -> Iterator[Judged]:
+    """Try the Type's adapters on JSON inputs that do not fit because of ``why``."""
+    for rows in _read_inputs(keys):
         for key, text in rows:
-            yield key, *_adapted(task_type, key, text, why)
+            yield key, *_try_adapters_on(task_type, key, text, why)
 
 
-def _adapted(task_type: Declaration, key: int, text: str, why: str) -> tuple[Kind, str]:
+def _try_adapters_on(task_type: Declaration, key: int, text: str, why: str) -> tuple[Kind, str]:
     try:
         inputs = codec.decode(codec.Payload(codec.JSON, text))
         found = results_in(inputs)
         if found:
-            nodes = _nodes(key, found)
-            kind, missing = _missing(found, nodes)
+            nodes = _find_nodes(key, found)
+            kind, missing = _find_missing_result(found, nodes)
             if kind is Kind.UNOPENED:
                 return kind, NO_ADAPTER
             if kind is not None:
                 return kind, missing
             if any(node.instance.state not in TERMINAL for node in nodes.values()):
                 return Kind.UNOPENED, NOT_YET
-            inputs = resolved(inputs, lambda name: _output(nodes[name]))
-        _, still = binding.fitted(
+            inputs = resolve_results(inputs, lambda name: _read_output(nodes[name]))
+        _, still = binding.adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
         )
     except CorruptData as error:
@@ -178,39 +193,39 @@ def _adapted(task_type: Declaration, key: int, text: str, why: str) -> tuple[Kin
     return (Kind.MISFIT, still) if still else (Kind.ADAPTED, why)
 
 
-def against_contract(task_type: Declaration, keys: Sequence[int]) -> Iterator[Judged]:
-    """Yield for JSON inputs whether their values fit the contract of the Type."""
-    for rows in _rows(keys):
+def _compare_with_contract(task_type: Declaration, keys: Sequence[int]) -> Iterator[Judged]:
+    """Compare the values of JSON inputs with the contract of the Type."""
+    for rows in _read_inputs(keys):
         for key, text in rows:
             try:
                 problems = check(task_type, codec.decode(codec.Payload(codec.JSON, text)))
             except CorruptData as error:
                 yield key, Kind.UNREADABLE, str(error)
                 continue
-            # The names alone: values may be secret, and would keep like findings apart.
+            # Only the names: values may be secret, and would divide findings that are alike.
             names = sorted({re.split(r"[.\[]", each.path)[0] for each in problems})
-            told = f"the contract refuses the value of {', '.join(names)}" if names else ""
-            yield key, Kind.MISFIT if told else None, told
+            why = f"the contract refuses the value of {', '.join(names)}" if names else ""
+            yield key, Kind.MISFIT if why else None, why
 
 
-def pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
+def _check_pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
     """Yield findings about pickled inputs: may this process read them; with ``deep``, do they fit.
 
-    Their cryptographic signature is checked in any case.
+    Their cryptographic signature is always checked.
     """
 
     def judge(text: str) -> tuple[str, bool]:
         try:
             inputs = codec.decode(codec.Payload(codec.PICKLE, text))
-            _, before = binding.fitted(task_type.signatures, (), inputs)
-            _, after = binding.fitted(
+            _, before = binding.adapt_arguments(task_type.signatures, (), inputs)
+            _, after = binding.adapt_arguments(
                 task_type.signatures, task_type.adapters, inputs, task_type.sensitive
             )
-        except Exception as error:  # whatever is unpickled may raise anything
+        except Exception as error:  # an unpickled object may raise anything
             return f"{type(error).__name__}: {error}", False
         return after or before, bool(before and not after)
 
-    for rows in _rows(keys):
+    for rows in _read_inputs(keys):
         signed = []
         for key, text in rows:
             try:
@@ -222,36 +237,36 @@ def pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -> Itera
                 signed.append((key, text))
             else:
                 yield key, Kind.UNOPENED, NOT_OPENED
-        for key, why, is_adapted in opened(signed, judge):
+        for key, why, is_adapted in _open_in_child(signed, judge):
             yield key, (Kind.ADAPTED if is_adapted else Kind.MISFIT if why else None), why
 
 
-def results(keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
+def _check_results(keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
     """Yield findings about results of other nodes that JSON inputs contain.
 
-    A node that has not ended yet may still provide its result, so it is no finding. A pickled
-    result is opened only with ``deep``; its cryptographic signature is checked in any case.
+    A node that has not ended yet may still provide its result, so it is not a finding. A pickled
+    result is opened only with ``deep``; its cryptographic signature is always checked.
     """
-    for rows in _rows(keys):
+    for rows in _read_inputs(keys):
         for key, text in rows:
             try:
                 found = results_in(codec.decode(codec.Payload(codec.JSON, text)))
             except CorruptData as error:
                 yield key, Kind.UNREADABLE, str(error)
                 continue
-            yield key, *_missing(found, _nodes(key, found), deep=deep)
+            yield key, *_find_missing_result(found, _find_nodes(key, found), deep=deep)
 
 
-def _nodes(key: int, found: Sequence[Result]) -> dict[str, Node]:
-    return nodes_beside(key, {name for each in found for name in each.names})
+def _find_nodes(key: int, found: Sequence[Result]) -> dict[str, Node]:
+    return read_nodes(key, {name for each in found for name in each.names})
 
 
-def _missing(
+def _find_missing_result(
     found: Sequence[Result], nodes: Mapping[str, Node], *, deep: bool = False
 ) -> tuple[Kind | None, str]:
-    """Return RESULT with the reason why a result will never exist; None if all may still exist.
+    """Return RESULT and the reason why a result will never exist; None if all may still exist.
 
-    If only a pickle could tell, return UNOPENED.
+    Returns UNOPENED if that depends on a pickle that was not opened.
     """
     pickled = []
     for result in found:
@@ -259,7 +274,7 @@ def _missing(
             return Kind.RESULT, f"There is no node {absent[0]!r} in its graph."
         if all(nodes[name].instance.state in TERMINAL for name in result.names):
             try:
-                why = _no_value(result, nodes)
+                why = _why_no_value(result, nodes)
             except _Pickled:
                 pickled.append(result)
             else:
@@ -270,9 +285,9 @@ def _missing(
     for result in pickled:
 
         def judge(text: str, result: Result = result) -> tuple[str, bool]:
-            return _no_value(result, nodes, opens=True), False
+            return _why_no_value(result, nodes, opens=True), False
 
-        [(_, why, _)] = opened([(0, "")], judge)
+        [(_, why, _)] = _open_in_child([(0, "")], judge)
         if why:
             return Kind.RESULT, why
     return None, ""
@@ -282,10 +297,10 @@ class _Pickled(Exception):
     """The output of a node is a pickle, which this process does not open."""
 
 
-def _no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = False) -> str:
+def _why_no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = False) -> str:
     """Return the reason why a result of ended nodes has no value; "" if it has one."""
     try:
-        result.value(lambda name: _output(nodes[name], opens=opens))
+        result.value(lambda name: _read_output(nodes[name], opens=opens))
     except NoResult as error:
         return str(error)
     except _Pickled:
@@ -295,8 +310,8 @@ def _no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = False)
     return ""
 
 
-def _output(node: Node, *, opens: bool = False) -> Any:
-    """Return the output of a node. Raises NoResult, _Pickled, and what reading it raises."""
+def _read_output(node: Node, *, opens: bool = False) -> Any:
+    """Return the output of a node. Raises NoResult, _Pickled, and any error of reading it."""
     response = getattr(node.instance, "response", None)
     if node.instance.state == State.FINISHED and response and response.is_pickle and not opens:
         check_signature((response.body or b"").decode())
@@ -304,21 +319,12 @@ def _output(node: Node, *, opens: bool = False) -> Any:
     return result_of(node).value
 
 
-# Check before a deploy which live Instances would fail, or wait for ever, under this code.
-#
-# The check only reads, in portions, and waits for no lock. Run it from the new code.
-
-# How many inputs of one shape are given to adapters, and how many with results are opened,
-# without ``deep``.
-EXAMPLES, MOST_RESULTS = 100, 1000
-# A Type that is gone from the database.
-_UNSERVED = "no daemon that is alive serves it"
-_GONE = "of a Type that is not registered"
+# The check as a whole.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A Type that a living ``daemon`` serves with another handler signature than this code has.
+    """A Type that a living ``daemon`` serves with a different handler signature than this code.
 
     ``here`` is the signature in this code, ``there`` that of the daemon.
     """
@@ -332,7 +338,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """The outcome of a check: the number of live Instances, and the findings."""
+    """The outcome of a check; ``looked_at`` is the number of live Instances."""
 
     time: datetime
     looked_at: int
@@ -358,42 +364,42 @@ def document(found: Pending) -> Document:
     }
 
 
-def everything(identifier: str) -> bool:
+def _is_any(identifier: str) -> bool:
     return True
 
 
-def pending(*, deep: bool = False, wants: Callable[[str], bool] = everything) -> Pending:
+def pending(*, deep: bool = False, wants: Callable[[str], bool] = _is_any) -> Pending:
     """Check all live Instances and all schedules against the code of this process.
 
     ``wants(identifier)`` chooses the Types. For JSON inputs the names of the arguments are compared
     with the signature of the handler, and some of their values with its contract. With ``deep``,
-    pickled inputs are opened, in a child process; and so are all JSON inputs that have a contract,
-    need adapters or contain results of other nodes, not only some.
+    pickled inputs are opened in a child process. It also opens all JSON inputs that have a
+    contract, need adapters or contain results of other nodes, and not only some of them.
     """
     now = overview.now()
-    alive = releases.living(overview.daemons(), now)
-    look = _Look(deep, wants, alive)
+    alive = releases.living_daemons(overview.daemons(), now)
+    check_of_instances = _InstancesCheck(deep, wants, alive)
     findings = [
-        *look.findings(),
-        *schedules(wants),
-        *leftovers(wants),
+        *check_of_instances.findings(),
+        *_check_schedules(wants),
+        *_find_leftovers(wants),
     ]
     return Pending(
         time=now,
-        looked_at=look.count,
-        findings=tuple(in_order(findings)),
-        differences=tuple(each for each in _differences(alive) if wants(each.type)),
+        looked_at=check_of_instances.count,
+        findings=tuple(_sort_findings(findings)),
+        differences=tuple(each for each in _find_differences(alive) if wants(each.type)),
     )
 
 
-class _Look:
-    """One check of the live Instances. ``alive`` are the living daemons."""
+class _InstancesCheck:
+    """One check of the live Instances. ``alive`` are the living daemons, as documents."""
 
     def __init__(self, deep: bool, wants: Callable[[str], bool], alive: list[Document]) -> None:
         self._deep = deep
         self._wants = wants
         self._alive = alive
-        self._collected = Collected()
+        self._collected = FindingCollector()
         self._types: dict[int, str] = {}
         self._tailers = frozenset(
             Tailer.objects.using(settings.DATABASE).values_list("identifier", flat=True)
@@ -413,7 +419,7 @@ class _Look:
                 return self._collected.findings()
             for shape in shapes:
                 self.count += len(shape.keys)
-                self._look_at(shape)
+                self._check_shape(shape)
             after = last
 
     def _identifier(self, key: int) -> str | None:
@@ -426,7 +432,7 @@ class _Look:
     def _add(self, kind: Kind, why: str, type: str, shape: Shape, keys: Sequence[int] = ()) -> None:
         self._collected.add(kind, type, why, keys or shape.keys, shape.since)
 
-    def _look_at(self, shape: Shape) -> None:
+    def _check_shape(self, shape: Shape) -> None:
         identifier = self._identifier(shape.type)
         if identifier is None or not self._wants(identifier):
             if identifier is None:
@@ -434,67 +440,70 @@ class _Look:
             return
         if identifier not in registry:
             if identifier in self._tailers:
-                return  # a look of a tailer that was removed: the source keeps what it would read
-            self._add(Kind.UNDECLARED, self._served(identifier), identifier, shape)
+                return  # an attempt of a removed tailer: its source keeps the records
+            self._add(Kind.UNDECLARED, self._describe_daemons(identifier), identifier, shape)
             return
         task_type = registry.get(identifier)
         if shape.format == codec.PICKLE:
-            self._judge(pickled(task_type, shape.keys, deep=self._deep), identifier, shape)
+            found = _check_pickled(task_type, shape.keys, deep=self._deep)
+            self._add_all(found, identifier, shape)
         elif shape.names is None:
-            why = {None: "there are no inputs", codec.JSON: "no JSON object of arguments"}
-            told = why.get(shape.format, f"unknown format {shape.format!r}")
-            self._add(Kind.UNREADABLE, told, identifier, shape)
+            reasons = {None: "there are no inputs", codec.JSON: "no JSON object of arguments"}
+            why = reasons.get(shape.format, f"unknown format {shape.format!r}")
+            self._add(Kind.UNREADABLE, why, identifier, shape)
         else:
-            self._look_at_names(task_type, identifier, shape, shape.names)
+            self._check_names(task_type, identifier, shape, shape.names)
 
-    def _served(self, identifier: str) -> str:
-        """Return in words which living daemons serve a Type that this code does not declare."""
-        serving = [releases.name(each) for each in self._alive if identifier in each["types"]]
+    def _describe_daemons(self, identifier: str) -> str:
+        """Name the living daemons that serve a Type that this code does not declare."""
+        serving = [
+            releases.daemon_name(each) for each in self._alive if identifier in each["types"]
+        ]
         return f"served by daemon {', '.join(serving)}" if serving else _UNSERVED
 
-    def _look_at_names(
+    def _check_names(
         self, task_type: Declaration, identifier: str, shape: Shape, names: tuple[str, ...]
     ) -> None:
         key = identifier, shape.placed, names
         if key not in self._judged:
-            given = [None] * shape.placed, dict.fromkeys(names)
-            self._judged[key] = binding.misfit(task_type.signatures, *given)
+            arguments = [None] * shape.placed, dict.fromkeys(names)
+            self._judged[key] = binding.why_incompatible(task_type.signatures, *arguments)
         why = self._judged[key]
         if why and task_type.adapters:
-            some = self._some(key, shape.keys, EXAMPLES)
-            others = shape.keys[len(some) :]
-            found = list(adapted(task_type, some, why))
-            self._judge(iter(found), identifier, shape)
-            # The others are assumed to behave as those that were tried.
-            for _, kind, told in found:
+            examples = self._choose(key, shape.keys, EXAMPLES)
+            others = shape.keys[len(examples) :]
+            found = list(_try_adapters(task_type, examples, why))
+            self._add_all(found, identifier, shape)
+            # The others are assumed to behave like the examples.
+            for _, kind, still in found:
                 if kind is Kind.MISFIT:
-                    self._alike[key] = kind, told
+                    self._alike[key] = kind, still
             if others:
                 self._add(*self._alike.get(key, (Kind.ADAPTED, why)), identifier, shape, others)
         elif why:
             self._add(Kind.MISFIT, why, identifier, shape)
         elif not shape.has_results and schema_of(task_type) is not None:
-            some = self._some((_CONTRACT, *key), shape.keys, EXAMPLES)
-            self._judge(against_contract(task_type, some), identifier, shape)
-            if others := shape.keys[len(some) :]:
-                told = "not compared with the contract: --deep looks at all of them"
-                self._add(Kind.UNOPENED, told, identifier, shape, others)
+            examples = self._choose((_CONTRACT, *key), shape.keys, EXAMPLES)
+            self._add_all(_compare_with_contract(task_type, examples), identifier, shape)
+            if others := shape.keys[len(examples) :]:
+                note = "not compared with the contract: --deep looks at all of them"
+                self._add(Kind.UNOPENED, note, identifier, shape, others)
         if shape.has_results:
-            some = self._some(_RESULTS, shape.keys, MOST_RESULTS)
-            self._judge(results(some, deep=self._deep), identifier, shape)
-            if others := shape.keys[len(some) :]:
-                told = "results of other nodes: --deep looks at all of them"
-                self._add(Kind.UNOPENED, told, identifier, shape, others)
+            examples = self._choose(_RESULTS, shape.keys, MOST_RESULTS)
+            self._add_all(_check_results(examples, deep=self._deep), identifier, shape)
+            if others := shape.keys[len(examples) :]:
+                note = "results of other nodes: --deep looks at all of them"
+                self._add(Kind.UNOPENED, note, identifier, shape, others)
 
-    def _some(self, key: object, keys: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Return the keys to open: at most ``most`` over all calls with this ``key``; deep, all."""
+    def _choose(self, key: object, keys: tuple[int, ...], most: int) -> tuple[int, ...]:
+        """Return the keys to open: with deep all, else at most ``most`` in all calls with a key."""
         if self._deep:
             return keys
-        some = keys[: max(0, most - self._tried[key])]
-        self._tried[key] += len(some)
-        return some
+        chosen = keys[: max(0, most - self._tried[key])]
+        self._tried[key] += len(chosen)
+        return chosen
 
-    def _judge(self, found: Iterator[Judged], identifier: str, shape: Shape) -> None:
+    def _add_all(self, found: Iterable[Judged], identifier: str, shape: Shape) -> None:
         groups = defaultdict(list)
         for key, kind, why in found:
             if kind is not None:
@@ -503,11 +512,7 @@ class _Look:
             self._add(kind, why, identifier, shape, keys)
 
 
-# The keys under which inputs with results, and those with a contract, are counted.
-_RESULTS, _CONTRACT = "results", "contract"
-
-
-def _differences(alive: list[Document]) -> Iterator[Difference]:
+def _find_differences(alive: list[Document]) -> Iterator[Difference]:
     """Yield a Difference for each living daemon and Type whose handler signature differs."""
     for name in sorted(registry.names()):
         own = registry.get(name).fingerprint
@@ -523,24 +528,19 @@ def _differences(alive: list[Document]) -> Iterator[Difference]:
                 )
 
 
-# Open pickled inputs in a child process: a pickle may run code of anyone who can sign one.
+# Pickles are opened in a child process: they can run any code of someone who can sign them.
 #
 # The child has no database connection. If it dies, that counts as the answer for the row.
 
-# The longest time that one may take to open, in seconds.
-PATIENCE = 10
 
-Row = tuple[int, str]
-# The key of an Instance, the reason why its inputs do not fit, and whether they were adapted.
-Verdict = tuple[int, str, bool]
-
-
-def opened(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Iterator[Verdict]:
-    """Yield ``judge(text)`` for each row, a pair of key and text, in order."""
+def _open_in_child(
+    rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]
+) -> Iterator[Verdict]:
+    """Yield ``judge(text)`` for each row, in order."""
     left = list(rows)
     while left:
         answered = 0
-        for verdict in _ask(left, judge):
+        for verdict in _judge_in_child(left, judge):
             answered += 1
             yield verdict
         left = left[answered:]
@@ -549,12 +549,14 @@ def opened(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Ite
             yield key, f"the process that opened them ended, or took over {PATIENCE} s", False
 
 
-def _ask(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Iterator[Verdict]:
+def _judge_in_child(
+    rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]
+) -> Iterator[Verdict]:
     """Yield the answers of one child, which may die before it has answered all."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        _answer(rows, judge, writing)
+        _run_child(rows, judge, writing)
     os.close(writing)
     with os.fdopen(reading) as answers:
         for line in answers:
@@ -565,12 +567,12 @@ def _ask(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Itera
     os.waitpid(pid, 0)
 
 
-def _answer(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], writing: int) -> None:
-    """Run as the child: answer all rows and exit. Never returns."""
+def _run_child(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], writing: int) -> None:
+    """Run the child: answer all rows and exit. Never returns."""
     status = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        # The connections are the parent's: none is used here, and none is closed.
+        # The connections belong to the parent: the child must neither use nor close them.
         kept = [each.connection for each in connections.all(initialized_only=True)]
         for each in connections.all(initialized_only=True):
             each.connection = None
@@ -585,27 +587,25 @@ def _answer(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], writi
 
 # Settings in the database that this code does not fit: schedules, gates and limits.
 
-_SLOT = "slot"
 
-
-def schedules(wants: Callable[[str], bool]) -> Iterator[Finding]:
+def _check_schedules(wants: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield a Finding for each schedule in the database that the code of this process cannot run.
 
-    A schedule that this code declares was checked at its declaration. A schedule that earlier code
-    declared, and this code does not, is retired by ``migrate``.
+    A schedule that this code declares was checked when it was declared. ``migrate`` retires a
+    schedule that earlier code declared and this code does not.
     """
     rows = Schedule.objects.using(settings.DATABASE).filter(retired__isnull=True)
     for row in rows.select_related("type").order_by("identifier"):
-        is_declared = row.identifier in declared
+        is_declared = row.identifier in declared_schedules
         is_retired = row.declared is not None and not is_declared
         if is_retired or (is_declared and not row.is_set) or not wants(row.type.identifier):
             continue
-        kind, why = _judged(row)
+        kind, why = _check_schedule(row)
         if why:
             yield Finding(kind=kind, type=row.type.identifier, schedule=row.identifier, why=why)
 
 
-def _judged(row: Schedule) -> tuple[Kind, str]:
+def _check_schedule(row: Schedule) -> tuple[Kind, str]:
     if row.type.identifier not in registry:
         return Kind.UNDECLARED, "no code declares its Type"
     task_type = registry.get(row.type.identifier)
@@ -616,7 +616,7 @@ def _judged(row: Schedule) -> tuple[Kind, str]:
         inputs = codec.decode(codec.Payload(row.format, row.data))
         if row.takes_slot:
             inputs = {**inputs, _SLOT: None}
-        _, why = binding.fitted(
+        _, why = binding.adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
         )
     except (CorruptData, TypeError) as error:
@@ -624,8 +624,8 @@ def _judged(row: Schedule) -> tuple[Kind, str]:
     return Kind.MISFIT, why
 
 
-def leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a Finding for each Type that has shut gates or limits, and that no code declares."""
+def _find_leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
+    """Yield a Finding for each Type that has shut gates or limits but that no code declares."""
     found: dict[str, list[str]] = {}
     limits = Limit.objects.using(settings.DATABASE).filter(type__isnull=False)
     limited = limits.values_list("type__identifier", flat=True).distinct().order_by()

@@ -1,4 +1,4 @@
-"""The releases that daemons run, the Types that differ, inputs that no daemon takes."""
+"""The releases that daemons run, the Types that differ, inputs that no daemon accepts."""
 
 from __future__ import annotations
 
@@ -13,46 +13,49 @@ from django.db.models import Count
 from .. import commands, text
 from ..commands import Mode
 from ..conf import settings
-from ..models import Daemon, Instance, LogRecord, Task, signature_in
+from ..models import Daemon, Instance, LogRecord, Task, read_signature
 from ..states import Event, events
 from ..store.misfits import misfits_of, takers
-from ..text import seconds
+from ..text import as_timedelta
 from . import documents, overview
 from .documents import Document
 
 # Instances whose inputs fit no daemon: their number, and the reason why one of them waits.
 
-# The maximum number of Instances of a Type that are counted.
+# At most this many Instances of a Type are counted.
 MOST = 1000
 _ENDS = events(lambda row: row.ends) | {Event.REDRIVE}
 
 
-def problems(daemons: Iterable[Daemon], time: datetime, type: str | None = None) -> tuple[str, ...]:
-    """Return sentences about Instances whose inputs no living daemon accepts, by the daemons' rows.
+def describe_refused_inputs(
+    daemons: Iterable[Daemon], time: datetime, type: str | None = None
+) -> tuple[str, ...]:
+    """Return sentences about Instances whose inputs no living daemon accepts.
 
-    With the identifier of a ``type``, only about its Instances. An Instance counts once a daemon of
-    each signature that serves its Type has refused it.
+    With the identifier of a ``type``, the sentences are only about its Instances. For each handler
+    signature of the daemons that serve the Type, one daemon must have refused the Instance.
     """
-    alive = living(daemons, time)
+    alive = living_daemons(daemons, time)
     types = {type for daemon in alive for type in daemon["misfits"]}
     return tuple(
-        told
+        sentence
         for identifier in sorted(types if type is None else types & {type})
-        if (told := _told(identifier, [each for each in alive if identifier in each["types"]]))
+        if (sentence := _describe_refused(identifier, alive))
     )
 
 
-def _told(identifier: str, serving: list[Document]) -> str:
-    """Return a sentence about the Instances of a Type whose inputs fit none of these daemons."""
+def _describe_refused(identifier: str, alive: list[Document]) -> str:
+    """Return a sentence about the Instances of a Type whose inputs fit no daemon, or ""."""
+    serving = [daemon for daemon in alive if identifier in daemon["types"]]
     claiming = [daemon for daemon in serving if claims(daemon)]
-    count = _waiting(_refused(identifier, serving))
-    most = text.duration(seconds(settings.MISFIT_FOR))
+    count = _count_waiting(_refused_by_all(identifier, serving))
+    most = text.duration(as_timedelta(settings.MISFIT_FOR))
     which = "no daemon that is alive"
     advice = (
         f"Start one whose handler takes the inputs, or adapt them: after {most} they are FAILED."
     )
     if not count and claiming != serving:
-        count = _waiting(_refused(identifier, claiming))
+        count = _count_waiting(_refused_by_all(identifier, claiming))
         which, advice = "no daemon but quiet ones", "Let these claim again, or start another."
     if not count:
         return ""
@@ -60,32 +63,34 @@ def _told(identifier: str, serving: list[Document]) -> str:
     return f"{number} of {identifier} {'fits' if count == 1 else 'fit'} {which}. {advice}"
 
 
-def _refused(identifier: str, daemons: list[Document]) -> set[int]:
-    """Return the keys of the Instances that were refused for each signature of these daemons."""
+def _refused_by_all(identifier: str, daemons: list[Document]) -> set[int]:
+    """Return the keys of the Instances that were refused for every signature of these daemons."""
     refused: Mapping[str, set[int]] = defaultdict(set)
     for daemon in daemons:
-        # A daemon that tells no signature for the Type counts as one that refuses nothing.
+        # A daemon without a signature for the Type counts as one that refuses nothing.
         signature = daemon["signatures"].get(identifier, "")
         refused[signature].update(daemon["misfits"].get(identifier, ()))
     return set.intersection(*refused.values()) if refused else set()
 
 
-def _waiting(keys: set[int]) -> int:
-    """Return how many of these Instances still wait; the others have ended or are claimed."""
+def _count_waiting(keys: set[int]) -> int:
+    """Return how many of these Instances wait; the others have ended or are claimed."""
     if not keys:
         return 0
-    some = sorted(keys)[-MOST:]
-    return Task.objects.using(settings.DATABASE).waiting().filter(pk__in=some).count()
+    newest = sorted(keys)[-MOST:]
+    return Task.objects.using(settings.DATABASE).waiting().filter(pk__in=newest).count()
 
 
-def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> tuple[str, bool]:
-    """Return a sentence if an Instance waits because its inputs did not fit, otherwise "".
+def why_incompatible(
+    instance: Instance, daemons: Iterable[Daemon], time: datetime
+) -> tuple[str, bool]:
+    """Explain why an Instance waits whose inputs did not fit: a sentence, or "" for all others.
 
-    And whether another daemon that claims may take it.
+    The second value is True if another daemon that claims Tasks may take it.
     """
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
     last = records.filter(kind__in=_ENDS).order_by("-pk").first()
-    if last is None or signature_in(last.detail) is None:
+    if last is None or read_signature(last.detail) is None:
         return "", False
     found = misfits_of(records)
     refused = {signature for _, signature in found}
@@ -93,25 +98,27 @@ def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> tuple[
     message = f"{last.message[:1].upper()}{last.message[1:]}."
     others, _ = takers(alive, instance.type.identifier, refused)
     if others:
-        claiming = [row for row in alive if commands.aim(row.mode, row.request) is Mode.RUNNING]
+        claiming = [
+            row for row in alive if commands.mode_after(row.mode, row.request) is Mode.RUNNING
+        ]
         if takers(claiming, instance.type.identifier, refused)[0]:
             return f"{message} Another daemon that is alive may take it.", True
         return f"{message} It fits no daemon but quiet ones.", False
-    until = min((at for at, _ in found), default=last.time) + seconds(settings.MISFIT_FOR)
-    at = f"{text.moment(until)} {text.zone()}"
-    told = f"{message} It fits no daemon that is alive, and is FAILED at {at} if none comes."
-    return told, False
+    until = min((at for at, _ in found), default=last.time) + as_timedelta(settings.MISFIT_FOR)
+    at = f"{text.moment(until)} {text.time_zone_name()}"
+    end = f"It fits no daemon that is alive, and is FAILED at {at} if none comes."
+    return f"{message} {end}", False
 
 
-# The releases that the living daemons run, the Tasks that they hold, and the Types that differ.
+# The releases that the living daemons run, the Tasks that they hold, the Types that differ.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release ("" if its daemons tell none) and the ``daemons`` that run it, as host:pid.
+    """A release ("" if its daemons report none) and the ``daemons`` that run it, as host:pid.
 
-    ``held`` is the number of Tasks that they hold. ``differs`` are the Types whose handler has
-    another signature in another living daemon. ``claims`` tells whether one of the daemons claims
+    ``held`` is the number of Tasks that they hold. ``differs`` lists the Types whose handler has
+    another signature in another living daemon. ``claims`` is True if one of the daemons claims
     Tasks; otherwise all are quiet or stopping.
     """
 
@@ -123,28 +130,28 @@ class Release:
 
     @property
     def is_drained(self) -> bool:
-        """Whether its daemons can be stopped without handing back any Task."""
+        """True if its daemons can be stopped without handing back a Task."""
         return not self.held and not self.claims
 
 
-def living(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
+def living_daemons(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
     """Return the daemons with a valid lease, as documents with their ``misfits``."""
-    return [each for each in told(daemons, time) if each["condition"] != overview.LOST]
+    return [each for each in daemon_documents(daemons, time) if each["condition"] != overview.LOST]
 
 
-def told(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
-    """Return all these daemons, lost ones too, as documents with their ``misfits``."""
-    return [documents.daemon(row, time) | {"misfits": _misfits(row)} for row in daemons]
+def daemon_documents(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
+    """Return all these daemons, also lost ones, as documents with their ``misfits``."""
+    return [documents.daemon(row, time) | {"misfits": _refused_keys(row)} for row in daemons]
 
 
-def name(daemon: Document) -> str:
+def daemon_name(daemon: Document) -> str:
     """Return the name of a daemon, with its release if it has one."""
     release = f" (release {daemon['release']})" if daemon["release"] else ""
     return f"{daemon['host']}:{daemon['pid']}{release}"
 
 
 def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
-    """Return the handler signatures of the living daemons by Type, as their rows show them."""
+    """Return the handler signatures of these daemons by Type, as their rows contain them."""
     found = defaultdict(set)
     for daemon in alive:
         for type, signature in daemon["signatures"].items():
@@ -153,40 +160,40 @@ def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
 
 
 def claims(daemon: Document) -> bool:
-    """Whether a daemon claims Tasks, or will once it has obeyed its pending order, if any."""
-    return commands.aim(daemon["mode"], daemon["request"]) is Mode.RUNNING
+    """Return True if a daemon claims Tasks, or will after its pending command."""
+    return commands.mode_after(daemon["mode"], daemon["request"]) is Mode.RUNNING
 
 
 def releases(daemons: Iterable[Daemon], time: datetime) -> list[Release]:
     """Return the releases of the living daemons, sorted by name."""
-    alive = living(daemons, time)
+    alive = living_daemons(daemons, time)
     differing = {type for type, found in signatures(alive).items() if len(found) > 1}
-    held = _held([daemon["uuid"] for daemon in alive])
+    held = _count_held([daemon["uuid"] for daemon in alive])
     groups = defaultdict(list)
     for daemon in alive:
         groups[daemon["release"]].append(daemon)
     return [
         Release(
             release=release,
-            daemons=tuple(f"{each['host']}:{each['pid']}" for each in own),
-            held=sum(held.get(each["uuid"], 0) for each in own),
-            differs=tuple(sorted(differing & {type for each in own for type in each["types"]})),
-            claims=any(map(claims, own)),
+            daemons=tuple(f"{each['host']}:{each['pid']}" for each in members),
+            held=sum(held.get(each["uuid"], 0) for each in members),
+            differs=tuple(sorted(differing & {type for each in members for type in each["types"]})),
+            claims=any(map(claims, members)),
         )
-        for release, own in sorted(groups.items())
+        for release, members in sorted(groups.items())
     ]
 
 
-def _misfits(row: Daemon) -> dict[str, list[int]]:
+def _refused_keys(row: Daemon) -> dict[str, list[int]]:
     """Return the keys of Instances whose inputs a daemon has recently refused, by Type."""
-    told = row.misfits if isinstance(row.misfits, dict) else {}
+    by_type = row.misfits if isinstance(row.misfits, dict) else {}
     return {
         type: [key for key in keys if isinstance(key, int)]
-        for type, keys in told.items()
+        for type, keys in by_type.items()
         if isinstance(keys, list)
     }
 
 
-def _held(uuids: list[UUID]) -> dict[UUID, int]:
+def _count_held(uuids: list[UUID]) -> dict[UUID, int]:
     tasks = Task.objects.using(settings.DATABASE).filter(daemon__uuid__in=uuids)
     return dict(tasks.order_by().values_list("daemon__uuid").annotate(Count("pk")))

@@ -1,4 +1,4 @@
-"""Rates and durations of Types, from the counts of the daemons."""
+"""Rates and durations of Types, from the daemons' counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,31 +8,31 @@ from typing import Literal
 from django.db.models import Max, QuerySet, Sum
 
 from ..conf import settings
-from ..models import BUCKETS, FAILED, HISTOGRAMS, LogRecord, Span, Statistic, Uncounted
+from ..models import BUCKETS, FAILURE_COLUMNS, HISTOGRAMS, LogRecord, Span, Statistic, Uncounted
 from ..store import get_store
 from ..store.counts import Cell, Counts
 
 MINUTE = timedelta(minutes=1)
-# The number of LogRecords that are recounted at once.
+# This many LogRecords are recounted at once.
 PIECE = 20_000
 
 
 def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
-    """Return the recent number of starts of attempts of a Type, a second.
+    """Return how many attempts of a Type have recently started per second.
 
     It counts the current minute and the closed minutes that begin within ``seconds`` before
-    ``now`` (by default the database's time), for a minute or more one closed minute at least; 0.0
-    if nothing started, or the Type is unknown.
+    ``now`` (by default the database's time); from 60 seconds on, at least one closed minute.
+    Returns 0.0 if nothing started or the Type is unknown.
     """
-    return _rate(type, ("started",), seconds, now)
+    return _rate_of_columns(type, ("started",), seconds, now)
 
 
 def end_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
-    """Return the recent number of ends of Instances of a Type, FINISHED or FAILED, a second.
+    """Return how many Instances of a Type have recently FINISHED or FAILED per second.
 
-    A retry is no end. The minutes are those of :func:`start_rate`.
+    A retry does not count. The minutes are those of :func:`start_rate`.
     """
-    return _rate(type, ("finished", *FAILED), seconds, now)
+    return _rate_of_columns(type, ("finished", *FAILURE_COLUMNS), seconds, now)
 
 
 def quantiles(
@@ -46,20 +46,20 @@ def quantiles(
     """Return quantiles of a Type's run times, or of its waiting times, in seconds.
 
     ``run`` is from the start of an attempt to its end, ``wait`` from its due time to its start.
-    Each quantile is right within a factor of two, because times are counted in buckets. None if
-    nothing was counted. Raises ValueError for another figure, or a quantile outside 0 to 1.
+    Each quantile is correct within a factor of two, because times are counted in buckets. Returns
+    None if nothing was counted. Raises ValueError for another figure, or a quantile outside 0 to 1.
     """
     if figure not in HISTOGRAMS:
-        raise ValueError(f"figure is {figure!r}; it is one of {', '.join(HISTOGRAMS)}")
+        raise ValueError(f"figure is {figure!r}; it must be one of: {', '.join(HISTOGRAMS)}")
     if not all(0 <= each <= 1 for each in at):
-        raise ValueError(f"at is {at!r}; a quantile is from 0 to 1")
+        raise ValueError(f"at is {at!r}; a quantile must be from 0 to 1")
     return quantiles_of(histogram(type, figure, seconds=seconds, now=now), at)
 
 
 def quantiles_of(
     counts: list[int], at: Sequence[float] = (0.5, 0.95, 0.99)
 ) -> tuple[float, ...] | None:
-    """Return quantiles of times in seconds, from the numbers in each bucket."""
+    """Return quantiles in seconds, from the number of times in each bucket; None without any."""
     if not any(counts):
         return None
     return tuple(_quantile(counts, each) for each in at)
@@ -72,9 +72,9 @@ def histogram(
     seconds: float = 3600,
     now: datetime | None = None,
 ) -> list[int]:
-    """Return how many run times or waiting times of a Type fall into each bucket."""
+    """Return how many of a Type's run times or waiting times fall into each bucket."""
     counts = [0] * BUCKETS
-    rows = _since((now or get_store().now()) - timedelta(seconds=seconds), type)
+    rows = _rows_since((now or get_store().now()) - timedelta(seconds=seconds), type)
     for one in rows.values_list(figure, flat=True):
         for place, number in enumerate(one):
             counts[place] += number
@@ -82,15 +82,15 @@ def histogram(
 
 
 def sums(*, type: str | None = None, since: datetime | None = None) -> dict[str, Cell]:
-    """Return the sums of all counts since a time, or ever, by the identifier of the Type."""
-    found = _rows() if since is None else _since(since)
-    return _added(found if type is None else found.filter(type=type))
+    """Return the sums of all counts since a time, or ever, by identifier of the Type."""
+    found = _rows() if since is None else _rows_since(since)
+    return _add_by_type(found if type is None else found.filter(type=type))
 
 
 def recounted() -> dict[str, Cell]:
-    """Return the same sums counted anew from the whole log, by the identifier of the Type.
+    """Return the same sums counted again from the whole log, by identifier of the Type.
 
-    Instances that were removed are missing, and so are all waiting times.
+    Removed Instances and all waiting times are missing.
     """
     records = LogRecord.objects.using(settings.DATABASE)
     last = records.aggregate(last=Max("pk"))["last"] or 0
@@ -98,46 +98,48 @@ def recounted() -> dict[str, Cell]:
     for start in range(0, last, PIECE):
         piece = records.filter(pk__gt=start, pk__lte=min(start + PIECE, last))
         counts.merge(get_store().statistics.counted(piece))
-    return _added(counts.rows())
+    return _add_by_type(counts.rows())
 
 
 def owed() -> int:
-    """Return the maximum number of LogRecords of ended daemons that have still to be counted."""
+    """Return how many LogRecords of ended daemons are still to be counted, at most."""
     rows = Uncounted.objects.using(settings.DATABASE)
     return sum(until - after for after, until in rows.values_list("after", "until"))
 
 
-def _added(rows: Iterable[Statistic]) -> dict[str, Cell]:
+def _add_by_type(rows: Iterable[Statistic]) -> dict[str, Cell]:
     added: dict[str, Cell] = defaultdict(Cell)
     for row in rows:
         added[row.type].add(row)
     return dict(sorted(added.items()))
 
 
-def _rate(type: str, columns: Sequence[str], seconds: float, now: datetime | None) -> float:
+def _rate_of_columns(
+    type: str, columns: Sequence[str], seconds: float, now: datetime | None
+) -> float:
     now = now or get_store().now()
     begins = now - timedelta(seconds=seconds)
-    since = _minute(begins)
-    # At least one whole minute is counted: what daemons have not written yet is of the last one.
+    since = _start_of_minute(begins)
+    # Count at least one whole minute: daemons may not have written all of the current one yet.
     if since < begins and now - since >= 2 * MINUTE:
         since += MINUTE
-    added = _since(since, type).aggregate(**{f"sum_{name}": Sum(name) for name in columns})
+    added = _rows_since(since, type).aggregate(**{f"sum_{name}": Sum(name) for name in columns})
     return sum(map(float, filter(None, added.values()))) / max((now - since).total_seconds(), 1.0)
 
 
 def _quantile(counts: list[int], at: float) -> float:
     """Return the quantile ``at``, as if the times in each bucket were evenly distributed."""
-    wanted, before = at * sum(counts), 0
+    rank, before = at * sum(counts), 0
     for place, number in enumerate(counts):
-        if number and before + number >= wanted:
+        if number and before + number >= rank:
             low = 0.0 if place == 0 else 2.0 ** (place - 1)
             high = 2.0**place
-            return (low + (high - low) * max(wanted - before, 0.0) / number) / 1000
+            return (low + (high - low) * max(rank - before, 0.0) / number) / 1000
         before += number
-    raise AssertionError("a quantile lies behind all that was counted")
+    raise AssertionError("a quantile is beyond all counted times")
 
 
-def _minute(time: datetime) -> datetime:
+def _start_of_minute(time: datetime) -> datetime:
     return time.replace(second=0, microsecond=0)
 
 
@@ -145,6 +147,6 @@ def _rows() -> QuerySet[Statistic]:
     return Statistic.objects.using(settings.DATABASE)
 
 
-def _since(since: datetime, type: str | None = None) -> QuerySet[Statistic]:
+def _rows_since(since: datetime, type: str | None = None) -> QuerySet[Statistic]:
     rows = _rows().filter(span__in=(Span.MINUTE, Span.HOUR), start__gte=since)
     return rows if type is None else rows.filter(type=type)

@@ -12,15 +12,15 @@ from .documents import Document
 
 # The maximum number of transitions that are read: an Instance may have very many attempts.
 MOST = 400
-# Events after which the attempt goes on.
+# Events after which the attempt continues.
 _CONTINUING = events(lambda transition: transition.continues)
-# An Instance that FAILED for one of these reasons was not running then, or may not have been.
+# An Instance that FAILED for one of these reasons was not running, or was perhaps not running.
 NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """A period from ``begin`` to ``end`` (None: until now) with the Instance in ``state``."""
+class StateSpan:
+    """A period in which the Instance was in ``state``; ``end`` is None if it still is."""
 
     state: str
     begin: datetime
@@ -28,10 +28,10 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class PastAttempt:
     """One attempt: its claim, its start if it started, and its end.
 
-    ``event`` and ``state`` are those of its end, None while it lasts; ``who`` is the daemon that
+    ``event`` and ``state`` describe its end, None while it lasts; ``who`` is the daemon that
     claimed it.
     """
 
@@ -55,17 +55,17 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """``spans`` without gaps, and ``attempts``, both oldest first.
+    """The history of an Instance: ``spans`` without gaps, and ``attempts``, both oldest first.
 
-    ``is_whole`` tells whether they reach back to the enqueue.
+    ``is_whole`` is True if they reach back to the enqueue.
     """
 
-    spans: tuple[Span, ...]
-    attempts: tuple[Attempt, ...]
+    spans: tuple[StateSpan, ...]
+    attempts: tuple[PastAttempt, ...]
     is_whole: bool
 
 
-def ran(line: Timeline, now: datetime) -> timedelta | None:
+def run_time_without_pauses(line: Timeline, now: datetime) -> timedelta | None:
     """Return the run time of the last attempt without its pauses; None if it never paused."""
     last = line.attempts[-1] if line.attempts else None
     pauses = [span for span in line.spans if span.state == State.PAUSED]
@@ -78,8 +78,8 @@ def ran(line: Timeline, now: datetime) -> timedelta | None:
     return until - last.started - paused if paused else None
 
 
-def took(instance: Document, now: datetime) -> timedelta | None:
-    """Return the duration of the last attempt of an Instance document, so far; None if unknown."""
+def attempt_duration(instance: Document, now: datetime) -> timedelta | None:
+    """Return the duration of the last attempt so far, for an Instance document; None if unknown."""
     started = instance["started"]
     waits = instance["state"] in (State.ACCEPTED, State.SCHEDULED)
     if started is None or waits or instance["reason"] in NOT_RUNNING:
@@ -99,22 +99,22 @@ def timeline(instance: Instance) -> Timeline:
     )
 
 
-def _spans(transitions: Sequence[LogRecord]) -> Iterator[Span]:
+def _spans(transitions: Sequence[LogRecord]) -> Iterator[StateSpan]:
     for record, following in zip_longest(transitions, transitions[1:]):
         if following is not None:
-            yield Span(state=record.state, begin=record.time, end=following.time)
+            yield StateSpan(state=record.state, begin=record.time, end=following.time)
         elif record.state not in TERMINAL:
-            yield Span(state=record.state, begin=record.time, end=None)
+            yield StateSpan(state=record.state, begin=record.time, end=None)
 
 
-def _attempts(transitions: Sequence[LogRecord]) -> Iterator[Attempt]:
+def _attempts(transitions: Sequence[LogRecord]) -> Iterator[PastAttempt]:
     """Yield each attempt, from its claim to the transition that ended it, if one did."""
     facts: Any = None
     since: Any = None
     for before, record in zip([None, *transitions], transitions, strict=False):
         if record.event == Event.CLAIM:
             if facts is not None:
-                yield Attempt(**facts)
+                yield PastAttempt(**facts)
             facts = {"number": record.attempt, "claimed": record.time, "who": record.who}
             facts["paused"] = timedelta()
         elif facts is None or record.attempt != facts["number"] or "ended" in facts:
@@ -135,4 +135,4 @@ def _attempts(transitions: Sequence[LogRecord]) -> Iterator[Attempt]:
                 "message": record.message,
             }
     if facts is not None:
-        yield Attempt(**facts)
+        yield PastAttempt(**facts)

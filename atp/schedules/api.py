@@ -1,20 +1,25 @@
-"""Schedules in the API: a list, a single one with its next runs and slots, and the verbs."""
+"""Schedules in the API: a list, a single one with its next runs and slots, and the operations."""
+
+from collections.abc import Iterable
+from typing import Any
 
 from django.db import transaction
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
 from ..api import schema
-from ..api.base import Body, ViewSet, body_of, with_verbs
-from ..api.schema import TypeIdentifier, Value, named, operation, page_of
-from ..api.serializers import Document
+from ..api.base import OperationBody, ViewSet, body_of, with_operations
+from ..api.schema import KindField, TypeIdentifier, endpoint, page_of, path_parameter
+from ..api.serializers import DocumentSerializer
 from ..conf import settings
 from ..models import Instance, Schedule
+from ..operations.operation import Outcome as OperationOutcome
 from ..operations.operation import Text
-from ..operations.table import SCHEDULE, VERBS
+from ..operations.table import OPERATIONS, SCHEDULE
 from ..web import permissions
 from ..web.permissions import API, CONTROL, ENQUEUE, VIEW_INPUTS, VIEW_SCHEDULE, actor
 from . import reports
@@ -22,16 +27,16 @@ from .models import Missed, Outcome, Overlap
 from .operations import PARAMETERS
 
 UPCOMING, SLOTS = 10, 200
-_CHANGE, _DELETE = (VERBS[SCHEDULE][name] for name in ("change", "delete"))
+_CHANGE, _DELETE = (OPERATIONS[SCHEDULE][name] for name in ("change", "delete"))
 
 
-class RunSerializer(Document):
+class RunSerializer(DocumentSerializer):
     at = schema.time("The slot, in UTC.")
     local = schema.text("The slot in the time zone of the schedule.")
     remark = schema.text("A remark if the clocks change around the slot; otherwise empty.")
 
 
-class SlotSerializer(Document):
+class SlotSerializer(DocumentSerializer):
     at = schema.time("The time of the slot, or of the first of several, without jitter.")
     until = schema.time("The time of the last of several slots; null for one.", null=True)
     count = schema.count("Slots that share this outcome.")
@@ -48,11 +53,11 @@ class SlotSerializer(Document):
 class SchedulesSerializer(rest.ListSerializer):
     """A list of schedules, read with a fixed number of queries."""
 
-    def to_representation(self, data):
+    def to_representation(self, data: Iterable[Schedule]) -> list[dict[str, Any]]:
         return _documents(self.context["request"], list(data))
 
 
-class ScheduleSerializer(Document):
+class ScheduleSerializer(DocumentSerializer):
     identifier = schema.text()
     type = schema.text("Identifier of the Type that is enqueued.")
     state = schema.text("Active, paused, in trouble or retired.")
@@ -108,41 +113,41 @@ class ScheduleSerializer(Document):
     class Meta:
         list_serializer_class = SchedulesSerializer
 
-    def to_representation(self, instance):
-        [found] = _documents(self.context["request"], [instance])
-        return found
+    def to_representation(self, instance: Schedule) -> dict[str, Any]:
+        [document] = _documents(self.context["request"], [instance])
+        return document
 
 
-def _documents(request, rows):
+def _documents(request: Request, rows: list[Schedule]) -> list[dict[str, Any]]:
     return [
         document
-        | {"actions": _actions(row)}
+        | {"actions": _allowed_actions(row)}
         | ({} if permissions.holds(request.user, VIEW_INPUTS, row) else {"inputs": None})
-        for document, row in zip(reports.documents_of(rows), rows, strict=True)
+        for document, row in zip(reports.schedule_documents(rows), rows, strict=True)
     ]
 
 
-def _actions(row):
-    verbs = VERBS[SCHEDULE].values()
-    return [verb.name for verb in verbs if verb.method == "POST" and verb.is_allowed(row)]
+def _allowed_actions(row: Schedule) -> list[str]:
+    posted = (each for each in OPERATIONS[SCHEDULE].values() if each.method == "POST")
+    return [each.name for each in posted if each.is_allowed(row)]
 
 
-def _enqueued(value):
-    """Return ``enqueued`` and ``instances`` of a verb's value; {} if the verb enqueues nothing."""
+def _enqueued_keys(value: Any) -> dict[str, Any]:
+    """Return ``enqueued`` and ``instances`` for an operation's value; {} if it enqueues nothing."""
     uuids = [value.uuid] if isinstance(value, Instance) else getattr(value, "instances", None)
     return {} if uuids is None else {"enqueued": len(uuids), "instances": list(uuids)}
 
 
-class CreateScheduleSerializer(Body):
-    identifier = Value(Text(), "Letters, digits and _ . : -", required=True)
-    type = Value(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
+class CreateScheduleSerializer(OperationBody):
+    identifier = KindField(Text(), "Letters, digits and _ . : -", required=True)
+    type = KindField(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
     parameters = PARAMETERS
 
 
-@with_verbs(
+@with_operations(
     SCHEDULE,
     VIEW_SCHEDULE,
-    lambda verb: (f"{verb.id}_schedule", verb.said_of("a schedule"), verb.explanation),
+    lambda each: (f"{each.id}_schedule", each.said_of("a schedule"), each.explanation),
 )
 class ScheduleViewSet(ViewSet):
     """The schedules, by identifier."""
@@ -151,30 +156,32 @@ class ScheduleViewSet(ViewSet):
     lookup_field = "identifier"
     model = Schedule
     serializer_class = ScheduleSerializer
-    named = (named("identifier", "The schedule's identifier.", **TypeIdentifier.schema),)
+    path_parameters = (
+        path_parameter("identifier", "The schedule's identifier.", **TypeIdentifier.schema),
+    )
 
-    def find(self):
+    def find(self) -> Schedule:
         return queue.get_schedule(self.kwargs["identifier"])
 
-    def detail_of(self, row, **more):
-        """Answer with one schedule and its next runs."""
+    def detail_response(self, row: Schedule, **more: Any) -> Response:
+        """Return the response with one schedule and its next runs."""
         upcoming = {"upcoming": reports.upcoming_of(row, UPCOMING)}
         return Response(self.get_serializer(row).data | upcoming, **more)
 
-    def answer(self, row, outcome):
-        answer = self.detail_of(self.get_object())
-        answer.data.update(_enqueued(outcome.value))
-        return answer
+    def answer(self, row: Schedule, outcome: OperationOutcome) -> Response:
+        response = self.detail_response(self.get_object())
+        response.data.update(_enqueued_keys(outcome.value))
+        return response
 
-    @operation("list_schedules", "All schedules, by identifier", VIEW_SCHEDULE)
-    def list(self, request):
-        return self.listed(self.seen(queue.schedules()))
+    @endpoint("list_schedules", "All schedules, by identifier", VIEW_SCHEDULE)
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.visible(queue.schedules()))
 
-    @operation("get_schedule", "One schedule, with its next runs", VIEW_SCHEDULE)
-    def retrieve(self, request, identifier):
-        return self.detail_of(self.get_object())
+    @endpoint("get_schedule", "One schedule, with its next runs", VIEW_SCHEDULE)
+    def retrieve(self, request: Request, identifier: str) -> Response:
+        return self.detail_response(self.get_object())
 
-    @operation(
+    @endpoint(
         "create_schedule",
         "Make a schedule",
         VIEW_SCHEDULE,
@@ -185,17 +192,17 @@ class ScheduleViewSet(ViewSet):
         answer={201: OpenApiResponse(ScheduleSerializer, "The schedule.")},
         problems=(404, 409),
     )
-    def create(self, request):
-        given = self.values("made")
+    def create(self, request: Request) -> Response:
+        values = self.read_body("made")
         with transaction.atomic(using=settings.DATABASE):
             row = queue.create_schedule(
-                given.pop("identifier"), given.pop("type"), by=actor(request, API), **given
+                values.pop("identifier"), values.pop("type"), by=actor(request, API), **values
             )
             # Its collection may be that of the Type.
             permissions.require(request.user, row, CONTROL, ENQUEUE)
-        return self.detail_of(row, status=201)
+        return self.detail_response(row, status=201)
 
-    @operation(
+    @endpoint(
         "change_schedule",
         "Change a schedule",
         VIEW_SCHEDULE,
@@ -204,12 +211,12 @@ class ScheduleViewSet(ViewSet):
         body=body_of(_CHANGE, "Schedule"),
         problems=(409,),
     )
-    def partial_update(self, request, identifier):
-        row, values = self.get_object(), self.values("changed")
+    def partial_update(self, request: Request, identifier: str) -> Response:
+        row, values = self.get_object(), self.read_body("changed")
         self.perform(_CHANGE, row, **values)
-        return self.detail_of(self.get_object())
+        return self.detail_response(self.get_object())
 
-    @operation(
+    @endpoint(
         "delete_schedule",
         "Remove a schedule",
         VIEW_SCHEDULE,
@@ -217,13 +224,13 @@ class ScheduleViewSet(ViewSet):
         description=_DELETE.explanation,
         problems=(409,),
     )
-    def destroy(self, request, identifier):
+    def destroy(self, request: Request, identifier: str) -> Response:
         row = self.get_object()
-        document = self.detail_of(row)
+        response = self.detail_response(row)
         self.perform(_DELETE, row)
-        return document
+        return response
 
-    @operation(
+    @endpoint(
         "list_slots",
         "The last slots of a schedule, the newest first",
         VIEW_SCHEDULE,
@@ -231,6 +238,6 @@ class ScheduleViewSet(ViewSet):
         answer=page_of(SlotSerializer),
     )
     @action(detail=True, serializer_class=SlotSerializer)
-    def slots(self, request, identifier):
+    def slots(self, request: Request, identifier: str) -> Response:
         rows = queue.slots(self.get_object().identifier, limit=SLOTS)
-        return self.listed(reports.slots(rows))
+        return self.page_response(reports.slots(rows))

@@ -1,4 +1,4 @@
-"""`schedule()`, the schedules this process declares, checks of their parameters."""
+"""``schedule()``, the schedules that this process declares, and the checks of their parameters."""
 
 from __future__ import annotations
 
@@ -22,68 +22,62 @@ from ..payload import codec
 from ..payload.codec import Payload
 from ..store.values.hooks import STATES, Hook
 from ..store.values.schedules import ScheduleSpec
+from ..text import as_timedelta as as_length
 from ..text import did_you_mean
-from ..text import seconds as as_length
 from .models import LONGEST_LINE, Missed, Overlap
-from .timing import Cron, Every, Timing, shown_value
+from .timing import Cron, Every, Timing, describe_value
 
 if TYPE_CHECKING:
     from ..store.values.types import Registration
 
-
-# Declaring schedules: ``schedule("nightly", render, cron="30 2 * * *")``.
-
-
-def schedule(identifier: str, type: Declaration | DjangoTask, **given: Any) -> ScheduleSpec:
-    """Declare a schedule: daemons enqueue Instances of a Type at certain times.
-
-    ``type`` is a Type, or a task of ``django.tasks``, which then is enqueued with its priority
-    and its queue's name.
-
-    Give either ``cron``, five fields or a nickname as "@daily", or ``every``, a timedelta or
-    seconds, aligned to the Unix epoch. ``timezone`` is that of the cron expression, by
-    default the project's. ``inputs`` are keyword arguments of the handler. If the handler has
-    a parameter ``slot``, it gets the time of the slot.
-
-    ``missed`` decides about slots that nobody planned within ``late_after`` (60 s), for example
-    because all daemons were down: "skip" runs none of them, "one" the newest, "all" the newest
-    ``most`` (100) that are not older than ``window`` (a day). ``overlap`` decides about a slot
-    while the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot,
-    "queue" waits for its end, "cancel" cancels it and waits for its end. ``jitter`` is the
-    longest delay of a slot; a hash of the slot determines the delay. ``priority``,
-    ``collection``, ``timeout``, ``on_finished`` and ``on_failed`` are those of the Instances, as
-    ``using()`` takes them. ``start_before`` is the time after its slot within which an Instance
-    must start; else it is FAILED (MISSED). For run now and a backfill it counts from then on.
-
-    Raises InvalidSchedule, or InvalidInputs.
-    """
-    told = f"schedule({identifier!r}): its second argument"
-    task_type = declared_type(type, told, InvalidSchedule)
-    spec = spec_of(identifier, task_type, **given)
-    caller = inspect.currentframe().f_back  # type: ignore[union-attr]
-    declared.add(spec, task_type, caller.f_globals.get("__spec__"))  # type: ignore[union-attr]
-    return spec
-
-
-# The schedules that this process declares, and the check of their parameters.
-
 MOST_MISSED = 10_000
 LONGEST = timedelta(days=3650)
-# The longest identifier leaves room for the slot in the identifiers of Instances.
+# The maximum length of an identifier. It leaves space for the slot in the identifiers of Instances.
 LONGEST_IDENTIFIER = 170
-# The name of the argument that receives the slot, if the handler has this argument.
+# The argument in which the handler gets the slot, if it has a parameter with this name.
 SLOT = "slot"
-_CHOICES = {"missed": Missed, "overlap": Overlap}
 LENGTHS = ("window", "late_after", "jitter")
-# The options of using() that count for a schedule, beside exact, which is the Type's own.
+_CHOICES = {"missed": Missed, "overlap": Overlap}
+# The options of using() that a schedule accepts, beside ``exact``, which it takes from the Type.
 _OPTIONS = ("priority", "collection", "start_before", "timeout", *STATES)
 
 
-class Schedules:
+def schedule(identifier: str, type: Declaration | DjangoTask, **parameters: Any) -> ScheduleSpec:
+    """Declare a schedule: daemons enqueue Instances of a Type at certain times.
+
+    ``type`` is a Type, or a task of ``django.tasks``; the Instances of a task have its priority
+    and the name of its queue.
+
+    Give either ``cron``, five fields or a nickname such as "@daily", or ``every``, a timedelta or
+    a number of seconds, aligned to the Unix epoch. ``timezone`` is the zone of the cron
+    expression, by default the project's. ``inputs`` are keyword arguments of the handler. If the
+    handler has a parameter ``slot``, it gets the time of the slot.
+
+    ``missed`` decides about slots that no daemon planned within ``late_after`` (60 s), for example
+    because all daemons were down: "skip" runs none of them, "one" the newest, "all" the newest
+    ``most`` (100) that are not older than ``window`` (a day). ``overlap`` decides about a slot
+    while the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot,
+    "queue" waits for its end, "cancel" cancels it and waits for its end. ``jitter`` is the longest
+    delay of a slot; a hash of the slot determines the delay. ``priority``, ``collection``,
+    ``timeout``, ``on_finished`` and ``on_failed`` are options of the Instances, as for
+    ``using()``. ``start_before`` is the time after its slot within which an Instance must start;
+    else it is FAILED (MISSED). For "run now" and a backfill the time begins with the enqueue.
+
+    Raises InvalidSchedule or InvalidInputs.
+    """
+    label = f"schedule({identifier!r}): its second argument"
+    task_type = declared_type(type, label, InvalidSchedule)
+    spec = check_schedule(identifier, task_type, **parameters)
+    caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+    declared_schedules.add(spec, task_type, caller.f_globals.get("__spec__"))  # type: ignore[union-attr]
+    return spec
+
+
+class DeclaredSchedules:
     """The schedules that this process declares, by identifier."""
 
     def __init__(self) -> None:
-        # Each with the execution of the module that has declared it; None for a shell.
+        # With each, its Type, and the ``__spec__`` of the declaring module; None for a shell.
         self._specs: dict[str, tuple[ScheduleSpec, Declaration, ModuleSpec | None]] = {}
 
     def __iter__(self) -> Iterator[ScheduleSpec]:
@@ -97,14 +91,14 @@ class Schedules:
     ) -> None:
         """Add a schedule. Raises InvalidSchedule if another one has its identifier.
 
-        ``run`` is the ``__spec__`` of the module that declares it. A module that is imported again
-        declares its schedules again.
+        ``run`` is the ``__spec__`` of the declaring module. If Python executes the module again, it
+        declares its schedules again, and may change their values.
         """
         other = self._specs.get(spec.identifier)
         if other is not None and other[1].handler_path != task_type.handler_path:
             raise InvalidSchedule(
-                f"The schedule {spec.identifier!r} is declared twice: of {other[1].handler_path} "
-                f"and of {task_type.handler_path}."
+                f"The schedule {spec.identifier!r} is declared twice: for {other[1].handler_path} "
+                f"and for {task_type.handler_path}."
             )
         if other is not None and other[0] != spec and not _is_again(run, other[2]):
             raise InvalidSchedule(
@@ -113,19 +107,19 @@ class Schedules:
         self._specs[spec.identifier] = spec, task_type, run
 
     def remove(self, identifier: str) -> None:
-        """Remove a schedule; no error if there is none."""
+        """Remove a schedule, if this process declares it."""
         self._specs.pop(identifier, None)
 
 
-declared = Schedules()
+declared_schedules = DeclaredSchedules()
 
 
 def _is_again(run: ModuleSpec | None, before: ModuleSpec | None) -> bool:
-    """Whether one module is executed again, as by importlib.reload(), or somebody tries a line."""
+    """Return True if the same module runs again, as by importlib.reload(), or a shell declares."""
     return run is None or (before is not None and run is not before and run.name == before.name)
 
 
-def spec_of(
+def check_schedule(
     identifier: str,
     task_type: Declaration,
     *,
@@ -147,25 +141,25 @@ def spec_of(
     on_failed: Any = None,
     **unknown: Any,
 ) -> ScheduleSpec:
-    """Check the parameters of a schedule; return a ScheduleSpec.
+    """Return a ScheduleSpec from the parameters of a schedule, checked and completed.
 
-    ``inputs`` may be a pickle that is stored already: it stays as it is, and so do hooks that are
-    stored already, as a list of :class:`atp.store.values.hooks.Hook`. Raises InvalidSchedule,
-    also for an unknown parameter, or InvalidInputs.
+    ``inputs`` may be a stored pickle, as a Payload, and the hooks may be stored hooks, as a list of
+    :class:`atp.store.values.hooks.Hook`: both stay unchanged. Raises InvalidSchedule, also for an
+    unknown parameter, or InvalidInputs.
     """
     for name in unknown:
-        hint = did_you_mean(name, spec_of.__kwdefaults__ or ())
+        hint = did_you_mean(name, check_schedule.__kwdefaults__ or ())
         raise InvalidSchedule(f"A schedule has no parameter {name!r}.{hint}")
     _check_identifier(identifier)
     _ = timing(cron, every, timezone)  # raises InvalidSchedule
     lengths = {"window": window, "late_after": late_after, "jitter": jitter}
-    checked = {name: _length(name, value) for name, value in lengths.items()}
-    for name, given in (("missed", missed), ("overlap", overlap)):
-        words = _CHOICES[name].values
-        if given not in words:
-            hint = did_you_mean(str(given), words)
+    checked = {name: _check_length(name, value) for name, value in lengths.items()}
+    for name, value in (("missed", missed), ("overlap", overlap)):
+        choices = _CHOICES[name].values
+        if value not in choices:
+            hint = did_you_mean(str(value), choices)
             raise InvalidSchedule(
-                f"{name}={given!r}: must be one of {', '.join(words)}.{hint}", parameter=name
+                f"{name}={value!r}: must be one of {', '.join(choices)}.{hint}", parameter=name
             )
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_MISSED:
         raise InvalidSchedule(
@@ -181,20 +175,20 @@ def spec_of(
             "late_after must not be longer than window: no slot would be late.",
             parameter="late_after",
         )
-    options = _options(task_type, priority=priority, collection=collection, timeout=timeout)
+    options = _check_options(task_type, priority=priority, collection=collection, timeout=timeout)
     before = options.start_before if start_before is None else start_before
     if before is not None:
-        checked["start_before"] = _length("start_before", before, least=1)
+        checked["start_before"] = _check_length("start_before", before, least=1)
         if checked["start_before"] <= checked["jitter"]:
             raise InvalidSchedule(
                 "start_before must be longer than jitter: a slot could not start in time.",
                 parameter="start_before",
             )
-    hooks, types = _hooks(options, on_finished=on_finished, on_failed=on_failed)
+    hooks, types = _build_hooks(options, on_finished=on_finished, on_failed=on_failed)
     if isinstance(inputs, Payload):
         payload, takes_slot = inputs, False
     else:
-        payload, takes_slot = _payload(task_type, dict(inputs or {}))
+        payload, takes_slot = _build_payload(task_type, dict(inputs or {}))
     return ScheduleSpec(
         identifier=identifier,
         type=task_type.identifier,
@@ -203,7 +197,7 @@ def spec_of(
         collection=options.collection,
         priority=options.priority,
         cron=cron or "",
-        every=None if every is None else _length("every", every, least=1),
+        every=None if every is None else _check_length("every", every, least=1),
         timezone=project.TIME_ZONE if timezone is None else timezone,
         missed=missed,
         most=most,
@@ -215,14 +209,14 @@ def spec_of(
     )
 
 
-def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of a schedule; a given cron clears every, a given every clears cron."""
-    found = dict(changes)
-    if found.get("cron") and found.get("every") is None:
-        found["every"] = None
-    elif found.get("every") is not None and not found.get("cron"):
-        found["cron"] = None
-    return found
+def complete_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes of a schedule; a new cron removes every, and a new every removes cron."""
+    changes = dict(changes)
+    if changes.get("cron") and changes.get("every") is None:
+        changes["every"] = None
+    elif changes.get("every") is not None and not changes.get("cron"):
+        changes["cron"] = None
+    return changes
 
 
 def timing(
@@ -234,12 +228,12 @@ def timing(
     zone = project.TIME_ZONE if timezone is None else timezone
     if cron is not None:
         return Cron(cron, zone)
-    return Every(_length("every", 0 if every is None else every, least=1), timezone=zone)
+    return Every(_check_length("every", 0 if every is None else every, least=1), timezone=zone)
 
 
 @contextmanager
-def naming(parameter: str) -> Iterator[None]:
-    """Turn an InvalidOption into an InvalidSchedule that names this parameter."""
+def as_invalid_schedule(parameter: str) -> Iterator[None]:
+    """Raise InvalidSchedule, with this parameter, instead of an InvalidOption of the block."""
     try:
         yield
     except InvalidOption as wrong:
@@ -249,13 +243,14 @@ def naming(parameter: str) -> Iterator[None]:
 def _check_identifier(identifier: object) -> None:
     if not is_identifier(identifier) or len(str(identifier)) > LONGEST_IDENTIFIER:
         raise InvalidSchedule(
-            f"identifier={identifier!r}: must be letters, digits and _ . : - , "
-            f"{LONGEST_IDENTIFIER} at most.",
+            f"identifier={identifier!r}: must be at most {LONGEST_IDENTIFIER} letters, digits and "
+            "_ . : -",
             parameter="identifier",
         )
 
 
-def _length(name: str, value: object, least: float = 0) -> timedelta:
+def _check_length(name: str, value: object, least: float = 0) -> timedelta:
+    """Return a length of time as a timedelta; ``least`` is in seconds. Raises InvalidSchedule."""
     if isinstance(value, bool) or not isinstance(value, (int, float, timedelta)):
         raise InvalidSchedule(f"{name}={value!r}: must be seconds, or a timedelta.", parameter=name)
     try:
@@ -264,47 +259,49 @@ def _length(name: str, value: object, least: float = 0) -> timedelta:
         length = timedelta.max
     if length is None or not timedelta(seconds=least) <= length <= LONGEST:
         raise InvalidSchedule(
-            f"{name}={shown_value(value)}: must be from {least:g} s to {LONGEST.days} days.",
+            f"{name}={describe_value(value)}: must be from {least:g} s to {LONGEST.days} days.",
             parameter=name,
         )
     return length
 
 
-def _options(task_type: Declaration, **changes: Any) -> Options:
+def _check_options(task_type: Declaration, **changes: Any) -> Options:
     options = task_type.options
     for each in fields(Options):
-        is_taken = each.name in (*_OPTIONS, "exact")
-        if not is_taken and getattr(options, each.name) != each.default:
-            told = f"{task_type.identifier} is given with {each.name}: of the options of using()"
-            raise InvalidSchedule(f"{told} a schedule takes {', '.join(_OPTIONS)}.")
+        is_accepted = each.name in (*_OPTIONS, "exact")
+        if not is_accepted and getattr(options, each.name) != each.default:
+            raise InvalidSchedule(
+                f"{task_type.identifier} is given with {each.name}: a schedule accepts only the "
+                f"options {', '.join(_OPTIONS)}."
+            )
     for name, value in changes.items():
         if value is not None:
-            with naming(name):
+            with as_invalid_schedule(name):
                 options = options.using(**{name: value})
     return options
 
 
-def _hooks(
-    options: Options, **given: Any
+def _build_hooks(
+    options: Options, **values: Any
 ) -> tuple[list[dict[str, Any]] | None, tuple[Registration, ...]]:
-    """Return hooks as they are stored, and the Types that they enqueue."""
+    """Return the hooks in their stored form, and the Types that they enqueue."""
     hooks: list[Hook] = []
     types: list[Registration] = []
-    for on, value in given.items():
+    for on, value in values.items():
         if isinstance(value, list) and value and all(isinstance(each, Hook) for each in value):
             hooks += value
             continue
         specs = getattr(options, on) or ()
         if value is not None:
-            with naming(on):
+            with as_invalid_schedule(on):
                 specs = hooks_of("A schedule", on, value, InvalidOption)
         hooks += [spec.hook for spec in specs]
         types += hook_types(specs)
     return [hook.entry() for hook in hooks] or None, tuple(types)
 
 
-def _payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payload, bool]:
-    """Return the inputs as they are stored, and whether the handler takes the slot."""
+def _build_payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payload, bool]:
+    """Return the inputs in their stored form, and True if the handler gets the slot."""
     parameters = inspect.signature(task_type.handler).parameters
     takes_slot = SLOT in parameters and SLOT not in inputs
     if not takes_slot:
@@ -312,7 +309,7 @@ def _payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payload, b
     payload = payload_of(task_type, (), inputs | {SLOT: datetime(2000, 1, 1, tzinfo=UTC)})
     if payload.format != codec.JSON:
         raise InvalidSchedule(
-            f"{task_type.identifier} stores pickles: a slot can only be given with JSON."
+            f"{task_type.identifier} stores pickles: only JSON inputs can have a slot."
         )
     stored = json.loads(payload.data)
     del stored[SLOT]

@@ -1,4 +1,4 @@
-"""Schedules, and the outcomes of their slots."""
+"""Schedules and their slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..payload import codec
 
 
 class Missed(models.TextChoices):
-    """The way to treat slots that nobody planned in time."""
+    """What to do about slots that no daemon planned in time."""
 
     SKIP = "skip", "run none of them"
     ONE = "one", "run the newest of them"
@@ -21,7 +21,7 @@ class Missed(models.TextChoices):
 
 
 class Overlap(models.TextChoices):
-    """The way to treat a slot while the last Instance has not ended."""
+    """What to do about a slot while the last Instance has not ended."""
 
     ALLOW = "allow", "run beside it"
     SKIP = "skip", "skip the slot"
@@ -29,10 +29,10 @@ class Overlap(models.TextChoices):
     CANCEL = "cancel", "cancel it, and wait until it has ended"
 
 
-# With these, the Instances of a schedule stand in line: each waits for those before it.
+# With these, the Instances of a schedule wait in line: each waits for all earlier ones.
 IN_LINE = (Overlap.QUEUE, Overlap.CANCEL)
-# At most this many Instances of a schedule wait in line. Each waits for all those before it, so
-# the number of edges grows with the square of the length.
+# The maximum number of Instances of a schedule that wait in line. The number of edges grows with
+# the square of it.
 LONGEST_LINE = 100
 
 
@@ -49,13 +49,13 @@ class Schedule(models.Model):
     """A periodic job: when Instances of a Type are enqueued, and with which inputs.
 
     ``next_at`` is the next slot, and ``due_at`` the time to plan it: the slot plus its jitter.
-    Slots up to ``planned_until`` are decided, and ``next_at`` is the first one after it. With
-    ``planned_offset``, the zone's offset from UTC there, planning notices that the rules of the
-    zone have changed since.
+    Slots up to ``planned_until`` are decided; ``next_at`` is the first slot after that time.
+    ``planned_offset`` is the zone's offset from UTC at that time: if it differs later, the rules of
+    the zone have changed.
     ``declared`` has the values that the code declares; it is null if no code declares the
-    schedule. ``is_set`` means that an operator has made or edited the schedule, so that
-    registration leaves it alone. ``revision`` counts edits. ``trouble`` is the reason why the
-    schedule could not be planned.
+    schedule. If ``is_set``, an operator has created or edited the schedule, and registration does
+    not change it. ``revision`` counts the edits. ``trouble`` says why a daemon could not plan the
+    schedule; else it is empty.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
@@ -108,15 +108,15 @@ class Schedule(models.Model):
     retired = InstantField(null=True, help_text="Since when no code declares it.")
     trouble = models.TextField(blank=True, default="")
 
-    # If it was paused already when it was paused again: who had paused it, and why. Else None.
+    # After a pause of a schedule that was already paused: who had paused it, and why. Else None.
     was_paused: tuple[str, str] | None = None
-    # The database's time at which it was looked at, if that is known.
+    # The database's time when the row was read, if the reader has set it.
     now: datetime | None = None
 
     class Meta:
         ordering = ["identifier"]
         indexes = [
-            # The first schedule that is due: each look at the queue asks for it.
+            # The first schedule that is due: each scan of the queue reads it.
             models.Index(
                 fields=["due_at"], condition=Q(due_at__isnull=False), name="atp_schedule_due"
             )
@@ -126,18 +126,18 @@ class Schedule(models.Model):
         return self.identifier
 
     def is_paused(self, now: datetime) -> bool:
-        """Return whether it is paused at ``now``: the row may hold a pause that is over."""
+        """Return True if it is paused at ``now``. The row may have a pause that has ended."""
         if self.paused_since is None:
             return False
         return self.paused_until is None or self.paused_until > now
 
 
 class Slot(models.Model):
-    """One slot of a schedule, or ``count`` slots one after another with the same outcome.
+    """One slot of a schedule, or ``count`` successive slots with the same outcome.
 
-    ``at`` is the time of the first slot, and ``until`` that of the last of several; both are
-    without jitter. ``instance_id`` is the Instance that was enqueued, or the Instance that was
-    in the way; it may have been removed since.
+    ``at`` is the time of the first slot, and ``until`` the time of the last one, if there are
+    several; both are without jitter. ``instance_id`` is the primary key of the Instance that was
+    enqueued, or that had not ended; it may have been removed since.
     """
 
     schedule = models.ForeignKey(
@@ -159,7 +159,7 @@ class Slot(models.Model):
         ordering = ["schedule", "-at"]
         constraints = [models.UniqueConstraint(fields=["schedule", "at"], name="atp_slot_once")]
         indexes = [
-            # The list of schedules counts them; most slots are run.
+            # The list of schedules counts these slots. Most slots have another outcome.
             models.Index(
                 fields=["schedule", "at"],
                 condition=Q(outcome__in=["MISSED", "SKIPPED"]),

@@ -1,4 +1,4 @@
-"""Create, change, pause, run now, backfill, delete; their entries in the table."""
+"""Operations on schedules: create, change, pause, run now, backfill, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..authoring.task_type import declared as declared_type
 from ..conf import settings
 from ..exceptions import IllegalSchedule, InvalidSchedule, UnknownSchedule
 from ..models import Schedule, Slot
-from ..operations.base import check_by, needs_tables
+from ..operations.base import check_actor, needs_tables
 from ..operations.operation import (
     CONTROL,
     ENQUEUE,
@@ -23,23 +23,30 @@ from ..operations.operation import (
     Delay,
     Inputs,
     Moment,
+    Operation,
     Parameter,
     Past,
     Text,
-    Verb,
     WholeNumber,
     always,
 )
 from ..operations.registry import is_identifier, sensitive_names
-from ..options import check_text, instant
+from ..options import check_text, resolve_time
 from ..payload import codec
-from ..payload.binding import masked_json
+from ..payload.binding import mask_json
 from ..payload.codec import Payload
 from ..store import get_store
 from ..store.values.hooks import STATES, read
 from ..store.values.schedules import Planned, timing_of
-from ..text import did_you_mean
-from .declaring import LENGTHS, MOST_MISSED, SLOT, changes_of, declared, naming, spec_of
+from .declaring import (
+    LENGTHS,
+    MOST_MISSED,
+    SLOT,
+    as_invalid_schedule,
+    check_schedule,
+    complete_changes,
+    declared_schedules,
+)
 from .models import Missed, Overlap
 
 if TYPE_CHECKING:
@@ -47,24 +54,21 @@ if TYPE_CHECKING:
     from ..operations.registry import Declaration
     from ..store.values.schedules import ScheduleSpec
 
-
-# The verbs of schedules: create, change, pause, run now, backfill, delete.
-
-# A backfill takes this many slots at most.
+# The maximum number of slots of one backfill.
 MOST_BACKFILLED = 10_000
 
 
 @needs_tables
-def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -> Schedule:
-    """Create a schedule of a Type that this process declares.
+def create_schedule(identifier: str, type: str, *, by: str = "", **parameters: Any) -> Schedule:
+    """Create a schedule for a Type that this process declares.
 
-    ``given`` are the parameters of :func:`atp.schedule`. Raises InvalidSchedule, InvalidInputs,
+    The parameters are those of :func:`atp.schedule`. Raises InvalidSchedule, InvalidInputs,
     UnknownType, or ScheduleChanged if a schedule with this identifier exists.
     """
-    check_by(by)
+    check_actor(by)
     task_type = declared_type(str(type))
-    spec = spec_of(identifier, task_type, **given)
-    _check_contract(task_type, spec, given)
+    spec = check_schedule(identifier, task_type, **parameters)
+    _check_contract(task_type, spec, parameters)
     return get_store().schedules.set(spec, who=by, expected=0)
 
 
@@ -72,38 +76,45 @@ def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -
 def change_schedule(
     identifier: str, *, expected: int | None = None, by: str = "", **changes: Any
 ) -> Schedule:
-    """Change the given parameters of a schedule; the change outlives deploys.
+    """Change the given parameters of a schedule. Registration by later deploys keeps the change.
 
-    ``expected`` is the revision that the schedule must have. Raises what :func:`create_schedule`
-    raises, UnknownSchedule, or ScheduleChanged.
+    ``expected`` is the revision that the schedule must have, or None for any. Raises what
+    :func:`create_schedule` raises, UnknownSchedule, or ScheduleChanged.
     """
-    check_by(by)
+    check_actor(by)
     row = get_schedule(identifier)
     if not changes:
         raise InvalidSchedule("Nothing to change.")
     task_type = declared_type(row.type.identifier)
-    spec = spec_of(identifier, task_type, **_given_of(row) | changes_of(changes))
+    spec = check_schedule(
+        identifier, task_type, **_read_parameters(row) | complete_changes(changes)
+    )
     _check_contract(task_type, spec, changes)
     return get_store().schedules.set(spec, who=by, expected=expected)
 
 
-def _check_contract(task_type: Declaration, spec: ScheduleSpec, given: Mapping[str, Any]) -> None:
-    """Check the given inputs against the contract of their Type. Raises InvalidInputs."""
-    if "inputs" in given:
+def _check_contract(
+    task_type: Declaration, spec: ScheduleSpec, parameters: Mapping[str, Any]
+) -> None:
+    """Check new inputs against the contract of their Type. Raises InvalidInputs."""
+    if "inputs" in parameters:
         slot = {SLOT: datetime(2000, 1, 1, tzinfo=UTC)} if spec.takes_slot else {}
-        contracts.require(task_type, (), {**(given["inputs"] or {}), **slot})
+        contracts.require(task_type, (), {**(parameters["inputs"] or {}), **slot})
 
 
 @needs_tables
 def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Undo what operators have changed: from the next registration on, the code's parameters hold.
+    """Leave a schedule to the code: the next registration replaces what operators have set.
 
-    If this process declares the schedule, it is registered at once.
+    If this process declares the schedule, register it at once. Raises UnknownSchedule, or
+    IllegalSchedule if no code declares it.
     """
-    check_by(by)
+    check_actor(by)
     row = get_store().schedules.leave(identifier, who=by)
-    if identifier in declared:
-        get_store().schedules.declare([s for s in declared if s.identifier == identifier], who=by)
+    if identifier in declared_schedules:
+        get_store().schedules.declare(
+            [s for s in declared_schedules if s.identifier == identifier], who=by
+        )
         row.refresh_from_db(using=settings.DATABASE)
     return row
 
@@ -116,13 +127,16 @@ def pause_schedule(
     until: datetime | timedelta | None = None,
     by: str = "",
 ) -> Schedule:
-    """Pause a schedule, until ``until`` or its resumption; its slots are recorded as PAUSED."""
-    check_by(by)
+    """Pause a schedule until ``until``, or until somebody resumes it; its slots become PAUSED.
+
+    Raises UnknownSchedule, IllegalSchedule if it is retired, or InvalidSchedule.
+    """
+    check_actor(by)
     store = get_store()
-    with naming("reason"):
+    with as_invalid_schedule("reason"):
         check_text("reason", reason)
-    with naming("until"):
-        until = instant("until", until, store.now)
+    with as_invalid_schedule("until"):
+        until = resolve_time("until", until, store.now)
     if until is not None and until <= store.now():
         raise InvalidSchedule(f"until={until} has passed.", parameter="until")
     return store.schedules.pause(identifier, who=by, reason=reason, until=until)
@@ -130,15 +144,21 @@ def pause_schedule(
 
 @needs_tables
 def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Resume a paused schedule, from its first slot after now."""
-    check_by(by)
+    """Resume a paused schedule with its first slot after now.
+
+    Raises UnknownSchedule, or IllegalSchedule if it is not paused.
+    """
+    check_actor(by)
     return get_store().schedules.resume(identifier, who=by)
 
 
 @needs_tables
 def run_schedule(identifier: str, *, by: str = "") -> Instance:
-    """Enqueue an Instance of a schedule now, in addition to its slots; return the Instance."""
-    check_by(by)
+    """Enqueue an Instance of a schedule now, in addition to its slots; return the Instance.
+
+    Raises UnknownSchedule, or IllegalSchedule if the schedule is retired.
+    """
+    check_actor(by)
     return get_store().schedules.run(identifier, who=by)
 
 
@@ -152,28 +172,28 @@ def backfill_schedule(
 ) -> Planned:
     """Enqueue Instances for the past slots from ``start`` to ``end``, both included.
 
-    ``end`` defaults to now. Slots that have run already are left out. Raises InvalidSchedule
-    if there are more than 10,000 slots.
+    ``end`` defaults to now. Slots that have run already are left out. Raises UnknownSchedule;
+    and InvalidSchedule for more than 10,000 slots.
     """
-    check_by(by)
+    check_actor(by)
     row, now = get_schedule(identifier), get_store().now()
-    own = timing_of(row)
-    since, until = _passed("start", start, now), _passed("end", now if end is None else end, now)
+    since = _check_passed("start", start, now)
+    until = _check_passed("end", now if end is None else end, now)
     if since > until:
         raise InvalidSchedule(f"start={since} is later than end={until}.", parameter="start")
-    slots = own.slots(since - timedelta.resolution, until, MOST_BACKFILLED + 1)
+    slots = timing_of(row).slots(since - timedelta.resolution, until, MOST_BACKFILLED + 1)
     if len(slots) > MOST_BACKFILLED:
         raise InvalidSchedule(
-            f"start={since}: from there to {until} are more than {MOST_BACKFILLED} slots. "
-            "Take a part of them.",
+            f"start={since}: there are more than {MOST_BACKFILLED} slots from then to {until}. "
+            "Choose a shorter time.",
             parameter="start",
         )
     return get_store().schedules.backfill(identifier, slots, who=by)
 
 
-def _passed(name: str, given: datetime | timedelta, now: datetime) -> datetime:
-    with naming(name):
-        time = instant(name, given, lambda: now)
+def _check_passed(name: str, value: datetime | timedelta, now: datetime) -> datetime:
+    with as_invalid_schedule(name):
+        time = resolve_time(name, value, lambda: now)
     if time is None or time > now:
         raise InvalidSchedule(f"{name}={time} has not passed.", parameter=name)
     return time
@@ -181,11 +201,12 @@ def _passed(name: str, given: datetime | timedelta, now: datetime) -> datetime:
 
 @needs_tables
 def delete_schedule(identifier: str, *, by: str = "") -> None:
-    """Remove a schedule and the record of its slots; its Instances stay.
+    """Delete a schedule and the record of its slots; its Instances stay.
 
-    Raises IllegalSchedule if code declares it, because registration would create it again.
+    Raises UnknownSchedule; and IllegalSchedule if code declares it, because the next registration
+    would create it again.
     """
-    check_by(by)
+    check_actor(by)
     row = get_schedule(identifier)
     if row.declared is not None and row.retired is None:
         raise IllegalSchedule(f"{identifier!r} is declared by code: pause it, or remove it there.")
@@ -194,12 +215,12 @@ def delete_schedule(identifier: str, *, by: str = "") -> None:
 
 @needs_tables
 def retire_schedules(*, by: str = "") -> list[str]:
-    """Retire schedules that code once declared and this process does not; return their identifiers.
+    """Retire the schedules that this process does not declare, but code once declared.
 
-    A retired schedule gets no new slots.
+    A retired schedule has no new slots. Return the identifiers of the newly retired ones.
     """
-    check_by(by)
-    return get_store().schedules.retire({spec.identifier for spec in declared}, who=by)
+    check_actor(by)
+    return get_store().schedules.retire({spec.identifier for spec in declared_schedules}, who=by)
 
 
 @needs_tables
@@ -212,12 +233,11 @@ def schedules() -> list[Schedule]:
 def get_schedule(identifier: str) -> Schedule:
     """Return the schedule. Raises UnknownSchedule, which suggests the closest identifier."""
     rows = Schedule.objects.using(settings.DATABASE).select_related("type")
-    found = rows.filter(identifier=identifier).first() if is_identifier(identifier) else None
-    if found is None:
-        known = rows.values_list("identifier", flat=True)
-        hint = did_you_mean(str(identifier), known)
+    row = rows.filter(identifier=identifier).first() if is_identifier(identifier) else None
+    if row is None:
+        hint = text.did_you_mean(str(identifier), rows.values_list("identifier", flat=True))
         raise UnknownSchedule(f"There is no schedule {identifier!r}.{hint}")
-    return found
+    return row
 
 
 @needs_tables
@@ -227,10 +247,10 @@ def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
     return list(rows.order_by("-at")[:limit])
 
 
-def _given_of(row: Schedule) -> dict[str, Any]:
-    """Return the row of a schedule as keyword arguments for :func:`spec_of`.
+def _read_parameters(row: Schedule) -> dict[str, Any]:
+    """Return the row of a schedule as keyword arguments for :func:`check_schedule`.
 
-    A pickle stays closed: it may run code of whoever could write to the table.
+    A pickle stays closed: whoever can write to the table could run code by it.
     """
     names = (
         *("every", "timezone", "missed", "most", "overlap", "priority", "collection"),
@@ -246,65 +266,62 @@ def _given_of(row: Schedule) -> dict[str, Any]:
     }
 
 
-# The verbs on schedules.
+# The entries of these operations in the table of operations.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleVerb(Verb):
-    """A verb on a schedule. ``is_allowed(schedule)`` tells whether it would change anything."""
+class ScheduleOperation(Operation):
+    """An operation on a schedule.
+
+    ``is_allowed(schedule)`` is true if the operation would change something.
+    """
 
     is_allowed: Callable[[Schedule], bool] = always
     permission: str = CONTROL
 
 
-def _current(schedule: Schedule) -> dict[str, Any]:
-    """Return the initial values of a form for the parameters, as text that their kinds read."""
+def _read_form_values(schedule: Schedule) -> dict[str, Any]:
+    """Return the initial values of a form for the parameters, as text that their kinds parse."""
     names = ("cron", "timezone", "missed", "most", "overlap", "priority", "collection")
     lengths = ("every", "window", "late_after", "jitter", "start_before", "timeout")
-    found = {name: getattr(schedule, name) for name in names}
-    found |= {name: text.written(getattr(schedule, name)) for name in lengths}
-    return found | {"inputs": Inputs.text_of(_inputs(schedule))}
+    values = {name: getattr(schedule, name) for name in names}
+    values |= {name: text.delay_text(getattr(schedule, name)) for name in lengths}
+    return values | {"inputs": Inputs.text_of(_read_masked_inputs(schedule))}
 
 
-def _inputs(schedule: Schedule) -> Any:
+def _read_masked_inputs(schedule: Schedule) -> Any:
     if schedule.format != codec.JSON:
         return {}
-    shown = masked_json(schedule.data, sensitive_names(schedule.type))
-    return codec.decode(Payload(schedule.format, shown))
+    masked = mask_json(schedule.data, sensitive_names(schedule.type))
+    return codec.decode(Payload(schedule.format, masked))
 
 
-def _change(schedule: Schedule, *, by: str, **changes: Any) -> Schedule | None:
+def _change_if_any(schedule: Schedule, *, by: str, **changes: Any) -> Schedule | None:
     if not changes:
         return None
     return change_schedule(schedule.identifier, by=by, **changes)
 
 
-def _changed(_: Schedule, changed: Schedule | None) -> str:
+def _describe_change(_: Schedule, changed: Schedule | None) -> str:
     if changed is None:
         return "Nothing was changed."
     return f"It is changed. The next slot is {text.moment(changed.next_at)}."
 
 
-def _paused(_: Schedule, row: Schedule) -> str:
+def _describe_pause(_: Schedule, row: Schedule) -> str:
     if row.was_paused is None:
         return "It is paused."
     by, reason = row.was_paused
-    return f"It is paused. Before, it was paused{_given(' by ', by)}{_given(': ', reason)}."
+    actor = f" by {by}" if by else ""
+    why = f": {reason}" if reason else ""
+    return f"It is paused. Before, it was paused{actor}{why}."
 
 
 def _is_paused(schedule: Schedule) -> bool:
     return schedule.is_paused(schedule.now or get_store().now())
 
 
-def _given(before: str, text: str) -> str:
-    return before + text if text else ""
-
-
-def _backfilled(_: Schedule, planned: Planned) -> str:
-    return f"Instances enqueued: {planned.enqueued}."
-
-
-# What a schedule says, as it is made or changed.
+# The parameters of create and change.
 PARAMETERS = (
     Parameter(name="cron", kind=Text(), help='Five fields, as "30 2 * * *", or as "@daily".'),
     Parameter(
@@ -360,8 +377,8 @@ REVISION = Parameter(
     in_forms=False,
 )
 
-VERBS: tuple[ScheduleVerb, ...] = (
-    ScheduleVerb(
+OPERATIONS: tuple[ScheduleOperation, ...] = (
+    ScheduleOperation(
         name="run",
         label="Run now",
         phrase="Run {} now",
@@ -372,19 +389,19 @@ VERBS: tuple[ScheduleVerb, ...] = (
         is_allowed=lambda schedule: schedule.retired is None,
         permission=OPERATE,
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="pause",
         label="Pause",
         explanation="Pause the schedule: its slots pass, and are recorded as PAUSED.",
-        call=lambda schedule, **given: pause_schedule(schedule.identifier, **given),
-        told=_paused,
+        call=lambda schedule, **values: pause_schedule(schedule.identifier, **values),
+        told=_describe_pause,
         parameters=(
             Parameter(name="reason", kind=Text(), help="Why, for the log and the pages."),
             Parameter(name="until", kind=Moment(), help="When the schedule resumes by itself."),
         ),
         is_allowed=lambda schedule: schedule.retired is None and not _is_paused(schedule),
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="resume",
         label="Resume",
         explanation="Resume the schedule with its first slot after now.",
@@ -392,32 +409,32 @@ VERBS: tuple[ScheduleVerb, ...] = (
         told=lambda _, row: f"It goes on. The next slot is {text.moment(row.next_at)}.",
         is_allowed=lambda schedule: schedule.retired is None and _is_paused(schedule),
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="change",
         label="Change",
         explanation="Change parameters of the schedule; those that are not given stay. The change "
         "outlives deploys.",
-        call=_change,
-        told=_changed,
+        call=_change_if_any,
+        told=_describe_change,
         parameters=(*PARAMETERS, REVISION),
-        current=_current,
-        # It chooses inputs that will be enqueued.
+        current=_read_form_values,
+        # The actor chooses inputs of future Instances.
         permission_too=ENQUEUE,
         method="PATCH",
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="backfill",
         label="Backfill",
         explanation="Enqueue the Instances of slots that have passed and were not run.",
-        call=lambda schedule, **given: backfill_schedule(schedule.identifier, **given),
-        told=_backfilled,
+        call=lambda schedule, **values: backfill_schedule(schedule.identifier, **values),
+        told=lambda _, planned: f"Instances enqueued: {planned.enqueued}.",
         parameters=(
             Parameter(name="start", kind=Past(), help="Slots from this time on.", is_required=True),
             Parameter(name="end", kind=Past(), help="Slots up to this time; empty means now."),
         ),
         permission=OPERATE,
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="leave",
         label="Leave to the code",
         phrase="Leave {} to the code",
@@ -426,7 +443,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
         told=lambda *_: "The schedule is as the code declares it.",
         is_allowed=lambda schedule: schedule.is_set and schedule.declared is not None,
     ),
-    ScheduleVerb(
+    ScheduleOperation(
         name="delete",
         label="Delete",
         explanation="Remove the schedule and the record of its slots for good. Its Instances stay.",

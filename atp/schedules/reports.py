@@ -13,11 +13,10 @@ from ..conf import settings
 from ..exceptions import InvalidSchedule
 from ..models import Instance, Schedule, Slot, Task, Type
 from ..payload import codec
-from ..reports import documents as hooks
 from ..reports import overview
-from ..reports.documents import shown_data
+from ..reports.documents import describe_hooks, masked_data
 from ..store.values.schedules import timing_of
-from . import operations as verbs
+from . import operations
 from .models import Outcome
 from .timing import Timing
 
@@ -37,44 +36,48 @@ FIELDS = (
         "trouble",
     ),
 )
-# The outcomes of slots that were not run, and the keys of their numbers in the time given here.
+# The outcomes of slots that were not run, and the keys for their numbers within LATELY.
 NOT_RUN = {Outcome.MISSED: "missed_lately", Outcome.SKIPPED: "skipped_lately"}
 LATELY = timedelta(days=1)
 SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "message")
 
 
 def documents(type: Type | None = None) -> list[dict[str, Any]]:
-    """Return a document for each schedule (of a Type, if it is given), with its last slot."""
-    return documents_of([row for row in verbs.schedules() if type is None or row.type == type])
+    """Return a document for each schedule, or for each of a Type, with its last slot."""
+    return schedule_documents(
+        [row for row in operations.schedules() if type is None or row.type == type]
+    )
 
 
 def document(row: Schedule) -> dict[str, Any]:
     """Return a schedule as plain values, with its last slot."""
-    return documents_of([row])[0]
+    return schedule_documents([row])[0]
 
 
-def documents_of(rows: list[Schedule]) -> list[dict[str, Any]]:
-    """Return a document for each of these schedules, in few queries for all of them.
+def schedule_documents(rows: list[Schedule]) -> list[dict[str, Any]]:
+    """Return a document for each of these schedules, in a fixed number of queries.
 
-    Each row gets an attribute ``now``: the time at which it was looked at.
+    Each row gets an attribute ``now``: the time to which its document applies.
     """
     if not rows:
         return []
-    now, last = overview.now(), _last_slots(rows)
-    not_run = _not_run(rows, now - LATELY)
+    now, last = overview.now(), _find_last_slots(rows)
+    not_run = _count_not_run(rows, now - LATELY)
     for row in rows:
         row.now = now
-    return [_document(row, now) | {"last_slot": last.get(row.pk)} | not_run[row.pk] for row in rows]
+    return [
+        _row_document(row, now) | {"last_slot": last.get(row.pk)} | not_run[row.pk] for row in rows
+    ]
 
 
-def _document(row: Schedule, now: datetime) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in FIELDS}
-    told |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
-    told |= hooks.hook_words(row.hooks)
-    if not row.is_paused(now):  # the row may hold a pause that is over
-        told |= {"paused_since": None, "paused_until": None, "paused_by": "", "paused_reason": ""}
-    told["inputs"] = json.loads(shown_data(row)) if row.format == codec.JSON else None
-    return told
+def _row_document(row: Schedule, now: datetime) -> dict[str, Any]:
+    found = {name: getattr(row, name) for name in FIELDS}
+    found |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
+    found |= describe_hooks(row.hooks)
+    if not row.is_paused(now):  # the row may contain a pause that has ended
+        found |= {"paused_since": None, "paused_until": None, "paused_by": "", "paused_reason": ""}
+    found["inputs"] = json.loads(masked_data(row)) if row.format == codec.JSON else None
+    return found
 
 
 def slots(rows: list[Slot]) -> list[dict[str, Any]]:
@@ -100,7 +103,7 @@ def state(row: Schedule, now: datetime) -> str:
 
 
 def in_line(row: Schedule) -> tuple[int, int]:
-    """Return the number of Instances in the line of a schedule, and the number that wait there."""
+    """Return the number of Instances in a schedule's line, and how many of them wait there."""
     tasks = Task.objects.using(settings.DATABASE).filter(
         instance__node__schedule=row, instance__node__graph__isnull=True
     )
@@ -117,7 +120,7 @@ def words(row: Schedule) -> str:
 
 
 def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
-    """Return the next runs of a schedule; none if it is retired or its timing is invalid."""
+    """Return the next runs of a schedule; [] if it is retired or its timing is invalid."""
     if row.retired is not None:
         return []
     try:
@@ -127,9 +130,10 @@ def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
 
 
 def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the next runs, each in UTC and in the zone, with a remark on changes of the clock.
+    """Return the next runs after now, or from ``since`` on.
 
-    They are after now, or from ``since`` on.
+    Each has its time in UTC (``at``) and in the schedule's time zone (``local``, ISO 8601), and a
+    ``remark`` if the clock changes then.
     """
     after = overview.now() if since is None else since - timedelta.resolution
     return [
@@ -138,10 +142,10 @@ def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[
     ]
 
 
-def _not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]:
-    """Return how many slots were missed and skipped since then, by the schedule's key.
+def _count_not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]:
+    """Return how many slots were missed and skipped since then, by key of the schedule.
 
-    A row of several slots counts whole if it reaches into this time.
+    A row for several slots counts completely if one of its slots is that recent.
     """
     own = Slot.objects.using(settings.DATABASE).filter(schedule__in=rows, outcome__in=NOT_RUN)
     own = own.filter(Q(at__gte=since) | Q(until__gte=since)).order_by()
@@ -152,10 +156,10 @@ def _not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]
     return found
 
 
-def _last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:
-    """Return the last slot of each schedule, by the schedule's key."""
+def _find_last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:
+    """Return the last slot of each schedule, by key of the schedule."""
     own = Slot.objects.using(settings.DATABASE)
     newest = own.filter(schedule=OuterRef("pk")).order_by("-at").values("pk")[:1]
     keys = Schedule.objects.using(settings.DATABASE).filter(pk__in=[row.pk for row in rows])
     last = list(own.filter(pk__in=keys.values_list(Subquery(newest))))
-    return {row.schedule_id: told for row, told in zip(last, slots(last), strict=True)}
+    return {row.schedule_id: slot for row, slot in zip(last, slots(last), strict=True)}

@@ -1,60 +1,71 @@
-"""`atp schedules`, `schedule`, `import-beat` (from django-celery-beat)."""
+"""``schedules``, ``schedule``, and ``import-beat`` (from django-celery-beat)."""
 
+from __future__ import annotations
+
+from argparse import ArgumentParser
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.text import slugify
 
 from .. import queue, text
 from ..conf import settings
 from ..exceptions import ATPError, NotSerializable, ScheduleChanged
-from ..operations.hooks import NAMES as HOOKS
-from ..operations.table import SCHEDULE, VERBS
-from ..options import instant
+from ..operations.hooks import HOOK_PARAMETERS as HOOKS
+from ..operations.table import OPERATIONS, SCHEDULE
+from ..options import resolve_time
 from ..payload import json as tagged_json
 from ..reports import overview
+from ..reports.documents import Document
 from ..shell import arguments, present
 from ..shell.base import Subcommand, actor
-from ..shell.operations import add_parameters, add_word, given
+from ..shell.operations import add_operation, add_parameters, given_values
 from ..text import NO_DAEMON, did_you_mean, shorten
 from . import reports
 from .operations import PARAMETERS
-from .timing import parse
+from .timing import parse_cron
 
-# ``schedules`` and ``schedule``: list the schedules; show, try or make one; call a verb.
-
-# The most slots, and the most next runs, that are shown.
-SHOWN, UPCOMING = 20, 10
+# The most slots, and the most next runs, that ``schedule show`` prints.
+_MAX_SLOTS, _MAX_RUNS = 20, 10
+_TIMES, _DURATIONS = ("next_at", "paused_since", "paused_until"), ("start_before", "timeout")
+_FACTS = (
+    *("identifier", "type", "state", "paused_since", "paused_until", "paused_by", "paused_reason"),
+    *("next_at", "missed", "overlap", "start_before", "timeout", *HOOKS, "who", "revision"),
+    "trouble",
+)
 
 
 class Schedules(Subcommand):
     name = "schedules"
     help = "The schedules: the next run and the last slot of each."
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         documents, now = reports.documents(), overview.now()
         return {"time": now, "problems": _problems(documents, now), "schedules": documents}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if not document["schedules"]:
             return "There is no schedule."
         headings = ["schedule", "type", "when", "next", "last slot", "last day", "state"]
-        table = present.table(headings, [_row(each) for each in document["schedules"]])
+        table = present.table(headings, [_schedule_row(each) for each in document["schedules"]])
         return "\n\n".join([table, *document["problems"]])
 
 
-def _problems(documents, now):
-    """Return sentences about why no slot of any schedule is planned; [] if slots are."""
+def _problems(documents: Sequence[Document], now: datetime) -> list[str]:
+    """Return a list with a sentence if no daemon is alive to plan slots; otherwise []."""
     if all(document["state"] == "retired" for document in documents):
         return []
     alive = [row for row in overview.daemons() if overview.condition(row, now) != "lost"]
     return [] if alive else [f"{NO_DAEMON}: no slot is planned."]
 
 
-def _row(document):
+def _schedule_row(document: Document) -> list[object]:
     last = document["last_slot"]
     not_run = {"missed": document["missed_lately"], "skipped": document["skipped_lately"]}
     return [
@@ -72,11 +83,11 @@ class Schedule(Subcommand):
     name = "schedule"
     help = "One schedule: show or create it, try when it would run, or call a verb on it."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        show = add_word(words, "show", "Its parameters, its next runs and its last slots.")
+        show = add_operation(words, "show", "Its parameters, its next runs and its last slots.")
         show.add_argument("schedule", type=arguments.text)
-        trial = add_word(words, "try", "Show when a schedule would run; nothing is written.")
+        trial = add_operation(words, "try", "Show when a schedule would run; nothing is written.")
         trial.add_argument("--cron", type=arguments.text, help="five fields, or as @daily")
         trial.add_argument("--every", type=arguments.delay, help="as 90s, 10m, 2h or 1d")
         trial.add_argument("--timezone", type=arguments.text, help="as Europe/Vienna")
@@ -87,50 +98,52 @@ class Schedule(Subcommand):
             metavar="WHEN",
             help="runs from 2030-01-31T18:00 on, or after a delay as 1d; without it, from now on",
         )
-        create = add_word(words, "create", "Make a schedule of a Type that this process declares.")
+        create = add_operation(
+            words, "create", "Make a schedule of a Type that this process declares."
+        )
         create.add_argument("schedule", type=arguments.text, help="its identifier")
         create.add_argument("type", type=arguments.text, help="the Type")
         add_parameters(create, PARAMETERS)
-        for verb in VERBS[SCHEDULE].values():
-            added = add_word(words, verb.name, verb.explanation)
+        for operation in OPERATIONS[SCHEDULE].values():
+            added = add_operation(words, operation.name, operation.explanation)
             added.add_argument("schedule", type=arguments.text, help="its identifier")
-            add_parameters(added, verb.parameters)
+            add_parameters(added, operation.parameters)
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         name = options["verb"]
         if name == "try":
-            said = {key: options[key] for key in ("cron", "every", "timezone")}
-            timing = queue.timing(**{key: said[key] for key in said if said[key] is not None})
-            since = instant("--from", options["since"], overview.now)
-            upcoming = reports.upcoming(timing, UPCOMING, since)
+            values = {key: options[key] for key in ("cron", "every", "timezone")}
+            timing = queue.timing(**{key: v for key, v in values.items() if v is not None})
+            since = resolve_time("--from", options["since"], overview.now)
+            upcoming = reports.upcoming(timing, _MAX_RUNS, since)
             return {"words": timing.words(), "upcoming": upcoming}
         if name == "create":
-            values = given(PARAMETERS, options)
+            values = given_values(PARAMETERS, options)
             row = queue.create_schedule(options["schedule"], options["type"], by=actor(), **values)
             return reports.document(row)
         row = queue.get_schedule(options["schedule"])
         if name == "show":
             return reports.document(row) | {
-                "upcoming": reports.upcoming_of(row, UPCOMING),
-                "slots": reports.slots(queue.slots(row.identifier, limit=SHOWN)),
+                "upcoming": reports.upcoming_of(row, _MAX_RUNS),
+                "slots": reports.slots(queue.slots(row.identifier, limit=_MAX_SLOTS)),
             }
-        verb = VERBS[SCHEDULE][name]
-        values = given(verb.parameters, options)
+        operation = OPERATIONS[SCHEDULE][name]
+        values = given_values(operation.parameters, options)
         if name == "change" and not values:
             raise CommandError("Nothing to change: give a parameter, see --help.")
-        return {"outcome": verb.perform(row, actor(), **values).told}
+        return {"outcome": operation.perform(row, actor(), **values).told}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "outcome" in document:
             return present.printable(document["outcome"])
         lines = [document["words"]]
         if "identifier" in document:
-            told = {name: document[name] for name in _FACTS}
-            told |= {name: text.moment(document[name]) for name in _TIMES}
-            told |= {name: text.duration(document[name]) for name in _LENGTHS if document[name]}
-            told |= {name: ", ".join(document[name]) for name in HOOKS}
-            facts = {name: told[name] for name in _FACTS if told[name] not in (None, "")}
-            lines += [f"{name:<13} {present.printable(value)}" for name, value in facts.items()]
+            facts = {name: document[name] for name in _FACTS}
+            facts |= {name: text.moment(document[name]) for name in _TIMES}
+            facts |= {name: text.duration(document[name]) for name in _DURATIONS if document[name]}
+            facts |= {name: ", ".join(document[name]) for name in HOOKS}
+            known = {name: value for name, value in facts.items() if value not in (None, "")}
+            lines += [f"{name:<13} {present.printable(value)}" for name, value in known.items()]
         if "upcoming" in document:
             rows = [
                 [text.moment(run["at"]), run["local"], run["remark"]]
@@ -146,17 +159,9 @@ class Schedule(Subcommand):
         return "\n".join(lines)
 
 
-_TIMES, _LENGTHS = ("next_at", "paused_since", "paused_until"), ("start_before", "timeout")
-_FACTS = (
-    *("identifier", "type", "state", "paused_since", "paused_until", "paused_by", "paused_reason"),
-    *("next_at", "missed", "overlap", "start_before", "timeout", *HOOKS, "who", "revision"),
-    "trouble",
-)
-
-
-# The rows of django-celery-beat, translated to schedules.
+# ``import-beat``: translate the rows of django-celery-beat to schedules.
 #
-# The tables are read with SQL, so django-celery-beat need not be installed any more.
+# It reads the tables with SQL, so django-celery-beat need not be installed any more.
 
 TASKS = "django_celery_beat_periodictask"
 # The tables with the times of tasks, by the column of TASKS that refers to them.
@@ -168,7 +173,7 @@ TIMINGS = {
 }
 PERIODS = ("days", "hours", "minutes", "seconds", "microseconds")
 DISABLED = "disabled in django-celery-beat"
-# Columns without an equivalent, each with a remark. A row is taken over without them.
+# Columns without an equivalent, each with a remark. A row is imported without them.
 LEFT_OUT = {
     "queue": "a collection, or atpd --type, may take its place",
     "exchange": "ATP has none",
@@ -176,6 +181,9 @@ LEFT_OUT = {
     "priority": "in Celery it depends on the broker; set it by hand",
     "expires": "pause or delete the schedule then",
 }
+TAKEN, REFUSED = "taken", "not taken"
+# The rows of the tables with times, by column and primary key.
+Timings = dict[str, dict[int, dict[str, Any]]]
 
 
 class NoTables(ATPError):
@@ -184,19 +192,22 @@ class NoTables(ATPError):
 
 @dataclass
 class Entry:
-    """A row of django-celery-beat as a schedule, or the ``trouble`` why it cannot be one."""
+    """A row of django-celery-beat as a schedule; ``trouble`` says why it cannot be one, or "".
+
+    ``parameters`` are those of :func:`atp.queue.create_schedule`.
+    """
 
     name: str
     task: str = ""
     schedule: str = ""
     type: str = ""
-    given: dict = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     is_enabled: bool = True
     trouble: str = ""
     remarks: list[str] = field(default_factory=list)
 
 
-def beat_entries(alias, types):
+def _read_entries(alias: str, types: Mapping[str, str]) -> list[Entry]:
     """Return an :class:`Entry` for each row, in the order of names. Raises NoTables.
 
     ``types`` maps the names of Celery's tasks to Types; by default the names are the same.
@@ -204,23 +215,23 @@ def beat_entries(alias, types):
     connection = connections[alias]
     if TASKS not in connection.introspection.table_names():
         raise NoTables(f"There is no table {TASKS} in the database {alias!r}.")
-    timings = {
-        column: {row["id"]: row for row in _rows(connection, table)}
+    timings: Timings = {
+        column: {row["id"]: row for row in _read_rows(connection, table)}
         for column, table in TIMINGS.items()
         if table in connection.introspection.table_names()
     }
-    rows = sorted(_rows(connection, TASKS), key=lambda row: row["name"])
-    return [_entry(row, timings, types) for row in rows]
+    rows = sorted(_read_rows(connection, TASKS), key=lambda row: row["name"])
+    return [_make_entry(row, timings, types) for row in rows]
 
 
-def _rows(connection, table):
+def _read_rows(connection: BaseDatabaseWrapper, table: str) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _entry(row, timings, types):
+def _make_entry(row: Mapping[str, Any], timings: Timings, types: Mapping[str, str]) -> Entry:
     entry = Entry(
         name=row["name"],
         task=row["task"],
@@ -229,9 +240,9 @@ def _entry(row, timings, types):
         is_enabled=bool(row["enabled"]),
     )
     try:
-        entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
+        entry.parameters = _read_timing(row, timings) | {"inputs": _read_inputs(row)}
         if row.get("expire_seconds"):
-            entry.given["start_before"] = row["expire_seconds"]
+            entry.parameters["start_before"] = row["expire_seconds"]
     except RecursionError:
         entry.trouble = "its args or kwargs are nested too deep"
     except (ValueError, OverflowError) as error:
@@ -248,7 +259,7 @@ def _entry(row, timings, types):
     return entry
 
 
-def _timing(row, timings):
+def _read_timing(row: Mapping[str, Any], timings: Timings) -> dict[str, Any]:
     """Return the timing parameters of a row: cron or every. Raises ValueError if it has none."""
     if row["one_off"]:
         raise ValueError("one_off: enqueue it once, with run_after")
@@ -256,36 +267,37 @@ def _timing(row, timings):
         raise ValueError(f"expires={row['expires']} has passed: Celery does not run it any more")
     if row.get("start_time") is not None:
         raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it if past")
-    [column, *more] = [name for name in TIMINGS if row.get(name) is not None] or [None]
-    found = timings.get(column, {}).get(row.get(column))
-    if column is None or more or found is None:
+    columns = [name for name in TIMINGS if row.get(name) is not None]
+    column = columns[0] if len(columns) == 1 else ""
+    timing = timings.get(column, {}).get(row.get(column, 0))
+    if timing is None:
         raise ValueError("it has no timing, or more than one")
     if column == "crontab_id":
-        return _cron(found)
+        return _read_cron(timing)
     if column == "interval_id":
-        if found["period"] not in PERIODS:
-            raise ValueError(f"period={found['period']!r} is unknown")
-        return {"every": timedelta(**{found["period"]: found["every"]})}
+        if timing["period"] not in PERIODS:
+            raise ValueError(f"period={timing['period']!r} is unknown")
+        return {"every": timedelta(**{timing["period"]: timing["every"]})}
     kind = column.removesuffix("_id")
     raise ValueError(f"{kind}: ATP has no such schedule")
 
 
-def _has_passed(time):
-    """Return whether a time has passed; without a zone, as SQLite has it, it is in UTC."""
-    if time is None:
+def _has_passed(value: datetime | str | None) -> bool:
+    """Return True if a time has passed; without a zone, as SQLite stores it, it is in UTC."""
+    if value is None:
         return False
-    found = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)) <= overview.now()
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)) <= overview.now()
 
 
-def _cron(found):
+def _read_cron(timing: Mapping[str, Any]) -> dict[str, Any]:
     fields = [
-        str(found[name]).replace(" ", "")
+        str(timing[name]).replace(" ", "")
         for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
     ]
     cron = " ".join(fields)
     if fields[2] != "*" and fields[4] != "*":
-        both = parse(cron).on_both()
+        both = parse_cron(cron).on_both()
         if both is None:
             raise ValueError(
                 f"day_of_month={fields[2]} and day_of_week={fields[4]}: Celery runs it on days "
@@ -293,28 +305,23 @@ def _cron(found):
                 "the handler check the other"
             )
         cron = both
-    return {"cron": cron, "timezone": str(found["timezone"])}
+    return {"cron": cron, "timezone": str(timing["timezone"])}
 
 
-def _inputs(row):
-    if _parsed(row, "args", "[]"):
+def _read_inputs(row: Mapping[str, Any]) -> dict[str, Any]:
+    if _parse(row, "args", "[]"):
         raise ValueError(f"args={row['args']}: inputs have names; move them to kwargs")
-    inputs = _parsed(row, "kwargs", "{}")
+    inputs = _parse(row, "kwargs", "{}")
     if not isinstance(inputs, dict):
-        raise ValueError(f"kwargs={row['kwargs']} is no object")
+        raise ValueError(f"kwargs={row['kwargs']} must be a JSON object")
     return inputs
 
 
-def _parsed(row, name, empty):
+def _parse(row: Mapping[str, Any], name: str, empty: str) -> Any:
     try:
-        return tagged_json.parse(row[name] or empty)
+        return tagged_json.parse_json(row[name] or empty)
     except NotSerializable as error:
         raise ValueError(f"{name}={shorten(row[name], 200)} is {error}") from None
-
-
-# ``import-beat``: take over the schedules of django-celery-beat.
-
-TAKEN, REFUSED = "taken", "not taken"
 
 
 class ImportBeat(Subcommand):
@@ -324,7 +331,7 @@ class ImportBeat(Subcommand):
         "would do with each row."
     )
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--type",
             action="append",
@@ -340,23 +347,25 @@ class ImportBeat(Subcommand):
         )
         parser.add_argument("--write", action="store_true", help="make the schedules")
 
-    def run(self, options):
-        if options["alias"] not in connections:
-            known = ", ".join(connections)
-            raise CommandError(f"--from: there is no database {options['alias']!r}, but {known}.")
-        types = _types(options["type"])
-        entries = beat_entries(options["alias"], types)
+    def run(self, options: dict[str, Any]) -> Document:
+        alias = options["alias"]
+        if alias not in connections:
+            raise CommandError(
+                f"--from: there is no database {alias!r}. There are: {', '.join(connections)}."
+            )
+        types = _parse_types(options["type"])
+        entries = _read_entries(alias, types)
         tasks = {entry.task for entry in entries}
         for unknown in types.keys() - tasks:
             hint = did_you_mean(unknown, tasks)
             raise CommandError(f"--type {unknown}=…: no row has this task.{hint}")
         with transaction.atomic(settings.DATABASE):
-            rows = [_command_row(entry) for entry in entries]
+            rows = [_import_entry(entry) for entry in entries]
             if not options["write"]:
                 transaction.set_rollback(True, settings.DATABASE)
         return {"written": options["write"], "rows": rows}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         rows = document["rows"]
         if not rows:
             return "django-celery-beat has no schedules."
@@ -366,23 +375,26 @@ class ImportBeat(Subcommand):
             headings, [[*(row[name] for name in names), "; ".join(row["remarks"])] for row in rows]
         )
         counts = Counter(row["outcome"] for row in rows)
-        told = f"{counts[TAKEN]} taken, {counts[REFUSED]} not."
+        summary = f"{counts[TAKEN]} taken, {counts[REFUSED]} not."
         if not document["written"]:
-            told += " Nothing was written: --write makes these schedules. Stop beat before it."
-        return f"{table}\n\n{told}"
+            summary += " Nothing was written: --write makes these schedules. Stop beat before it."
+        return f"{table}\n\n{summary}"
 
 
-def _types(given):
+def _parse_types(pairs: Sequence[str]) -> dict[str, str]:
     """Parse ``TASK=TYPE`` options into a dict of Types by Celery task. Raises CommandError."""
-    for each in given:
-        if "=" not in each:
-            raise CommandError(f"--type {each}: write it as TASK=TYPE.")
-    return dict(each.split("=", 1) for each in given)
+    types = {}
+    for pair in pairs:
+        task, separator, type = pair.partition("=")
+        if not separator:
+            raise CommandError(f"--type {pair}: write it as TASK=TYPE.")
+        types[task] = type
+    return types
 
 
-def _command_row(entry):
+def _import_entry(entry: Entry) -> Document:
     """Create the schedule of an Entry if possible, and return the outcome as a document."""
-    trouble = entry.trouble or _trouble(entry)
+    trouble = entry.trouble or _create_schedule(entry)
     return {
         "name": entry.name,
         "schedule": entry.schedule,
@@ -392,11 +404,11 @@ def _command_row(entry):
     }
 
 
-def _trouble(entry):
+def _create_schedule(entry: Entry) -> str:
     """Create the schedule; return why it cannot be created, "" if it was."""
     try:
         with transaction.atomic(settings.DATABASE):
-            queue.create_schedule(entry.schedule, entry.type, by=actor(), **entry.given)
+            queue.create_schedule(entry.schedule, entry.type, by=actor(), **entry.parameters)
             if not entry.is_enabled:
                 queue.pause_schedule(entry.schedule, reason=DISABLED, by=actor())
     except ScheduleChanged:

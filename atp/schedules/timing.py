@@ -1,4 +1,9 @@
-"""Which times: cron expressions, intervals, time zones, jitter. No database, no clock."""
+"""The slots of schedules: cron expressions, intervals, jitter, time zones.
+
+A slot is a time in UTC, to the second, at which a schedule is to run. The slots depend neither on
+the direction of the walk nor on the process that computes them. This module reads no database and
+no clock.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +21,17 @@ from operator import gt, lt
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
-from cronsim.explain import Expression as Sentence
+from cronsim.explain import Expression as CronExplanation
 
 from ..exceptions import LONGEST_DELAY, InvalidSchedule
 from ..text import did_you_mean, shorten
 
-# Cron expressions: five fields, parsed, checked and walked by cronsim.
-#
-# A wall time is a datetime without a zone. :mod:`atp.timing.cron` handles zones: ATP never asks
-# cronsim about them, because its answers are wrong at some changes of a clock
-# (docs/design/schedules.md).
-
+SECOND = timedelta(seconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LONGEST_INTERVAL = timedelta(seconds=LONGEST_DELAY)
+LONGEST_EXPRESSION = 200
+# A walk ends if it finds no slot for this many years.
+YEARS = 50
 NICKNAMES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -36,67 +41,79 @@ NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-LONGEST_EXPRESSION = 200
-# Each possible date comes within 40 years; the rarest is 29 February on a Sunday, around 2100.
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+# From here on, each possible date comes within 40 years; the rarest is 29 February on a Sunday,
+# around 2100.
 _EXPRESSION_START = datetime(2000, 1, 1)
 _STEP = re.compile(r"/([0-9]+)$")
-# The range of one value before a step, which cronsim takes as open: 5-5/2 as 5/2.
+# A range of one value before a step: cronsim takes its end as open, 5-5/2 as 5/2.
 _RANGE_OF_ONE = re.compile(r"\b(\w+)-\1/")
 _ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
+_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+# These names stand for different zones on different hosts.
+_HOST_ZONES = {"localtime", "Factory"}
+
+
+# Cron expressions. The package cronsim parses, checks and walks the five fields. ATP gives it only
+# wall times, datetimes without a zone: its results with zones are wrong at some changes of a clock
+# (docs/design/schedules.md).
 
 
 @dataclass(frozen=True)
-class Field:
-    """One of the five fields: its name, the number of its values, and these values in words."""
+class CronField:
+    """One of the five fields: its name, the number of its values, and the values in words."""
 
     name: str
     size: int
     possible: str
 
 
-FIELDS = (
-    Field("minute", 60, "0 to 59"),
-    Field("hour", 24, "0 to 23"),
-    Field("day of month", 31, "1 to 31, L (the last day) or LW (the last working day)"),
-    Field("month", 12, "1 to 12 or JAN to DEC"),
-    Field("day of week", 7, "0 to 7 or SUN to SAT, FRI#2 (the second Friday) or 5L (the last one)"),
+CRON_FIELDS = (
+    CronField("minute", 60, "0 to 59"),
+    CronField("hour", 24, "0 to 23"),
+    CronField("day of month", 31, "1 to 31, L (the last day) or LW (the last working day)"),
+    CronField("month", 12, "1 to 12 or JAN to DEC"),
+    CronField(
+        "day of week", 7, "0 to 7 or SUN to SAT, FRI#2 (the second Friday) or 5L (the last one)"
+    ),
 )
-_NAMES = ", ".join(field.name for field in FIELDS)
+_NAMES = ", ".join(field.name for field in CRON_FIELDS)
 
 
 @dataclass(frozen=True)
-class Expression:
-    """A checked cron expression, made by :func:`parse`."""
+class CronExpression:
+    """A checked cron expression, made by :func:`parse_cron`."""
 
     fields: str
 
     @cached_property
     def is_fixed(self) -> bool:
-        """Whether it has fixed times of the day: neither minute nor hour starts with ``*``."""
+        """True if it has fixed times of the day: neither minute nor hour starts with ``*``."""
         minute, hour, *_ = self.fields.split()
         return not minute.startswith("*") and not hour.startswith("*")
 
     def walls(self, start: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the wall times of the expression after ``start``, or backwards those before it."""
+        """Yield the wall times after ``start``; or, ``backwards``, the wall times before it."""
         return CronSim(self.fields, start, reverse=backwards)
 
     def words(self) -> str:
         """Return the expression in words: "at 02:30 every day"."""
         minute, hour, day, month, weekday = _RANGE_OF_ONE.sub(r"\1/", self.fields).split()
-        # A field with all its values is left out; where either field is enough, so is the other.
+        # The words leave out a field that has all its values. If a day has to match only one of the
+        # two fields, and one has all its values, they leave out both.
         is_each_day = self._has_each_weekday and not self._needs_both
         is_each_weekday = self._has_each_day and not self._needs_both
         day = "*" if self._has_each_day or is_each_day else day
         weekday = "*" if self._has_each_weekday or is_each_weekday else weekday
-        weekday = ",".join(map(_named, weekday.split(",")))
-        text = _Sentence([minute, hour, day, month, weekday], self._needs_both).explain()
-        return _ORDINAL.sub(_ordinal, text[0].lower() + text[1:])
+        weekday = ",".join(map(_expand_step, weekday.split(",")))
+        text = _Explanation([minute, hour, day, month, weekday], self._needs_both).explain()
+        return _ORDINAL.sub(_correct_ordinal, text[0].lower() + text[1:])
 
     def on_both(self) -> str | None:
-        """Return the fields of an expression for the days that match both of its fields for days.
+        """Return the fields of an expression for only the days that match both fields for days.
 
-        Cron runs on days that match either, unless one of the two fields starts with ``*``. None
-        if no expression has these days.
+        Cron runs on days that match either field, unless one of the two starts with ``*``. Return
+        None if no expression has exactly these days.
         """
         minute, hour, day, month, weekday = self.fields.split()
         if self._needs_both:
@@ -122,8 +139,8 @@ class Expression:
         return {day % 7 for day in self._sim.weekdays if isinstance(day, int)} == set(range(7))
 
 
-class _Sentence(Sentence):
-    """The sentence of cronsim, but with "or" where the day of month or of the week is enough."""
+class _Explanation(CronExplanation):
+    """The words of cronsim, but with "or" if either the day of month or of week is enough."""
 
     def __init__(self, fields: list[str], needs_both: bool) -> None:
         super().__init__(fields)
@@ -136,7 +153,7 @@ class _Sentence(Sentence):
         return f"{self.day} or {self.dow}{months}"
 
 
-def parse(expression: str) -> Expression:
+def parse_cron(expression: str) -> CronExpression:
     """Parse a cron expression of five fields, or a nickname. Raises InvalidSchedule."""
     if not isinstance(expression, str) or not expression.strip():
         raise _invalid(expression, f"must be text of five fields ({_NAMES})")
@@ -146,9 +163,9 @@ def parse(expression: str) -> Expression:
 
 
 @lru_cache(maxsize=1000)
-def _parse(expression: str) -> Expression:
+def _parse(expression: str) -> CronExpression:
     if expression.strip().startswith("@"):
-        parts = _of_nickname(expression.strip()).split()
+        parts = _expand_nickname(expression.strip()).split()
     else:
         parts = expression.upper().split()
     if len(parts) == 6:
@@ -157,16 +174,16 @@ def _parse(expression: str) -> Expression:
             "has six fields, and a cron expression has no seconds. For less than a minute say "
             "every=timedelta(seconds=…)",
         )
-    if len(parts) != len(FIELDS):
-        raise _invalid(expression, f"has {_count(len(parts))} and must have five: {_NAMES}")
-    for number, field in enumerate(FIELDS):
-        _check(expression, number, field, parts[number])
-    checked = Expression(" ".join(parts))
+    if len(parts) != len(CRON_FIELDS):
+        raise _invalid(expression, f"has {_count_fields(len(parts))} and must have five: {_NAMES}")
+    for number, field in enumerate(CRON_FIELDS):
+        _check_field(expression, number, field, parts[number])
+    checked = CronExpression(" ".join(parts))
     _check_dates(expression, checked, parts)
     return checked
 
 
-def _of_nickname(name: str) -> str:
+def _expand_nickname(name: str) -> str:
     if name.lower() == "@reboot":
         raise _invalid(
             name, "is no time: daemons start and stop at any time, on any number of hosts"
@@ -177,9 +194,9 @@ def _of_nickname(name: str) -> str:
     return NICKNAMES[name.lower()]
 
 
-def _check(expression: str, number: int, field: Field, given: str) -> None:
+def _check_field(expression: str, number: int, field: CronField, value: str) -> None:
     """Raise InvalidSchedule for the first invalid part of a field."""
-    for part in given.split(","):
+    for part in value.split(","):
         step = _STEP.search(part)
         if step and int(step[1]) > field.size:
             raise _invalid(
@@ -187,10 +204,10 @@ def _check(expression: str, number: int, field: Field, given: str) -> None:
                 f"{part!r} is no {field.name}: a step is at most {field.size}. "
                 "For a longer interval say every=timedelta(…)",
             )
-        alone = ["*"] * len(FIELDS)
-        alone[number] = part
+        fields = ["*"] * len(CRON_FIELDS)
+        fields[number] = part
         try:
-            CronSim(" ".join(alone), _EXPRESSION_START)
+            CronSim(" ".join(fields), _EXPRESSION_START)
         except CronSimError:
             raise _invalid(
                 expression,
@@ -199,13 +216,13 @@ def _check(expression: str, number: int, field: Field, given: str) -> None:
             ) from None
 
 
-def _check_dates(expression: str, checked: Expression, parts: list[str]) -> None:
-    """Raise InvalidSchedule if each field is valid, but no date fits all of them."""
+def _check_dates(expression: str, checked: CronExpression, parts: list[str]) -> None:
+    """Raise InvalidSchedule if each field is valid, but no date matches all of them."""
     try:
-        found = next(checked.walls(_EXPRESSION_START), None)
+        first = next(checked.walls(_EXPRESSION_START), None)
     except CronSimError:
-        found = None
-    if found is None:
+        first = None
+    if first is None:
         raise _invalid(
             expression,
             f"no date has the day of month {parts[2]!r}, the month {parts[3]!r} and the day of "
@@ -213,20 +230,23 @@ def _check_dates(expression: str, checked: Expression, parts: list[str]) -> None
         )
 
 
-def _count(number: int) -> str:
+def _count_fields(number: int) -> str:
     return "one field" if number == 1 else f"{number} fields"
 
 
-def _named(weekdays: str) -> str:
-    """Return a part of the day of week without a step: nobody knows each third day of a week."""
+def _expand_step(weekdays: str) -> str:
+    """Return a part of the day of week as a list of days, if it has a step.
+
+    "Every third day of the week" would tell nobody which days these are.
+    """
     if "/" not in weekdays:
         return weekdays
     days = CronSim(f"* * * * {weekdays}", _EXPRESSION_START).weekdays
     return ",".join(map(str, sorted({day % 7 for day in days if isinstance(day, int)})))
 
 
-def _ordinal(match: re.Match[str]) -> str:
-    """Correct the ending of an ordinal number: 21st for 21th."""
+def _correct_ordinal(match: re.Match[str]) -> str:
+    """Return an ordinal number with the right ending: 21st for 21th."""
     tens, ones = match.groups()
     return match[0] if tens.endswith("1") else f"{tens}{ones}{['st', 'nd', 'rd'][int(ones) - 1]}"
 
@@ -236,15 +256,12 @@ def _invalid(expression: object, problem: str) -> InvalidSchedule:
     return InvalidSchedule(f"cron={shorten(repr(expression))}: {problem}{end}", parameter="cron")
 
 
-# Timing: the slots of a schedule, from a cron expression or an interval.
-#
-# A slot is a time in UTC, to the second, at which a schedule is to run. The slots do not depend on
-# the direction of the walk or on the process that computes them.
+# The slots of a schedule, from a cron expression or an interval.
 
 
 @dataclass(frozen=True)
-class Run:
-    """A future run: its slot in UTC, the same time in its zone, and a remark on its clock."""
+class FutureRun:
+    """A future run: its slot in UTC, the same time in the schedule's zone, and a remark or ""."""
 
     slot: datetime
     local: datetime
@@ -252,14 +269,14 @@ class Run:
 
 
 class Timing(ABC):
-    """The slots of a schedule. ``timezone`` is the zone in which they are shown to people."""
+    """The slots of a schedule. ``timezone`` is the zone in which ATP shows them to people."""
 
     timezone: str
 
     def after(self, time: datetime) -> datetime:
         """Return the first slot that is later than an aware time.
 
-        Raises InvalidSchedule if there is none in the next 50 years.
+        Raises InvalidSchedule if no slot comes in the next 50 years.
         """
         return self._first(time, "after", backwards=False)
 
@@ -270,20 +287,20 @@ class Timing(ABC):
     def slots(self, after: datetime, until: datetime, most: int) -> list[datetime]:
         """Return the first ``most`` slots later than ``after``, up to ``until``, oldest first."""
         until = in_utc(until)
-        found = takewhile(lambda slot: slot <= until, self._walk(in_utc(after)))
-        return list(islice(found, most))
+        slots = takewhile(lambda slot: slot <= until, self._walk(in_utc(after)))
+        return list(islice(slots, most))
 
     def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
         """Return the last ``most`` slots later than ``after``, up to ``until``, newest first."""
         after = in_utc(after)
-        found = self._walk(in_utc(until) + timedelta.resolution, backwards=True)
-        return list(islice(takewhile(lambda slot: slot > after, found), most))
+        slots = self._walk(in_utc(until) + timedelta.resolution, backwards=True)
+        return list(islice(takewhile(lambda slot: slot > after, slots), most))
 
-    def upcoming(self, count: int, after: datetime) -> list[Run]:
+    def upcoming(self, count: int, after: datetime) -> list[FutureRun]:
         """Return the next ``count`` runs after a time."""
         zone = time_zone(self.timezone)
         slots = islice(self._walk(in_utc(after)), count)
-        return [Run(slot, slot.astimezone(zone), self._remark(slot)) for slot in slots]
+        return [FutureRun(slot, slot.astimezone(zone), self._remark(slot)) for slot in slots]
 
     @abstractmethod
     def utc_offset(self, time: datetime) -> timedelta:
@@ -295,7 +312,7 @@ class Timing(ABC):
 
     @abstractmethod
     def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the slots after a time in UTC, or backwards those before it, the nearest first."""
+        """Yield the slots after a time in UTC, or before it if ``backwards``, the nearest first."""
 
     def _first(self, time: datetime, where: str, *, backwards: bool) -> datetime:
         for slot in self._walk(in_utc(time), backwards=backwards):
@@ -303,7 +320,7 @@ class Timing(ABC):
         raise InvalidSchedule(f"{self.words()}: never {where} {time:%Y-%m-%d}.")
 
     def _remark(self, slot: datetime) -> str:
-        """Return a remark if the zone's clock is changed around this slot, otherwise ""."""
+        """Return a remark if the zone's clock changes around this slot, else ""."""
         zone = time_zone(self.timezone)
         local = slot.astimezone(zone)
         before, after = offsets(local.replace(tzinfo=None), zone)
@@ -313,27 +330,21 @@ class Timing(ABC):
         return f"the clock goes back: {local:%H:%M} comes twice, this is the {which} time"
 
 
-# Cron: the slots of a cron expression in a time zone, by the rules of Debian's cron.
-#
-# A change of the clock has different effects on an expression with fixed times, as ``30 2 * * *``,
-# and on one whose minute or hour starts with ``*``:
-#
-# - The clock goes forward and skips 02:30. A fixed time runs once, at the end of the gap.
-#   ``*/20 2 * * *`` does not run in that night.
-# - The clock goes back and shows 02:30 twice. A fixed time runs the first time.
-#   ``*/20 2 * * *`` runs both times.
-#
-# The same holds if the change is half an hour (Australia/Lord_Howe), if the offset is not a
-# whole hour (Pacific/Chatham), and if midnight is skipped (America/Havana).
-
-# A walk ends where no slot was found for so many years.
-YEARS = 50
-_START = datetime(2000, 1, 1, tzinfo=UTC)
-
-
 @dataclass(frozen=True)
 class Cron(Timing):
-    """A cron expression in a time zone. Raises InvalidSchedule."""
+    """A cron expression in a time zone, by the rules of Debian's cron. Raises InvalidSchedule.
+
+    A change of the clock has different effects on an expression with fixed times, such as
+    ``30 2 * * *``, and on an expression whose minute or hour starts with ``*``:
+
+    - The clock goes forward and skips 02:30. A fixed time runs once, at the end of the gap.
+      ``*/20 2 * * *`` does not run in that night.
+    - The clock goes back and shows 02:30 twice. A fixed time runs the first time.
+      ``*/20 2 * * *`` runs both times.
+
+    The same is true if the change is half an hour (Australia/Lord_Howe), if the offset is not a
+    whole number of hours (Pacific/Chatham), and if the clock skips midnight (America/Havana).
+    """
 
     expression: str
     timezone: str = "UTC"
@@ -354,27 +365,28 @@ class Cron(Timing):
         return f"{self._parsed.words()}, {self.timezone}"
 
     @property
-    def _parsed(self) -> Expression:
-        return parse(self.expression)
+    def _parsed(self) -> CronExpression:
+        return parse_cron(self.expression)
 
     def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
         nearest, is_beyond = time, lt if backwards else gt
-        for slot in self._showings(time, backwards):
-            # The guard: in a repeated hour the showings begin too early, and the times of a gap
-            # are all at its end.
+        for slot in self._walk_roughly(time, backwards):
+            # In a repeated hour the rough walk begins too early; and all times in a gap give the
+            # same slot, at its end.
             if is_beyond(slot, nearest):
                 nearest = slot
                 yield slot
 
-    def _showings(self, time: datetime, backwards: bool) -> Iterator[datetime]:
-        """Yield the slots from about a time on, in order; a few come too early, some repeatedly."""
+    def _walk_roughly(self, time: datetime, backwards: bool) -> Iterator[datetime]:
+        """Yield the slots in order: some before ``time`` first, and some of them repeatedly."""
         zone, is_beyond = time_zone(self.timezone), lt if backwards else gt
         start = time.astimezone(zone).replace(tzinfo=None, fold=0)
         before, after = offsets(start, zone)
-        if before > after:  # In a repeated hour: begin outside it.
+        if before > after:  # In a repeated hour: begin outside the hour.
             start += before - after if backwards else after - before
         year = start.year
-        # In a repeated hour all first showings come, then all second ones, or the other way.
+        # The clock shows all times of a repeated hour once, and then all of them again. The second
+        # showings (``backwards``: the first ones) wait here until the walk has passed the others.
         other: deque[datetime] = deque()
         for wall in self._parsed.walls(start, backwards=backwards):
             slots = self._slots(wall, zone)
@@ -410,19 +422,12 @@ class Cron(Timing):
         return super()._remark(slot)
 
 
-# Every: slots at equal intervals, counted from the Unix epoch.
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LONGEST_INTERVAL = timedelta(seconds=LONGEST_DELAY)
-_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
-
-
 @dataclass(frozen=True)
 class Every(Timing):
     """An interval of whole seconds, from one second to ten years. Raises InvalidSchedule.
 
-    Slots are at multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``: hourly is
-    on the hour in UTC. Changes of a clock do not move them.
+    The slots are at multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``: hourly
+    slots are on the hour in UTC. Changes of a clock do not move them.
     """
 
     interval: timedelta
@@ -433,7 +438,7 @@ class Every(Timing):
         time_zone(self.timezone)
         if not _is_whole(self.interval) or not SECOND <= self.interval <= LONGEST_INTERVAL:
             raise InvalidSchedule(
-                f"every={shown_value(self.interval)}: must be whole seconds, from one second "
+                f"every={describe_value(self.interval)}: must be whole seconds, from one second "
                 f"to {LONGEST_INTERVAL.days} days.",
                 parameter="every",
             )
@@ -445,12 +450,12 @@ class Every(Timing):
             )
 
     def utc_offset(self, time: datetime) -> timedelta:
-        return timedelta()  # no rules of a zone move its slots
+        return timedelta()  # The rules of a zone do not move its slots.
 
     def words(self) -> str:
-        text = _spelled(self.interval)
+        text = _spell_duration(self.interval)
         text = f"every {text if ' and ' in text else text.removeprefix('1 ')}"
-        return f"{text}, shifted by {_spelled(self.offset)}" if self.offset else text
+        return f"{text}, shifted by {_spell_duration(self.offset)}" if self.offset else text
 
     def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
         since = time - EPOCH - self.offset
@@ -463,8 +468,8 @@ class Every(Timing):
             slot += step
 
 
-def shown_value(value: object) -> str:
-    """Return a duration as error messages show it: "1.5 s"; any other value as its repr."""
+def describe_value(value: object) -> str:
+    """Return a duration for an error message: "1.5 s"; any other value as its repr."""
     return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
 
 
@@ -472,7 +477,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, timedelta) and not value % SECOND
 
 
-def _spelled(value: timedelta) -> str:
+def _spell_duration(value: timedelta) -> str:
     """Return a duration in words, without rounding: "1 hour and 30 minutes"."""
     seconds, parts = value // SECOND, []
     for name, size in _UNITS:
@@ -482,14 +487,11 @@ def _spelled(value: timedelta) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-# Jitter: a delay of each slot, so that schedules with the same times do not start all at once.
-
-
 def jitter(identifier: str, slot: datetime, seconds: float) -> timedelta:
-    """Return the delay of a slot of a schedule, from 0 to ``seconds``.
+    """Return the delay of a slot, from 0 to ``seconds``. Raises InvalidSchedule.
 
-    It is a hash of the schedule's identifier and the slot: the same on each host, and predictable.
-    Raises InvalidSchedule.
+    It is a hash of the schedule's identifier and the slot: predictable, and the same on each host.
+    So schedules with the same times do not start all at once.
     """
     if not isinstance(seconds, (int, float)) or not 0 <= seconds <= LONGEST_DELAY:
         raise InvalidSchedule(
@@ -504,22 +506,18 @@ def jitter(identifier: str, slot: datetime, seconds: float) -> timedelta:
 
 # Time zones, and the changes of their clocks.
 
-SECOND = timedelta(seconds=1)
-# These names stand for different zones on different hosts.
-_OF_HOST = {"localtime", "Factory"}
-
 
 @cache
-def names() -> frozenset[str]:
+def zone_names() -> frozenset[str]:
     """Return the names of the time zones that this host knows."""
-    return frozenset(available_timezones() - _OF_HOST)
+    return frozenset(available_timezones() - _HOST_ZONES)
 
 
 def time_zone(name: str) -> ZoneInfo:
     """Return the time zone with this name. Raises InvalidSchedule."""
-    if not isinstance(name, str) or name not in names():
-        hint = did_you_mean(shorten(str(name)), sorted(names()))
-        hint = hint or ("" if names() else " This host has none: install the package tzdata.")
+    if not isinstance(name, str) or name not in zone_names():
+        hint = did_you_mean(shorten(str(name)), sorted(zone_names()))
+        hint = hint or ("" if zone_names() else " This host has none: install the package tzdata.")
         raise InvalidSchedule(
             f"timezone={shorten(repr(name))}: no time zone has this name.{hint}",
             parameter="timezone",
@@ -535,10 +533,10 @@ def in_utc(time: datetime) -> datetime:
 
 
 def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
-    """Return the offsets from UTC of a wall time, by the clock before and after a change.
+    """Return the offsets from UTC of a wall time, before and after a change of the clock.
 
     They are equal if the clock shows the time once. The first is larger if the clock goes back and
-    shows the time twice, and smaller if the clock goes forward and skips it.
+    shows the time twice; it is smaller if the clock goes forward and skips the time.
     """
     first = wall.replace(tzinfo=zone, fold=0)
     before, after = first.utcoffset(), first.replace(fold=1).utcoffset()
@@ -548,17 +546,17 @@ def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
 
 
 def shown_times(wall: datetime, zone: ZoneInfo) -> list[datetime]:
-    """Return the times in UTC at which the clock shows a wall time: one, two in order, or none."""
+    """Return the times in UTC at which the clock shows a wall time: none, one, or two in order."""
     before, after = offsets(wall, zone)
     if before < after:
         return []
-    return [_utc(wall, offset) for offset in ((before,) if before == after else (before, after))]
+    return [_to_utc(wall, offset) for offset in ((before,) if before == after else (before, after))]
 
 
 def end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
     """Return the time in UTC at which the clock goes forward and skips this wall time."""
     before, after = offsets(wall, zone)
-    earliest = _utc(wall, after)
+    earliest = _to_utc(wall, after)
 
     def has_changed(seconds: int) -> bool:
         return (earliest + seconds * SECOND).astimezone(zone).utcoffset() == after
@@ -566,5 +564,5 @@ def end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
     return earliest + SECOND * bisect_left(range((after - before) // SECOND), True, key=has_changed)
 
 
-def _utc(wall: datetime, offset: timedelta) -> datetime:
+def _to_utc(wall: datetime, offset: timedelta) -> datetime:
     return (wall - offset).replace(tzinfo=UTC)

@@ -6,24 +6,25 @@ sentence about the error.
 
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
-from ..operations.operation import PRIORITY, Delay, Moment, Text, WholeNumber
+from ..operations.operation import PRIORITY, Delay, Kind, Moment, Parameter, Text, WholeNumber
 from ..states import Reason, State
 from ..text import did_you_mean
+
+# The value of an option to which the user gave "none".
+NONE = object()
 
 _LONGEST = timedelta(days=3650)
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 
-# The value of an option that is given as "none".
-NONE = object()
+def make_reader(kind: Kind, *, can_be_none: bool = False) -> Callable[[str], Any]:
+    """Return the argparse type for a Kind; with ``can_be_none``, it reads "none" as NONE."""
 
-
-def of(kind, *, can_be_none=False):
-    """Return the argparse type that reads a Kind; with ``can_be_none``, "none" is NONE."""
-
-    def read(given):
+    def read(given: str) -> Any:
         if can_be_none and given == "none":
             return NONE
         try:
@@ -34,31 +35,37 @@ def of(kind, *, can_be_none=False):
     return read
 
 
-def option(parameter):
-    """Return the name of the option for a parameter of a verb."""
+def option_name(parameter: Parameter) -> str:
+    """Return the name of the option for a parameter of an operation."""
     return f"--{parameter.name.replace('_', '-')}"
 
 
-text, moment, delay, priority = of(Text()), of(Moment()), of(Delay()), of(PRIORITY)
-positive = of(WholeNumber(1, 1_000_000))
+text, moment, delay, priority = (
+    make_reader(Text()),
+    make_reader(Moment()),
+    make_reader(Delay()),
+    make_reader(PRIORITY),
+)
+positive = make_reader(WholeNumber(1, 1_000_000))
 
 
-def _word(given, words):
+def state(given: str) -> State:
+    return State(_read_word(given, State.values))
+
+
+def reason(given: str) -> Reason:
+    return Reason(_read_word(given, Reason.values))
+
+
+def _read_word(given: str, words: Sequence[str]) -> str:
+    """Return the word that was given; words are in capitals, and case does not matter."""
     if given.upper() not in words:
         hint = did_you_mean(given, words)
-        raise ArgumentTypeError(f"{given!r} is none of {', '.join(words)}.{hint}")
+        raise ArgumentTypeError(f"{given!r} must be one of: {', '.join(words)}.{hint}")
     return words[words.index(given.upper())]
 
 
-def state(given):
-    return State(_word(given, State.values))
-
-
-def reason(given):
-    return Reason(_word(given, Reason.values))
-
-
-def uuid_prefix(given):
+def uuid_prefix(given: str) -> str:
     """Read a uuid, or its first 8 digits or more."""
     digits = given.lower().replace("-", "")
     if not _PREFIX.fullmatch(digits):
@@ -68,14 +75,14 @@ def uuid_prefix(given):
     return given.lower()
 
 
-def whole_uuid(given):
-    """Read a whole uuid, not abbreviated: for verbs that cannot be undone."""
+def whole_uuid(given: str) -> str:
+    """Read a uuid that is not abbreviated: for operations that cannot be undone."""
     if len(uuid_prefix(given).replace("-", "")) != 32:
         raise ArgumentTypeError(f"{given!r} is not a whole uuid")
     return given.lower()
 
 
-def seconds(given):
+def seconds(given: str) -> float:
     """Read a number of seconds, 0 or more."""
     try:
         value = float(given)

@@ -1,74 +1,114 @@
-"""The base of subcommands; `--user`."""
+"""The base of subcommands, the search for Instances, and ``--user``."""
+
+from __future__ import annotations
 
 import os
 import pwd
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
 from ..conf import settings
 from ..exceptions import UnknownInstance
 from ..models import Instance
-from ..operations.registry import DELETES
+from ..operations.registry import DELETE_TYPE
 from ..operations.table import (
     DAEMON,
     DOWNSTREAM,
     ERROR,
     GRAPH,
     INSTANCE,
+    OPERATIONS,
     SCHEDULE,
-    SCOPE,
     TAILER,
-    VERBS,
+    TARGET,
 )
-from ..web import permissions as may
+from ..querysets import InstanceQuerySet
+from ..reports.documents import Document
+from ..web import permissions
 from ..web.permissions import SHELL, actor_of
 from . import present
 
+
+class Subcommand:
+    """The base of a subcommand of ``manage.py atp``.
+
+    ``run`` performs an operation, or reads rows, and returns a document: a dict of plain values.
+    With ``--json`` the command prints the document. Otherwise it prints the text that
+    ``text`` makes of the document. ``command`` has the streams stdout and stderr.
+    """
+
+    name = ""
+    help = ""
+
+    def __init__(self, command: BaseCommand) -> None:
+        self.command = command
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the arguments of this subcommand, except ``--json``."""
+
+    def run(self, options: dict[str, Any]) -> Document | None:
+        """Do the work and return the document; None if there is nothing to print."""
+        raise NotImplementedError
+
+    def text(self, document: Document) -> str:
+        """Return the document as text."""
+        raise NotImplementedError
+
+    def check(self, document: Document, options: dict[str, Any]) -> None:
+        """Raise CommandError if the exit status must not be 0 after this document."""
+
+    def say(self, message: str) -> None:
+        """Write a message for the operator to stderr, separate from the document."""
+        self.command.stderr.write(present.printable_text(message))
+
+
 # ``manage.py atp --user NAME``: act as a user of the project, with this user's permissions.
 #
-# Without it the shell asks for no permission. It is no wall either way: who can run ``manage.py``
-# has the settings and the database of the project.
-
-_VERBS = VERBS[SCOPE]
-_ACTING = ContextVar("atp_acting", default=None)
-_LIMITS = [parameter.name for parameter in _VERBS["limit"].parameters]
+# Without this option the shell checks no permissions. The check protects nothing in either case:
+# whoever can run ``manage.py`` has the settings and the database of the project.
 
 
-class Acting:
-    """A user, and the permissions that the subcommand needs of this user."""
+class ActingUser:
+    """A user, and the permissions that the subcommand needs from this user."""
 
-    def __init__(self, user, needs):
+    def __init__(self, user: Any, needs: tuple[str, ...]) -> None:
         self.user, self.needs = user, needs
 
 
-def current():
-    """Return the Acting of this command; None without ``--user``."""
+_ACTING: ContextVar[ActingUser | None] = ContextVar("atp_acting", default=None)
+
+
+def acting_user() -> ActingUser | None:
+    """Return the ActingUser of this command; None without ``--user``."""
     return _ACTING.get()
 
 
 @contextmanager
-def acting_as(username, subcommand, options):
+def acting_as(username: str | None, subcommand: str, options: dict[str, Any]) -> Iterator[None]:
     """Run a subcommand as a user. Raises CommandError if the user may not use it."""
     if username is None:
         yield
         return
-    user, needs = _user(username), needs_of(subcommand, options)
-    lacking = may.lacking(user, needs)
+    user, needs = _get_user(username), needed_permissions(subcommand, options)
+    lacking = permissions.missing_permissions(user, needs)
     if lacking:
-        raise CommandError(may.refusal(lacking))
-    if not is_narrowed(subcommand, options):
-        may.require(user, may.EVERYTHING, *needs)
-    token = _ACTING.set(Acting(user, needs))
+        raise CommandError(permissions.describe_missing(lacking))
+    if not _checks_each_instance(subcommand, options):
+        permissions.require(user, permissions.EVERYTHING, *needs)
+    token = _ACTING.set(ActingUser(user, needs))
     try:
         yield
     finally:
         _ACTING.reset(token)
 
 
-def _user(username):
+def _get_user(username: str) -> Any:
     from django.contrib.auth import get_user_model
 
     users = get_user_model()
@@ -78,189 +118,182 @@ def _user(username):
         raise CommandError(f"There is no user {username!r}.") from None
 
 
-def require(subject):
+def actor() -> str:
+    """Return the actor for the log: the user of --user, or that of the operating system."""
+    acting = acting_user()
+    if acting is not None:
+        return actor_of(acting.user, SHELL)
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run under a user id that has no name
+        name = str(os.getuid())
+    return f"user {name} via shell"
+
+
+def require(instance: Instance) -> None:
     """Raise PermissionDenied unless the subcommand's permissions hold on an Instance."""
-    acting = current()
+    acting = acting_user()
     if acting is None:
         return
     needs = acting.needs
-    if subject.type.identifier == DELETES and may.OPERATE in needs:
-        needs = (*needs, may.DELETE)  # to redrive it is to delete
-        if lacking := may.lacking(acting.user, needs):
-            raise PermissionDenied(may.refusal(lacking))
-    may.require(acting.user, subject, *needs)
+    if instance.type.identifier == DELETE_TYPE and permissions.OPERATE in needs:
+        needs = (*needs, permissions.DELETE)  # whoever redrives a deletion deletes
+        if lacking := permissions.missing_permissions(acting.user, needs):
+            raise PermissionDenied(permissions.describe_missing(lacking))
+    permissions.require(acting.user, instance, *needs)
 
 
-def is_narrowed(subcommand, options):
-    """Return whether a subcommand asks the rule itself, for each Instance that it is about."""
+def _checks_each_instance(subcommand: str, options: dict[str, Any]) -> bool:
+    """Return True if a subcommand checks the project's rule itself, for each of its Instances."""
     if subcommand in ("list", "show", "enqueue"):
         return True
-    return subcommand in VERBS[INSTANCE] and bool(options["uuid"])
+    return subcommand in OPERATIONS[INSTANCE] and bool(options["uuid"])
 
 
-def needs_of(subcommand, options):
-    """Return the permissions that a subcommand takes. Raises CommandError if it takes no user."""
+# The permissions that each subcommand needs.
+
+Needs = Callable[[dict[str, Any]], tuple[str, ...]]
+
+_TARGET_OPERATIONS = OPERATIONS[TARGET]
+_LIMITS = [parameter.name for parameter in _TARGET_OPERATIONS["limit"].parameters]
+
+
+def needed_permissions(subcommand: str, options: dict[str, Any]) -> tuple[str, ...]:
+    """Return the permissions that a subcommand needs.
+
+    Raises CommandError if the subcommand cannot be used with ``--user``.
+    """
     needs = _NEEDS.get(subcommand)
     if needs is None:
         raise CommandError(f"{subcommand} cannot be used with --user.")
     return tuple(dict.fromkeys(needs(options)))
 
 
-def _always(*needs):
+def _always(*needs: str) -> Needs:
     return lambda options: needs
 
 
-def _of_verb(kind, *view):
-    """Return the needs of a subcommand whose option ``verb`` names a verb, or "show"."""
+def _with_operation(kind: str, *view: str) -> Needs:
+    """Return the needs of a subcommand whose option ``verb`` is an operation, or "show"."""
 
-    def needs(options):
-        verb = VERBS[kind].get(options["verb"])
-        return view if verb is None else (*view, *verb.needs)
+    def needs(options: dict[str, Any]) -> tuple[str, ...]:
+        operation = OPERATIONS[kind].get(options["verb"])
+        return view if operation is None else (*view, *operation.needs)
 
     return needs
 
 
-def _delete(options):
-    live = (may.OPERATE,) if options["cancel"] else ()
-    return may.VIEW_INSTANCE, may.DELETE, *live
+def _delete(options: dict[str, Any]) -> tuple[str, ...]:
+    live = (permissions.OPERATE,) if options["cancel"] else ()
+    return permissions.VIEW_INSTANCE, permissions.DELETE, *live
 
 
-def _gate(options):
-    log = (may.VIEW_LOG,) if options["log"] else ()
-    return may.VIEW_TYPE, *log, *(_VERBS[options["mode"]].needs if options["mode"] else ())
+def _gate(options: dict[str, Any]) -> tuple[str, ...]:
+    log = (permissions.VIEW_LOG,) if options["log"] else ()
+    mode = options["mode"]
+    return permissions.VIEW_TYPE, *log, *(_TARGET_OPERATIONS[mode].needs if mode else ())
 
 
-def _limit(options):
-    log = (may.VIEW_LOG,) if options["log"] else ()
+def _limit(options: dict[str, Any]) -> tuple[str, ...]:
+    log = (permissions.VIEW_LOG,) if options["log"] else ()
     sets = options["default"] or any(options[name] is not None for name in _LIMITS)
-    return may.VIEW_TYPE, *log, *(_VERBS["limit"].needs if sets else ())
+    return permissions.VIEW_TYPE, *log, *(_TARGET_OPERATIONS["limit"].needs if sets else ())
 
 
-def _schedule(options):
-    view = (may.VIEW_SCHEDULE, may.VIEW_INPUTS)
+def _schedule(options: dict[str, Any]) -> tuple[str, ...]:
+    view = (permissions.VIEW_SCHEDULE, permissions.VIEW_INPUTS)
     if options["verb"] == "create":
-        return *view, may.CONTROL, may.ENQUEUE
-    return _of_verb(SCHEDULE, *view)(options)
+        return *view, permissions.CONTROL, permissions.ENQUEUE
+    return _with_operation(SCHEDULE, *view)(options)
 
 
-def _enqueue(options):
-    return may.to_enqueue(options["existing"])
+def _enqueue(options: dict[str, Any]) -> tuple[str, ...]:
+    return permissions.permissions_to_enqueue(options["existing"])
 
 
-_NEEDS = {
+def _daemon(options: dict[str, Any]) -> tuple[str, ...]:
+    return permissions.VIEW_DAEMON, *OPERATIONS[DAEMON][options["order"]].needs
+
+
+_NEEDS: dict[str, Needs] = {
     **{
-        name: _always(may.VIEW_INSTANCE, *verb.needs)
-        for name, verb in VERBS[INSTANCE].items()
+        name: _always(permissions.VIEW_INSTANCE, *operation.needs)
+        for name, operation in OPERATIONS[INSTANCE].items()
         if name != "delete"
     },
     "delete": _delete,
-    "status": _always(may.VIEW_INSTANCE, may.VIEW_TYPE, may.VIEW_DAEMON),
-    "check": _always(may.VIEW_DAEMON, may.OPERATE),
-    "types": _always(may.VIEW_TYPE),
-    "type": _always(may.VIEW_TYPE),
-    "gates": _always(may.VIEW_TYPE),
-    "limits": _always(may.VIEW_TYPE),
-    "statistics": _always(may.VIEW_TYPE),
-    "metrics": _always(may.VIEW_TYPE),
-    "list": _always(may.VIEW_INSTANCE),
+    "status": _always(permissions.VIEW_INSTANCE, permissions.VIEW_TYPE, permissions.VIEW_DAEMON),
+    "check": _always(permissions.VIEW_DAEMON, permissions.OPERATE),
+    "types": _always(permissions.VIEW_TYPE),
+    "type": _always(permissions.VIEW_TYPE),
+    "gates": _always(permissions.VIEW_TYPE),
+    "limits": _always(permissions.VIEW_TYPE),
+    "statistics": _always(permissions.VIEW_TYPE),
+    "metrics": _always(permissions.VIEW_TYPE),
+    "list": _always(permissions.VIEW_INSTANCE),
     "show": _always(
-        *(may.VIEW_INSTANCE, may.VIEW_INPUTS, may.VIEW_RESPONSE, may.VIEW_STEP, may.VIEW_LOG)
+        permissions.VIEW_INSTANCE,
+        permissions.VIEW_INPUTS,
+        permissions.VIEW_RESPONSE,
+        permissions.VIEW_STEP,
+        permissions.VIEW_LOG,
     ),
-    "why": _always(may.VIEW_INSTANCE, may.VIEW_TYPE, may.VIEW_LOG, may.VIEW_DAEMON),
+    "why": _always(
+        permissions.VIEW_INSTANCE,
+        permissions.VIEW_TYPE,
+        permissions.VIEW_LOG,
+        permissions.VIEW_DAEMON,
+    ),
     "enqueue": _enqueue,
-    "purge": _always(may.VIEW_TYPE, *_VERBS["purge"].needs),
+    "purge": _always(permissions.VIEW_TYPE, *_TARGET_OPERATIONS["purge"].needs),
     "gate": _gate,
     "limit": _limit,
-    "downstreams": _always(may.VIEW_DOWNSTREAM),
-    "downstream": _of_verb(DOWNSTREAM, may.VIEW_DOWNSTREAM),
-    "schedules": _always(may.VIEW_SCHEDULE, may.VIEW_INPUTS),
+    "downstreams": _always(permissions.VIEW_DOWNSTREAM),
+    "downstream": _with_operation(DOWNSTREAM, permissions.VIEW_DOWNSTREAM),
+    "schedules": _always(permissions.VIEW_SCHEDULE, permissions.VIEW_INPUTS),
     "schedule": _schedule,
-    "tailers": _always(may.VIEW_TAILER),
-    "tailer": _of_verb(TAILER, may.VIEW_TAILER),
-    "graphs": _always(may.VIEW_GRAPH),
-    "graph": _of_verb(GRAPH, may.VIEW_GRAPH),
-    "errors": _always(may.VIEW_ERROR, may.VIEW_LOG),
-    "error": _of_verb(ERROR, may.VIEW_ERROR, may.VIEW_LOG),
-    "daemons": _always(may.VIEW_DAEMON),
-    "daemon": lambda options: (may.VIEW_DAEMON, *VERBS[DAEMON][options["order"]].needs),
+    "tailers": _always(permissions.VIEW_TAILER),
+    "tailer": _with_operation(TAILER, permissions.VIEW_TAILER),
+    "graphs": _always(permissions.VIEW_GRAPH),
+    "graph": _with_operation(GRAPH, permissions.VIEW_GRAPH),
+    "errors": _always(permissions.VIEW_ERROR, permissions.VIEW_LOG),
+    "error": _with_operation(ERROR, permissions.VIEW_ERROR, permissions.VIEW_LOG),
+    "daemons": _always(permissions.VIEW_DAEMON),
+    "daemon": _daemon,
 }
 
 
-# The base of the subcommands, the actor for the log, and the search for Instances.
+# The search for Instances.
 
 
-class Subcommand:
-    """The base of a subcommand of ``manage.py atp``.
-
-    ``run`` calls a verb, or reads rows, and returns a document: a dict of plain values.
-    With ``--json`` the command prints the document. Otherwise it prints the text that
-    ``text`` makes of the document. ``command`` has the streams stdout and stderr.
-    """
-
-    name = ""
-    help = ""
-
-    def __init__(self, command):
-        self.command = command
-
-    def add_arguments(self, parser):
-        """Add the arguments of this subcommand, except ``--json``."""
-
-    def run(self, options):
-        """Do the work and return the document; None if there is nothing to print."""
-        raise NotImplementedError
-
-    def text(self, document):
-        """Return the document as text."""
-        raise NotImplementedError
-
-    def check(self, document, options):
-        """Raise CommandError if the exit status must not be 0 after this document."""
-
-    def say(self, message):
-        """Write a message for the operator to stderr, apart from the document."""
-        self.command.stderr.write(present.page(message))
-
-
-def actor():
-    """Return the actor for the log: the user of --user, or that of the operating system."""
-    acting = current()
-    if acting is not None:
-        return actor_of(acting.user, SHELL)
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run under a number that has no name
-        name = str(os.getuid())
-    return f"user {name} via shell"
-
-
-def instances():
-    """Return a QuerySet of all Instances, with their Types; of those that --user may see."""
-    rows, acting = Instance.objects.using(settings.DATABASE).select_related("type"), current()
+def visible_instances() -> InstanceQuerySet[Instance]:
+    """Return a QuerySet of all Instances that --user may see, with their Types."""
+    rows: Any = Instance.objects.using(settings.DATABASE).select_related("type")
+    acting = acting_user()
     if acting is None:
         return rows
-    return may.narrowed(acting.user, may.VIEW_INSTANCE, rows)
+    return permissions.narrow_rows(acting.user, permissions.VIEW_INSTANCE, rows)  # type: ignore[return-value]
 
 
-def find(prefix):
+def find_instance(prefix: str) -> Instance:
     """Return the Instance with this uuid, or with the only uuid that starts with ``prefix``.
 
-    Raises UnknownInstance, or CommandError if several uuids start so: uuids that were made in
-    the same minute have their first eight digits in common.
+    Raises UnknownInstance, or CommandError if several uuids start with it: uuids that were made in
+    the same minute have their first eight digits in common. Raises PermissionDenied unless --user
+    has the subcommand's permissions on the Instance.
     """
-    found = list(instances().named(prefix).newest_first()[:2])
+    found = list(visible_instances().named(prefix).newest_first()[:2])
     if not found:
         raise UnknownInstance(f"There is no Instance {prefix}.")
     if len(found) > 1:
         raise CommandError(
-            f"{prefix} is the beginning of more than one uuid, of {found[0]} for example: "
-            "give more digits."
+            f"More than one uuid begins with {prefix}, for example {found[0]}: give more digits."
         )
     require(found[0])
     return found[0]
 
 
-def find_all(prefixes):
-    """Return the Instances with these uuids, each once. Raises what :func:`find` raises."""
-    found = [find(prefix) for prefix in dict.fromkeys(prefixes)]
+def find_instances(prefixes: Iterable[str]) -> list[Instance]:
+    """Return the Instances with these uuids, each once. Raises as :func:`find_instance` does."""
+    found = [find_instance(prefix) for prefix in dict.fromkeys(prefixes)]
     return list({instance.pk: instance for instance in found}.values())

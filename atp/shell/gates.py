@@ -1,92 +1,101 @@
 """``gates``, ``limits``, ``downstreams`` list them; ``gate``, ``limit``, ``downstream`` set one."""
 
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Collection
+from typing import Any
+
 from django.core.management.base import CommandError
 
 from .. import queue, text
 from ..downstreams import operations as downstreams
-from ..operations.table import DOWNSTREAM, GATE, SCOPE, VERBS, Level
+from ..operations.operation import Parameter
+from ..operations.table import DOWNSTREAM, GATE, OPERATIONS, TARGET, Level, TargetOperation
 from ..reports import documents
+from ..reports.documents import Document
 from . import arguments, present
 from .base import Subcommand, actor
-from .operations import add_parameters, add_scope, add_word, given
+from .operations import add_operation, add_parameters, add_target, given_values
 
-_LIMIT, _UNLIMIT = (VERBS[SCOPE][name] for name in ("limit", "unlimit"))
+# The operations that set gates, by name, and their parameters, each once.
+_GATES: dict[str, TargetOperation] = {
+    name: operation for name, operation in OPERATIONS[TARGET].items() if operation.of == GATE
+}
+_GATE_PARAMETERS: Collection[Parameter] = {
+    parameter.name: parameter for operation in _GATES.values() for parameter in operation.parameters
+}.values()
+_LIMIT, _UNLIMIT = (OPERATIONS[TARGET][name] for name in ("limit", "unlimit"))
 # The most log records that are shown.
-_SHOWN = 20
-
-
-def _verbs(of):
-    """Return the verbs of the table that set gates or limits, by name; ``of`` says which."""
-    return {name: verb for name, verb in VERBS[SCOPE].items() if verb.of == of}
-
-
-def _parameters(verbs):
-    """Return the parameters of some verbs, each once."""
-    return {p.name: p for verb in verbs.values() for p in verb.parameters}.values()
+_MAX_RECORDS = 20
 
 
 class Gate(Subcommand):
     name = "gate"
     help = "Hold or drop waiting Instances, or let them go: of a Type, a lane, or everything."
 
-    def add_arguments(self, parser):
-        verbs = _verbs(GATE)
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "mode", nargs="?", choices=[*verbs], help="without a mode: list the shut gates"
+            "mode", nargs="?", choices=[*_GATES], help="without a mode: list the shut gates"
         )
-        add_scope(parser, frozenset(Level))
-        add_parameters(parser, _parameters(verbs))
+        add_target(parser, frozenset(Level))
+        add_parameters(parser, _GATE_PARAMETERS)
         parser.add_argument("--log", action="store_true", help="instead, list who has set gates")
 
-    def run(self, options):
-        scope, verbs = (options["type"], options["collection"]), _verbs(GATE)
-        mode, values = options["mode"], given(_parameters(verbs), options)
+    def run(self, options: dict[str, Any]) -> Document:
+        target = options["type"], options["collection"]
+        mode, values = options["mode"], given_values(_GATE_PARAMETERS, options)
         if options["log"]:
             if mode is not None or values:
-                raise CommandError("Beside --log, only --type and --collection can be given.")
-            return _log(*scope, "gate")
+                raise CommandError("With --log, only --type and --collection can be given.")
+            return _log_document(*target, "gate")
         if mode is None:
-            if values or scope != (None, None):
-                raise CommandError(f"Say what is to be done: {', '.join(verbs)}.")
-            return {"gates": [documents.gate(row) for row in queue.gates()]}
-        foreign = values.keys() - {parameter.name for parameter in verbs[mode].parameters}
+            if values or target != (None, None):
+                raise CommandError(f"Say what to do: {', '.join(_GATES)}.")
+            return _gates_document()
+        operation = _GATES[mode]
+        foreign = values.keys() - {parameter.name for parameter in operation.parameters}
         if foreign:
             raise CommandError(f"{mode} takes no --{', --'.join(sorted(foreign))}.")
-        outcome = verbs[mode].perform(scope, actor(), **values)
-        was = outcome.value if mode == "open" else outcome.value.was
+        outcome = operation.perform(target, actor(), **values)
+        gate: Any = outcome.value
+        was = gate if mode == "open" else gate.was
         return {
             "told": outcome.told,
             "was": None if was is None else documents.gate(was),
-            "gates": [documents.gate(row) for row in queue.gates()],
-        }
+        } | _gates_document()
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "log" in document:
-            return _log_text(document)
-        return _with(document, _gates_text(document))
+            return _format_log(document)
+        return _add_outcome(document, _format_gates(document))
 
 
 class Gates(Subcommand):
     name = "gates"
     help = "The gates that are shut, and by whom."
 
-    def run(self, options):
-        return {"gates": [documents.gate(row) for row in queue.gates()]}
+    def run(self, options: dict[str, Any]) -> Document:
+        return _gates_document()
 
-    def text(self, document):
-        return _gates_text(document)
+    def text(self, document: Document) -> str:
+        return _format_gates(document)
 
 
-def _gates_text(document):
+def _gates_document() -> Document:
+    return {"gates": [documents.gate(row) for row in queue.gates()]}
+
+
+def _format_gates(document: Document) -> str:
     if not document["gates"]:
         return "All gates are open."
     headings = ["where", "mode", "since", "until", "by", "reason"]
     return present.table(headings, [_gate_row(row) for row in document["gates"]])
 
 
-def _gate_row(document):
+def _gate_row(document: Document) -> list[object]:
     return [
-        where(document),
+        _describe_target(document),
         document["mode"],
         text.moment(document["since"]),
         text.moment(document["until"]) if document["until"] else "",
@@ -99,76 +108,136 @@ class Limit(Subcommand):
     name = "limit"
     help = "Set or list limits of a Type or a lane over all daemons, and weights of Types."
 
-    def add_arguments(self, parser):
-        add_scope(parser, _LIMIT.levels)
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_target(parser, _LIMIT.levels)
         add_parameters(parser, _LIMIT.parameters)
         add = parser.add_argument
         add("--default", action="store_true", help="use the limits that the code declares again")
         add("--log", action="store_true", help="instead, list who has set limits")
 
-    def run(self, options):
-        scope = options["type"], options["collection"]
-        values, default = given(_LIMIT.parameters, options), options["default"]
+    def run(self, options: dict[str, Any]) -> Document:
+        type, collection = target = options["type"], options["collection"]
+        values, default = given_values(_LIMIT.parameters, options), options["default"]
         if options["log"]:
             if values or default:
-                raise CommandError("Beside --log, only --type and --collection can be given.")
-            return _log(*scope, "limits")
-        if scope[0] is None and (values or default or scope[1]):
-            raise CommandError("Of which Type? Give --type.")
+                raise CommandError("With --log, only --type and --collection can be given.")
+            return _log_document(type, collection, "limits")
+        if type is None and (values or default or collection):
+            raise CommandError("Which Type? Give --type.")
         if values and default:
-            raise CommandError("--default takes no limits beside it.")
+            raise CommandError("Give either limits or --default.")
         if default:
-            done = {"told": _UNLIMIT.perform(scope, actor()).told}
+            outcome = {"told": _UNLIMIT.perform(target, actor()).told}
         elif values:
-            _LIMIT.perform(scope, actor(), **values)
-            done = {}
-        elif scope[1] is not None:
+            _LIMIT.perform(target, actor(), **values)
+            outcome = {}
+        elif collection is not None:
             raise CommandError("Give a limit, or --default.")
         else:
-            return {"of": scope[0]} | _limits(scope[0])
-        return done | _limits()
+            return {"of": type} | _limits_document(type)
+        return outcome | _limits_document()
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "log" in document:
-            return _log_text(document)
-        return _with(document, _limits_text(document))
+            return _format_log(document)
+        return _add_outcome(document, _format_limits(document))
 
 
 class Limits(Subcommand):
     name = "limits"
     help = "The limits and weights of Types and lanes, and who has set them."
 
-    def run(self, options):
-        return _limits()
+    def run(self, options: dict[str, Any]) -> Document:
+        return _limits_document()
 
-    def text(self, document):
-        return _limits_text(document)
+    def text(self, document: Document) -> str:
+        return _format_limits(document)
 
 
-def _limits_text(document):
+def _limits_document(type: str | None = None) -> Document:
+    return {"limits": [documents.limit(row) for row in queue.limits(type)]}
+
+
+def _format_limits(document: Document) -> str:
     if not document["limits"]:
-        of = document.get("of")
-        return "Nothing is limited." if of is None else f"Nothing of {of} is limited."
+        type = document.get("of")
+        return "Nothing is limited." if type is None else f"Nothing of {type} is limited."
     headings = ["where", "running", "of each", "rate", "burst", "weight"]
     headings += ["waiting", "waited", "set by"]
     return present.table(headings, [_limit_row(row) for row in document["limits"]])
+
+
+def _limit_row(document: Document) -> list[object]:
+    return [
+        _describe_target(document),
+        "no limit" if document["max_running"] is None else document["max_running"],
+        document["max_running_per_collection"] or "",
+        document["rate"] or "no limit",
+        document["burst"] if document["rate"] else "",
+        f"{document['weight']:g}",
+        document["max_waiting"] or "",
+        text.duration(document["max_wait"]),
+        document["who"] if document["is_set"] else "the code",
+    ]
+
+
+# What gates and limits have in common: their targets, and who has set them.
+
+
+def _describe_target(document: Document) -> str:
+    """Return the target of a gate or a limit in words."""
+    if document["type"] is None:
+        return "everything"
+    if document["collection"] is None:
+        return document["type"]
+    return f"{document['type']} / {document['collection']!r}"
+
+
+def _add_outcome(document: Document, settings: str) -> str:
+    """Return the present settings, below the outcome if the document has one."""
+    if "told" not in document:
+        return settings
+    return f"{present.printable(document['told'])}\n{settings}"
+
+
+def _log_document(type: str | None, collection: str | None, kind: str) -> Document:
+    records: list[Any] = queue.scope_log(type, collection, kind=kind, limit=_MAX_RECORDS)
+    return {
+        "log": [
+            dict(zip(("type", "collection"), record.scope, strict=True))
+            | {name: getattr(record, name) for name in ("time", "who", "message")}
+            for record in records
+        ]
+    }
+
+
+def _format_log(document: Document) -> str:
+    if not document["log"]:
+        return "Nobody has set any."
+    rows = [
+        [text.moment(row["time"]), _describe_target(row), row["who"], row["message"]]
+        for row in document["log"]
+    ]
+    return present.table(["time", "where", "by", "what"], rows)
 
 
 class Downstreams(Subcommand):
     name = "downstreams"
     help = "The services that handlers call: the state of each, and the rate of calls."
 
-    def run(self, options):
-        return {"downstreams": [downstreams.document(row) for row in queue.downstreams()]}
+    def run(self, options: dict[str, Any]) -> Document:
+        return {
+            "downstreams": [downstreams.downstream_document(row) for row in queue.downstreams()]
+        }
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if not document["downstreams"]:
             return "No Type names a downstream."
         headings = ["downstream", "state", "rate", "not before", "since", "by", "types"]
         return present.table(headings, [_downstream_row(row) for row in document["downstreams"]])
 
 
-def _downstream_row(document):
+def _downstream_row(document: Document) -> list[object]:
     return [
         document["name"],
         document["state"],
@@ -184,73 +253,21 @@ class Downstream(Subcommand):
     name = "downstream"
     help = "One downstream: call a verb on it."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        for verb in VERBS[DOWNSTREAM].values():
-            added = add_word(words, verb.name, verb.explanation)
+        for operation in OPERATIONS[DOWNSTREAM].values():
+            added = add_operation(words, operation.name, operation.explanation)
             added.add_argument("downstream", type=arguments.text, help="its name")
-            add_parameters(added, verb.parameters)
+            add_parameters(added, operation.parameters)
 
-    def run(self, options):
-        verb, row = VERBS[DOWNSTREAM][options["verb"]], queue.get_downstream(options["downstream"])
-        values = given(verb.parameters, options)
-        if verb.name == "bound" and not values.keys() - {"expected"}:
-            raise CommandError("What? Give --ceiling, --floor or both.")
-        outcome = verb.perform(row, actor(), **values)
-        return {"outcome": outcome.told} | downstreams.document(outcome.value)
+    def run(self, options: dict[str, Any]) -> Document:
+        operation = OPERATIONS[DOWNSTREAM][options["verb"]]
+        row = queue.get_downstream(options["downstream"])
+        values = given_values(operation.parameters, options)
+        if operation.name == "bound" and not values.keys() - {"expected"}:
+            raise CommandError("Change what? Give --ceiling, --floor or both.")
+        outcome = operation.perform(row, actor(), **values)
+        return {"outcome": outcome.told} | downstreams.downstream_document(outcome.value)
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         return present.printable(document["outcome"])
-
-
-def _limits(type=None):
-    return {"limits": [documents.limit(row) for row in queue.limits(type)]}
-
-
-def _limit_row(document):
-    return [
-        where(document),
-        "no limit" if document["max_running"] is None else document["max_running"],
-        document["max_running_per_collection"] or "",
-        document["rate"] or "no limit",
-        document["burst"] if document["rate"] else "",
-        f"{document['weight']:g}",
-        document["max_waiting"] or "",
-        text.duration(document["max_wait"]),
-        document["who"] if document["is_set"] else "the code",
-    ]
-
-
-def where(document):
-    """Return the scope of a gate or a limit in words."""
-    if document["type"] is None:
-        return "everything"
-    if document["collection"] is None:
-        return document["type"]
-    return f"{document['type']} / {document['collection']!r}"
-
-
-def _with(document, shown):
-    """Return the text of the present settings, below the outcome if the document has one."""
-    return f"{present.printable(document['told'])}\n{shown}" if "told" in document else shown
-
-
-def _log(type, collection, about):
-    records = queue.scope_log(type, collection, kind=about, limit=_SHOWN)
-    return {
-        "log": [
-            dict(zip(("type", "collection"), record.scope, strict=True))
-            | {name: getattr(record, name) for name in ("time", "who", "message")}
-            for record in records
-        ]
-    }
-
-
-def _log_text(document):
-    if not document["log"]:
-        return "Nobody has set any."
-    rows = [
-        [text.moment(row["time"]), where(row), row["who"], row["message"]]
-        for row in document["log"]
-    ]
-    return present.table(["time", "where", "by", "what"], rows)

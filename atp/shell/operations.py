@@ -1,7 +1,12 @@
 """Subcommands made from the table of operations; commands to daemons."""
 
-from argparse import SUPPRESS
+from __future__ import annotations
+
+import argparse
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Iterable, Mapping
 from types import NoneType
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
@@ -9,28 +14,207 @@ from django.db import transaction
 from .. import queue
 from ..conf import settings
 from ..exceptions import IllegalOrder, UnknownDaemon
-from ..operations import operation as kinds
-from ..operations.operation import Past
-from ..operations.table import DAEMON, INSTANCE, SCOPE, VERBS, Level
+from ..models import Daemon, Instance
+from ..operations.operation import (
+    Delay,
+    Flag,
+    Kind,
+    Moment,
+    Number,
+    Outcome,
+    Parameter,
+    Past,
+    WholeNumber,
+)
+from ..operations.table import (
+    DAEMON,
+    INSTANCE,
+    OPERATIONS,
+    TARGET,
+    DaemonOperation,
+    InstanceOperation,
+    Level,
+    TargetOperation,
+)
 from ..reports import overview
-from ..reports.documents import blocked_due
+from ..reports.documents import Document, blocked_due
 from ..text import did_you_mean
 from ..web import permissions
 from . import arguments, present
-from .base import Subcommand, actor, current, find_all
+from .base import Subcommand, acting_user, actor, find_instances
 
-# ``daemon``: tell daemons to go quiet, to resume, or to stop.
+# Operations whose subcommands are written by hand: they select Instances or wait for their end.
+BESPOKE = ("redrive", "cancel", "delete")
+# The word for a value in the help, by kind; by default the name of the option.
+_METAVARS: dict[type[Kind], str] = {
+    Delay: "DELAY",
+    Moment: "WHEN",
+    Past: "WHEN",
+    Number: "X",
+    WholeNumber: "N",
+}
+
+# The arguments of operations.
 
 
-class Tell(Subcommand):
+def add_operation(
+    words: argparse._SubParsersAction[ArgumentParser], name: str, explanation: str
+) -> ArgumentParser:
+    """Add an operation after a noun, as in ``schedule show``, and return its parser."""
+    added = words.add_parser(name, help=explanation, description=explanation)
+    # Allow --json after the operation too. SUPPRESS keeps the value of a --json before it.
+    added.add_argument("--json", action="store_true", default=SUPPRESS)
+    return added
+
+
+def add_parameters(parser: ArgumentParser, parameters: Iterable[Parameter]) -> None:
+    """Add an option for each parameter of an operation."""
+    for parameter in parameters:
+        if isinstance(parameter.kind, Flag):
+            parser.add_argument(
+                arguments.option_name(parameter),
+                action="store_true",
+                default=None,
+                help=_describe_parameter(parameter),
+            )
+            continue
+        parser.add_argument(
+            arguments.option_name(parameter),
+            type=arguments.make_reader(parameter.kind, can_be_none=parameter.can_be_none),
+            required=parameter.is_required,
+            metavar=_METAVARS.get(type(parameter.kind)),
+            help=_describe_parameter(parameter),
+        )
+
+
+def _describe_parameter(parameter: Parameter) -> str:
+    """Return the help of a parameter for the shell: with its form, and no full stop."""
+    first, _, rest = parameter.help.rstrip(".").partition(" ")
+    # A word in capitals, as FAILED, is a name.
+    first = first if first.isupper() and len(first) > 1 else first[:1].lower() + first[1:]
+    form = f"({parameter.kind.hint})" if parameter.kind.hint else ""
+    text = " ".join(filter(None, [first, rest, form]))
+    return f"{text}; or none" if parameter.can_be_none else text
+
+
+def given_values(parameters: Iterable[Parameter], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation from the options that the user gave."""
+    values = {p.name: options[p.name] for p in parameters if options[p.name] is not None}
+    return {name: None if v is arguments.NONE else v for name, v in values.items()}
+
+
+def add_target(parser: ArgumentParser, levels: frozenset[Level]) -> None:
+    """Add the options that name a target."""
+    everything = "; without it, everything" if Level.EVERYTHING in levels else ""
+    parser.add_argument("--type", type=arguments.text, help=f"of this Type{everything}")
+    if Level.LANE in levels:
+        parser.add_argument(
+            "--collection", type=arguments.text, help="of this lane of the Type only"
+        )
+
+
+# Subcommands made from the table of operations, with an option for each parameter.
+
+
+class InstanceSubcommand(Subcommand):
+    """A subcommand that performs an operation on all the named Instances, or on none of them."""
+
+    operation: InstanceOperation
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        is_final = self.operation.is_final
+        how = "its whole uuid" if is_final else "its uuid or its first digits"
+        parser.add_argument(
+            "uuid",
+            nargs="+",
+            type=arguments.whole_uuid if is_final else arguments.uuid_prefix,
+            help=f"Instances, each by {how}; if one is refused, none is changed",
+        )
+        add_parameters(parser, self.operation.parameters)
+
+    def run(self, options: dict[str, Any]) -> Document:
+        values = given_values(self.operation.parameters, options)
+        if self.operation.parameters and not values:
+            names = ", ".join(map(arguments.option_name, self.operation.parameters))
+            raise CommandError(f"Change what? Give one or more of {names}.")
+        chosen = find_instances(options["uuid"])
+        if (acting := acting_user()) is not None:
+            for each in chosen:
+                permissions.require_operation(acting.user, self.operation, each, values)
+        with transaction.atomic(using=settings.DATABASE):
+            outcomes = [self.operation.perform(each, actor(), **values) for each in chosen]
+        pairs = zip(chosen, outcomes, strict=True)
+        return {"instances": [_instance_document(instance, outcome) for instance, outcome in pairs]}
+
+    def text(self, document: Document) -> str:
+        return "\n".join(f"{each['uuid']}: {each['outcome']}" for each in document["instances"])
+
+
+def _instance_document(instance: Instance, outcome: Outcome) -> Document:
+    task = queue.task(instance)
+    return {
+        "uuid": instance.uuid,
+        "state": instance.state,
+        "priority": instance.priority,
+        "collection": instance.collection,
+        "due_at": None if task is None else blocked_due(task),
+        "outcome": outcome.told,
+    }
+
+
+class TargetSubcommand(Subcommand):
+    """A subcommand that performs an operation on a target: everything, a Type or a lane."""
+
+    operation: TargetOperation
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_target(parser, self.operation.levels)
+        add_parameters(parser, self.operation.parameters)
+
+    def run(self, options: dict[str, Any]) -> Document:
+        target = options["type"], options.get("collection")
+        if target[0] is None and Level.EVERYTHING not in self.operation.levels:
+            raise CommandError("Which Type? Give --type.")
+        values = given_values(self.operation.parameters, options)
+        outcome = self.operation.perform(target, actor(), **values)
+        is_plain = isinstance(outcome.value, (bool, int, float, str, NoneType))
+        return {"outcome": outcome.told, "value": outcome.value if is_plain else None}
+
+    def text(self, document: Document) -> str:
+        return present.printable(document["outcome"])
+
+
+def subcommands() -> list[type[Subcommand]]:
+    """Return a Subcommand for each operation on Instances or targets without one of its own."""
+    on_instances = [each for name, each in OPERATIONS[INSTANCE].items() if name not in BESPOKE]
+    # The operations that set gates and limits are in the subcommands ``gate`` and ``limit``.
+    on_targets = [each for each in OPERATIONS[TARGET].values() if not each.of]
+    return [
+        *(_make_subcommand(InstanceSubcommand, each) for each in on_instances),
+        *(_make_subcommand(TargetSubcommand, each) for each in on_targets),
+    ]
+
+
+def _make_subcommand(
+    base: type[Subcommand], operation: InstanceOperation | TargetOperation
+) -> type[Subcommand]:
+    attributes = {"name": operation.name, "help": operation.explanation, "operation": operation}
+    made: Any = type(f"{base.__name__}_{operation.id}", (base,), attributes)
+    return made
+
+
+# ``daemon``: send a command to daemons.
+
+
+class DaemonSubcommand(Subcommand):
     name = "daemon"
     help = "Tell daemons to go quiet, to resume, or to stop."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        verbs = VERBS[DAEMON]
-        meanings = " ".join(f"{name}: {verb.explanation}" for name, verb in verbs.items())
-        add("order", choices=[*verbs], help=meanings)
+        operations = OPERATIONS[DAEMON]
+        meanings = " ".join(f"{name}: {each.explanation}" for name, each in operations.items())
+        add("order", choices=[*operations], help=meanings)
         add(
             "daemon",
             nargs="*",
@@ -40,8 +224,8 @@ class Tell(Subcommand):
         add("--host", type=arguments.text, help="those on this host")
         add("--all", action="store_true", help="every daemon")
 
-    def run(self, options):
-        verb = VERBS[DAEMON][options["order"]]
+    def run(self, options: dict[str, Any]) -> Document:
+        operation: DaemonOperation = OPERATIONS[DAEMON][options["order"]]
         ways = (bool(options["daemon"]), options["host"] is not None, options["all"])
         if sum(ways) != 1:
             raise CommandError("Which ones? Give either daemons, or --host, or --all.")
@@ -49,26 +233,28 @@ class Tell(Subcommand):
             chosen = {row.pk: row for row in map(queue.get_daemon, options["daemon"])}
             with transaction.atomic(using=settings.DATABASE):
                 for row in chosen.values():
-                    verb.perform(row, actor())
-            return _document(verb, chosen.values(), [])
-        told, left = [], []
-        for row in _selected(options):
+                    operation.perform(row, actor())
+            return _daemons_document(operation, chosen.values(), [])
+        done: list[Daemon] = []
+        refused: list[tuple[Daemon, str]] = []
+        for row in _select_daemons(options):
             try:
-                verb.perform(row, actor())
-                told.append(row)
+                operation.perform(row, actor())
+                done.append(row)
             except (IllegalOrder, UnknownDaemon) as error:
-                left.append((row, str(error)))
-        return _document(verb, told, left)
+                refused.append((row, str(error)))
+        return _daemons_document(operation, done, refused)
 
-    def text(self, document):
-        label = VERBS[DAEMON][document["order"]].label.lower()
+    def text(self, document: Document) -> str:
+        label = OPERATIONS[DAEMON][document["order"]].label.lower()
         lines = [f"Told to {label}: {len(document['told'])}"]
         lines += [f"{present.INDENT}{present.printable(name)}" for name in document["told"]]
         lines += [present.printable(left["why"]) for left in document["left_alone"]]
         return "\n".join(lines)
 
 
-def _selected(options):
+def _select_daemons(options: Mapping[str, Any]) -> list[Daemon]:
+    """Return the daemons that --all or --host selects. Raises CommandError, UnknownDaemon."""
     rows = overview.daemons()
     if options["all"]:
         if not rows:
@@ -81,162 +267,11 @@ def _selected(options):
     return chosen
 
 
-def _document(verb, told, left):
+def _daemons_document(
+    operation: DaemonOperation, done: Iterable[Daemon], refused: Iterable[tuple[Daemon, str]]
+) -> Document:
     return {
-        "order": verb.name,
-        "told": [str(row) for row in told],
-        "left_alone": [{"daemon": str(row), "why": why} for row, why in left],
+        "order": operation.name,
+        "told": [str(row) for row in done],
+        "left_alone": [{"daemon": str(row), "why": why} for row, why in refused],
     }
-
-
-# Subcommands made from the table of verbs, with an option for each parameter of a verb.
-
-# Verbs with a subcommand of their own, which selects Instances or waits for their end.
-BESPOKE = ("redrive", "cancel", "delete")
-
-
-# The word for a value in the help, by kind; by default the name of the option.
-_METAVARS = {
-    kinds.Delay: "DELAY",
-    kinds.Moment: "WHEN",
-    Past: "WHEN",
-    kinds.Number: "X",
-    kinds.WholeNumber: "N",
-}
-
-
-def add_word(words, name, told):
-    """Add a verb after a noun, as in ``schedule show``, and return its parser."""
-    added = words.add_parser(name, help=told, description=told)
-    # Allow --json after the verb too. SUPPRESS keeps the value of a --json before the verb.
-    added.add_argument("--json", action="store_true", default=SUPPRESS)
-    return added
-
-
-def add_parameters(parser, parameters):
-    """Add an option for each parameter of a verb."""
-    for parameter in parameters:
-        if isinstance(parameter.kind, kinds.Flag):
-            parser.add_argument(
-                arguments.option(parameter),
-                action="store_true",
-                default=None,
-                help=_help(parameter),
-            )
-            continue
-        parser.add_argument(
-            arguments.option(parameter),
-            type=arguments.of(parameter.kind, can_be_none=parameter.can_be_none),
-            required=parameter.is_required,
-            metavar=_METAVARS.get(type(parameter.kind)),
-            help=_help(parameter),
-        )
-
-
-def _help(parameter):
-    """Return the help of a parameter as the shell has it: with its form, and no full stop."""
-    first, _, rest = parameter.help.rstrip(".").partition(" ")
-    # A word in capitals, as FAILED, is a name.
-    first = first if first.isupper() and len(first) > 1 else first[:1].lower() + first[1:]
-    form = f"({parameter.kind.hint})" if parameter.kind.hint else ""
-    told = " ".join(filter(None, [first, rest, form]))
-    return f"{told}; or none" if parameter.can_be_none else told
-
-
-def given(parameters, options):
-    """Return the arguments of a verb from the options that are given."""
-    found = {p.name: options[p.name] for p in parameters if options[p.name] is not None}
-    return {name: None if v is arguments.NONE else v for name, v in found.items()}
-
-
-def add_scope(parser, levels):
-    """Add the options that name a scope."""
-    everything = "; without it, everything" if Level.EVERYTHING in levels else ""
-    parser.add_argument("--type", type=arguments.text, help=f"of this Type{everything}")
-    if Level.LANE in levels:
-        parser.add_argument(
-            "--collection", type=arguments.text, help="of this lane of the Type only"
-        )
-
-
-class OnInstances(Subcommand):
-    """A subcommand that calls a verb on the named Instances, on all of them or on none."""
-
-    verb = None
-
-    def add_arguments(self, parser):
-        how = "its whole uuid" if self.verb.is_final else "its uuid or its first digits"
-        parser.add_argument(
-            "uuid",
-            nargs="+",
-            type=arguments.whole_uuid if self.verb.is_final else arguments.uuid_prefix,
-            help=f"Instances, each by {how}; if one is refused, none is changed",
-        )
-        add_parameters(parser, self.verb.parameters)
-
-    def run(self, options):
-        values = given(self.verb.parameters, options)
-        if self.verb.parameters and not values:
-            names = ", ".join(map(arguments.option, self.verb.parameters))
-            raise CommandError(f"What? Give one or more of {names}.")
-        chosen = find_all(options["uuid"])
-        if (acting := current()) is not None:
-            for each in chosen:
-                permissions.require_operation(acting.user, self.verb, each, values)
-        with transaction.atomic(using=settings.DATABASE):
-            outcomes = [self.verb.perform(each, actor(), **values) for each in chosen]
-        pairs = zip(chosen, outcomes, strict=True)
-        return {"instances": [_verbs_document(instance, outcome) for instance, outcome in pairs]}
-
-    def text(self, document):
-        return "\n".join(f"{each['uuid']}: {each['outcome']}" for each in document["instances"])
-
-
-def _verbs_document(instance, outcome):
-    task = queue.task(instance)
-    return {
-        "uuid": instance.uuid,
-        "state": instance.state,
-        "priority": instance.priority,
-        "collection": instance.collection,
-        "due_at": None if task is None else blocked_due(task),
-        "outcome": outcome.told,
-    }
-
-
-class OnScope(Subcommand):
-    """A subcommand that calls a verb on a scope."""
-
-    verb = None
-
-    def add_arguments(self, parser):
-        add_scope(parser, self.verb.levels)
-        add_parameters(parser, self.verb.parameters)
-
-    def run(self, options):
-        scope = options["type"], options.get("collection")
-        if scope[0] is None and Level.EVERYTHING not in self.verb.levels:
-            raise CommandError("Of which Type? Give --type.")
-        values = given(self.verb.parameters, options)
-        outcome = self.verb.perform(scope, actor(), **values)
-        is_plain = isinstance(outcome.value, (bool, int, float, str, NoneType))
-        return {"outcome": outcome.told, "value": outcome.value if is_plain else None}
-
-    def text(self, document):
-        return present.printable(document["outcome"])
-
-
-def _subcommand(base, verb):
-    attributes = {"name": verb.name, "help": verb.explanation, "verb": verb}
-    return type(f"{base.__name__}_{verb.id}", (base,), attributes)
-
-
-def subcommands():
-    """Return a Subcommand for each verb on Instances or scopes that has none of its own."""
-    on_instances = [v for name, v in VERBS[INSTANCE].items() if name not in BESPOKE]
-    # The verbs of gates and of limits are in the subcommands ``gate`` and ``limit``.
-    on_scopes = [verb for verb in VERBS[SCOPE].values() if not verb.of]
-    return [
-        *(_subcommand(OnInstances, verb) for verb in on_instances),
-        *(_subcommand(OnScope, verb) for verb in on_scopes),
-    ]

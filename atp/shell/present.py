@@ -5,41 +5,42 @@ title. Such characters are escaped in the output (G14).
 """
 
 import json
+from collections.abc import Iterable, Sequence
 
 from ..reports import documents
 
 INDENT = "  "
 
 
-def as_json(document):
+def as_json(document: documents.Document) -> str:
     """Return the document as JSON: times in ISO 8601, durations in seconds, ASCII only."""
-    text = json.dumps(document, default=documents.plain, indent=2)
+    text = json.dumps(document, default=documents.plain_value, indent=2)
     return text.replace("\x7f", "\\u007f")
 
 
-def printable(text):
-    """Return one line of text, with all characters escaped that are not printable."""
+def printable(text: object) -> str:
+    """Return one line of text, with all unprintable characters escaped."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in str(text)
     )
 
 
-def page(text):
-    """Return an outcome of several lines, with all characters escaped that are not printable.
+def printable_text(text: object) -> str:
+    """Return text of several lines, with all unprintable characters but the line ends escaped.
 
-    What is stored has been escaped before, with its line ends, where that was thought of.
+    Code that shows stored text should escape it, and its line ends, first; this escapes the rest.
     """
     return "\n".join(map(printable, str(text).split("\n")))
 
 
-def lines(text):
+def printable_lines(text: object) -> list[str]:
     """Return the lines of a text, each made printable."""
     return [printable(line.expandtabs()) for line in str(text).splitlines()]
 
 
-def table(headings, rows):
-    """Return a table as text: headings, then rows in aligned columns, numbers to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as text, with aligned columns; columns of whole numbers align right."""
+    cells = [[_format_cell(value) for value in row] for row in rows]
     numbers = [
         bool(rows) and all(isinstance(row[column], int) for row in rows)
         for column in range(len(headings))
@@ -54,12 +55,12 @@ def table(headings, rows):
     )
 
 
-def pairs(items):
+def pairs(items: Iterable[tuple[str, object]]) -> str:
     """Return names and values in two columns, without values that are None or empty."""
-    given = [(name, printable(value)) for name, value in items if value not in (None, "")]
-    width = max((len(name) for name, _ in given), default=0)
-    return "\n".join(f"{name.ljust(width)}{INDENT}{value}" for name, value in given)
+    rows = [(name, printable(value)) for name, value in items if value not in (None, "")]
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name.ljust(width)}{INDENT}{value}" for name, value in rows)
 
 
-def _cell(value):
+def _format_cell(value: object) -> str:
     return "" if value is None else printable(value)

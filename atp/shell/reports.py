@@ -1,28 +1,36 @@
-"""`why`, `check`, `statistics`, `metrics`."""
+"""``why``, ``check``, ``statistics``, ``metrics``."""
+
+from __future__ import annotations
 
 import fnmatch
 import os
 import tempfile
 import textwrap
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
 
 from django.core.management.base import CommandError
 
 from .. import queue, text
 from ..exceptions import UnknownInstance, UnknownType
-from ..models import COUNTS, FAILED
+from ..models import COUNTS, FAILURE_COLUMNS
 from ..operations.registry import registry
 from ..reports import documents, overview, pending, statistics
+from ..reports.documents import Document
+from ..reports.explaining import sentences
 from ..reports.explaining.explain import explain
-from ..reports.explaining.sentences import counted, document
+from ..store.counts import Cell
+from ..store.findings import Finding
 from ..text import did_you_mean
 from . import arguments, present
-from .base import Subcommand, actor, find
+from .base import Subcommand, actor, find_instance
 
-# ``check``: find and mend inconsistencies; or find Instances that a deploy would fail.
+# ``check``: find and repair inconsistencies; or find Instances that would fail after a deploy.
 
 
 class Check(Subcommand):
@@ -32,7 +40,7 @@ class Check(Subcommand):
         "--pending: before a deploy, look for live Instances that do not fit this process's code."
     )
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--dry-run", action="store_true", help="look only, mend nothing")
         what.add_argument(
@@ -54,25 +62,17 @@ class Check(Subcommand):
             help="with --pending: only Types that match, as in 'dem.*'; may be repeated",
         )
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         if options["pending"]:
-            return self._pending(options["deep"], options["type"])
+            return _pending_document(options["deep"], options["type"])
         if options["deep"] or options["type"]:
             raise CommandError("--deep and --type go with --pending.")
         findings = queue.scan(repair=not options["dry_run"], by=actor())
-        return {"time": overview.now(), "findings": [_document(each) for each in findings]}
+        return {"time": overview.now(), "findings": [_finding_document(each) for each in findings]}
 
-    def _pending(self, deep, patterns):
-        _check_patterns(patterns)
-
-        def wants(identifier):
-            return not patterns or any(fnmatch.fnmatchcase(identifier, each) for each in patterns)
-
-        return pending.document(pending.pending(deep=deep, wants=wants))
-
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "looked_at" in document:
-            return _pending_text(document)
+            return _format_pending(document)
         if not document["findings"]:
             return "Nothing was found."
         rows = [
@@ -87,23 +87,32 @@ class Check(Subcommand):
         ]
         return present.table(["found", "about", "instance", "for", "what"], rows)
 
-    def check(self, document, options):
-        found = document["findings"]
+    def check(self, document: Document, options: dict[str, Any]) -> None:
+        findings = document["findings"]
         if options["pending"]:
-            failing = sum(finding["fails"] for finding in found)
+            failing = sum(finding["fails"] for finding in findings)
             if failing:
                 raise CommandError(f"Would not run under this code: {failing}.")
             return
-        mended = sum(bool(finding["done"]) for finding in found)
-        if found:
-            raise CommandError(f"Found: {len(found)}, mended: {mended}.")
+        repaired = sum(bool(finding["done"]) for finding in findings)
+        if findings:
+            raise CommandError(f"Found: {len(findings)}, mended: {repaired}.")
 
 
-def _document(finding):
+def _finding_document(finding: Finding) -> Document:
     return asdict(finding) | {"trouble": finding.trouble.value, "what": finding.trouble.label}
 
 
-def _check_patterns(patterns):
+def _pending_document(deep: bool, patterns: Sequence[str]) -> Document:
+    _check_patterns(patterns)
+
+    def wants(identifier: str) -> bool:
+        return not patterns or any(fnmatch.fnmatchcase(identifier, each) for each in patterns)
+
+    return pending.document(pending.pending(deep=deep, wants=wants))
+
+
+def _check_patterns(patterns: Sequence[str]) -> None:
     """Raise CommandError for a pattern that matches no Type, declared or registered."""
     names = {*registry.names(), *(each["identifier"] for each in documents.types())}
     for pattern in patterns:
@@ -111,10 +120,10 @@ def _check_patterns(patterns):
             raise CommandError(f"No Type matches {pattern!r}.{did_you_mean(pattern, names)}")
 
 
-def _pending_text(document):
+def _format_pending(document: Document) -> str:
     parts = []
     if document["findings"]:
-        rows = [_row(finding, document["time"]) for finding in document["findings"]]
+        rows = [_pending_row(finding, document["time"]) for finding in document["findings"]]
         headings = ["about", "waiting", "", "what", "instance", "enqueued"]
         parts.append(present.table(headings, rows))
     if document["differences"]:
@@ -125,12 +134,12 @@ def _pending_text(document):
         headings = ["type", "signature here", "there", "daemon", "release"]
         parts.append(present.table(headings, rows))
     failing = [finding for finding in document["findings"] if finding["fails"]]
-    looked = f"Live Instances looked at: {document['looked_at']}."
-    parts.append(looked if failing else f"{looked} All that waits fits this code.")
+    looked_at = f"Live Instances looked at: {document['looked_at']}."
+    parts.append(looked_at if failing else f"{looked_at} All that waits fits this code.")
     return "\n\n".join(parts)
 
 
-def _row(finding, now):
+def _pending_row(finding: Document, now: datetime) -> list[object]:
     since = finding["since"]
     return [
         f"schedule {finding['schedule']}" if finding["schedule"] else finding["type"],
@@ -142,14 +151,11 @@ def _row(finding, now):
     ]
 
 
-# ``metrics``: the metrics of the queue, as Prometheus scrapes them.
-
-
 class Metrics(Subcommand):
     name = "metrics"
     help = "Metrics for Prometheus: print them, or write them to a file."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--textfile",
             metavar="PATH",
@@ -158,7 +164,7 @@ class Metrics(Subcommand):
             "node_exporter; its name ends with .prom",
         )
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         try:
             from ..contrib.prometheus import exposition
         except ModuleNotFoundError as error:
@@ -168,23 +174,23 @@ class Metrics(Subcommand):
         path = options["textfile"]
         if path is not None and path.suffix != ".prom":
             raise CommandError(f"{path}: the name must end with .prom, or nobody collects it.")
-        text = exposition().decode()
+        metrics = exposition().decode()
         if path is None:
-            return {"metrics": text}
-        _write(path, text)
-        return {"path": str(path), "size": len(text.encode())}
+            return {"metrics": metrics}
+        _write(path, metrics)
+        return {"path": str(path), "size": len(metrics.encode())}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if "metrics" in document:
             return document["metrics"].rstrip("\n")
         return f"{document['path']}: {document['size']} bytes"
 
 
-def _write(path, text):
-    """Replace the file at once: who reads it meanwhile gets the old one or the new one.
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: whoever reads it meanwhile gets the old one or the new one.
 
-    Others may be able to write in the folder. So the new file has a random name that nobody has
-    taken, as a link for example.
+    Others may be able to write in the folder. So the new file gets a random name that they cannot
+    have used before, for a link for example. Raises CommandError.
     """
     new = None
     try:
@@ -201,9 +207,8 @@ def _write(path, text):
         raise CommandError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-# ``statistics``: the counts of starts and ends, and the durations, of each Type.
-
 _ENDS = ("started", "finished", "retried", "deferred", "lost")
+_FIGURES: tuple[Literal["wait", "run"], ...] = ("wait", "run")
 _AT = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -211,24 +216,24 @@ class Statistics(Subcommand):
     name = "statistics"
     help = "Counts of each Type: all starts and ends; run and waiting times of an hour."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--recount",
             action="store_true",
             help="count the whole log too, and show the differences",
         )
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         counted = statistics.sums()
-        document = {
+        document: Document = {
             "owed": statistics.owed(),
-            "types": [_counts(type, cell) for type, cell in counted.items()],
+            "types": [_counts_document(type, cell) for type, cell in counted.items()],
         }
         if options["recount"]:
             document["differences"] = list(_differences(counted, statistics.recounted()))
         return document
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         parts = ["Nothing has been counted yet."]
         if document["types"]:
             headings = ("type", *_ENDS, "failed", "reasons", "waits p50, p95", "runs p50, p95")
@@ -242,48 +247,50 @@ class Statistics(Subcommand):
         return "\n\n".join(parts)
 
 
-def _counts(type, cell):
-    figures = {}
-    for figure in ("wait", "run"):
-        found = statistics.quantiles(type, figure, tuple(_AT.values()))
-        figures[figure] = None if found is None else dict(zip(_AT, found, strict=True))
+def _counts_document(type: str, cell: Cell) -> Document:
+    figures: dict[str, dict[str, float] | None] = {}
+    for figure in _FIGURES:
+        values = statistics.quantiles(type, figure, tuple(_AT.values()))
+        figures[figure] = None if values is None else dict(zip(_AT, values, strict=True))
     return {"type": type, **{name: cell.counts.get(name, 0) for name in COUNTS}, **figures}
 
 
-def _counts_row(counts):
+def _counts_row(counts: Document) -> list[object]:
     reasons = [
-        f"{counts[name]} {name.removeprefix('failed_').upper()}" for name in FAILED if counts[name]
+        f"{counts[name]} {name.removeprefix('failed_').upper()}"
+        for name in FAILURE_COLUMNS
+        if counts[name]
     ]
     return [
         counts["type"],
         *(counts[name] for name in _ENDS),
-        sum(counts[name] for name in FAILED),
+        sum(counts[name] for name in FAILURE_COLUMNS),
         ", ".join(reasons),
-        *(_times(counts[figure]) for figure in ("wait", "run")),
+        *(_format_quantiles(counts[figure]) for figure in _FIGURES),
     ]
 
 
-def _times(found):
-    if found is None:
+def _format_quantiles(seconds: Mapping[str, float] | None) -> str:
+    if seconds is None:
         return ""
-    return ", ".join(text.duration(timedelta(seconds=found[name])) for name in ("p50", "p95"))
+    return ", ".join(text.duration(timedelta(seconds=seconds[name])) for name in ("p50", "p95"))
 
 
-def _differences(counted, told):
-    for type in sorted(counted.keys() | told.keys()):
-        own = [cells[type].counts if type in cells else {} for cells in (counted, told)]
+def _differences(counted: Mapping[str, Cell], logged: Mapping[str, Cell]) -> Iterator[Document]:
+    """Yield a document for each count that differs from the count in the log."""
+    for type in sorted(counted.keys() | logged.keys()):
+        stored = counted[type].counts if type in counted else {}
+        in_log = logged[type].counts if type in logged else {}
         for name in COUNTS:
-            numbers = [counts.get(name, 0) for counts in own]
-            if numbers[0] != numbers[1]:
-                yield dict(
-                    zip(("type", "column", "counted", "log"), (type, name, *numbers), strict=True)
-                )
+            ours, theirs = stored.get(name, 0), in_log.get(name, 0)
+            if ours != theirs:
+                yield {"type": type, "column": name, "counted": ours, "log": theirs}
 
 
-# ``why``: why something does not run, who can end that, and when it starts.
+# ``why``: why something does not run, who can change that, and when it starts.
 
 # The exit status of argparse for invalid arguments.
-GARBAGE = 2
+USAGE_ERROR = 2
 # The width at which lines are wrapped, in columns.
 _WIDTH = 96
 
@@ -292,7 +299,7 @@ class Why(Subcommand):
     name = "why"
     help = "Why an Instance or a Type does not run: every cause, what ends it, the likely start."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add(
             "subject",
@@ -301,27 +308,28 @@ class Why(Subcommand):
         )
         add("--collection", type=arguments.text, help="with a Type: its lane of this collection")
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         try:
-            return document(explain(_subject(options)))
+            return sentences.document(explain(_find_subject(options)))
         except (UnknownInstance, UnknownType) as error:
-            raise CommandError(present.printable(error), returncode=GARBAGE) from error
+            raise CommandError(present.printable(error), returncode=USAGE_ERROR) from error
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         head = [document["subject"], document["state"]]
         ahead = document["ahead"]
         if ahead:
-            head.append(f"{counted(ahead)} ahead of it")
+            head.append(f"{sentences.counted(ahead)} ahead of it")
         parts = [present.printable(", ".join(filter(None, head)))]
         width = max((len(reason["code"]) for reason in document["reasons"]), default=0)
         for reason in document["reasons"]:
-            parts += _reason(reason, width)
+            parts += _format_reason(reason, width)
         if document["starts"] is not None:
             parts.append(present.printable(document["starts"]["told"]))
         return "\n".join(parts)
 
 
-def _reason(reason, width):
+def _format_reason(reason: Document, width: int) -> Iterator[str]:
+    """Yield the lines of a reason; ``width`` is that of the column of codes."""
     indent = " " * (len(present.INDENT) * 2 + width)
     code = f"{present.INDENT}{reason['code'].ljust(width)}{present.INDENT}"
     yield from textwrap.wrap(
@@ -336,13 +344,13 @@ def _reason(reason, width):
         yield present.printable(f"{indent}→ {reason['helps']['command']}")
 
 
-def _subject(options):
-    """Return the subject to explain. Raises CommandError if several uuids start so."""
-    given = options["subject"]
+def _find_subject(options: Mapping[str, Any]) -> str | UUID | tuple[str, str]:
+    """Return the subject to explain. Raises CommandError if several uuids start with it."""
+    subject: str = options["subject"]
     if options["collection"] is not None:
-        return given, options["collection"]
+        return subject, options["collection"]
     try:
-        prefix = arguments.uuid_prefix(given)
-        return given if len(prefix.replace("-", "")) == 32 else find(prefix).uuid
+        prefix = arguments.uuid_prefix(subject)
+        return subject if len(prefix.replace("-", "")) == 32 else find_instance(prefix).uuid
     except (ArgumentTypeError, UnknownInstance):
-        return given
+        return subject

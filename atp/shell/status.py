@@ -1,28 +1,35 @@
-"""`status`, `daemons`, `types`, `type`."""
+"""``status``, ``daemons``, ``types``, ``type``."""
 
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
+from typing import Any
 
 from django.core.management.base import CommandError
 
 from .. import commands, contracts, text
 from ..exceptions import UnknownType
+from ..models import Daemon
 from ..operations.registry import registry
 from ..reports import documents, health, overview, releases
+from ..reports.documents import Document
 from ..text import did_you_mean
 from . import arguments, present
 from .base import Subcommand
 
-# ``status`` and ``daemons``: the counts of the queue, and the work of the daemons.
-
 _COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "reasons")]
+HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
+OWNERSHIP = ("downstream", "owner", "runbook")
 
 
 class Status(Subcommand):
     name = "status"
     help = "Counts of waiting, running and ended Instances of each Type, and the daemons."
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         queue = overview.overview()
         daemons = overview.daemons()
         return {
@@ -32,29 +39,29 @@ class Status(Subcommand):
             "next_due": queue.next_due,
             "types": [asdict(counts) for counts in queue.types],
             "daemons": [documents.daemon(row, queue.time) for row in daemons],
-            "releases": _releases(daemons, queue.time),
+            "releases": _release_documents(daemons, queue.time),
             "problems": list(health.problems(daemons, queue.time)),
             "notes": list(health.notes(queue.time)),
         }
 
-    def text(self, document):
-        parts = [_summary(document)]
+    def text(self, document: Document) -> str:
+        parts = [_format_summary(document)]
         if document["problems"]:
             parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
         if document["notes"]:
             parts.append("\n".join(f"- {present.printable(each)}" for each in document["notes"]))
         if document["types"]:
-            parts.append(_types(document["types"]))
-        parts.append(daemons_table(document["daemons"], document["time"]))
-        parts += releases_table(document["releases"])
+            parts.append(_types_table(document["types"]))
+        parts.append(_daemons_table(document["daemons"], document["time"]))
+        parts += _releases_table(document["releases"])
         return "\n\n".join(parts)
 
-    def check(self, document, options):
+    def check(self, document: Document, options: dict[str, Any]) -> None:
         if document["problems"]:
             raise CommandError(f"Problems: {len(document['problems'])}.")
 
 
-def _summary(document):
+def _format_summary(document: Document) -> str:
     now = document["time"]
     waiting = f"{document['due']} due"
     if document["oldest_due"]:
@@ -66,7 +73,7 @@ def _summary(document):
     ended = ", ".join(f"{document[name]} {name}" for name in ("finished", "failed"))
     return present.pairs(
         [
-            ("time", f"{text.moment(now)} {text.zone()}"),
+            ("time", f"{text.moment(now)} {text.time_zone_name()}"),
             ("waiting", waiting),
             ("claimed", claimed),
             ("ended", ended),
@@ -74,15 +81,15 @@ def _summary(document):
     )
 
 
-def _types(types):
+def _types_table(types: Sequence[Document]) -> str:
     rows = [
-        [counts["type"], *(counts[name] for name in _COUNTS), _reasons(counts["reasons"])]
+        [counts["type"], *(counts[name] for name in _COUNTS), _format_reasons(counts["reasons"])]
         for counts in types
     ]
     return present.table(["type", *_COUNTS, "reasons"], rows)
 
 
-def _reasons(reasons):
+def _format_reasons(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
 
 
@@ -90,20 +97,23 @@ class Daemons(Subcommand):
     name = "daemons"
     help = "The running daemons, their leases, and what each worker is doing."
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         now = overview.now()
-        found = overview.daemons()
-        rows = [documents.daemon(row, now) for row in found]
-        return {"time": now, "daemons": rows, "releases": _releases(found, now)}
+        rows = overview.daemons()
+        return {
+            "time": now,
+            "daemons": [documents.daemon(row, now) for row in rows],
+            "releases": _release_documents(rows, now),
+        }
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         now = document["time"]
-        parts = [daemons_table(document["daemons"], now), *releases_table(document["releases"])]
-        parts.extend(_daemon(daemon, now) for daemon in document["daemons"])
+        parts = [_daemons_table(document["daemons"], now), *_releases_table(document["releases"])]
+        parts.extend(_format_daemon(daemon, now) for daemon in document["daemons"])
         return "\n\n".join(parts)
 
 
-def daemons_table(daemons, now):
+def _daemons_table(daemons: Sequence[Document], now: datetime) -> str:
     """Return a table with a line for each daemon."""
     if not daemons:
         return "No daemon is running: start one with manage.py atpd."
@@ -111,8 +121,8 @@ def daemons_table(daemons, now):
         [
             f"{daemon['host']}:{daemon['pid']}",
             daemon["condition"],
-            _mode(daemon),
-            _lease(daemon, now),
+            _describe_mode(daemon),
+            _describe_lease(daemon, now),
             len(daemon["workers"]),
             sum(_is_busy(worker) for worker in daemon["workers"]),
             sum(worker["paused"] for worker in daemon["workers"]),
@@ -126,16 +136,16 @@ def daemons_table(daemons, now):
     )
 
 
-def _releases(daemons, now):
+def _release_documents(daemons: Sequence[Daemon], now: datetime) -> list[Document]:
     """Return the releases that the living daemons run, as documents."""
     return [
         asdict(each) | {"is_drained": each.is_drained} for each in releases.releases(daemons, now)
     ]
 
 
-def releases_table(found):
+def _releases_table(documents: Sequence[Document]) -> list[str]:
     """Return a list with the table of releases; [] if no daemon names one and no Types differ."""
-    if len(found) < 2 and not any(each["release"] or each["differs"] for each in found):
+    if len(documents) < 2 and not any(each["release"] or each["differs"] for each in documents):
         return []
     rows = [
         [
@@ -145,29 +155,29 @@ def releases_table(found):
             ", ".join(each["differs"]),
             "drained: it can be stopped" if each["is_drained"] else "",
         ]
-        for each in found
+        for each in documents
     ]
     return [present.table(["release", "daemons", "held", "Types that differ", ""], rows)]
 
 
-def _is_busy(worker):
+def _is_busy(worker: Document) -> bool:
     return worker["instance"] is not None and not worker["paused"]
 
 
-def _mode(daemon):
-    """Return the mode of a daemon, and the mode that it has been told to enter."""
-    aim = commands.aim(daemon["mode"], daemon["request"])
+def _describe_mode(daemon: Document) -> str:
+    """Return the mode of a daemon, and the mode that a command will bring it to."""
+    aim = commands.mode_after(daemon["mode"], daemon["request"])
     return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
 
-def _lease(daemon, now):
+def _describe_lease(daemon: Document, now: datetime) -> str:
     if daemon["lock"]:
         return "file lock"
     left = daemon["lease_until"] - now
     return f"{text.duration(left)} left" if left.total_seconds() > 0 else "over"
 
 
-def _daemon(daemon, now):
+def _format_daemon(daemon: Document, now: datetime) -> str:
     facts = present.pairs(
         [
             ("daemon", f"{daemon['host']}:{daemon['pid']}, atpd {daemon['version']}"),
@@ -186,7 +196,7 @@ def _daemon(daemon, now):
             worker["pid"],
             worker["type"] or "-",
             worker["instance"] or "-",
-            _since(worker, now),
+            _describe_age(worker, now),
             "paused" if worker["paused"] else "",
         ]
         for worker in daemon["workers"]
@@ -194,25 +204,19 @@ def _daemon(daemon, now):
     return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for', ''], rows)}"
 
 
-def _since(worker, now):
-    """Return the age of a worker's attempt; "" if the daemon wrote no time that can be read."""
+def _describe_age(worker: Document, now: datetime) -> str:
+    """Return the age of a worker's attempt; "" if its time is missing or unreadable."""
     try:
         return text.age(datetime.fromisoformat(worker["since"]), now)
     except (TypeError, ValueError):
         return ""
 
 
-# ``types`` and ``type``: list the Types; show the inputs and outputs of a single one.
-
-HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
-OWNERSHIP = ("downstream", "owner", "runbook")
-
-
 class Types(Subcommand):
     name = "types"
     help = "The registered Types, their parameters, and whether this process has their handlers."
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         controls = health.control_notes()
         return {
             "types": [
@@ -221,13 +225,13 @@ class Types(Subcommand):
             ]
         }
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if not document["types"]:
             return "No Type is registered, and none is declared in a tasks.py."
-        return present.table(HEADINGS, [_row(document) for document in document["types"]])
+        return present.table(HEADINGS, [_type_row(document) for document in document["types"]])
 
 
-def _row(document):
+def _type_row(document: Document) -> list[object]:
     return [
         document["identifier"],
         text.duration(document["timeout"]) or "none",
@@ -236,11 +240,12 @@ def _row(document):
         f"{text.duration(document['backoff'])} to {text.duration(document['backoff_max'])}",
         text.duration(document["retention"]) or "for ever",
         text.size(document["max_memory"]) if document["max_memory"] else "no limit",
-        f"{document['handler']}{_note(document)}",
+        f"{document['handler']}{_describe_type(document)}",
     ]
 
 
-def _note(document):
+def _describe_type(document: Document) -> str:
+    """Return notes on a Type in parentheses: its registration, hooks, owner, gates and limits."""
     notes = []
     if not document["declared"]:
         notes.append("not in this process")
@@ -259,10 +264,10 @@ class OneType(Subcommand):
     name = "type"
     help = "One Type: what its handler takes and returns."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("type", type=arguments.text, help="the Type")
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         identifier = options["type"]
         types = {document["identifier"]: document for document in documents.types()}
         if identifier not in types:
@@ -271,11 +276,11 @@ class OneType(Subcommand):
         document = types[identifier] | contracts.document_of(
             registry.get(identifier) if identifier in registry else None
         )
-        return document | {"parameters": [], "notes": []} | _described(document)
+        return document | {"parameters": [], "notes": []} | _describe_contract(document)
 
-    def text(self, document):
-        told = [present.printable(f"{document['identifier']}  {document['handler']}")]
-        told += [present.printable(f"{n}: {document[n]}") for n in OWNERSHIP if document[n]]
+    def text(self, document: Document) -> str:
+        lines = [present.printable(f"{document['identifier']}  {document['handler']}")]
+        lines += [present.printable(f"{n}: {document[n]}") for n in OWNERSHIP if document[n]]
         if document["parameters"]:
             rows = [
                 [
@@ -287,11 +292,12 @@ class OneType(Subcommand):
                 for each in document["parameters"]
             ]
             headings = ("argument", "type", "default", "description")
-            told.append(present.table(headings, rows))
-        return "\n".join([*told, *map(present.printable, document["notes"])])
+            lines.append(present.table(headings, rows))
+        return "\n".join([*lines, *map(present.printable, document["notes"])])
 
 
-def _described(document):
+def _describe_contract(document: Document) -> Document:
+    """Return the keys ``parameters`` and ``notes`` of the document of a Type."""
     identifier = document["identifier"]
     if not document["declared"]:
         return {"notes": ["This process has no handler for it, so its inputs are unknown."]}
@@ -299,15 +305,15 @@ def _described(document):
     contract = contracts.schema_of(declared)
     if contract is None:
         is_missing = not contracts.is_available()
-        text = contracts.NEEDED if is_missing else "It stores pickles, which have no contract."
-        return {"notes": [text]}
-    found = contracts.described(contract, declared.signature)
+        note = contracts.NEEDED if is_missing else "It stores pickles, which have no contract."
+        return {"notes": [note]}
+    parameters = contracts.described(contract, declared.signature)
     returned = contracts.words_of(contract.outputs, contract.defs)
     hints = [
         f"{name}: any JSON, as its annotation has no schema ({reason})"
         for name, reason in contract.hints.items()
     ]
     return {
-        "parameters": [vars(each) for each in found],
+        "parameters": [vars(each) for each in parameters],
         "notes": [f"It returns {returned}.", *hints],
     }

@@ -1,4 +1,4 @@
-"""Source, Reader, Record: what every source has; parameters they share."""
+"""Source, Reader and Record: the interface of every source, and the parameters that they share."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from ..exceptions import Fatal, InvalidType
 from ..payload import json as tagged_json
 from ..store.values.steps import CursorMove, Note
 
-# What every source has in common, and the record that it gives.
-
-# A batch ends when its records, or the inputs that are made of them, have this size, in bytes.
+# A batch ends when its records, or the inputs made from them, reach this size, in bytes.
 BATCH_BYTES = 16 * 2**20
-# The number of names that a note lists.
+# The maximum number of names that a note lists.
 NAMED = 5
+# The words that parameters of sources take.
+EARLIEST, LATEST = "earliest", "latest"
+FAIL, SKIP = "fail", "skip"
+_CHOICES = {"start": (EARLIEST, LATEST), "on_gap": (FAIL, SKIP)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One record of a source.
+    """One record from a source.
 
-    ``shard`` and ``position`` tell where it was read. ``data`` is its content, ``key`` and
-    ``headers`` are what the source sends beside it, ``time`` is the source's time of it.
+    ``shard`` and ``position`` say where the record was read. ``data`` is its content. ``key``,
+    ``headers`` and ``time`` are what the source knows about it besides.
     """
 
     shard: str = ""
@@ -45,14 +47,14 @@ class Record:
         return self.data.decode()
 
     def json(self) -> Any:
-        """Return the value of the content, which is JSON. Raises NotSerializable."""
-        return tagged_json.parse(self.data)
+        """Return the content, parsed as JSON. Raises NotSerializable."""
+        return tagged_json.parse_json(self.data)
 
 
 class Gap(Fatal):
-    """Records are missing between the position of a cursor and what the source still has.
+    """Records are missing between the position of a cursor and the first record still there.
 
-    The tailer pauses its schedule: an operator sets the cursor, and resumes it.
+    The tailer pauses its schedule until an operator sets the cursor and resumes the schedule.
     """
 
     def __init__(self, message: str) -> None:
@@ -64,74 +66,73 @@ class Gap(Fatal):
 
 
 class Reader(ABC):
-    """Reads a source for one attempt, from the positions at which its cursors are."""
+    """Reads a source for one attempt, starting at the positions of its cursors."""
 
     def jumps(self) -> Sequence[CursorMove]:
-        """Return the moves that no record makes: to where a shard is begun, and over a gap.
+        """Return the moves that belong to no record: to the start of a shard, or over a gap.
 
-        They are committed before the records that were read behind them: what comes afterwards is
-        not passed over. A move over a gap has a note of the kind "lost".
+        ATP commits them before the records that were read after them, so that no later record is
+        skipped. A move over a gap has a note of the kind "lost".
         """
         return ()
 
     def jumped(self) -> None:
-        """Take notice that these moves are committed."""
+        """Called when the moves that :meth:`jumps` returned are committed."""
         return
 
     @abstractmethod
     def read(self, limit: int) -> Sequence[Record]:
-        """Return the next records, ``limit`` at most; none if the source has no more for now."""
+        """Return at most ``limit`` next records; an empty sequence if there are none for now."""
 
     def take(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Return those that may be settled, in the transaction in which they are."""
+        """Return the records that may be committed now.
+
+        ATP calls this in the transaction that commits their position.
+        """
         return records
 
     def leave(self, record: Record) -> None:
-        """Leave a record in the source that can neither be mapped nor be kept as inputs.
+        """Leave a record in the source because it can neither be mapped nor be kept as inputs.
 
-        Raises Fatal, if a source cannot pass it over.
+        Raises Fatal if the source cannot skip it.
         """
         raise Fatal(
             f"The record at {record} can neither be mapped nor be kept as inputs: it stays in the "
-            "source, and those behind it.",
+            "source, and so do the records after it.",
             fingerprint="cannot be kept",
         )
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
-        """Return the moves of the cursors behind these records."""
+        """Return the moves that put the cursors after these records."""
         return ()
 
     def settled(self, records: Sequence[Record]) -> None:
-        """Take notice that these records are settled: that is committed."""
+        """Called when the position after these records is committed."""
         return
 
     def behind(self) -> int | None:
-        """Return the number of records that are left; None if the source does not tell."""
+        """Return the number of records still to be read; None if the source cannot count them."""
         return None
 
     def missing(self) -> tuple[Collection[str], Collection[str]] | None:
-        """Return the known shards that are missing now, and those that are there.
+        """Return the shards with cursors that the source no longer has, and those that it has.
 
-        None if the source does not look for that.
+        Return None if the source does not check that.
         """
         return None
 
     def notes(self) -> Sequence[Note]:
-        """Return what this look has found in the source and left there: see :class:`Note`.
+        """Return what this attempt left in the source, and why: see :class:`Note`.
 
-        It is called at the end of an attempt. The notes replace those of the attempt before.
+        ATP calls this at the end of an attempt. The notes replace those of the attempt before.
         """
         return ()
-
-
-# The sources of the tailers that this process declares, by the identifiers of the tailers.
-declared: dict[str, Source] = {}
 
 
 class Source(ABC):
     """Where a tailer reads its records.
 
-    If ``removes`` is true, settled records are removed from it.
+    If ``removes`` is true, the source removes records when their position is committed.
     """
 
     removes = False
@@ -141,22 +142,22 @@ class Source(ABC):
         """Return a description for people, without credentials."""
 
     def problems(self) -> Iterator[str]:
-        """Yield what ``manage.py check`` should warn of, as sentences."""
+        """Yield the warnings for ``manage.py check``, as sentences."""
         yield from ()
 
     @abstractmethod
     def open(self, positions: Mapping[str, str]) -> AbstractContextManager[Reader]:
-        """Return a Reader that goes on from these positions of shards."""
+        """Return a Reader that continues from these positions, given by shard."""
 
     def check_position(self, position: str) -> None:
         """Check a position that an operator sets, before it is written.
 
-        Raises ValueError, with what a position looks like.
+        Raises ValueError; its message shows what a position looks like.
         """
         return
 
     def pack(self, record: Record) -> dict[str, Any]:
-        """Return a record as values that inputs can carry."""
+        """Return a record as a dictionary that inputs can hold."""
         return {
             "shard": record.shard,
             "position": record.position,
@@ -167,45 +168,45 @@ class Source(ABC):
         }
 
     def unpack(self, packed: Mapping[str, Any]) -> Record:
-        """Return the record that :meth:`pack` packed."""
+        """Return the record from which :meth:`pack` made this dictionary."""
         return Record(**packed)
 
 
-# The parameters that sources have in common, and their check.
-
-EARLIEST, LATEST = "earliest", "latest"
-FAIL, SKIP = "fail", "skip"
-_WORDS = {"start": (EARLIEST, LATEST), "on_gap": (FAIL, SKIP)}
+# The sources of the tailers that this process declares, by the identifiers of the tailers.
+declared: dict[str, Source] = {}
 
 
-class OddPosition(Fatal, ValueError):
-    """A position that no source of this kind has."""
+# What the sources share: checks of their parameters and positions.
 
 
-def check_words(source: str, **given: str) -> None:
-    """Check the words of a source's parameters. Raises InvalidType."""
-    for name, value in given.items():
-        if value not in _WORDS[name]:
+class InvalidPosition(Fatal, ValueError):
+    """A position that is impossible in a source of this kind."""
+
+
+def check_words(source: str, **words: str) -> None:
+    """Check the parameters of a source that take one of a few words. Raises InvalidType."""
+    for name, value in words.items():
+        if value not in _CHOICES[name]:
             raise InvalidType(
-                f"{source}({name}={value!r}): must be {' or '.join(map(repr, _WORDS[name]))}."
+                f"{source}({name}={value!r}): must be {' or '.join(map(repr, _CHOICES[name]))}."
             )
 
 
 def check_name(source: str, name: str, value: object) -> None:
-    """Check that a name is text. Raises InvalidType."""
+    """Check that a parameter of a source is printable text. Raises InvalidType."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise InvalidType(f"{source}({name}={value!r}): must be printable text.")
 
 
-def instant(seconds: float) -> datetime | None:
-    """Return a time in seconds since 1970 as a datetime; None if it is none."""
+def to_datetime(seconds: float) -> datetime | None:
+    """Return a time in seconds since 1970 as a datetime; None if it is out of range."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def missing(library: str, extra: str) -> Iterator[str]:
-    """Yield a sentence if a library cannot be imported; ``extra`` is the extra that installs it."""
+def library_problems(library: str, extra: str) -> Iterator[str]:
+    """Yield a sentence if a library is not installed; ``extra`` names the extra that has it."""
     if find_spec(library) is None:
         yield f"the package {library} is missing: it comes with the extra [{extra}]"

@@ -1,4 +1,4 @@
-"""Files that appear in a directory, opened where no link leads elsewhere."""
+"""Files that appear in a directory; links below the directory are never followed."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ from typing import Any, BinaryIO, NamedTuple
 from ..exceptions import InvalidType
 from ..store.values.steps import CursorMove, Note
 from ..tailers.models import MAX_SHARD
-from .base import NAMED, Reader, Record, Source, instant
+from .base import NAMED, Reader, Record, Source, to_datetime
 
-# Finding, identifying and opening files below a directory, where no link leads elsewhere.
+# Finding, identifying and opening files below a directory.
 #
-# Whoever may write into a directory may replace one of its folders by a link to another place,
-# between any two calls that name a path. So each folder is opened in the one above it, and what is
-# open stays what it was.
+# Anyone who may write to a directory can replace a folder in it with a link to another place, at
+# any time between two calls that take a path. So this module opens each folder relative to the
+# open folder above it: an open descriptor keeps pointing to the same folder.
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: opening a pipe would wait for somebody who writes into it.
+# O_NONBLOCK: otherwise opening a pipe would wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# What the system answers if a name has become a link, a file, or something that cannot be opened.
-_ELSEWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
-# A folder is looked through to this depth.
-MOST_DEEP = 100
-# The size of each of the three parts of a file that are compared, in bytes.
+# The errors if a name has become a link, a file, or something that cannot be opened.
+_REFUSED = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+# Folders are searched down to this depth.
+MAX_DEPTH = 100
+# The size of each of the three parts of a file that a sample covers, in bytes.
 PART = 64 * 2**10
 UNKNOWN = "?"
+# The maximum number of cursors that one transaction moves without a record.
+PORTION = 500
 
 
 class FileRefused(OSError):
-    """A path below a directory leads through a link, or to something else than the file meant."""
+    """A path below a directory leads through a link, or no longer to the expected file."""
 
 
 class TooDeep(OSError):
-    """A folder has more than MOST_DEEP folders within each other."""
+    """A folder has folders nested deeper than MAX_DEPTH."""
 
 
 def open_below(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file below a directory, to read bytes; follow no link below it.
+    """Open a regular file below a directory for reading bytes, without following links below it.
 
-    ``path`` is absolute, or relative to the directory. A handler that gets a path in its inputs
-    opens it so: between the look of a tailer and the handler, somebody may have replaced the file,
-    or a folder above it. Raises FileRefused, which is an OSError; FileNotFoundError and the like;
+    ``path`` is absolute, or relative to the directory. A handler should use this to open a path
+    from its inputs: somebody may have replaced the file, or a folder above it, since the tailer
+    read the directory. Raises FileRefused and other OSErrors such as FileNotFoundError, and
     ValueError if the path is not below the directory.
     """
     directory, path = os.fspath(directory), os.fspath(path)
@@ -69,8 +71,8 @@ def open_below(directory: str | os.PathLike[str], path: str | os.PathLike[str]) 
 
 def open_file(root: int, parts: Sequence[str]) -> int:
     """Return a descriptor of a regular file below an open folder. Raises OSError."""
-    with folder_above(root, parts) as above, refusing(parts):
-        # Devices are not opened to find out that they are.
+    with folder_above(root, parts) as above, refuse_links(parts):
+        # Check the kind before opening: opening a device may have side effects.
         status = os.stat(parts[-1], dir_fd=above, follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
             file = os.open(parts[-1], _FILE, dir_fd=above)
@@ -82,7 +84,7 @@ def open_file(root: int, parts: Sequence[str]) -> int:
 
 def open_folder(root: int, name: str) -> int:
     """Return a descriptor of a folder in an open folder. Raises OSError."""
-    with refusing([name]):
+    with refuse_links([name]):
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
 
 
@@ -106,25 +108,25 @@ def folder_above(root: int, parts: Sequence[str]) -> Iterator[int]:
 
 
 @contextmanager
-def refusing(parts: Sequence[str]) -> Iterator[None]:
-    """Raise FileRefused if a name has become a link, or cannot be opened."""
+def refuse_links(parts: Sequence[str]) -> Iterator[None]:
+    """Raise FileRefused if the block finds that a name has become a link, or cannot be opened."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _ELSEWHERE:
+        if error.errno not in _REFUSED:
             raise
         why = "is a link, or leads through one, or cannot be opened"
         raise FileRefused(error.errno, why, "/".join(parts)) from None
 
 
 def last_change(folder: int, depth: int = 0) -> float:
-    """Return when something in an open folder was changed last, in seconds. Raises OSError."""
-    if depth > MOST_DEEP:
+    """Return the time of the last change inside an open folder, in seconds. Raises OSError."""
+    if depth > MAX_DEPTH:
         raise TooDeep(errno.ELOOP, "has too many folders within each other")
     last = os.fstat(folder).st_ctime
     folders = []
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as entries:
+        for entry in entries:
             status = entry.stat(follow_symlinks=False)
             last = max(last, status.st_ctime)
             if stat.S_ISDIR(status.st_mode):
@@ -140,16 +142,16 @@ def last_change(folder: int, depth: int = 0) -> float:
 
 def sample(file: int, size: int) -> str:
     """Return a digest of the beginning, the middle and the end of an open file. Raises OSError."""
-    found = blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
     if size <= 3 * PART:
-        found.update(os.pread(file, 3 * PART, 0))
+        digest.update(os.pread(file, 3 * PART, 0))
     else:
         for begin in (0, (size - PART) // 2, size - PART):
-            found.update(os.pread(file, PART, begin))
-    return found.hexdigest()
+            digest.update(os.pread(file, PART, begin))
+    return digest.hexdigest()
 
 
-# Python has no function for the system call that tells when a file was made.
+# Python has no function for statx(), the system call that returns the time of creation.
 _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, _STATX_BTIME = 0x100, 0x1000, 0x800
 _SIZE, _BIRTH = 256, struct.Struct("@qI")
@@ -157,10 +159,10 @@ _BIRTH_AT = 80
 
 
 def birth(folder: int, name: str = "") -> str:
-    """Return when a file was made, in nanoseconds, or UNKNOWN if its file system does not tell.
+    """Return when a file was created, in nanoseconds; UNKNOWN if its file system does not say.
 
-    Without a name it is that of the descriptor itself. A file system may give a new file the
-    inode number of one that was just removed; their births differ.
+    Without a name, ``folder`` is the file's own descriptor. A file system may give a new file the
+    inode number of a file that was just removed; the times of creation then differ.
     """
     if _statx is None:
         return UNKNOWN
@@ -175,17 +177,14 @@ def birth(folder: int, name: str = "") -> str:
     return str(seconds * 10**9 + nanoseconds)
 
 
-# A directory: each file that appears in it is a record.
-
-# The number of cursors that are moved without a record in one transaction.
-PORTION = 500
+# The source: each file that appears in the directory is a record.
 
 
 class Identity(NamedTuple):
-    """What tells one file from another one of its name, and from an older state of it.
+    """Distinguishes a file from other files of the same name, and from its own older versions.
 
-    Times are in nanoseconds. ``birth`` and ``sample`` are UNKNOWN if they cannot be found out. Of a
-    folder only ``inode`` and ``birth`` count, as what changes in it later makes no new record.
+    Times are in nanoseconds. ``birth`` and ``sample`` are UNKNOWN if they cannot be read. For a
+    folder only ``inode`` and ``birth`` count, because later changes inside it make no new record.
     """
 
     size: int
@@ -196,22 +195,24 @@ class Identity(NamedTuple):
     sample: str = UNKNOWN
 
     @classmethod
-    def of(cls, status: os.stat_result, birth: str = UNKNOWN, sample: str = UNKNOWN) -> Identity:
+    def from_status(
+        cls, status: os.stat_result, birth: str = UNKNOWN, sample: str = UNKNOWN
+    ) -> Identity:
         times = (status.st_mtime_ns, status.st_ctime_ns)
         return cls(status.st_size, *times, status.st_ino, birth, sample)
 
     def position(self, *, is_folder: bool) -> str:
-        """Return it as the position of a cursor."""
+        """Return this identity as the position of a cursor."""
         return " ".join(map(str, self[3:5] if is_folder else self))
 
     def is_at(self, position: str, *, is_folder: bool) -> bool:
-        """Whether this is the file that was recorded, and its content is as it was then.
+        """Return True if this is the file at the position, and its content has not changed.
 
-        A position may have been written by an older version, with less in it.
+        An older version of ATP may have written the position, with fewer values.
         """
         if is_folder:
             inode, _, birth = position.partition(" ")
-            return inode == str(self.inode) and _may_equal(birth or UNKNOWN, self.birth)
+            return inode == str(self.inode) and _may_be_equal(birth or UNKNOWN, self.birth)
         if position == f"{self.size}-{self.mtime}":
             return True
         try:
@@ -222,26 +223,26 @@ class Identity(NamedTuple):
             return False
         if ctime == str(self.ctime):
             return True
-        # Its mode, its owner or its links may have changed, or it was replaced, or written anew
-        # with the time that it had: as by cp -p, rsync -t and tar.
+        # Either its mode, its owner or its links changed; or it was replaced or rewritten with
+        # the old mtime, as cp -p, rsync -t and tar do.
         if UNKNOWN in (birth, self.birth):
             is_other = inode != str(self.inode)
         else:
             is_other = birth != self.birth
-        return not is_other and _may_equal(sample, self.sample)
+        return not is_other and _may_be_equal(sample, self.sample)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord(Record):
-    """A file, or a folder, of a directory; ``shard`` is its path below the directory."""
+    """A file or a folder in a directory; ``shard`` is its path below the directory."""
 
     path: Path
 
     def open(self) -> BinaryIO:
-        """Open the file to read bytes; follow no link below the directory.
+        """Open the file for reading bytes, without following links below the directory.
 
-        Raises FileRefused if something else has taken the place of the file that was recorded;
-        FileNotFoundError and the like.
+        Raises FileRefused if the file was changed or replaced since the tailer read the
+        directory, and other OSErrors such as FileNotFoundError.
         """
         parts = Path(self.shard or self.path.name).parts
         root = open_root(self.path.parents[len(parts) - 1])
@@ -259,8 +260,8 @@ class FileRecord(Record):
 
     def _check(self, file: int) -> None:
         status = os.fstat(file)
-        found = Identity.of(status, birth(file), sample(file, status.st_size))
-        if not found.is_at(self.position, is_folder=False):
+        now = Identity.from_status(status, birth(file), sample(file, status.st_size))
+        if not now.is_at(self.position, is_folder=False):
             why = "was changed or replaced since it was read from the directory"
             raise FileRefused(errno.ESTALE, why, str(self.path))
 
@@ -268,14 +269,14 @@ class FileRecord(Record):
 class Directory(Source):
     """The files below a directory that match a pattern, each of them once.
 
-    ``pattern`` is a pattern of names, as ``*.tif``. With ``folders`` the records are folders
-    instead of files, as ``*.SAFE``. With ``recursive`` the directories below are looked through,
-    too. A file is a record when nothing has changed it for ``quiet`` seconds; if it is changed
-    or replaced afterwards, it is a new record. Names that begin with a dot, symbolic links, pipes,
-    sockets and devices are no records.
+    ``pattern`` is a pattern for names, such as ``*.tif``. With ``folders`` the records are folders
+    instead of files, such as ``*.SAFE``. With ``recursive`` the folders below are searched, too.
+    A file becomes a record when nothing has changed it for ``quiet`` seconds; if it is changed or
+    replaced later, it becomes a new record. Names that begin with a dot, symbolic links, pipes,
+    sockets and devices are not records.
 
-    A tailer remembers each file as long as it is there, and for a week longer. It neither moves
-    nor removes files. Raises InvalidType.
+    A tailer remembers each file while it exists, and for a week longer. It neither moves nor
+    removes files. Raises InvalidType.
     """
 
     def __init__(
@@ -302,8 +303,8 @@ class Directory(Source):
     def check_position(self, position: str) -> None:
         if not position[:1].isdigit() or not position.isascii():
             raise ValueError(
-                f"{position!r} is no state of a file: copy one from the list of cursors, or forget "
-                "the cursor, so that the file is read again."
+                f"{position!r} is not the state of a file: copy one from the list of cursors, or "
+                "forget the cursor, so that the file is read again."
             )
 
     @contextmanager
@@ -320,23 +321,23 @@ class Directory(Source):
     def unpack(self, packed: Mapping[str, Any]) -> FileRecord:
         shard = packed["path"]
         if shard.startswith("/") or ".." in shard.split("/"):
-            raise ValueError(f"{shard!r} is no path below {self.path}")
-        given = {"position": packed["position"], "time": packed["time"]}
-        return FileRecord(shard=shard, path=self.path / shard, **given)
+            raise ValueError(f"{shard!r} is not a path below {self.path}")
+        values = {"position": packed["position"], "time": packed["time"]}
+        return FileRecord(shard=shard, path=self.path / shard, **values)
 
 
 class _Candidate(NamedTuple):
-    """A file that may be a record: the look has found it new, or changed."""
+    """A file that may be a record: the scan found it new or changed, with this identity."""
 
     shard: str
-    found: Identity
+    identity: Identity
 
 
 class _Reader(Reader):
-    """One look at the directory; what it has found is identified when it is read.
+    """One scan of the directory. ``read()`` then identifies the candidates that the scan found.
 
-    Each name is looked up in an open folder, so that nothing outside of the directory is found
-    while somebody replaces folders by links.
+    Each name is looked up in an open folder, so that the scan finds nothing outside the directory
+    even while somebody replaces folders with links.
     """
 
     def __init__(self, source: Directory, root: int, positions: Mapping[str, str]) -> None:
@@ -344,31 +345,35 @@ class _Reader(Reader):
         self._positions = dict(positions)
         self._matches = re.compile(translate(source.pattern)).match
         self._seen: set[str] = set()
-        # Names that are passed over: those that no cursor can keep, those that cannot be read, and
+        # Names that are skipped: those that no cursor can hold, those that cannot be read, and
         # those that are neither files nor folders.
         self._unusable: list[str] = []
         self._unreadable: list[str] = []
-        self._odd: list[str] = []
-        # The shards of the records that are not settled, and the number of those that change.
-        self._left: set[str] = set()
+        self._special: list[str] = []
+        # The shards of the records that are not committed, and the number of files that somebody
+        # is still changing.
+        self._uncommitted: set[str] = set()
         self._changing = 0
-        # Cursors of files that are as they were, but for what their positions tell besides.
-        self._touched: dict[str, str] = {}
+        # New positions for cursors of files that are unchanged, but whose positions differ.
+        self._renewed: dict[str, str] = {}
         new: list[_Candidate] = []
         old: list[_Candidate] = []
         for shard, status, birth in self._walk(root, ""):
             self._seen.add(shard)
-            self._sort(_Candidate(shard, Identity.of(status, birth)), new, old)
-        new.sort(key=lambda each: (each.found.mtime, each.shard))
-        self._left = {each.shard for each in new}
-        # The last one is read first.
-        self._found = [*reversed(old), *reversed(new)]
+            self._sort(_Candidate(shard, Identity.from_status(status, birth)), new, old)
+        new.sort(key=lambda each: (each.identity.mtime, each.shard))
+        self._uncommitted = {each.shard for each in new}
+        # read() pops from the end.
+        self._unread = [*reversed(old), *reversed(new)]
 
     def _walk(self, folder: int, above: str) -> Iterator[tuple[str, os.stat_result, str]]:
-        """Yield the files, or folders, that match the pattern. Raises OSError."""
+        """Yield path, status and birth of each file, or folder, that matches the pattern.
+
+        Raises OSError.
+        """
         folders = []
-        with os.scandir(folder) as found:
-            for entry in found:
+        with os.scandir(folder) as entries:
+            for entry in entries:
                 shard = above + entry.name
                 status = self._status(entry, shard)
                 if status is None:
@@ -383,7 +388,7 @@ class _Reader(Reader):
             try:
                 below = open_folder(folder, name)
             except (FileNotFoundError, FileRefused):
-                continue  # it is gone, or something else has taken its place
+                continue  # it was removed or replaced
             except PermissionError:
                 self._unreadable.append(above + name)
                 continue
@@ -393,7 +398,7 @@ class _Reader(Reader):
                 os.close(below)
 
     def _status(self, entry: os.DirEntry[str], shard: str) -> os.stat_result | None:
-        """Return the status of an entry that is a record, or is looked through; else None."""
+        """Return the status of an entry to record or to search; None for all others."""
         if entry.name.startswith("."):
             return None
         is_match = self._matches(entry.name) is not None
@@ -416,30 +421,34 @@ class _Reader(Reader):
         if kind == (stat.S_IFDIR if is_folder else stat.S_IFREG):
             return status
         if kind not in (stat.S_IFDIR, stat.S_IFREG):
-            self._odd.append(shard)
+            self._special.append(shard)
         return None
 
     def _sort(self, candidate: _Candidate, new: list[_Candidate], old: list[_Candidate]) -> None:
-        """Add a file to those that are new, or to those whose cursors are of an older version."""
-        shard, found = candidate
+        """Add a candidate to the new files, or to those with a cursor of an older ATP version."""
+        shard, identity = candidate
         position = self._positions.get(shard)
         if position is not None:
             if self._source.folders:
-                is_known = position == found.position(is_folder=True)
+                is_known = position == identity.position(is_folder=True)
             else:
-                is_known = position.startswith(f"{found.size} {found.mtime} {found.ctime} ")
+                times = f"{identity.mtime} {identity.ctime}"
+                is_known = position.startswith(f"{identity.size} {times} ")
             if is_known:
                 return
-            if " " not in position and found.is_at(position, is_folder=self._source.folders):
+            if " " not in position and identity.is_at(position, is_folder=self._source.folders):
                 old.append(candidate)
                 return
         if self._is_quiet(candidate):
             new.append(candidate)
 
     def _is_quiet(self, candidate: _Candidate) -> bool:
-        """Whether nothing changes it any more; counts it otherwise, or notes it as unreadable."""
+        """Return True if nobody is changing the file; otherwise count it, or list it as unreadable.
+
+        A folder is quiet when everything inside it is.
+        """
         try:
-            changed = candidate.found.ctime / 10**9
+            changed = candidate.identity.ctime / 10**9
             if self._source.folders:
                 changed = self._last_change(candidate.shard)
         except (PermissionError, TooDeep):
@@ -466,35 +475,38 @@ class _Reader(Reader):
 
     def read(self, limit: int) -> Sequence[Record]:
         records: list[Record] = []
-        while self._found and len(records) < limit and len(self._touched) < PORTION:
-            candidate = self._found.pop()
+        while self._unread and len(records) < limit and len(self._renewed) < PORTION:
+            candidate = self._unread.pop()
             shard = candidate.shard
             now = self._identify(candidate)
             if now is None:
-                self._left.discard(shard)
+                self._uncommitted.discard(shard)
                 continue
             position = now.position(is_folder=self._source.folders)
             before = self._positions.get(shard)
             if before is not None and now.is_at(before, is_folder=self._source.folders):
-                self._left.discard(shard)
+                self._uncommitted.discard(shard)
                 if position != before:
-                    self._touched[shard] = position
+                    self._renewed[shard] = position
                 continue
-            at, path = instant(now.mtime / 10**9), self._source.path / shard
+            at, path = to_datetime(now.mtime / 10**9), self._source.path / shard
             records.append(FileRecord(shard=shard, position=position, time=at, path=path))
         return records
 
     def _identify(self, candidate: _Candidate) -> Identity | None:
-        """Return what a candidate is now; None if it is gone, or has changed since the look."""
-        shard, found = candidate
+        """Return the identity of a candidate now; None if it was removed or changed since the scan.
+
+        Only this opens the file, and so reads its sample.
+        """
+        shard, scanned = candidate
         try:
             if self._source.folders:
                 opened = self._open_folder(shard)
             else:
                 opened = open_file(self._root, shard.split("/"))
         except PermissionError:
-            # Its folder may be read, but the file itself may not: that is its handler's concern.
-            return found
+            # The folder is readable but the file is not: the handler has to deal with that.
+            return scanned
         except FileNotFoundError:
             self._seen.discard(shard)
             return None
@@ -504,11 +516,12 @@ class _Reader(Reader):
         try:
             status = os.fstat(opened)
             if self._source.folders:
-                now = Identity.of(status, birth(opened))
-                is_same = now[3:5] == found[3:5]
+                now = Identity.from_status(status, birth(opened))
+                is_same = now[3:5] == scanned[3:5]
             else:
-                now = Identity.of(status, birth(opened), sample(opened, status.st_size))
-                is_same = now[:4] == found[:4] == Identity.of(os.fstat(opened))[:4]
+                now = Identity.from_status(status, birth(opened), sample(opened, status.st_size))
+                after = Identity.from_status(os.fstat(opened))
+                is_same = now[:4] == scanned[:4] == after[:4]
         finally:
             os.close(opened)
         if not is_same:
@@ -519,12 +532,12 @@ class _Reader(Reader):
     def jumps(self) -> Sequence[CursorMove]:
         return [
             CursorMove(shard=shard, before=self._positions[shard], after=position)
-            for shard, position in self._touched.items()
+            for shard, position in self._renewed.items()
         ]
 
     def jumped(self) -> None:
-        self._positions |= self._touched
-        self._touched = {}
+        self._positions |= self._renewed
+        self._renewed = {}
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
         return [
@@ -535,38 +548,39 @@ class _Reader(Reader):
         ]
 
     def settled(self, records: Sequence[Record]) -> None:
-        self._left -= {record.shard for record in records}
+        self._uncommitted -= {record.shard for record in records}
 
     def behind(self) -> int:
-        return len(self._left) + self._changing + len(self._unusable)
+        return len(self._uncommitted) + self._changing + len(self._unusable)
 
     def missing(self) -> tuple[Collection[str], Collection[str]]:
         known = self._positions.keys()
         return known - self._seen, known & self._seen
 
     def notes(self) -> Sequence[Note]:
-        found = []
+        notes = []
         if self._unusable:
-            found.append(
-                _skipped(
+            notes.append(
+                _skipped_note(
                     self._unusable,
                     "names cannot be kept, as they are not UTF-8 or longer than "
                     f"{MAX_SHARD} characters",
                 )
             )
         if self._unreadable:
-            found.append(_skipped(self._unreadable, "cannot be read"))
-        if self._odd:
-            found.append(_skipped(self._odd, "are symbolic links, pipes, sockets or devices"))
-        return found
+            notes.append(_skipped_note(self._unreadable, "cannot be read"))
+        if self._special:
+            why = "are symbolic links, pipes, sockets or devices"
+            notes.append(_skipped_note(self._special, why))
+        return notes
 
 
-def _skipped(names: Sequence[str], why: str) -> Note:
-    named = ", ".join(ascii(name) for name in names[:NAMED])
-    return Note(kind="skipped", count=len(names), message=f"{len(names)} {why}: {named}")
+def _skipped_note(names: Sequence[str], why: str) -> Note:
+    some = ", ".join(ascii(name) for name in names[:NAMED])
+    return Note(kind="skipped", count=len(names), message=f"{len(names)} {why}: {some}")
 
 
-def _may_equal(one: str, other: str) -> bool:
+def _may_be_equal(one: str, other: str) -> bool:
     return one == other or UNKNOWN in (one, other)
 
 

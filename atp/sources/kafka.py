@@ -15,24 +15,24 @@ from .base import (
     FAIL,
     LATEST,
     Gap,
-    OddPosition,
+    InvalidPosition,
     Reader,
     Record,
     Source,
     check_name,
     check_words,
-    instant,
-    missing,
+    library_problems,
+    to_datetime,
 )
 
-# In seconds: how long the servers may take to answer, how long more records of a batch are waited
-# for, and how long the first record, or the end of a partition.
+# In seconds: the longest wait for an answer from the servers; for further records of a batch; and
+# for the first record, or for the end of a partition.
 TIMEOUT, WAIT, PATIENCE = 10.0, 1.0, 30.0
-# The number of records that are taken from the library at once: their size is known afterwards.
+# The number of records to take from the library at once: their size is known only afterwards.
 PORTION = 32
 MAX_OFFSET = 2**63 - 1
-# Set here, as each record is read from a position that ATP keeps.
-_OWN = {
+# Settings that the project cannot change, because ATP keeps the positions.
+_FIXED_SETTINGS = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -42,13 +42,13 @@ _OWN = {
 
 
 class Kafka(Source):
-    """The records of a topic; each partition is a shard, as ``scenes/0``.
+    """The records of a topic; each partition is a shard, such as ``scenes/0``.
 
-    ``servers`` are addresses as "a:9092,b:9092"; ``config`` has further settings of librdkafka, as
-    those of TLS. A partition that has not been read yet is begun at ``start``: "earliest" or
-    "latest". ``on_gap`` decides what happens if records were removed that had not been read:
-    "fail" raises Gap, "skip" goes on with what is there. No consumer group is joined. Raises
-    InvalidType.
+    ``servers`` are addresses such as "a:9092,b:9092"; ``config`` has further settings for
+    librdkafka, such as those for TLS. A new partition is read from ``start``: "earliest" or
+    "latest". ``on_gap`` decides what happens if Kafka removed records before the tailer read
+    them: "fail" raises Gap, "skip" continues with the records still there. The tailer joins no
+    consumer group. Raises InvalidType.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Kafka(Source):
         check_name("Kafka", "servers", servers)
         check_words("Kafka", start=start, on_gap=on_gap)
         for name in config or {}:
-            if name in _OWN or name == "bootstrap.servers":
+            if name in _FIXED_SETTINGS or name == "bootstrap.servers":
                 raise InvalidType(f"Kafka(config={{{name!r}: …}}): ATP sets that itself.")
         self.topic, self.servers, self.start, self.on_gap = topic, servers, start, on_gap
         self._config = dict(config or {})
@@ -73,18 +73,18 @@ class Kafka(Source):
         return f"kafka://{self.servers} {self.topic}"
 
     def problems(self) -> Iterator[str]:
-        yield from missing("confluent_kafka", "kafka")
+        yield from library_problems("confluent_kafka", "kafka")
 
     def check_position(self, position: str) -> None:
-        _parsed(position)
+        _parse_offset(position)
 
     @contextmanager
     def open(self, positions: Mapping[str, str]) -> Iterator[Reader]:
         from confluent_kafka import Consumer
 
-        # A group is never joined, but the library wants a name.
-        given = {"group.id": "atp", "bootstrap.servers": self.servers, "log_level": 3}
-        consumer = Consumer(given | self._config | _OWN)
+        # The consumer never joins a group, but the library requires a name.
+        defaults = {"group.id": "atp", "bootstrap.servers": self.servers, "log_level": 3}
+        consumer = Consumer(defaults | self._config | _FIXED_SETTINGS)
         try:
             yield _Reader(self, consumer, positions)
         finally:
@@ -92,23 +92,23 @@ class Kafka(Source):
 
 
 class _Reader(Reader):
-    """A position is the offset of the record that is next."""
+    """Reads the partitions of a topic. A position is the offset of the next record."""
 
     def __init__(self, source: Kafka, consumer: Any, positions: Mapping[str, str]) -> None:
         self._source, self._consumer = source, consumer
         self._positions = dict(positions)
         self._partitions = self._find_partitions()
-        # The partitions whose end has been reached, and the offsets that are next.
-        self._ended: set[int] = set()
-        self._next: dict[int, int] = {}
-        # Positions to which cursors are set without a record.
+        # The partitions that were read to their end, and the offset of the next record in each.
+        self._ended_partitions: set[int] = set()
+        self._next_offsets: dict[int, int] = {}
+        # Positions to which cursors move without a record.
         self._jumps: dict[str, str] = {}
-        # What these jumps pass over.
+        # Notes about the records that these jumps skip.
         self._lost: dict[str, list[Note]] = {}
-        # The partitions of which records are missing behind those that were read.
+        # The partitions that lack the next record.
         self._gaps: set[int] = set()
-        # The cursors are set before there is a record, so that what is removed from now on is
-        # counted. A partition that is added later is read from its beginning.
+        # Set the cursors before the first record is read, so that records removed from now on
+        # are counted. A partition that is added later is read from its beginning.
         is_latest = source.start == LATEST and not positions
         for each in self._partitions:
             if self._shard(each) not in self._positions:
@@ -132,52 +132,52 @@ class _Reader(Reader):
         self._jumps, self._lost = {}, {}
 
     def read(self, limit: int) -> Sequence[Record]:
-        """Read until the end of each partition, or until nothing has come for a while.
+        """Read until the end of each partition, or until no record has come for WAIT seconds.
 
-        Reading also ends at BATCH_BYTES. Raises TimeoutError if there is neither a record nor an
-        end.
+        Reading also stops at BATCH_BYTES. Raises TimeoutError if neither a record nor the end of
+        the partitions comes within PATIENCE seconds.
         """
-        found: list[Record] = []
+        batch: list[Record] = []
         size = 0
-        came = time.monotonic()
-        self._pass_over()
+        last_arrival = time.monotonic()
+        self._skip_gaps()
         while (
-            len(found) < limit
+            len(batch) < limit
             and size < BATCH_BYTES
-            and not self._ended.issuperset(self._partitions)
+            and not self._ended_partitions.issuperset(self._partitions)
         ):
-            if time.monotonic() - came > (WAIT if found else PATIENCE):
+            if time.monotonic() - last_arrival > (WAIT if batch else PATIENCE):
                 break
-            messages = self._consumer.consume(min(limit - len(found), PORTION), timeout=0.1)
+            messages = self._consumer.consume(min(limit - len(batch), PORTION), timeout=0.1)
             size += sum(len(message.value() or b"") for message in messages)
             records = [
-                self._record(message)
+                self._make_record(message)
                 for message in messages
-                if message.error() is None and self._is_next(message)
+                if message.error() is None and self._advance_past(message)
             ]
             if records:
-                came = time.monotonic()
-            found += records
-            # Afterwards, as an error may have all partitions read anew from where they are.
+                last_arrival = time.monotonic()
+            batch += records
+            # Errors come last, because one may restart reading all partitions at their positions.
             for message in messages:
                 if message.error() is not None:
-                    self._on_error(message)
-            if found and self._gaps:
-                break  # the records before a gap are settled before the cursor moves over it
-            self._pass_over()
-        if not found and not self._ended.issuperset(self._partitions):
+                    self._handle_error(message)
+            if batch and self._gaps:
+                break  # commit the records before a gap before the cursor moves over it
+            self._skip_gaps()
+        if not batch and not self._ended_partitions.issuperset(self._partitions):
             raise TimeoutError(
                 f"{self._source}: neither a record nor the end of the partitions came within "
                 f"{PATIENCE:g} s."
             )
-        return found
+        return batch
 
-    def _is_next(self, message: Any) -> bool:
-        """Note the offset behind a record; False if the record was read already."""
+    def _advance_past(self, message: Any) -> bool:
+        """Remember the offset after a record; return False if the record was read already."""
         partition, offset = message.partition(), message.offset()
-        if offset < self._next.get(partition, 0):
+        if offset < self._next_offsets.get(partition, 0):
             return False
-        self._next[partition] = offset + 1
+        self._next_offsets[partition] = offset + 1
         return True
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
@@ -195,7 +195,7 @@ class _Reader(Reader):
         for partition in self._partitions:
             low, high = self._watermarks(partition)
             position = self._positions.get(self._shard(partition))
-            left += max(0, high - (low if position is None else _parsed(position)))
+            left += max(0, high - (low if position is None else _parse_offset(position)))
         return left
 
     def _find_partitions(self) -> list[int]:
@@ -208,44 +208,47 @@ class _Reader(Reader):
         return sorted(topic.partitions)
 
     def _assign(self) -> None:
-        """Have the library read each partition from the offset that is next."""
-        self._ended.clear()
-        self._consumer.assign([self._at(each, self._offset(each)) for each in self._partitions])
+        """Tell the library to read each partition from its next offset."""
+        self._ended_partitions.clear()
+        self._consumer.assign(
+            [self._topic_partition(each, self._offset(each)) for each in self._partitions]
+        )
 
     def _offset(self, partition: int) -> int:
-        if partition in self._next:
-            return self._next[partition]
+        if partition in self._next_offsets:
+            return self._next_offsets[partition]
         shard = self._shard(partition)
-        return _parsed(self._jumps.get(shard) or self._positions[shard])
+        return _parse_offset(self._jumps.get(shard) or self._positions[shard])
 
     def _shard(self, partition: int) -> str:
         return f"{self._source.topic}/{partition}"
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
-        """Return the offset of the first record that is there, and that of the next one to come."""
-        found = self._consumer.get_watermark_offsets(self._at(partition), timeout=TIMEOUT)
-        if found is None:
+        """Return the offset of the first record still there, and that of the next new record."""
+        asked = self._topic_partition(partition)
+        watermarks = self._consumer.get_watermark_offsets(asked, timeout=TIMEOUT)
+        if watermarks is None:
             raise TimeoutError(f"{self._source}: no answer within {TIMEOUT:g} s.")
-        return found
+        return watermarks
 
-    def _at(self, partition: int, *offset: int) -> Any:
+    def _topic_partition(self, partition: int, *offset: int) -> Any:
         from confluent_kafka import TopicPartition
 
         return TopicPartition(self._source.topic, partition, *offset)
 
-    def _on_error(self, message: Any) -> None:
+    def _handle_error(self, message: Any) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
         error, partition = message.error(), message.partition()
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ended.add(partition)
+            self._ended_partitions.add(partition)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._gaps.add(partition)
         elif not error.retriable():
             raise KafkaException(error)
 
-    def _pass_over(self) -> None:
-        """Raise Gap, or go on with the next records that are there, or are to come."""
+    def _skip_gaps(self) -> None:
+        """Raise Gap, or move the cursors to the next records that exist or are to come."""
         if not self._gaps:
             return
         for partition in sorted(self._gaps):
@@ -253,12 +256,12 @@ class _Reader(Reader):
             offset = self._offset(partition)
             if offset < low:
                 lost = low - offset
-                told = f"{lost} records of partition {partition} were removed unread"
-                self._add_jump(partition, low, Note(kind="lost", count=lost, message=told))
+                message = f"{lost} records of partition {partition} were removed unread"
+                self._add_jump(partition, low, Note(kind="lost", count=lost, message=message))
             elif offset > high:
-                told = f"partition {partition} ends at {high}, before {offset}, which is next"
-                self._add_jump(partition, high, Note(kind="lost", count=None, message=told))
-            # Otherwise the server has answered too early: the position is asked for again.
+                message = f"partition {partition} ends at {high}, before {offset}, which is next"
+                self._add_jump(partition, high, Note(kind="lost", count=None, message=message))
+            # Otherwise the server answered too early, and reading starts again at the offset.
         self._gaps = set()
         self._assign()
 
@@ -267,10 +270,10 @@ class _Reader(Reader):
             raise Gap(f"{self._source}: {note.message}.")
         shard = self._shard(partition)
         self._lost.setdefault(shard, []).append(note)
-        self._next[partition] = next
+        self._next_offsets[partition] = next
         self._jumps[shard] = str(next)
 
-    def _record(self, message: Any) -> Record:
+    def _make_record(self, message: Any) -> Record:
         _, milliseconds = message.timestamp()
         headers = {
             name: (value or b"").decode(errors="backslashreplace")
@@ -282,14 +285,15 @@ class _Reader(Reader):
             data=message.value() or b"",
             key=message.key(),
             headers=headers,
-            time=instant(milliseconds / 1000) if milliseconds > 0 else None,
+            time=to_datetime(milliseconds / 1000) if milliseconds > 0 else None,
         )
 
 
-def _parsed(position: str) -> int:
-    """Return a position as an offset. Raises OddPosition."""
+def _parse_offset(position: str) -> int:
+    """Return a position as an offset. Raises InvalidPosition."""
     if not (position.isascii() and position.isdigit()) or int(position) > MAX_OFFSET:
-        raise OddPosition(
-            f"{position!r} is no offset: a position of Kafka is that of the next record, as 1200."
+        raise InvalidPosition(
+            f"{position!r} is not an offset: a Kafka position is the offset of the next record, "
+            "such as 1200."
         )
     return int(position)

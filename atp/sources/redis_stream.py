@@ -16,40 +16,40 @@ from .base import (
     FAIL,
     LATEST,
     Gap,
-    OddPosition,
+    InvalidPosition,
     Reader,
     Record,
     Source,
     check_name,
     check_words,
-    instant,
-    missing,
+    library_problems,
+    to_datetime,
 )
 
-# How long the server may take to answer, in seconds.
+# The longest wait for an answer from the server, in seconds.
 TIMEOUT = 10.0
-# The number of entries that are asked for at once: their size is known afterwards.
+# The number of entries to request at once: their size is known only afterwards.
 PORTION = 32
 FIRST = "0-0"
-# An id, and the number of entries up to it.
+# An id, and optionally the number of entries up to it.
 _POSITION = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?( [0-9]{1,19})?")
 MAX_NUMBER = 2**64 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRecord(Record):
-    """An entry of a stream. ``fields`` has its fields by name; ``data`` is the field "data"."""
+    """An entry in a stream. ``fields`` has its fields by name; ``data`` is the field "data"."""
 
     fields: Mapping[str, bytes]
 
 
 class RedisStream(Source):
-    """The entries of a stream of Redis 7 or Valkey, read by their ids, without a consumer group.
+    """The entries of a stream in Redis 7 or Valkey, read by their ids, without a consumer group.
 
-    ``url`` is the address of the server. A tailer that has not read yet begins at ``start``:
-    "earliest" or "latest". With ``trim`` the entries that are settled are removed from the stream,
-    but the last of them; so nobody else may read it. ``on_gap`` decides what happens if entries
-    were removed that had not been read: "fail" raises Gap, "skip" goes on with what is there.
+    ``url`` is the address of the server. A new tailer begins at ``start``: "earliest" or
+    "latest". With ``trim`` the tailer removes the entries that it has committed, except the last,
+    so nobody else may read the stream. ``on_gap`` decides what happens if entries were removed
+    before the tailer read them: "fail" raises Gap, "skip" continues with the entries still there.
     Raises InvalidType.
     """
 
@@ -75,10 +75,10 @@ class RedisStream(Source):
         return f"{parts.scheme}://{server} {self.key}"
 
     def problems(self) -> Iterator[str]:
-        yield from missing("redis", "redis")
+        yield from library_problems("redis", "redis")
 
     def check_position(self, position: str) -> None:
-        _parsed(position)
+        _parse_position(position)
 
     @contextmanager
     def open(self, positions: Mapping[str, str]) -> Iterator[Reader]:
@@ -101,32 +101,33 @@ class RedisStream(Source):
 
     def unpack(self, packed: Mapping[str, Any]) -> StreamRecord:
         fields = dict(packed["fields"])
-        given = {name: packed[name] for name in ("shard", "position", "time")}
-        return StreamRecord(fields=fields, data=fields.get("data", b""), **given)
+        values = {name: packed[name] for name in ("shard", "position", "time")}
+        return StreamRecord(fields=fields, data=fields.get("data", b""), **values)
 
 
 class _Reader(Reader):
-    """A position is the id of an entry, and the number of entries ever added up to it.
+    """Reads a stream. A position is the id of an entry, and the number of entries added up to it.
 
-    The server numbers the entries that it has added, and tells how many it still has. So the number
-    of those that were removed unread is exact, unless the stream was made anew, or an operator has
-    set a position without a number.
+    The server counts the entries that were ever added, and those that it still has. So the number
+    of entries removed unread is exact, unless somebody deleted and recreated the stream, or an
+    operator has set a position without a number.
     """
 
     def __init__(self, source: RedisStream, client: Any, position: str | None) -> None:
         self._source, self._client = source, client
-        self._begin = position
+        self._committed = position
         self._last = FIRST
         self._count: int | None = None
-        # The position to which the cursor is set without a record.
+        # The position to which the cursor moves without a record.
         self._jump: str | None = None
-        # What the cursor passes over when it moves to a position.
+        # Notes about the entries that the cursor skips when it moves to a position.
         self._lost: dict[str, list[Note]] = {}
         if position is not None:
-            self._last, self._count = _parsed(position)
+            self._last, self._count = _parse_position(position)
             return
-        # The cursor is set before there is a record: what is removed from now on is counted.
-        state, _ = self._look(0)
+        # Set the cursor before the first record is read, so that entries removed from now on are
+        # counted.
+        state, _ = self._query(0)
         self._count = state.added - state.length
         if source.start == LATEST:
             self._last, self._count = state.last, state.added
@@ -139,24 +140,24 @@ class _Reader(Reader):
 
     def jumped(self) -> None:
         self._lost.pop(self._jump or "", None)
-        self._begin, self._jump = self._jump, None
+        self._committed, self._jump = self._jump, None
 
     def read(self, limit: int) -> Sequence[Record]:
-        """Read up to ``limit`` entries, or BATCH_BYTES; what is behind a gap is read by itself."""
+        """Read up to ``limit`` entries, or BATCH_BYTES; stop before a gap in the stream."""
         records: list[StreamRecord] = []
         size = 0
         while len(records) < limit and size < BATCH_BYTES:
             portion = min(limit - len(records), PORTION)
-            state, entries = self._look(portion)
+            state, entries = self._query(portion)
             if records and not state.has_last:
-                break  # there may be a gap: the records before it are settled first
-            if not records and self._has_gap(state):
-                state, entries = self._look(portion)
+                break  # there may be a gap: commit the records before it first
+            if not records and self._skips_gap(state):
+                state, entries = self._query(portion)
             for id, fields in entries:
-                records.append(self._record(id.decode(), fields))
+                records.append(self._make_record(id.decode(), fields))
                 size += sum(map(len, fields.values()))
             if len(entries) < portion:
-                self._at_end(state, records)
+                self._count_deleted(state, records)
                 break
         return records
 
@@ -165,93 +166,93 @@ class _Reader(Reader):
         return [self._move(records[-1].position, notes)]
 
     def settled(self, records: Sequence[Record]) -> None:
-        self._begin = records[-1].position
+        self._committed = records[-1].position
         for record in records:
             self._lost.pop(record.position, None)
         if self._source.trim:
-            last, _ = _parsed(self._begin)
+            last, _ = _parse_position(self._committed)
             self._client.xtrim(self._source.key, minid=last, approximate=False)
 
     def behind(self) -> int:
-        state, _ = self._look(0)
-        last, count = (FIRST, None) if self._begin is None else _parsed(self._begin)
+        state, _ = self._query(0)
+        last, count = (FIRST, None) if self._committed is None else _parse_position(self._committed)
         if last == state.last:
             return 0
         return min(state.length, max(0, state.added - (count or 0)))
 
     def _move(self, after: str, notes: Sequence[Note] | None = None) -> CursorMove:
         notes = tuple(self._lost.get(after, ()) if notes is None else notes)
-        return CursorMove(shard=self._source.key, before=self._begin, after=after, notes=notes)
+        return CursorMove(shard=self._source.key, before=self._committed, after=after, notes=notes)
 
     def _position(self) -> str:
         return self._last if self._count is None else f"{self._last} {self._count}"
 
-    def _record(self, id: str, fields: Mapping[bytes, bytes]) -> StreamRecord:
-        """Return the record of an entry, which is now the last one that was read."""
+    def _make_record(self, id: str, fields: Mapping[bytes, bytes]) -> StreamRecord:
+        """Make the record for an entry, and remember the entry as the last one that was read."""
         self._last = id
         if self._count is not None:
             self._count += 1
-        named = {name.decode(errors="backslashreplace"): value for name, value in fields.items()}
+        by_name = {name.decode(errors="backslashreplace"): value for name, value in fields.items()}
         milliseconds = int(id.partition("-")[0])
         return StreamRecord(
             shard=self._source.key,
             position=self._position(),
-            data=named.get("data", b""),
-            time=instant(milliseconds / 1000),
-            fields=named,
+            data=by_name.get("data", b""),
+            time=to_datetime(milliseconds / 1000),
+            fields=by_name,
         )
 
-    def _has_gap(self, state: _State) -> bool:
-        """Whether entries are missing behind the last one that was read. Raises Gap.
+    def _skips_gap(self, state: _State) -> bool:
+        """Skip a gap after the last entry that was read; return True if there was one. Raises Gap.
 
-        If they are to be passed over, the next look goes on behind them.
+        The next query then continues after the gap.
         """
         if not state.added or self._last == state.last:
             return False
         if self._last == FIRST and self._count is None:
             return False  # an operator has set it to the beginning
-        if _order(self._last) > _order(state.last):
-            told = f"the stream ends at {state.last}, before {self._last}, which was read"
-            self._pass_over(None, told, state.last, state.added)
+        if _id_key(self._last) > _id_key(state.last):
+            message = f"the stream ends at {state.last}, before {self._last}, which was read"
+            self._skip_gap(None, message, state.last, state.added)
             return True
         removed = state.added - state.length
         if state.has_last or not state.is_trimmed_to(self._last):
-            return False  # what was deleted singly is counted at the end
+            return False  # single entries that somebody deleted are counted at the end
         if self._count is None:
             if not removed:
                 return False
-            told = f"entries behind {self._last} may be missing, {removed} at most"
-            self._pass_over(None, told, self._last, removed)
+            message = f"at most {removed} entries after {self._last} are missing"
+            self._skip_gap(None, message, self._last, removed)
             return True
         lost = removed - self._count
         if lost > 0:
-            told = f"{lost} entries behind {self._last} were removed unread"
-            self._pass_over(lost, told, self._last, removed)
+            message = f"{lost} entries after {self._last} were removed unread"
+            self._skip_gap(lost, message, self._last, removed)
         elif lost < 0:
-            told = f"the stream was made anew behind {self._last}: what was lost is unknown"
-            self._add_jump(Note(kind="lost", count=None, message=told), self._last, removed)
+            message = f"the stream was recreated after {self._last}: the number lost is unknown"
+            self._add_jump(Note(kind="lost", count=None, message=message), self._last, removed)
         return lost != 0
 
-    def _at_end(self, state: _State, records: list[StreamRecord]) -> None:
-        """Everything that was ever added is read: count what somebody has deleted singly."""
+    def _count_deleted(self, state: _State, records: list[StreamRecord]) -> None:
+        """Count the single entries that somebody deleted, when all entries are read."""
         if not state.added:
             return
         lost = 0 if self._count is None else state.added - self._count
         self._count = state.added
         if lost <= 0:
             return
-        told = f"{lost} entries were deleted before they were read"
-        note = Note(kind="lost", count=lost, message=told)
+        message = f"{lost} entries were deleted before they were read"
+        note = Note(kind="lost", count=lost, message=message)
         if not records:
             self._add_jump(note, state.last, state.added)
             return
         records[-1] = replace(records[-1], position=self._position())
         self._lost[records[-1].position] = [note]
 
-    def _pass_over(self, lost: int | None, told: str, last: str, count: int) -> None:
+    def _skip_gap(self, lost: int | None, message: str, last: str, count: int) -> None:
         if self._source.on_gap == FAIL:
-            raise Gap(f"{self._source}: {told}.")
-        self._add_jump(Note(kind="lost", count=lost, message=told), last, count)
+            raise Gap(f"{self._source}: {message}.")
+        self._add_jump(Note(kind="lost", count=lost, message=message), last, count)
 
     def _add_jump(self, note: Note, last: str, count: int) -> None:
         self._last, self._count = last, count
@@ -259,27 +260,27 @@ class _Reader(Reader):
         self._jump = self._position()
         self._lost[self._jump] = notes
 
-    def _look(self, limit: int) -> tuple[_State, Sequence[tuple[bytes, dict[bytes, bytes]]]]:
-        """Return the state of the stream, and at the same moment the entries that are next."""
+    def _query(self, limit: int) -> tuple[_State, Sequence[tuple[bytes, dict[bytes, bytes]]]]:
+        """Return the state of the stream and its next entries, both from one transaction."""
         from redis import ResponseError
 
         key = self._source.key
-        with self._client.pipeline(transaction=True) as together:
-            together.xinfo_stream(key)
-            together.xrange(key, self._last, self._last)
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.xinfo_stream(key)
+            pipeline.xrange(key, self._last, self._last)
             if limit:
-                together.xread({key: self._last}, count=limit)
-            found, last, *read = together.execute(raise_on_error=False)
-        if isinstance(found, ResponseError) and "no such key" in str(found):
+                pipeline.xread({key: self._last}, count=limit)
+            info, last, *read = pipeline.execute(raise_on_error=False)
+        if isinstance(info, ResponseError) and "no such key" in str(info):
             return _State(0, 0, "", FIRST, False), ()
-        for answer in (found, last, *read):
+        for answer in (info, last, *read):
             if isinstance(answer, Exception):
                 raise answer
         state = _State(
-            found["entries-added"],
-            found["length"],
-            _first(found),
-            found["last-generated-id"].decode(),
+            info["entries-added"],
+            info["length"],
+            _first_id(info),
+            info["last-generated-id"].decode(),
             bool(last),
         )
         return state, (read[0][0][1] if read and read[0] else ())
@@ -287,10 +288,11 @@ class _Reader(Reader):
 
 @dataclass(frozen=True)
 class _State:
-    """A stream: the number of entries ever added and still there, the first id and the last one.
+    """The state of a stream.
 
-    ``first`` is that of the first entry that is there, empty if there is none. ``last`` is the last
-    id ever given. ``has_last`` tells whether the entry that was read last is still there.
+    ``added`` counts the entries that were ever added, ``length`` those still there. ``first`` is
+    the id of the first entry still there, "" if the stream is empty. ``last`` is the last id that
+    the server has assigned. ``has_last`` is True if the entry that was read last is still there.
     """
 
     added: int
@@ -300,23 +302,25 @@ class _State:
     has_last: bool
 
     def is_trimmed_to(self, id: str) -> bool:
-        """Whether no entry up to this id is there."""
-        return not self.first or _order(self.first) > _order(id)
+        """Return True if all entries up to this id are removed."""
+        return not self.first or _id_key(self.first) > _id_key(id)
 
 
-def _first(found: Mapping[str, Any]) -> str:
-    entry = found["first-entry"]
+def _first_id(info: Mapping[str, Any]) -> str:
+    entry = info["first-entry"]
     return entry[0].decode() if entry else ""
 
 
-def _parsed(position: str) -> tuple[str, int | None]:
-    """Return the id in a position, and the number of entries up to it. Raises OddPosition."""
+def _parse_position(position: str) -> tuple[str, int | None]:
+    """Return the id in a position, and the number of entries up to it. Raises InvalidPosition."""
     last, _, count = position.partition(" ")
-    if not _POSITION.fullmatch(position) or max(_order(last)) > MAX_NUMBER:
-        raise OddPosition(f"{position!r} is no position of a stream, as 1700000000000-0.")
+    if not _POSITION.fullmatch(position) or max(_id_key(last)) > MAX_NUMBER:
+        raise InvalidPosition(
+            f"{position!r} is not a position in a stream, such as 1700000000000-0."
+        )
     return last, int(count) if count else None
 
 
-def _order(id: str) -> tuple[int, int]:
+def _id_key(id: str) -> tuple[int, int]:
     time, _, number = id.partition("-")
     return int(time), int(number or 0)

@@ -1,4 +1,4 @@
-"""A table of the queue's own database: its rows are removed when they are settled."""
+"""A table in the queue's database: its rows are removed when their calls are enqueued."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..exceptions import Fatal, InvalidType
 from ..store.values.steps import Note
 from .base import BATCH_BYTES, NAMED, Reader, Record, Source
 
-# The number up to which the rows that are left are counted.
+# The remaining rows are counted up to this number.
 MOST_COUNTED = 10_000
-# The number of rows that one query loads: their size is known only afterwards.
+# The maximum number of rows that one query loads: their size is known only afterwards.
 PORTION = 32
 
-# The values of a row, or of its key, as the driver of the database gives them.
+# The values of a row, or of its key, as the database driver returns them.
 Values: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRecord(Record):
-    """A row of a table; ``position`` is its primary key as text.
+    """A row in a table; ``position`` is its primary key as text.
 
-    ``key`` is that key, and ``values`` are the values that the database had, before the fields of
-    the model converted them: the function may do to the row what it likes.
+    ``key`` is that key. ``values`` are the row's values in the database, before the model's fields
+    convert them, so that a tailer's function may change ``row``.
     """
 
     row: Any
@@ -42,10 +42,10 @@ class RowRecord(Record):
 class Table(Source):
     """The rows of a model that match ``where``: an outbox.
 
-    The model's table is in the queue's database. Rows are read in the order ``order_by``, and
+    The model's table must be in the queue's database. Rows are read in the order ``order_by``, and
     removed in the transaction that enqueues their Instances. A row that somebody changes after it
-    was read is read again. A model that inherits columns of another table is refused. Raises
-    InvalidType.
+    was read is read again. Raises InvalidType, also for a model that inherits columns from another
+    table.
     """
 
     removes = True
@@ -71,10 +71,10 @@ class Table(Source):
 
     def __str__(self) -> str:
         label = self.model._meta.label
-        return f"{label} where {_in_words(self.where)}" if self.where else label
+        return f"{label} where {_describe_condition(self.where)}" if self.where else label
 
     def misplaced(self) -> str:
-        """Return why one transaction cannot remove rows and enqueue; empty if it can."""
+        """Return why one transaction cannot remove rows and enqueue; "" if it can."""
         there = router.db_for_write(self.model)
         if there == settings.DATABASE:
             return ""
@@ -89,7 +89,7 @@ class Table(Source):
         return nullcontext(_Reader(self))
 
     def rows(self) -> QuerySet[Any]:
-        """Return all rows that are records, in the order in which they are read."""
+        """Return the rows that match ``where``, in the order in which they are read."""
         return self.all().filter(self.where).order_by(*self.order_by)
 
     def all(self) -> QuerySet[Any]:
@@ -107,108 +107,113 @@ class Table(Source):
     def unpack(self, packed: Mapping[str, Any]) -> RowRecord:
         if packed.get("model") != self.model._meta.label_lower:
             raise ValueError(
-                f"a row of {packed.get('model')!r} is none of {self.model._meta.label}"
+                f"a row of {packed.get('model')!r} is not a row of {self.model._meta.label}"
             )
-        found = serializers.deserialize("python", [packed], using=settings.DATABASE)
-        row = next(iter(found)).object
+        rows = serializers.deserialize("python", [packed], using=settings.DATABASE)
+        row = next(iter(rows)).object
         row._state.db = settings.DATABASE
         return RowRecord(position=str(row.pk), row=row)
 
 
-def _in_words(condition: Any) -> str:
-    """Return a condition as a person writes it, as ``kind='order' and not done=True``."""
+def _describe_condition(condition: Any) -> str:
+    """Return a condition as people write it, such as ``kind='order' and not done=True``."""
     if isinstance(condition, tuple):
         name, value = condition
         return f"{name}={value!r}"
     if not isinstance(condition, Q):
         return str(condition)
     parts = [
-        f"({told})" if isinstance(child, Q) and len(child) > 1 and not child.negated else told
+        f"({part})" if isinstance(child, Q) and len(child) > 1 and not child.negated else part
         for child in condition.children
-        for told in [_in_words(child)]
+        for part in [_describe_condition(child)]
     ]
-    told = f" {condition.connector.lower()} ".join(parts)
+    text = f" {condition.connector.lower()} ".join(parts)
     if not condition.negated:
-        return told
-    return f"not ({told})" if len(parts) > 1 else f"not {told}"
+        return text
+    return f"not ({text})" if len(parts) > 1 else f"not {text}"
 
 
 class _Reader(Reader):
-    """Maps each row once: one that cannot be taken is left, and those behind it are read."""
+    """Reads each row once in an attempt: a row that cannot be removed does not hold up others."""
 
     def __init__(self, source: Table) -> None:
         self._source = source
         options = source.model._meta
         self._fields = options.concrete_fields
         self._keys = [self._fields.index(each) for each in options.pk_fields]
-        # The rows that are left, by the values of their keys, with their positions: those that are
-        # in use, those that can be neither mapped nor kept, and those that cannot be removed.
+        # The positions of the rows that stay in the table, by the values of their keys: those in
+        # use, those that can be neither mapped nor kept as inputs, and those not removed.
         self._in_use: dict[Values, str] = {}
         self._unusable: dict[Values, str] = {}
-        self._kept: dict[Values, str] = {}
-        self._refusal = ""
-        self._largest = 0
+        self._not_removed: dict[Values, str] = {}
+        self._delete_error = ""
+        self._largest_row = 0
 
     def read(self, limit: int) -> Sequence[RowRecord]:
-        """Read up to ``limit`` rows, or BATCH_BYTES, that this attempt has not left.
+        """Read up to ``limit`` rows, or BATCH_BYTES, without those that this attempt left.
 
-        Raises Fatal if there are no more, and some of those before could not be removed.
+        Raises Fatal if no rows remain, and earlier ones could not be removed.
         """
-        keys = self._next(limit)
-        found: list[RowRecord] = []
+        keys = self._next_keys(limit)
+        batch: list[RowRecord] = []
         size, portion = 0, 1
         while keys and size < BATCH_BYTES:
-            found += (loaded := self._load(keys[:portion]))
+            batch += (loaded := self._load(keys[:portion]))
             keys = keys[portion:]
-            sizes = [_size(each.values) for each in loaded]
+            sizes = [_estimate_size(each.values) for each in loaded]
             size += sum(sizes)
-            self._largest = max([1, self._largest, *sizes])
-            fitting = max(1, (BATCH_BYTES - size) // self._largest)
+            self._largest_row = max([1, self._largest_row, *sizes])
+            fitting = max(1, (BATCH_BYTES - size) // self._largest_row)
             portion = min(2 * portion, fitting, PORTION)
-        if not found:
-            self._check_kept()
-        return found
+        if not batch:
+            self._check_removed()
+        return batch
 
-    def _next(self, limit: int) -> list[Any]:
-        """Return the keys of the next rows."""
-        left = self._in_use.keys() | self._unusable.keys() | self._kept.keys()
+    def _next_keys(self, limit: int) -> list[Any]:
+        """Return the primary keys of the next rows, ``limit`` at most."""
+        left = self._in_use.keys() | self._unusable.keys() | self._not_removed.keys()
         columns = self._columns(self._fields[each] for each in self._keys)
         rows = self._source.rows().values_list("pk", *columns)[: len(left) + limit]
-        # A row may come twice, if ``where`` joins another table.
+        # A row appears twice if ``where`` joins another table that has two matching rows.
         keys = {tuple(values): key for key, *values in rows if tuple(values) not in left}
         return list(keys.values())[:limit]
 
     def _load(self, keys: Sequence[Any]) -> list[RowRecord]:
-        """Load rows in the order of their keys, each with what the database has for it."""
+        """Load the rows with these keys, in reading order, with their unconverted values."""
         names = [f"_atp_{number}" for number in range(len(self._fields))]
         columns = dict(zip(names, self._columns(self._fields), strict=True))
-        found: dict[Any, RowRecord] = {}
+        by_key: dict[Any, RowRecord] = {}
         for row in self._source.rows().filter(pk__in=keys).annotate(**columns):
             values = tuple(row.__dict__.pop(name) for name in names)
             record = RowRecord(position=str(row.pk), row=row, key=row.pk, values=values)
-            found.setdefault(self._key(values), record)
-        return list(found.values())
+            by_key.setdefault(self._key_in(values), record)
+        return list(by_key.values())
 
     def take(self, records: Sequence[RowRecord]) -> Sequence[RowRecord]:  # type: ignore[override]
-        """Remove the rows that nobody has changed or locked since they were read.
+        """Remove the rows that nobody has changed or locked since they were read; return them.
 
         Raises Fatal if none of them can be removed.
         """
         rows = self._source.all().filter(pk__in=[each.key for each in records])
         locked = rows.select_for_update(skip_locked=True)
         columns = self._columns(self._fields)
-        now = {self._key(values): values for values in locked.values_list(*columns)}
-        same = [each for each in records if _is_same(now.get(self._of(each)), each.values)]
-        left = {self._of(each) for each in records} - {self._of(each) for each in same}
-        self._in_use |= {self._of(each): str(each) for each in records if self._of(each) in left}
+        now = {self._key_in(values): values for values in locked.values_list(*columns)}
+        same = [each for each in records if _is_same(now.get(self._key_of(each)), each.values)]
+        left = {self._key_of(each) for each in records} - {self._key_of(each) for each in same}
+        self._in_use |= {
+            self._key_of(each): str(each) for each in records if self._key_of(each) in left
+        }
         self._remove(same)
-        taken = [each for each in same if self._of(each) not in self._kept]
+        taken = [each for each in same if self._key_of(each) not in self._not_removed]
         if not taken:
-            self._check_kept()
+            self._check_removed()
         return taken
 
     def _remove(self, records: Sequence[RowRecord]) -> None:
-        """Remove rows; note those that stay, whatever the reason. Raises OperationalError."""
+        """Remove rows, and remember those that the database does not remove.
+
+        Raises OperationalError or InterfaceError.
+        """
         if not records:
             return
         keys = [each.key for each in records]
@@ -223,67 +228,69 @@ class _Reader(Reader):
                 self._remove(records[:half])
                 self._remove(records[half:])
                 return
-            stays = {self._of(each) for each in records}
-            self._refusal = f"{type(error).__name__}: {error}"
+            stays = {self._key_of(each) for each in records}
+            self._delete_error = f"{type(error).__name__}: {error}"
         else:
-            # A trigger, a rule or a policy lets a DELETE do nothing, or something else.
+            # A trigger, a rule or a policy can make a DELETE do nothing, or something else.
             columns = self._columns(self._fields[each] for each in self._keys)
             rows = self._source.rows().filter(pk__in=keys).order_by()
             stays = {tuple(each) for each in rows.values_list(*columns)}
-        self._kept |= {self._of(each): str(each) for each in records if self._of(each) in stays}
+        self._not_removed |= {
+            self._key_of(each): str(each) for each in records if self._key_of(each) in stays
+        }
 
-    def _check_kept(self) -> None:
-        """Raise Fatal if rows cannot be removed: each look would enqueue their calls again."""
-        if not self._kept:
+    def _check_removed(self) -> None:
+        """Raise Fatal if rows were not removed: each attempt would enqueue their calls again."""
+        if not self._not_removed:
             return
-        why = self._refusal or "a trigger, a rule or row-level security keeps them"
+        why = self._delete_error or "a trigger, a rule or row-level security keeps them"
         raise Fatal(
-            f"{len(self._kept)} rows of {self._source.model._meta.label} cannot be removed, so "
-            f"their calls are not enqueued: {_named(self._kept)} ({why}).",
+            f"{len(self._not_removed)} rows of {self._source.model._meta.label} cannot be removed, "
+            f"so their calls are not enqueued: {_list_some(self._not_removed)} ({why}).",
             fingerprint="not removed",
         )
 
     def leave(self, record: RowRecord) -> None:  # type: ignore[override]
-        self._unusable[self._of(record)] = str(record)
+        self._unusable[self._key_of(record)] = str(record)
 
     def behind(self) -> int:
         return self._source.rows().order_by()[:MOST_COUNTED].count()
 
     def notes(self) -> Sequence[Note]:
-        """Return which rows are left: those that nobody can keep, and those in use."""
-        found = []
+        """Return notes about the rows that nobody can keep as inputs, and those in use."""
+        notes = []
         if self._unusable:
-            told = f"rows can neither be mapped nor be kept as inputs: {_named(self._unusable)}"
             count = len(self._unusable)
-            found.append(Note(kind="skipped", count=count, message=f"{count} {told}"))
+            why = f"rows can neither be mapped nor be kept as inputs: {_list_some(self._unusable)}"
+            notes.append(Note(kind="skipped", count=count, message=f"{count} {why}"))
         if self._in_use:
-            told = (
-                "rows are left for the next look, as somebody has locked or changed them: "
-                f"{_named(self._in_use)}"
-            )
             count = len(self._in_use)
-            found.append(Note(kind="waiting", count=count, message=f"{count} {told}"))
-        return found
+            why = (
+                "rows are left for the next look, as somebody has locked or changed them: "
+                f"{_list_some(self._in_use)}"
+            )
+            notes.append(Note(kind="waiting", count=count, message=f"{count} {why}"))
+        return notes
 
-    def _of(self, record: RowRecord) -> Values:
-        """Return the values of the key of a row as it was read."""
-        return self._key(record.values)
+    def _key_of(self, record: RowRecord) -> Values:
+        """Return the values of a row's primary key, as they were when it was read."""
+        return self._key_in(record.values)
 
-    def _key(self, values: Values) -> Values:
+    def _key_in(self, values: Values) -> Values:
         return tuple(values[each] for each in self._keys)
 
     def _columns(self, fields: Iterable[Any]) -> Iterator[ExpressionWrapper]:
-        """Yield columns whose values no field converts, so that each equals itself."""
+        """Yield the columns of fields, without conversion by a field, for exact comparison."""
         for each in fields:
             yield ExpressionWrapper(F(each.attname), output_field=models.Field())
 
 
-def _named(left: Mapping[Values, str]) -> str:
+def _list_some(left: Mapping[Values, str]) -> str:
     return ", ".join(list(left.values())[:NAMED])
 
 
-def _size(values: Values) -> int:
-    """Return about how many bytes the values of a row have."""
+def _estimate_size(values: Values) -> int:
+    """Return the approximate size of a row's values, in bytes."""
     return sum(
         len(each) if isinstance(each, (str, bytes, memoryview)) else sys.getsizeof(each)
         for each in values
@@ -291,7 +298,7 @@ def _size(values: Values) -> int:
 
 
 def _is_same(now: Values | None, read: Values) -> bool:
-    """Whether a row is as it was read. A NaN, which equals nothing, has the same text."""
+    """Return True if a row is unchanged. A NaN equals nothing, so it is compared as text."""
     if now is None:
         return False
     pairs = zip(now, read, strict=True)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from ..models import BUCKETS, COUNTS, HISTOGRAMS, Span, Statistic, bucket, failed
+from ..models import BUCKETS, COUNTS, HISTOGRAMS, Span, Statistic, bucket_of, failure_column
 from ..states import Event, Reason
 
 COLUMNS = {
@@ -19,8 +19,10 @@ COLUMNS = {
 # The kinds of LogRecords that Statistic counts.
 COUNTED = frozenset({*COLUMNS, Event.FAIL})
 # The events after which a handler has ended: only for these its running time is counted.
-_RUNS = frozenset({"finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL)})
-_FAILED = {str(reason): failed(reason) for reason in Reason}
+_RUNS = frozenset(
+    {"finished", "retried", "deferred", failure_column(Reason.ERROR), failure_column(Reason.FATAL)}
+)
+_FAILED = {str(reason): failure_column(reason) for reason in Reason}
 _MINUTE, _MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
 
 
@@ -81,9 +83,9 @@ class Counts:
         if began is not None and column in _RUNS:
             took = (time - began) // _MICROSECOND
             cell.counts["wall_us"] += took
-            cell.run[bucket(took)] += 1
+            cell.run[bucket_of(took)] += 1
         elif waited is not None:
-            cell.wait[bucket(int(1e6 * waited))] += 1
+            cell.wait[bucket_of(int(1e6 * waited))] += 1
 
     def add_run(self, type: str, began: datetime, time: datetime, waited: float) -> None:
         """Count the start and the finish of an attempt.
@@ -100,8 +102,8 @@ class Counts:
         counts["started"] += 1
         counts["finished"] += 1
         counts["wall_us"] += took
-        cell.wait[bucket(int(1e6 * waited))] += 1
-        cell.run[bucket(took)] += 1
+        cell.wait[bucket_of(int(1e6 * waited))] += 1
+        cell.run[bucket_of(took)] += 1
 
     def merge(self, other: Counts) -> None:
         """Add all counts of another object."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from .. import messages
 from ..conf import settings
-from ..exceptions import InvalidInputs, path_of
-from ..models import Daemon, LogRecord, signature_in
+from ..exceptions import InvalidInputs, dotted_path
+from ..models import Daemon, LogRecord, read_signature
 from ..states import Event, Reason
-from ..text import seconds
+from ..text import as_timedelta
 from .values import Move
 
 # The first delay, doubled each time up to the longest. While a living daemon may take the inputs,
@@ -28,12 +28,12 @@ LONGEST_WITH_ANOTHER = timedelta(seconds=15)
 MOST_AT_ONCE = 10
 _DOUBLINGS = 8
 # The detail of such a failure: the exception by which an enqueue refuses such inputs.
-_REFUSED = path_of(InvalidInputs(""))
+_REFUSED = dotted_path(InvalidInputs(""))
 
 
 def is_misfit(move: Move) -> bool:
     """Return whether a move says that the inputs do not fit the handler."""
-    return move.event == Event.DEFER and signature_in(move.detail) is not None
+    return move.event == Event.DEFER and read_signature(move.detail) is not None
 
 
 def misfits_of(records: Any, attempt: int = 0) -> list[tuple[datetime, str]]:
@@ -47,7 +47,7 @@ def misfits_of(records: Any, attempt: int = 0) -> list[tuple[datetime, str]]:
     found: dict[int, tuple[datetime, str]] = {}
     entered, since = set(), 0
     for kind, number, detail, time in rows:
-        signature = signature_in(detail)
+        signature = read_signature(detail)
         if kind == Event.REDRIVE:
             since = max(since, number)
         elif kind == Event.DEFER and signature is not None:
@@ -98,12 +98,12 @@ class Misfits:
         """
         records = self._store.rows(LogRecord).filter(instance=move.instance)
         earlier = misfits_of(records, move.attempt or 0)
-        refused = [signature for _, signature in earlier] + [signature_in(move.detail) or ""]
+        refused = [signature for _, signature in earlier] + [read_signature(move.detail) or ""]
         since = min((time for time, _ in earlier), default=self._now)
         others, refusing = takers(self._alive, identifier, refused)
-        if others or self._now - since < seconds(settings.MISFIT_FOR):
+        if others or self._now - since < as_timedelta(settings.MISFIT_FOR):
             return move._replace(delay=_delay(len(earlier), others, refusing))
-        message = messages.misfit_for(move.message, since)
+        message = messages.incompatible_too_long(move.message, since)
         return move._replace(
             event=Event.FAIL,
             reason=Reason.ERROR,

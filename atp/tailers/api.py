@@ -1,28 +1,33 @@
-"""Tailers in the API: a list, a single tailer with its cursors, and the verbs on it."""
+"""Tailers in the API: a list, a single tailer with its cursors, and the operations on it."""
+
+from collections.abc import Iterable
+from typing import Any
 
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .. import queue
 from ..api import schema
-from ..api.base import ViewSet, with_verbs
-from ..api.schema import TypeIdentifier, named, operation, page_of
-from ..api.serializers import Document, LogRecordSerializer
+from ..api.base import ViewSet, with_operations
+from ..api.schema import TypeIdentifier, endpoint, page_of, path_parameter
+from ..api.serializers import DocumentSerializer, LogRecordSerializer
 from ..models import Tailer
+from ..operations.operation import Outcome
 from ..operations.table import TAILER
 from ..web.permissions import VIEW_LOG, VIEW_TAILER
-from . import operations as documents
+from . import operations
 
 
 class TailersSerializer(rest.ListSerializer):
     """A list of tailers, read with a fixed number of queries."""
 
-    def to_representation(self, data):
-        return documents.documents(data)
+    def to_representation(self, data: Iterable[Tailer]) -> list[dict[str, Any]]:
+        return operations.documents(data)
 
 
-class TailerSerializer(Document):
+class TailerSerializer(DocumentSerializer):
     identifier = schema.text("Its identifier: that of its Type, and of its schedule.")
     source = schema.text("The source that it reads, without credentials.")
     read_at = schema.time("When an attempt looked last.")
@@ -40,34 +45,36 @@ class TailerSerializer(Document):
     state = schema.text("Reading, paused, or failing.")
     why = schema.text("Why it is paused, or has stopped itself; otherwise empty.")
 
-    render = staticmethod(documents.document)
-
     class Meta:
         list_serializer_class = TailersSerializer
 
+    @staticmethod
+    def render(row: Tailer) -> dict[str, Any]:
+        return operations.document(row)
 
-class CursorSerializer(Document):
+
+class CursorSerializer(DocumentSerializer):
     shard = schema.text("A part of the source: a partition, a file.")
     position = schema.text("How far it has been read; only the source understands it.")
     moved = schema.time()
     missing_since = schema.time("When it was found to be gone; null if it is there.", null=True)
 
-    render = staticmethod(documents.cursor)
+    render = staticmethod(operations.cursor)
 
 
 class TailerWithCursorsSerializer(TailerSerializer):
     cursors = CursorSerializer(many=True, help_text="Those that moved last first, 100 at most.")
 
     @staticmethod
-    def render(row):
-        found = queue.cursors(row.identifier, limit=documents.SHOWN)
-        return documents.document(row) | {"cursors": [documents.cursor(each) for each in found]}
+    def render(row: Tailer) -> dict[str, Any]:
+        cursors = queue.cursors(row.identifier, limit=operations.MOST_CURSORS)
+        return operations.document(row) | {"cursors": [operations.cursor(each) for each in cursors]}
 
 
-@with_verbs(
+@with_operations(
     TAILER,
     VIEW_TAILER,
-    lambda verb: (f"{verb.id}_tailer", verb.said_of("a tailer"), verb.explanation),
+    lambda each: (f"{each.id}_tailer", each.said_of("a tailer"), each.explanation),
 )
 class TailerViewSet(ViewSet):
     """The tailers, by identifier."""
@@ -76,35 +83,37 @@ class TailerViewSet(ViewSet):
     lookup_field = "identifier"
     model = Tailer
     serializer_class = TailerWithCursorsSerializer
-    named = (named("identifier", "The tailer's identifier.", **TypeIdentifier.schema),)
+    path_parameters = (
+        path_parameter("identifier", "The tailer's identifier.", **TypeIdentifier.schema),
+    )
 
-    def find(self):
+    def find(self) -> Tailer:
         return queue.get_tailer(self.kwargs["identifier"])
 
-    def answer(self, row, outcome):
+    def answer(self, row: Tailer, outcome: Outcome) -> Response:
         return Response(self.get_serializer(outcome.value).data)
 
-    @operation(
+    @endpoint(
         "list_tailers",
         "The tailers, and what came out of their sources",
         VIEW_TAILER,
         answer=page_of(TailerSerializer),
     )
-    def list(self, request):
-        return self.listed(self.seen(queue.tailers()))
+    def list(self, request: Request) -> Response:
+        return self.page_response(self.visible(queue.tailers()))
 
-    @operation(
+    @endpoint(
         "list_tailer_log",
         "What a tailer lost and cannot read, and who set its cursors",
         VIEW_TAILER,
         VIEW_LOG,
-        description=f"The newest first, {documents.LOG} at most.",
+        description=f"The newest first, {operations.MOST_LOG_RECORDS} at most.",
         answer=page_of(LogRecordSerializer),
     )
     @action(detail=True, serializer_class=LogRecordSerializer)
-    def log(self, request, identifier):
-        return self.listed(documents.log(self.get_object()))
+    def log(self, request: Request, identifier: str) -> Response:
+        return self.page_response(operations.log(self.get_object()))
 
-    @operation("get_tailer", "One tailer, with its cursors", VIEW_TAILER)
-    def retrieve(self, request, identifier):
+    @endpoint("get_tailer", "One tailer, with its cursors", VIEW_TAILER)
+    def retrieve(self, request: Request, identifier: str) -> Response:
         return Response(self.get_serializer(self.get_object()).data)

@@ -1,11 +1,9 @@
-"""Tailer and Cursor: what has come, and how far the source is read."""
+"""The tables for tailers: Cursor, how far a source is read, and Tailer, the counts so far."""
 
 from django.db import models
 
 from ..fields import InstantField
 from ..options import MAX_IDENTIFIER
-
-# Cursor: how far one shard of a source has been read.
 
 # The longest name of a shard, in characters.
 MAX_SHARD = 400
@@ -14,9 +12,9 @@ MAX_SHARD = 400
 class Cursor(models.Model):
     """The position up to which a tailer has read one shard of its source.
 
-    The source says which shards it has: the partitions of a topic, the files of a directory. The
-    position is text that only the source reads. It is committed together with the Instances of
-    the records before it (G18).
+    The source defines its shards: the partitions of a topic, or the files in a directory. The
+    position is text that only the source can read. It is committed together with the Instances
+    for the records before it (G18).
     """
 
     tailer = models.CharField(max_length=MAX_IDENTIFIER)
@@ -35,15 +33,12 @@ class Cursor(models.Model):
         return f"{self.tailer} {self.shard}"
 
 
-# Tailer: what has come out of one source.
-
-
 class Tailer(models.Model):
-    """The counts of one tailer, since its row was made.
+    """The counts for one tailer since its first attempt.
 
     ``identifier`` is that of the Type whose attempts read the source. ``behind``, ``skipped`` and
-    ``notes`` describe the source as the last attempt has left it; ``behind`` is null if the source
-    does not count. ``gaps``, ``lost`` and ``passed_over`` are committed with the cursors.
+    ``notes`` describe the source at the end of the last attempt; ``behind`` is null if the source
+    cannot count. ``gaps``, ``lost`` and ``passed_over`` are committed with the cursors.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)

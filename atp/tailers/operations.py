@@ -1,4 +1,4 @@
-"""List tailers, set a cursor, forget it; their entries in the table; documents."""
+"""Listing tailers, setting and forgetting cursors; their entries in the table; documents."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from ..conf import settings
 from ..exceptions import InvalidOption, UnknownType
 from ..models import Cursor, Instance, Kind, LogRecord, Schedule, Tailer
-from ..operations.base import check_by, needs_tables
-from ..operations.operation import CONTROL, Parameter, Verb
-from ..operations.operation import Kind as operation_Kind
+from ..operations.base import check_actor, needs_tables
+from ..operations.operation import CONTROL, Operation, Parameter
+from ..operations.operation import Kind as ParameterKind
 from ..options import check_lines
 from ..reports import overview
 from ..sources import base as sources
@@ -21,39 +21,45 @@ from ..store import get_store
 from ..text import did_you_mean
 from .models import MAX_SHARD
 
-# The documents of tailers and their cursors, and the log of a tailer.
-
+# The fields of the documents of tailers, and of cursors.
 FIELDS = (
     *("identifier", "source", "read_at", "records", "enqueued", "rejected", "behind", "gaps"),
     *("lost", "lost_at", "passed_over", "skipped", "error"),
 )
-OF_CURSOR = ("shard", "position", "moved", "missing_since")
-# The number of cursors that are shown, those that moved last.
-SHOWN = 100
-# The number of log records that are shown, the newest.
-LOG = 50
-# The kinds of log records that are about the tailer of a Type.
-KINDS = (Kind.CURSOR, Kind.GAP, Kind.SOURCE)
+CURSOR_FIELDS = ("shard", "position", "moved", "missing_since")
+# The number of cursors that pages and shell show: those that moved last.
+MOST_CURSORS = 100
+# The number of log records that are shown: the newest.
+MOST_LOG_RECORDS = 50
+# The kinds of log records about the tailer of a Type.
+LOG_KINDS = (Kind.CURSOR, Kind.GAP, Kind.SOURCE)
+# The states of a tailer.
 READING, PAUSED, FAILING = "reading", "paused", "failing"
+# The longest position that an operator can set, in characters.
+MAX_POSITION = 1000
+
+# Documents of tailers and their cursors, and the log of a tailer.
 
 
-def of_type(identifier: str) -> str | None:
-    """Return the identifier of the tailer to which a Type belongs; None if it belongs to none."""
+def tailer_of_type(identifier: str) -> str | None:
+    """Return the identifier of the tailer to which a Type belongs, or None."""
     name = identifier.removesuffix(".rejected")
-    found = Tailer.objects.using(settings.DATABASE).filter(identifier=name)
-    return name if found.exists() else None
+    rows = Tailer.objects.using(settings.DATABASE).filter(identifier=name)
+    return name if rows.exists() else None
 
 
 def documents(rows: Iterable[Tailer]) -> list[dict[str, Any]]:
-    """Return tailers as plain values, in few queries for all of them.
+    """Return tailers as plain values, with few queries for all of them together.
 
-    ``state`` is "paused" if the schedule is paused, "failing" if the last attempt has failed or is
-    tried again, and "reading" otherwise; ``why`` says why a tailer is paused or has stopped.
+    ``state`` is "paused" if the schedule is paused, "failing" if the last attempt failed or is
+    being retried, and "reading" otherwise. ``why`` says why a tailer is paused or has stopped.
     """
     rows = list(rows)
     names = [row.identifier for row in rows]
-    pauses, failing = _pauses(names), set(_failing(names))
-    return [_document(row, pauses.get(row.identifier), row.identifier in failing) for row in rows]
+    reasons, failing = _pause_reasons(names), set(_failing_names(names))
+    return [
+        _make_document(row, reasons.get(row.identifier), row.identifier in failing) for row in rows
+    ]
 
 
 def document(row: Tailer) -> dict[str, Any]:
@@ -63,16 +69,16 @@ def document(row: Tailer) -> dict[str, Any]:
 
 def cursor(row: Cursor) -> dict[str, Any]:
     """Return a cursor as plain values."""
-    return {name: getattr(row, name) for name in OF_CURSOR}
+    return {name: getattr(row, name) for name in CURSOR_FIELDS}
 
 
 def log(row: Tailer) -> QuerySet[LogRecord]:
-    """Return what a tailer lost and cannot read, and who set its cursors; the newest first."""
+    """Return the log records of a tailer, newest first: losses, unreadable records, set cursors."""
     records = LogRecord.objects.using(settings.DATABASE).about(f"type:{row.identifier}")
-    return records.filter(kind__in=KINDS).reverse()[:LOG]
+    return records.filter(kind__in=LOG_KINDS).reverse()[:MOST_LOG_RECORDS]
 
 
-def _document(row: Tailer, pause: str | None, is_failing: bool) -> dict[str, Any]:
+def _make_document(row: Tailer, pause: str | None, is_failing: bool) -> dict[str, Any]:
     state = FAILING if is_failing or row.error else READING
     return {name: getattr(row, name) for name in FIELDS} | {
         "notes": row.notes.splitlines(),
@@ -81,15 +87,15 @@ def _document(row: Tailer, pause: str | None, is_failing: bool) -> dict[str, Any
     }
 
 
-def _pauses(names: list[str]) -> dict[str, str]:
-    """Return the reasons, by identifier, of those whose schedules are paused."""
+def _pause_reasons(names: list[str]) -> dict[str, str]:
+    """Return why the schedules of tailers are paused, by identifier; only for those paused."""
     now = overview.now()
     rows = Schedule.objects.using(settings.DATABASE).filter(identifier__in=names)
     return {row.identifier: row.paused_reason for row in rows if row.is_paused(now)}
 
 
-def _failing(names: list[str]) -> Iterator[str]:
-    """Yield the identifiers of those whose attempts have failed since a source was read last."""
+def _failing_names(names: list[str]) -> Iterator[str]:
+    """Yield the identifiers of tailers whose attempts failed since they last read their source."""
     rows = Instance.objects.using(settings.DATABASE).filter(type__identifier__in=names)
     yield from rows.live().filter(retries__gt=0).values_list("type__identifier", flat=True)
     read = Tailer.objects.using(settings.DATABASE).filter(identifier=OuterRef("type__identifier"))
@@ -97,10 +103,7 @@ def _failing(names: list[str]) -> Iterator[str]:
     yield from failed.values_list("type__identifier", flat=True)
 
 
-# The verbs of tailers: looking at sources and their cursors, and setting a cursor.
-
-# The longest position that can be set by hand, in characters.
-MAX_POSITION = 1000
+# The operations on tailers: listing them and their cursors, and setting a cursor.
 
 
 @needs_tables
@@ -111,18 +114,18 @@ def tailers() -> list[Tailer]:
 
 @needs_tables
 def get_tailer(identifier: str) -> Tailer:
-    """Return the tailer with this identifier. Raises UnknownType if none has read."""
+    """Return the tailer with this identifier. Raises UnknownType if it never read its source."""
     rows = Tailer.objects.using(settings.DATABASE)
-    found = rows.filter(identifier=identifier).first() if str(identifier).isprintable() else None
-    if found is None:
+    row = rows.filter(identifier=identifier).first() if str(identifier).isprintable() else None
+    if row is None:
         hint = did_you_mean(identifier, rows.values_list("identifier", flat=True))
         raise UnknownType(f"No tailer {identifier!r} has read its source.{hint}")
-    return found
+    return row
 
 
 @needs_tables
 def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
-    """Return the cursors of a tailer, those that moved last first. Raises UnknownType."""
+    """Return the cursors of a tailer, the last moved first. Raises UnknownType."""
     row = get_tailer(identifier)
     rows = Cursor.objects.using(settings.DATABASE).filter(tailer=row.identifier)
     return list(rows.order_by("-moved", "pk")[:limit])
@@ -130,12 +133,12 @@ def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
 
 @needs_tables
 def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
-    """Have a tailer go on from another position of a shard; return its row.
+    """Make a tailer continue from another position of a shard; return its row.
 
-    The position is the source's: of Kafka the offset that is next, of Redis the id of the entry
-    that was read last. An attempt that reads now does not settle what it has read. Raises
-    UnknownType, or InvalidOption if there is no such cursor, or if the source that this process
-    declares has no such position.
+    The source defines positions: for Kafka the offset of the next record, for Redis the id of the
+    last entry read. A read in progress does not commit its position. Raises UnknownType. Raises
+    InvalidOption if the tailer has no such cursor, or if the source, as this process declares it,
+    has no such position.
     """
     check_lines("position", position, MAX_POSITION)
     if not position:
@@ -146,31 +149,31 @@ def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
             source.check_position(position)
         except ValueError as error:
             raise InvalidOption(f"position: {error}") from None
-    return _set(identifier, shard, position, by)
+    return _set_cursor(identifier, shard, position, by)
 
 
 @needs_tables
 def forget_cursor(identifier: str, *, shard: str, by: str = "") -> Tailer:
-    """Forget how far a shard has been read; return the row of the tailer.
+    """Forget how far a tailer has read a shard; return the row of the tailer.
 
-    The source decides where it begins again: a Directory reads the file once more. Raises
+    The source decides where to begin again: a Directory reads the file once more. Raises
     UnknownType or InvalidOption.
     """
-    return _set(identifier, shard, None, by)
+    return _set_cursor(identifier, shard, None, by)
 
 
-def _set(identifier: str, shard: str, position: str | None, by: str) -> Tailer:
-    check_by(by)
+def _set_cursor(identifier: str, shard: str, position: str | None, by: str) -> Tailer:
+    check_actor(by)
     check_lines("shard", shard, MAX_SHARD)
     row = get_tailer(identifier)
     get_store().tailers.seek(row.identifier, shard, position, who=by)
     return row
 
 
-# The verbs on tailers.
+# The entries in the table of operations.
 
 
-class _Line(operation_Kind):
+class _LineKind(ParameterKind):
     """One printable line of text, of up to ``most`` characters."""
 
     most: int
@@ -185,24 +188,24 @@ class _Line(operation_Kind):
         return value
 
 
-class Shard(_Line):
+class Shard(_LineKind):
     """The name of a shard."""
 
     most = MAX_SHARD
     schema = {"type": "string", "maxLength": MAX_SHARD}
 
 
-class Position(_Line):
+class Position(_LineKind):
     """A position in a source."""
 
     most = MAX_POSITION
     schema = {"type": "string", "minLength": 1, "maxLength": MAX_POSITION}
 
     def from_json(self, value: Any) -> str:
-        found = super().from_json(value)
-        if not found:
+        position = super().from_json(value)
+        if not position:
             raise ValueError("It must not be empty.")
-        return found
+        return position
 
 
 _SHARD = Parameter(
@@ -213,21 +216,21 @@ _SHARD = Parameter(
 )
 
 
-def _seek(row: Tailer, *, by: str, **given: Any) -> Tailer:
-    return seek(row.identifier, by=by, **given)
+def _call_seek(row: Tailer, *, by: str, **parameters: Any) -> Tailer:
+    return seek(row.identifier, by=by, **parameters)
 
 
-def _forget(row: Tailer, *, by: str, **given: Any) -> Tailer:
-    return forget_cursor(row.identifier, by=by, **given)
+def _call_forget(row: Tailer, *, by: str, **parameters: Any) -> Tailer:
+    return forget_cursor(row.identifier, by=by, **parameters)
 
 
 VERBS = (
-    Verb(
+    Operation(
         name="seek",
         label="Seek",
         phrase="Have {} go on elsewhere",
         explanation="Have a tailer go on from another position of a shard.",
-        call=_seek,
+        call=_call_seek,
         told=lambda _, row: "The cursor is set.",
         parameters=(
             _SHARD,
@@ -240,12 +243,12 @@ VERBS = (
         ),
         permission=CONTROL,
     ),
-    Verb(
+    Operation(
         name="forget",
         label="Read again",
         phrase="Have {} read a shard again",
         explanation="Forget how far a shard has been read: the source decides where it begins.",
-        call=_forget,
+        call=_call_forget,
         told=lambda _, row: "The cursor is forgotten.",
         parameters=(_SHARD,),
         permission=CONTROL,

@@ -1,25 +1,29 @@
-"""``tailers`` and ``tailer``."""
+"""``tailers`` lists the tailers; ``tailer`` shows one, or performs an operation on it."""
 
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 from .. import queue, text
-from ..operations.table import TAILER, VERBS
+from ..operations.table import OPERATIONS, TAILER
 from ..reports import overview
-from ..reports.documents import log_record
+from ..reports.documents import Document, log_record
 from ..shell import arguments, present
 from ..shell.base import Subcommand, actor
-from ..shell.operations import add_parameters, add_word, given
-from .operations import SHOWN, cursor, document, documents, log
+from ..shell.operations import add_operation, add_parameters, given_values
+from .operations import MOST_CURSORS, cursor, document, documents, log
 
 
 class Tailers(Subcommand):
     name = "tailers"
     help = "The sources that tailers read: what came out of each, and how much is left."
 
-    def run(self, options):
+    def run(self, options: dict[str, Any]) -> Document:
         return {"time": overview.now(), "tailers": documents(queue.tailers())}
 
-    def text(self, document):
+    def text(self, document: Document) -> str:
         if not document["tailers"]:
             return "No tailer has read its source."
         headings = ["tailer", "source", "state", "read", "records", "enqueued", "rejected"]
@@ -32,7 +36,7 @@ class Tailers(Subcommand):
                 text.age(each["read_at"], document["time"]),
                 *(each[name] for name in ("records", "enqueued", "rejected")),
                 "" if each["behind"] is None else each["behind"],
-                _lost(each),
+                _format_lost(each),
                 each["skipped"],
             ]
             for each in document["tailers"]
@@ -44,30 +48,31 @@ class Tailer(Subcommand):
     name = "tailer"
     help = "One tailer: list its cursors, or call a verb on it."
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        shown = add_word(words, "show", "Its cursors, what it lost, and what it cannot read.")
-        shown.add_argument("tailer", type=arguments.text, help="its identifier")
-        for verb in VERBS[TAILER].values():
-            added = add_word(words, verb.name, verb.explanation)
+        show = add_operation(words, "show", "Its cursors, what it lost, and what it cannot read.")
+        show.add_argument("tailer", type=arguments.text, help="its identifier")
+        for operation in OPERATIONS[TAILER].values():
+            added = add_operation(words, operation.name, operation.explanation)
             added.add_argument("tailer", type=arguments.text, help="its identifier")
-            add_parameters(added, verb.parameters)
+            add_parameters(added, operation.parameters)
 
-    def run(self, options):
-        row, done = queue.get_tailer(options["tailer"]), {}
+    def run(self, options: dict[str, Any]) -> Document:
+        row = queue.get_tailer(options["tailer"])
+        done: Document = {}
         if options["verb"] != "show":
-            verb = VERBS[TAILER][options["verb"]]
-            outcome = verb.perform(row, actor(), **given(verb.parameters, options))
+            operation = OPERATIONS[TAILER][options["verb"]]
+            outcome = operation.perform(row, actor(), **given_values(operation.parameters, options))
             done = {"outcome": outcome.told}
-        found = queue.cursors(row.identifier, limit=SHOWN)
+        cursors = queue.cursors(row.identifier, limit=MOST_CURSORS)
         return done | {
             **document(row),
-            "cursors": [cursor(each) for each in found],
+            "cursors": [cursor(each) for each in cursors],
             "log": [log_record(each) for each in log(row)],
         }
 
-    def text(self, document):
-        parts = [_cursors(document["cursors"])]
+    def text(self, document: Document) -> str:
+        parts = [_format_cursors(document["cursors"])]
         if "outcome" in document:
             return "\n".join([document["outcome"], *parts])
         if document["why"]:
@@ -76,22 +81,23 @@ class Tailer(Subcommand):
             notes = (f"{present.INDENT}{present.printable(note)}" for note in document["notes"])
             parts.append("\n".join(["left in the source", *notes]))
         if document["log"]:
-            parts.append("\n".join(["log, the newest first", *map(_logged, document["log"])]))
+            records = map(_format_record, document["log"])
+            parts.append("\n".join(["log, the newest first", *records]))
         return "\n\n".join(parts)
 
 
-def _lost(document: dict[str, Any]) -> str:
-    """Return how many records were lost; "?" if none of the gaps has told its number."""
+def _format_lost(document: Document) -> str:
+    """Return how many records were lost; "?" if there are gaps and the source gave no numbers."""
     return "?" if document["gaps"] and not document["lost"] else str(document["lost"])
 
 
-def _logged(record: dict[str, Any]) -> str:
+def _format_record(record: Document) -> str:
     who = f" [{present.printable(record['who'])}]" if record["who"] else ""
     message = present.printable(record["message"])
     return f"{present.INDENT}{text.moment(record['time'])}  {message}{who}"
 
 
-def _cursors(cursors: list[dict[str, Any]]) -> str:
+def _format_cursors(cursors: Sequence[Document]) -> str:
     if not cursors:
         return "It has no cursors."
     rows = [

@@ -1,5 +1,7 @@
-"""`@tailer`, and one attempt: read, map records to calls, commit the position, reject what cannot
-be mapped.
+"""`@tailer`, and one attempt of a tailer.
+
+An attempt reads records, maps them to calls, enqueues the calls together with the new position,
+and rejects records that cannot be mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError
 
 from .. import text
 from ..authoring import logs
-from ..authoring.logs import words
+from ..authoring.logs import exception_message
 from ..authoring.task_type import TaskType, task_type
 from ..conf import settings
 from ..exceptions import (
@@ -33,10 +35,16 @@ from ..exceptions import (
     Retry,
     UnknownSchedule,
 )
-from ..operations.enqueueing import Call, Prepared, enqueue_calls, enqueue_prepared, prepare
+from ..operations.enqueueing import (
+    Call,
+    PreparedCall,
+    enqueue_calls,
+    enqueue_prepared,
+    prepare_call,
+)
 from ..options import MAX_IDENTIFIER
-from ..schedules.declaring import declared as schedules
-from ..schedules.declaring import spec_of, timing
+from ..schedules.declaring import check_schedule, timing
+from ..schedules.declaring import declared_schedules as schedules
 from ..schedules.operations import pause_schedule
 from ..sources import Note, Reader, Record, Source
 from ..sources import base as sources
@@ -47,19 +55,55 @@ from ..store.values.steps import CursorMove, Settled
 if TYPE_CHECKING:
     from ..authoring.context import Context
 
-
-# Tailer: a declared source with the function that maps its records, and the list of them.
-
+# What a tailer's function may return.
 Mapped: TypeAlias = Call | Iterable[Call] | None
 Function: TypeAlias = Callable[[Any], Mapped]
+
+# Declaring.
+MOST_IN_BATCH = 10_000
+# The options that a tailer passes on to both of its Types.
+PASSED_ON = ("collection", "max_memory", "owner", "priority", "runbook")
+# A tailer runs before the Types that it enqueues.
+PRIORITY = 50
+REJECTED = ".rejected"
+# A record that kills its worker costs the reading attempt two restarts.
+MOST_RESTARTS = 50
+MOST_RETRIES = 20
+MAX_BACKOFF = timedelta(minutes=1)
+
+# Mapping.
+# These exceptions say nothing about the record: they end the attempt, and the record stays.
+ENDS_ATTEMPT = (Interrupted, Retry, Defer, OperationalError, InterfaceError)
+MAX_ERROR = 500
+# How much of a record's data is kept if the record is too large for inputs, in bytes.
+KEPT = 1000
+# The approximate size of a prepared call besides its inputs, in bytes.
+CALL = 1000
+
+# Reading.
+# The longest time that an attempt reads, in seconds; the schedule starts the next one.
+LONGEST = 60.0
+# The number of records in a row that may be rejected before the attempt fails.
+MOST_REJECTED = 100
+# The number of records that are mapped one at a time after an attempt has died: the second
+# attempt maps half as many, the third a third as many.
+CAREFUL = 100
+# How long the cursor of a shard is kept after the shard has gone from its source.
+MEMORY = timedelta(days=7)
+
+# The lines of this logger are in the daemon log, as facts.
+logger = logging.getLogger("atp.worker")
+
+
+# Declared tailers.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tailer:
     """A declared tailer: its source, and the function that maps a record to calls.
 
-    An attempt of ``type`` reads the source. An attempt of ``rejected`` maps one record that was
-    put aside. Calling a tailer calls its function, for tests.
+    An attempt of ``type`` reads the source. An attempt of ``rejected`` maps one rejected record
+    again. Tests can call a tailer to call its function.
     """
 
     identifier: str
@@ -72,13 +116,13 @@ class Tailer:
     do_not_call_in_templates = True
 
     def __call__(self, record: Record) -> list[Call]:
-        """Return the calls that the function makes of a record. Raises TypeError."""
-        found = self.function(record)
-        if found is None:
+        """Return the calls to which the function maps a record. Raises TypeError."""
+        returned = self.function(record)
+        if returned is None:
             return []
-        if isinstance(found, Call):
-            return [found]
-        calls = list(found) if isinstance(found, Iterable) else [found]
+        if isinstance(returned, Call):
+            return [returned]
+        calls = list(returned) if isinstance(returned, Iterable) else [returned]
         for call in calls:
             if not isinstance(call, Call):
                 raise TypeError(
@@ -101,7 +145,7 @@ class Tailers:
         return iter(list(self._tailers.values()))
 
     def add(self, tailer: Tailer) -> None:
-        """Add a tailer, or the same one again. Its Type has refused another of its name."""
+        """Add a tailer, or the same one again. Its Type has refused any other of the same name."""
         self._tailers[tailer.identifier] = tailer
         sources.declared[tailer.identifier] = tailer.source
 
@@ -116,17 +160,6 @@ declared = Tailers()
 
 # Declaring tailers: ``@tailer("scenes", Directory("/srv/scenes"))``.
 
-MOST_IN_BATCH = 10_000
-# The options that a tailer passes on to its two Types.
-PASSED_ON = ("collection", "max_memory", "owner", "priority", "runbook")
-# A tailer reads ahead of what it enqueues.
-PRIORITY = 50
-REJECTED = ".rejected"
-# A record that kills its worker costs the reading attempt two restarts.
-MOST_RESTARTS = 50
-MOST_RETRIES = 20
-LONGEST_BACKOFF = timedelta(minutes=1)
-
 
 def tailer(
     identifier: str,
@@ -139,55 +172,55 @@ def tailer(
 ) -> Callable[[Function], Tailer]:
     """Declare a tailer: it reads a source, and the decorated function maps records to calls.
 
-    The function gets a :class:`~atp.sources.Record` and returns a call, as
-    ``hillshade.call(path=…)``, a list of calls, or None if there is nothing to do. The calls of
-    up to ``batch`` records are enqueued in one transaction, together with the new position in the
-    source. A record for which the function raises is put aside, as an Instance of the Type
+    The function gets a :class:`~atp.sources.Record` and returns a call, such as
+    ``hillshade.call(path=…)``, a list of calls, or None for nothing to do. The calls for up to
+    ``batch`` records are enqueued in one transaction, together with the new position in the
+    source. If the function raises, the record is rejected: it becomes an Instance of the Type
     ``<identifier>.rejected``.
 
-    A schedule of the same identifier starts to read ``every`` so many seconds; with None there is
-    no schedule, and ``.type.enqueue()`` reads. ``timeout`` limits one attempt to read, in seconds
-    or as a timedelta. ``collection``, ``priority``, ``max_memory``, ``owner`` and ``runbook`` are
-    those of its Types.
+    A schedule with the same identifier starts an attempt every ``every`` seconds (or timedelta);
+    with None there is no schedule, and ``.type.enqueue()`` starts one. ``timeout`` limits one
+    attempt, in seconds or as a timedelta. ``collection``, ``priority``, ``max_memory``, ``owner``
+    and ``runbook`` apply to its Types.
 
     Raises InvalidType, InvalidOption or InvalidSchedule.
     """
-    told = f"tailer({identifier!r})"
+    label = f"tailer({identifier!r})"
     if not isinstance(source, Source):
-        raise InvalidType(f"{told}: {source!r} is no source, as Directory(path).")
+        raise InvalidType(f"{label}: {source!r} is not a source, such as Directory(path).")
     if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_IN_BATCH:
-        raise InvalidType(f"{told}: batch={batch!r} must be from 1 to {MOST_IN_BATCH}.")
+        raise InvalidType(f"{label}: batch={batch!r} must be from 1 to {MOST_IN_BATCH}.")
     for name in options:
         if name not in PASSED_ON:
-            raise InvalidType(f"{told} has no parameter {name!r}.")
+            raise InvalidType(f"{label} has no parameter {name!r}.")
 
     if every is not None:
         timing(every=every)  # raises InvalidSchedule
 
     def declare(function: Function) -> Tailer:
-        made: Tailer | None = None
+        declared_tailer: Tailer | None = None
 
         @wraps(function)
         def read(context: Any) -> dict[str, Any]:
-            return Reading(context, made).run()  # type: ignore[arg-type]
+            return Reading(context, declared_tailer).run()  # type: ignore[arg-type]
 
         @wraps(function)
         def map_rejected(context: Any, *, record: dict[str, Any], error: str) -> int:
-            return map_again(made, record)  # type: ignore[arg-type]
+            return map_rejected_again(declared_tailer, record)  # type: ignore[arg-type]
 
         read.is_tailer = True  # type: ignore[attr-defined]
-        _sign(read)
-        _sign(map_rejected, "record", "error")
+        _set_signature(read)
+        _set_signature(map_rejected, "record", "error")
         shared: dict[str, Any] = {"timeout": timeout} | options
-        of_reading: dict[str, Any] = {"priority": PRIORITY} | shared
+        for_reading: dict[str, Any] = {"priority": PRIORITY} | shared
         reading = task_type(
             identifier,
             retention=0,
             max_restarts=MOST_RESTARTS,
             max_retries=MOST_RETRIES,
             backoff=1,
-            backoff_max=LONGEST_BACKOFF,
-            **of_reading,
+            backoff_max=MAX_BACKOFF,
+            **for_reading,
         )(read)
         alias = settings.DATABASE
         rejected = task_type(
@@ -198,9 +231,9 @@ def tailer(
             **shared,
         )(map_rejected)
         if every is not None:
-            spec = spec_of(identifier, reading, every=every, overlap="skip")
+            spec = check_schedule(identifier, reading, every=every, overlap="skip")
             schedules.add(spec, reading, getattr(function, "__globals__", {}).get("__spec__"))
-        made = Tailer(
+        declared_tailer = Tailer(
             identifier=identifier,
             source=source,
             function=function,
@@ -208,128 +241,121 @@ def tailer(
             type=reading,
             rejected=rejected,
         )
-        declared.add(made)
-        return made
+        declared.add(declared_tailer)
+        return declared_tailer
 
     return declare
 
 
-def _sign(handler: Callable[..., Any], *names: str) -> None:
-    """Give a handler the signature that its Type is to have, instead of the function's."""
+def _set_signature(handler: Callable[..., Any], *names: str) -> None:
+    """Give a handler a signature of its own, instead of the one that ``wraps()`` copied."""
     first = Parameter("context", Parameter.POSITIONAL_ONLY)
     others = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
     handler.__signature__ = Signature([first, *others])  # type: ignore[attr-defined]
     handler.__annotations__ = {}
 
 
-# Mapping records to calls, and putting aside those that cannot be mapped.
-
-# These say nothing of the record: the attempt ends, and the record stays where it is.
-OF_THE_ATTEMPT = (Interrupted, Retry, Defer, OperationalError, InterfaceError)
-MAX_ERROR = 500
-# The size up to which the data of a record is kept that is too large for inputs, in bytes.
-KEPT = 1000
-# About what a prepared call takes beside its inputs, in bytes.
-CALL = 1000
+# Mapping records to calls, and rejecting those that cannot be mapped.
 
 
 @dataclass(frozen=True)
 class MappedRecord:
-    """A record with its prepared calls; ``is_rejected`` if they put it aside.
+    """A record with its prepared calls.
 
-    ``is_left`` tells that it can neither be mapped nor put aside: it stays in the source.
+    ``is_rejected`` is true if the call enqueues the record as rejected. ``is_left`` is true if the
+    record can neither be mapped nor rejected: it stays in the source.
     """
 
     record: Record
-    calls: tuple[Prepared, ...] = ()
+    calls: tuple[PreparedCall, ...] = ()
     is_rejected: bool = False
     is_left: bool = False
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory the calls take."""
+        """The approximate size of the calls in memory, in bytes."""
         return sum(CALL + len(each.submission.inputs.data) for each in self.calls)
 
 
-def mapped(tailer: Tailer, record: Record) -> MappedRecord:
-    """Map a record; put it aside if the tailer's function raises, or its calls are invalid."""
+def map_record(tailer: Tailer, record: Record) -> MappedRecord:
+    """Map a record; reject it if the tailer's function raises, or returns invalid calls."""
     try:
-        return MappedRecord(record, tuple(prepare(call) for call in tailer(record)))
-    except OF_THE_ATTEMPT:
+        return MappedRecord(record, tuple(prepare_call(call) for call in tailer(record)))
+    except ENDS_ATTEMPT:
         raise
     except Exception as error:
-        return rejected(tailer, record, f"{logs.exception_name(error)}: {words(error)}")
+        return reject_record(
+            tailer, record, f"{logs.exception_name(error)}: {exception_message(error)}"
+        )
 
 
-def rejected(tailer: Tailer, record: Record, error: str) -> MappedRecord:
-    """Put a record aside: an Instance of its own maps it again.
+def reject_record(tailer: Tailer, record: Record, error: str) -> MappedRecord:
+    """Reject a record: prepare the call of the Type that maps it again.
 
-    If the source keeps the record, its position is enough. Otherwise all of it has to be kept.
+    If the record is too large for inputs, its position and its beginning are enough, unless the
+    source removes it.
     """
     error = error if len(error) <= MAX_ERROR else error[: MAX_ERROR - 1] + "…"
     try:
-        call = prepare(tailer.rejected.call(record=tailer.source.pack(record), error=error))
-    except OF_THE_ATTEMPT:
+        call = prepare_call(tailer.rejected.call(record=tailer.source.pack(record), error=error))
+    except ENDS_ATTEMPT:
         raise
-    except Exception:  # its values are the project's own, and so is their serialization
+    except Exception:  # the project's own values and sources may raise anything here
         if tailer.source.removes:
             return MappedRecord(record, is_left=True)
-        kept = {"shard": record.shard, "position": record.position, "data": record.data[:KEPT]}
-        call = prepare(tailer.rejected.call(record={**kept, "is_cut": True}, error=error))
+        cut = {"shard": record.shard, "position": record.position, "data": record.data[:KEPT]}
+        call = prepare_call(tailer.rejected.call(record={**cut, "is_cut": True}, error=error))
     return MappedRecord(record, (call,), is_rejected=True)
 
 
-# An attempt to read a source, until it has no more records for now.
-
-# An attempt reads for at most so long, in seconds; the schedule starts the next one.
-LONGEST = 60.0
-# The number of records in a row that may be put aside before the attempt fails.
-MOST_REJECTED = 100
-# The number of records that are mapped one at a time after an attempt has died: the second
-# attempt maps half as many, the third a third of them.
-CAREFUL = 100
-# How long the cursor of a shard is kept that is missing from its source.
-MEMORY = timedelta(days=7)
+def map_rejected_again(tailer: Tailer, packed: Mapping[str, Any]) -> int:
+    """Map a rejected record again and enqueue its calls; return their number. Raises Fatal."""
+    if packed.get("is_cut"):
+        raise Fatal(
+            f"The record of shard {packed['shard']!r} whose position is {packed['position']!r} "
+            "cannot be kept as inputs, so only its beginning is here. The source has the whole.",
+            fingerprint="cut",
+        )
+    return len(enqueue_calls(tailer(tailer.source.unpack(packed))))
 
 
-# The lines of this logger are in the daemon's log, as facts.
-logger = logging.getLogger("atp.worker")
+# One attempt to read a source, until it has no more records for now.
 
 
 class CursorMoved(Exception):
-    """Another attempt, or an operator, has moved a cursor since this attempt has read it."""
+    """Another attempt, or an operator, has moved a cursor since this attempt read it."""
 
 
 class Reading:
-    """One attempt: it reads in batches, and settles each batch in one transaction."""
+    """One attempt: it reads in batches, and commits each batch in one transaction."""
 
     def __init__(self, context: Context, tailer: Tailer) -> None:
         self._context, self._tailer = context, tailer
         self._until = time.monotonic() + LONGEST
         self._counts = {"records": 0, "enqueued": 0, "rejected": 0}
-        # Those rejected since one was mapped, also by earlier attempts.
+        # The number of records rejected since one was last mapped, also by earlier attempts.
         self._in_a_row = 0
 
     def run(self) -> dict[str, Any]:
-        """Read and settle; return how many records, Instances and rejected records there were.
+        """Read the source; return the counts "records", "enqueued", "rejected" and "behind".
 
-        ``behind`` is the number of records that are left, None if the source does not tell. A Fatal
-        pauses the schedule of the tailer: each further attempt would raise it again.
+        ``behind`` is the number of records still to be read, None if the source cannot count them.
+        A Fatal pauses the tailer's schedule, because each further attempt would raise it again.
         """
         try:
             return self._run()
         except Fatal as error:
-            self._pause(error)
+            self._pause_schedule(error)
             raise
 
-    def _pause(self, error: Fatal) -> None:
-        told = "".join(each if each.isprintable() else " " for each in str(error))
-        told = " ".join(told.split())
-        get_store().tailers.stop(self._tailer.identifier, told)
+    def _pause_schedule(self, error: Fatal) -> None:
+        reason = "".join(each if each.isprintable() else " " for each in str(error))
+        reason = " ".join(reason.split())
+        get_store().tailers.stop(self._tailer.identifier, reason)
         with suppress(UnknownSchedule, IllegalSchedule):
             pause_schedule(
                 self._tailer.identifier,
-                reason=text.shorten(told, MAX_IDENTIFIER),
+                reason=text.shorten(reason, MAX_IDENTIFIER),
                 by=self._context.worker,
             )
 
@@ -339,39 +365,43 @@ class Reading:
         self._in_a_row = store.begin(name, source=str(source))
         with source.open(store.positions(name)) as reader:
             try:
-                self._jump(reader)
+                self._commit_jumps(reader)
                 self._read(reader)
             except QueueFull as full:
-                notes.append(_waiting(f"the source waits: {full}"))
+                notes.append(_waiting_note(f"the source waits: {full}"))
             except CursorMoved:
-                notes.append(_waiting("a cursor was moved meanwhile: the next look goes on there"))
+                why = "a cursor was moved meanwhile: the next look goes on there"
+                notes.append(_waiting_note(why))
             notes += reader.notes()
             behind, missing = reader.behind(), reader.missing()
-        self._leave(notes, behind)
+        self._record_notes(notes, behind)
         if missing is not None:
             store.miss(name, *missing, for_=MEMORY)
         return {**self._counts, "behind": behind}
 
-    def _next(self, reader: Reader, limit: int) -> Sequence[Record]:
+    def _read_next(self, reader: Reader, limit: int) -> Sequence[Record]:
         records = reader.read(limit)
         # A source may have to move many cursors before it comes to the next record.
-        while not records and reader.jumps() and self._goes_on():
-            self._jump(reader)
+        while not records and reader.jumps() and self._has_time():
+            self._commit_jumps(reader)
             records = reader.read(limit)
-        self._jump(reader)
+        self._commit_jumps(reader)
         return records
 
-    def _jump(self, reader: Reader) -> None:
-        """Commit the moves that no record makes."""
+    def _commit_jumps(self, reader: Reader) -> None:
+        """Commit the moves that belong to no record."""
         moves = reader.jumps()
         if moves:
             with self._context.transaction():
                 self._advance(moves, Settled(records=0))
             reader.jumped()
-            self._tell_moved(moves)
+            self._log_skipped(moves)
 
-    def _leave(self, notes: Sequence[Note], behind: int | None) -> None:
-        """Write how the source is left. The Instance, and its log, are removed if all is well."""
+    def _record_notes(self, notes: Sequence[Note], behind: int | None) -> None:
+        """Write the state of the source to the tailer's row, and log what is new.
+
+        The daemon log must say it too: an Instance that FINISHED is removed, with its log.
+        """
         is_news = get_store().tailers.look(
             self._tailer.identifier,
             source=str(self._tailer.source),
@@ -382,24 +412,24 @@ class Reading:
         for note in notes:
             self._context.log(note.message, logging.WARNING)
             if is_news:
-                self._log("source_left", note)
+                self._log_fact("source_left", note)
 
-    def _tell_moved(self, moves: Sequence[CursorMove]) -> None:
-        """Log what these moves have passed over; the database has counted it."""
+    def _log_skipped(self, moves: Sequence[CursorMove]) -> None:
+        """Log what these moves skipped. The store has counted it with the moves."""
         for move in moves:
             for note in move.notes:
                 self._context.log(note.message, logging.WARNING)
-                self._log("source_passed_over", note, shard=move.shard)
+                self._log_fact("source_passed_over", note, shard=move.shard)
 
-    def _log(self, fact: str, note: Note, **values: Any) -> None:
+    def _log_fact(self, fact: str, note: Note, **values: Any) -> None:
         name = self._tailer.identifier
         values |= {"tailer": name, "kind": note.kind, "count": note.count}
-        told = {"fact": fact, "values": values}
+        extra = {"fact": fact, "values": values}
         level = logging.INFO if note.kind == "waiting" else logging.WARNING
-        logger.log(level, "%s %s: %s", name, note.kind, note.message, extra=told)
+        logger.log(level, "%s %s: %s", name, note.kind, note.message, extra=extra)
 
     def _advance(self, moves: Sequence[CursorMove], settled: Settled) -> None:
-        """Move cursors, in the caller's transaction. Raises CursorMoved."""
+        """Move cursors and add to the counts, in the caller's transaction. Raises CursorMoved."""
         name, who = self._tailer.identifier, self._context.worker
         if not get_store().tailers.advance(name, moves, settled, who=who):
             raise CursorMoved
@@ -408,84 +438,94 @@ class Reading:
         if self._context.restarts:
             self._read_carefully(reader)
             return
-        while self._goes_on():
-            records = self._next(reader, self._tailer.batch)
+        while self._has_time():
+            records = self._read_next(reader, self._tailer.batch)
             if not records:
                 return
-            for found in self._mapped(records):
-                self._settle(reader, found)
+            for batch in self._map_batches(records):
+                self._commit_or_reject(reader, batch)
 
-    def _mapped(self, records: Sequence[Record]) -> Iterator[list[MappedRecord]]:
-        """Map records; yield what is settled together, which has about BATCH_BYTES at most."""
-        found: list[MappedRecord] = []
+    def _map_batches(self, records: Sequence[Record]) -> Iterator[list[MappedRecord]]:
+        """Map records; yield them in lists to commit together, of about BATCH_BYTES at most."""
+        batch: list[MappedRecord] = []
         size = 0
         for record in records:
-            found.append(mapped(self._tailer, record))
-            size += found[-1].size
+            batch.append(map_record(self._tailer, record))
+            size += batch[-1].size
             if size >= BATCH_BYTES:
-                yield found
-                found, size = [], 0
-        if found:
-            yield found
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
 
     def _read_carefully(self, reader: Reader) -> None:
-        """Read some records one at a time: an attempt that was lost may have died of one of them.
+        """Read some records one at a time, because one of them may have killed the last attempt.
 
-        A record to which an earlier attempt came, and which was not settled, is put aside
-        unmapped. The next Instance reads in batches again.
+        A record that an earlier attempt began to map, but did not commit, is rejected without
+        mapping it. The next Instance reads in batches again.
         """
         for _ in range(1 + CAREFUL // self._context.restarts):
-            records = self._next(reader, 1)
-            if not records or not self._goes_on():
+            records = self._read_next(reader, 1)
+            if not records or not self._has_time():
                 return
             [record] = records
-            if self._came_before(record):
-                found = rejected(self._tailer, record, "an attempt ended while it was mapped")
+            if self._killed_previous_attempt(record):
+                mapped = reject_record(self._tailer, record, "an attempt ended while it was mapped")
             else:
-                found = mapped(self._tailer, record)
-            self._settle(reader, [found])
+                mapped = map_record(self._tailer, record)
+            self._commit_or_reject(reader, [mapped])
 
-    def _came_before(self, record: Record) -> bool:
-        """Whether the attempt before has died of this record, and not just ended at it."""
+    def _killed_previous_attempt(self, record: Record) -> bool:
+        """Return True if a lost attempt had begun to map this record.
+
+        A checkpoint marks the beginning. Its key counts the attempts that were not lost, so that
+        the marks from before a retry do not count after it.
+        """
         begun: list[bool] = []
         ended = self._context.attempt - self._context.restarts
-        named = f"{ended}\n{record.shard}\n{record.position}"
-        key = hashlib.sha256(named.encode()).hexdigest()[:32]
+        name = f"{ended}\n{record.shard}\n{record.position}"
+        key = hashlib.sha256(name.encode()).hexdigest()[:32]
         self._context.step("map", begun.append, True, key=key)
         return not begun
 
-    def _goes_on(self) -> bool:
+    def _has_time(self) -> bool:
         self._context.check()
         return time.monotonic() < self._until
 
-    def _settle(self, reader: Reader, found: Sequence[MappedRecord]) -> None:
-        """Settle records in one transaction; put aside a record whose calls are refused."""
-        for each in found:
+    def _commit_or_reject(self, reader: Reader, batch: Sequence[MappedRecord]) -> None:
+        """Commit records in one transaction; halve the batch until it fits, or one is rejected.
+
+        A record whose calls the queue refuses is rejected.
+        """
+        for each in batch:
             if each.is_left:
                 reader.leave(each.record)
-        found = [each for each in found if not each.is_left]
-        if not found:
+        batch = [each for each in batch if not each.is_left]
+        if not batch:
             return
         try:
-            self._commit(reader, found)
+            self._commit(reader, batch)
         except QueueFull:
             raise
         except ATPError as error:
-            if len(found) == 1 and found[0].is_rejected:
+            if len(batch) == 1 and batch[0].is_rejected:
                 raise
-            if len(found) == 1:
-                told = f"{type(error).__name__}: {error}"
-                found = [rejected(self._tailer, found[0].record, told)]
-                self._settle(reader, found)
+            if len(batch) == 1:
+                why = f"{type(error).__name__}: {error}"
+                rejected = reject_record(self._tailer, batch[0].record, why)
+                self._commit_or_reject(reader, [rejected])
                 return
-            half = len(found) // 2
-            self._settle(reader, found[:half])
-            self._settle(reader, found[half:])
+            half = len(batch) // 2
+            self._commit_or_reject(reader, batch[:half])
+            self._commit_or_reject(reader, batch[half:])
 
-    def _row_of_rejected(self, found: Sequence[MappedRecord]) -> int:
-        """Return how many in a row are rejected with these. Raises Fatal beyond MOST_REJECTED."""
+    def _count_rejected_in_a_row(self, batch: Sequence[MappedRecord]) -> int:
+        """Return the number of records rejected in a row, up to the end of a batch.
+
+        Raises Fatal beyond MOST_REJECTED.
+        """
         in_a_row = self._in_a_row
-        for each in found:
+        for each in batch:
             in_a_row = in_a_row + 1 if each.is_rejected else 0
             if in_a_row > MOST_REJECTED:
                 raise Fatal(
@@ -495,15 +535,16 @@ class Reading:
                 )
         return in_a_row
 
-    def _commit(self, reader: Reader, found: Sequence[MappedRecord]) -> None:
-        by_record = {id(each.record): each for each in found}
+    def _commit(self, reader: Reader, batch: Sequence[MappedRecord]) -> None:
+        """Enqueue the calls for a batch and commit its position, in one transaction."""
+        by_record = {id(each.record): each for each in batch}
         with self._context.transaction():
-            records = reader.take([each.record for each in found])
+            records = reader.take([each.record for each in batch])
             taken = [by_record[id(record)] for record in records]
-            made = enqueue_prepared([call for each in taken for call in each.calls])
+            instances = enqueue_prepared([call for each in taken for call in each.calls])
             rejected = sum(each.is_rejected for each in taken)
-            enqueued = sum(instance.is_new for instance in made) - rejected
-            in_a_row = self._row_of_rejected(taken)
+            enqueued = sum(instance.is_new for instance in instances) - rejected
+            in_a_row = self._count_rejected_in_a_row(taken)
             settled = Settled(
                 records=len(taken),
                 enqueued=enqueued,
@@ -513,25 +554,11 @@ class Reading:
             moves = reader.moves(records)
             self._advance(moves, settled)
         reader.settled(records)
-        self._tell_moved(moves)
+        self._log_skipped(moves)
         self._in_a_row = in_a_row
         for count, value in zip(self._counts, (len(taken), enqueued, rejected), strict=True):
             self._counts[count] += value
 
 
-def _waiting(message: str) -> Note:
+def _waiting_note(message: str) -> Note:
     return Note(kind="waiting", count=None, message=message)
-
-
-# Mapping a record again that was put aside.
-
-
-def map_again(tailer: Tailer, packed: Mapping[str, Any]) -> int:
-    """Map a packed record and enqueue its calls; return their number. Raises Fatal."""
-    if packed.get("is_cut"):
-        raise Fatal(
-            f"The record of shard {packed['shard']!r} whose position is {packed['position']!r} "
-            "cannot be kept as inputs, so only its beginning is here. The source has the whole.",
-            fingerprint="cut",
-        )
-    return len(enqueue_calls(tailer(tailer.source.unpack(packed))))

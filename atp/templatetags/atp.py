@@ -2,114 +2,122 @@
 
 import logging
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from .. import text as wording
-from ..pages.base import policy_in_page
-from ..reports import documents
-from ..reports import timeline as history
-from ..schedules.models import Outcome
+from .. import text
+from ..models import Instance
+from ..pages.base import content_security_policy_in_page
+from ..reports import documents, timeline
+from ..reports.overview import Overview
+from ..schedules.models import Outcome, Slot
+
+# The width of the time line and of its narrowest bar, in units of the drawing.
+_WIDTH, _NARROWEST = 1000, 3
+# The strip's greatest and smallest width, and the greatest width of one bar, in slots.
+MOST_SLOTS, _FEWEST, _WIDEST = 200, 50, 20
+# The heights of bars, so that outcomes do not differ by colour alone.
+_HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcome.MISSED: 24}
 
 register = template.Library()
 
-
-register.simple_tag(policy_in_page, name="content_policy")
+register.simple_tag(content_security_policy_in_page, name="content_policy")
+register.filter("clock", text.moment)
+register.filter("duration", text.duration)
+register.filter("size", text.size)
+register.filter("percent", text.percent)
+register.filter("headline", text.headline)
+register.filter("without_own_frames", text.without_own_frames)
 
 
 @register.filter
-def moment(time):
+def moment(time: datetime | None) -> str:
     """Return a time in the current time zone to the second, with the millisecond in its title."""
-    return _moment(time, wording.moment(time))
+    return _time_element(time, text.moment(time))
 
 
 @register.filter
-def precise(time):
+def precise(time: datetime | None) -> str:
     """Return a time in the current time zone, to the millisecond."""
-    return _moment(time, wording.moment(time, precise=True))
+    return _time_element(time, text.moment(time, precise=True))
 
 
 @register.simple_tag
-def age(time, now):
+def age(time: datetime | None, now: datetime) -> str:
     """Return the duration since a past time, or until a future one."""
-    return _moment(time, wording.age(time, now))
+    return _time_element(time, text.age(time, now))
 
 
 @register.simple_tag
-def ago(time, now):
+def ago(time: datetime | None, now: datetime) -> str:
     """Return how long ago a past time was, as "5 s ago"."""
-    return _moment(time, wording.ago(time, now))
+    return _time_element(time, text.ago(time, now))
 
 
 @register.simple_tag
-def due(time, now):
-    """Return when something comes: "in 5 s", or "due for 5 s"."""
-    return _moment(time, wording.due(time, now))
+def due(time: datetime | None, now: datetime) -> str:
+    """Return when something is due: "in 5 s", or "due for 5 s"."""
+    return _time_element(time, text.due(time, now))
 
 
-def _moment(time, text):
+def _time_element(time: datetime | None, words: str) -> str:
     if time is None:
         return ""
     local = timezone.localtime(time)
-    title = f"{wording.moment(time, precise=True)} {local:%Z}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', local.isoformat(), title, text)
-
-
-register.filter("clock", wording.moment)
-register.filter("duration", wording.duration)
-register.filter("size", wording.size)
-register.filter("percent", wording.percent)
-register.filter("headline", wording.headline)
-register.filter("without_own_frames", wording.without_own_frames)
+    title = f"{text.moment(time, precise=True)} {local:%Z}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', local.isoformat(), title, words)
 
 
 @register.filter
-def zone(time):
+def zone(time: datetime) -> str:
     """Return the name of the current time zone at a time, as CET or CEST."""
     return f"{timezone.localtime(time):%Z}"
 
 
 @register.filter
-def seconds(value):
+def seconds(value: timedelta | None) -> str:
     """Return a duration in words, "no limit" for None."""
-    return wording.duration(value) or "no limit"
+    return text.duration(value) or "no limit"
 
 
 @register.filter
-def level(number):
+def level(number: int) -> str:
     """Return the name of a logging level."""
     return logging.getLevelName(number)
 
 
 @register.filter
-def short(uuid):
-    """Return both ends of a uuid: uuids that were made in the same minute begin alike."""
+def short(uuid: UUID | str) -> str:
+    """Return both ends of a uuid, since uuids that were made in the same minute begin alike."""
     return f"{str(uuid)[:8]}…{str(uuid)[-4:]}"
 
 
 @register.filter
-def brief(text, limit):
+def brief(value: str, limit: int) -> str:
     """Return a text cut to ``limit`` characters."""
-    return wording.shorten(text, limit)
+    return text.shorten(value, limit)
 
 
 @register.simple_tag
-def total(queue, name):
-    """Return a count of an Overview, summed over all Types."""
+def total(queue: Overview, name: str) -> int:
+    """Return a count in an Overview, summed over all Types."""
     return queue.total(name)
 
 
 @register.filter
-def has(queue, name):
-    """Return whether a Type of an Overview has a mark, such as ``failed_more``."""
+def has(queue: Overview, name: str) -> bool:
+    """Return True if a Type in an Overview has a mark, such as ``failed_more``."""
     return queue.has(name)
 
 
 @register.inclusion_tag("atp/parts/state.html")
-def state(of, reason=""):
+def state(of: Any, reason: str = "") -> dict[str, Any]:
     """Show a state as a coloured word; ``of`` is an Instance or the state itself."""
     if hasattr(of, "state"):
         return {"state": of.state, "reason": of.reason}
@@ -117,19 +125,15 @@ def state(of, reason=""):
 
 
 @register.simple_tag
-def took(instance, now):
-    """Return the duration of the last attempt: up to ``now`` if it still runs."""
-    return wording.duration(history.took(documents.instance(instance), now))
-
-
-# The width of the time line and of its narrowest bar, in units of the drawing.
-_WIDTH, _NARROWEST = 1000, 3
+def took(instance: Instance, now: datetime) -> str:
+    """Return the duration of the last attempt; it ends at ``now`` if the attempt still runs."""
+    return text.duration(timeline.attempt_duration(documents.instance(instance), now))
 
 
 @register.inclusion_tag("atp/parts/timeline.html")
-def drawn(timeline, now):
-    """Draw the spans of a time line as coloured bars, as wide as the spans are long."""
-    spans = [(span, (span.end or now) - span.begin) for span in timeline.spans]
+def drawn(line: timeline.Timeline, now: datetime) -> dict[str, Any]:
+    """Draw the spans of a time line as coloured bars; a bar is as wide as its span is long."""
+    spans = [(span, (span.end or now) - span.begin) for span in line.spans]
     if not spans:
         return {"bars": []}
     begin = spans[0][0].begin
@@ -137,33 +141,28 @@ def drawn(timeline, now):
     bars = [
         {
             "x": round((span.begin - begin).total_seconds() / whole * _WIDTH, 1),
-            "width": max(round(took.total_seconds() / whole * _WIDTH, 1), _NARROWEST),
+            "width": max(round(length.total_seconds() / whole * _WIDTH, 1), _NARROWEST),
             "state": span.state,
-            "took": wording.duration(took),
+            "took": text.duration(length),
         }
-        for span, took in spans
+        for span, length in spans
     ]
     return {"bars": bars, "width": _WIDTH + _NARROWEST, "whole": timedelta(seconds=whole)}
 
 
-# The widths of the strip, in slots: at most and at least; and the most of a single bar.
-MOST_SLOTS, _FEWEST, _WIDEST = 200, 50, 20
-# The heights of bars, so that outcomes do not differ by colour alone.
-_HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcome.MISSED: 24}
-
-
 @register.inclusion_tag("atp/parts/strip.html")
-def strip(slots):
-    """Draw slots as coloured bars, the oldest first. ``slots`` are records, the newest first.
+def strip(slots: Iterable[Slot]) -> dict[str, Any]:
+    """Draw slots as coloured bars, the oldest first. ``slots`` are rows, the newest first.
 
-    A record that stands for several slots becomes a wider bar. Only the newest MOST_SLOTS slots
-    are drawn.
+    A row for several slots becomes a wider bar. Only the newest MOST_SLOTS slots are drawn.
     """
-    bars, left, counts = [], MOST_SLOTS, Counter()
+    bars: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    left = MOST_SLOTS
     for slot in slots:
         width = min(slot.count, _WIDEST, left)
         left -= width
-        bars.append({"slot": slot, "width": width, "height": _HEIGHTS[slot.outcome]})
+        bars.append({"slot": slot, "width": width, "height": _HEIGHTS[Outcome(slot.outcome)]})
         counts[slot.outcome] += slot.count
         if not left:
             break

@@ -1,6 +1,6 @@
-"""The testing kit: what a test asks of the queue, and how it runs what is enqueued.
+"""The testing kit: assertions about the queue, and running enqueued Tasks in a test's process.
 
-``atp`` is a fixture of pytest, :class:`QueueMixin` the same for Django's TestCase, and
+Use the fixture ``atp`` with pytest, :class:`QueueMixin` with Django's TestCase, and
 ``TASKS = {"default": {"BACKEND": "atp.testing.InlineBackend"}}`` for code that uses
 ``django.tasks``.
 """

@@ -1,4 +1,4 @@
-"""One attempt in the test's process, isolated as in a worker; fault points."""
+"""One attempt in the process of a test, isolated as in a worker; fault points."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from django.db.models import QuerySet
 from .. import __version__, signals
 from ..authoring.context import Context, LogCapture
 from ..authoring.steps import Asleep, StepContext
-from ..commands import CANCEL, RELEASE, Ask
+from ..commands import CANCEL, RELEASE, AttemptCommand
 from ..conf import settings
 from ..daemon.options import hostname
 from ..daemon.shared.outcome import Kind, Outcome
 from ..daemon.worker import execution
-from ..daemon.worker.checkpoints import Checkpoints as OfWorker
+from ..daemon.worker.checkpoints import Checkpoints as WorkerCheckpoints
 from ..daemon.worker.isolation.entries import ENTRIES, TIMERS
 from ..daemon.worker.isolation.process_state import ProcessState
 from ..daemon.worker.preparing import open_root_logger, share_caches
@@ -46,34 +46,48 @@ from ..store.values.claims import Claimed
 from ..store.values.daemons import DaemonFacts
 from ..store.values.moves import Move
 from ..store.values.notes import Message, Note
-from ..webhooks import Message as webhooks_Message
-from ..webhooks import kept_in
+from ..webhooks import Message as WebhookMessage
+from ..webhooks import collect_messages
 
 if TYPE_CHECKING:
     from ..payload.codec import Payload
 
 
-# The errors of the testing kit. A failed assertion is an AssertionError.
+# The positions of a fault point relative to a step.
+WHEN = ("before", "in", "after")
+# The ways to lose an attempt without a fault point.
+ENDS = ("before", "after")
+Loss = Literal["before", "after"]
+
+# The lease of a test's daemon, in seconds: longer than any test, because nobody renews it.
+# A file lock cannot replace it: a database in memory has no folder for locks.
+LEASE = 86400.0
+
+# How receivers of Django's test client are named. They make a request fail for any exception
+# that is signalled during it.
+_TEST_CLIENT = "request-exception-"
+# The driver's status of a transaction in which a statement has failed.
+_FAILED_TRANSACTION = 3
+
+logger = logging.getLogger("atp.worker")
+
+# The webhooks from handlers that have run in this process, like Django's ``mail.outbox``.
+outbox: list[WebhookMessage] = []
 
 
 class NotPossible(ATPError):
     """The test asks for something impossible here, such as a daemon inside its transaction."""
 
 
-# Fault points: where a rehearsal loses an attempt.
-
-WHEN = ("before", "in", "after")
-# The losses at the ends of an attempt.
-ENDS = ("before", "after")
-Loss = Literal["before", "after"]
+# Fault points: where a test loses an attempt.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A point in a handler with steps: there the attempt is lost.
+    """A point in a handler with steps at which the attempt is lost.
 
-    ``point`` is "before", "in" or "after" and the name of a step. For example "in charge" loses
-    the attempt when the function of step ``charge`` has returned and its result is not kept yet.
+    ``point`` is "before", "in" or "after", and the name of a step. For example "in charge" loses
+    the attempt after the function of step ``charge`` returned, but before its result is stored.
     Raises InvalidOption.
     """
 
@@ -82,8 +96,8 @@ class Fault:
     def __post_init__(self) -> None:
         if self.when not in WHEN or not self.step:
             raise InvalidOption(
-                f"Fault({self.point!r}): say 'before', 'in' or 'after' and the name of a step, "
-                "as in Fault('after charge')."
+                f"Fault({self.point!r}): must be 'before', 'in' or 'after' and the name of a step, "
+                "such as Fault('after charge')."
             )
 
     @property
@@ -102,74 +116,70 @@ def check_loss(lose: object) -> None:
 
 
 class AttemptLost(BaseException):
-    """Raised at a fault point: a real worker would be dead now."""
+    """Raised at a fault point, where a real worker would die."""
 
 
-class _NoPage:
-    """Stands for the memory where a worker notes that it must not be stopped; ignores all notes."""
+class _IgnoredMemory:
+    """Replaces the shared memory in which a worker says that it must not be stopped."""
 
     def write(self, slot: int, is_unstopped: bool) -> None:
         pass
 
 
-class Checkpoints(OfWorker):
-    """Writes the checkpoints of one attempt as a worker does; raises AttemptLost at the fault."""
+class Checkpoints(WorkerCheckpoints):
+    """Writes the checkpoints of an attempt as a worker does; raises AttemptLost at the fault."""
 
     def __init__(
         self, who: str, interruption: Any, isolation: Isolation, fault: Fault | None
     ) -> None:
-        super().__init__(who, interruption, _NoPage(), 0)
+        super().__init__(who, interruption, _IgnoredMemory(), 0)
         self._isolation, self._fault = isolation, fault
         self._transaction: str | None = None
-        # The names of the steps that the handler came to.
+        # The names of the steps that the handler reached, in order.
         self.seen: list[str] = []
 
     def is_in_transaction(self) -> bool:
         return self._isolation.is_inside()
 
     def find(self, context: StepContext, name: str) -> Any:
-        self._come_to("before", name)
+        self._reach("before", name)
         return super().find(context, name)
 
     def begin(self, context: StepContext, name: str, delay: timedelta | None = None) -> Any:
-        self._come_to("before", name)
+        self._reach("before", name)
         return super().begin(context, name, delay)
 
     def keep(
         self, context: StepContext, name: str, payload: Payload, took: timedelta | None = None
     ) -> None:
-        self._come_to("in", name)
+        self._reach("in", name)
         super().keep(context, name, payload, took)
         if self._transaction != name:
-            self._come_to("after", name)
+            self._reach("after", name)
 
     @contextmanager
     def transaction(self, context: StepContext, name: str) -> Iterator[None]:
         self._transaction = name
         with super().transaction(context, name):
             yield
-        self._come_to("after", name)
+        self._reach("after", name)
 
-    def _come_to(self, when: str, name: str) -> None:
+    def _reach(self, when: str, name: str) -> None:
         if name not in self.seen:
             self.seen.append(name)
         if self._fault is not None and (when, name) == (self._fault.when, self._fault.step):
             raise AttemptLost(f"lost at the fault point {self._fault.point!r}")
 
 
-# Member: the daemon of a test. It has a row in the queue, and no process of its own.
-
-# In seconds, and longer than any test, since nobody renews this lease. No file lock stands for
-# it: a database in memory has no folder for locks.
-LEASE = 86400.0
+# The daemon of a test: it has a row in the queue, but no process.
 
 
-class Member:
-    """A daemon that serves the Types of these identifiers, and claims one Task at a time.
+class InProcessDaemon:
+    """A daemon that serves the Types with these identifiers, and claims one Task at a time.
 
-    At its end it hands back the Tasks that it still holds; if ``lost`` is set to a reason, they
-    are lost instead. It plans no slots of schedules: how many are due depends on when the test
-    runs.
+    A context manager. At the end it hands back the Tasks that it still holds, or loses them if
+    ``lost`` is set to a reason. It plans no slots of schedules, because the number of due slots
+    would depend on when the test runs.
     """
 
     def __init__(self, types: Sequence[str]) -> None:
@@ -178,8 +188,8 @@ class Member:
         self.name = f"{hostname()}:{os.getpid()}"
         self.lost = ""
         self._types = types
-        # Those of the Types that have waiting Tasks: only these are claimed from.
-        self._looked_at: list[str] = []
+        # The Types that have waiting Tasks. Claims name only these.
+        self._claimable: list[str] = []
         self._memory = ClaimMemory()
 
     def __enter__(self) -> Self:
@@ -195,36 +205,37 @@ class Member:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        # The error that broke the transaction of a test must not be hidden by one that follows.
+        # If an error has broken the test's transaction, a follow-up error must not hide it.
         with suppress(*([] if kind is None else [Error])), self.store.as_guest():
             self.store.leave(self.uuid, lost=self.lost)
 
     def claim(self) -> Claimed | None:
-        """Claim the next due Task; return None if even the chores make none due."""
+        """Claim the next due Task; return None if none is due, even after maintenance."""
         with self.store.as_guest():
             while True:
                 if claimed := self._claim_one():
                     return claimed
-                if not self._finds_others() and not self._do_chores():
+                if not self._find_more_types() and not self._do_maintenance():
                     return None
 
     def _claim_one(self) -> Claimed | None:
-        if not self._looked_at:
+        if not self._claimable:
             return None
-        types, memory = self._looked_at, self._memory
+        types, memory = self._claimable, self._memory
         claimed = self.store.claim(self.uuid, types, 1, free=1, memory=memory)
         return claimed[0] if claimed else None
 
-    def _finds_others(self) -> bool:
-        """Look which Types have waiting Tasks; return whether a Type is new among them.
+    def _find_more_types(self) -> bool:
+        """Find out which Types have waiting Tasks; return True if any of them is new.
 
         A project may have hundreds of Types, while a test uses one.
         """
-        found = self._waiting().values_list("type__identifier", flat=True).distinct().order_by()
-        before, self._looked_at = self._looked_at, sorted(set(found) & set(self._types))
-        return not set(self._looked_at) <= set(before)
+        names = self._waiting_tasks().values_list("type__identifier", flat=True)
+        found = set(names.distinct().order_by())
+        before, self._claimable = self._claimable, sorted(found & set(self._types))
+        return not set(self._claimable) <= set(before)
 
-    def _waiting(self) -> QuerySet[Task]:
+    def _waiting_tasks(self) -> QuerySet[Task]:
         return Task.objects.using(self.store.alias).waiting()
 
     def take(self, instance: int) -> Claimed | None:
@@ -232,22 +243,22 @@ class Member:
         with self.store.as_guest():
             return self.store.take(self.uuid, instance)
 
-    def _do_chores(self) -> bool:
-        """Do the chores of a daemon; return whether a Task may have become due."""
+    def _do_maintenance(self) -> bool:
+        """Run the maintenance jobs of a daemon; return True if a Task may have become due."""
         store, who = self.store, self.name
         done = store.miss(who=who)
         done += store.drop(who=who)
         if store.graphs.are_live():
             done += store.graphs.fail_dependants(who=who)
-            before = self._waiting().count()
+            before = self._waiting_tasks().count()
             after: int | None = None
             while after != 0:
                 ended, after = store.graphs.end(after=after or 0, who=who)
                 done += ended
             while store.graphs.undo(who=who):
                 pass
-            # The nodes that undo others.
-            done += self._waiting().count() - before
+            # Nodes that undo others may have become due.
+            done += self._waiting_tasks().count() - before
         return bool(done)
 
     def start(self, claimed: Claimed) -> None:
@@ -255,36 +266,29 @@ class Member:
         self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.attempt))
 
     def record(self, move: Move) -> None:
-        """Record a move of a Task that this daemon holds."""
+        """Record a transition of a Task that this daemon holds."""
         with self.store.as_guest():
             self.store.record([move._replace(who=self.name)], daemon=self.uuid)
 
-    def note(self, notes: Sequence[Note]) -> None:
-        """Write the notes of attempts."""
+    def record_progress(self, notes: Sequence[Note]) -> None:
+        """Write the progress updates of attempts."""
         if notes:
             with self.store.as_guest():
                 self.store.note(notes, daemon=self.uuid)
 
-    def asked(self, claimed: Claimed) -> Ask | None:
-        """Return the Ask for the holder of this attempt, or None."""
-        for ask in self.store.asked(self.uuid):
-            if (ask.instance, ask.attempt) == claimed.key:
-                return ask
+    def command_for(self, claimed: Claimed) -> AttemptCommand | None:
+        """Return the command for this attempt, or None."""
+        for command in self.store.asked(self.uuid):
+            if (command.instance, command.attempt) == claimed.key:
+                return command
         return None
 
 
-# The process of a test while handlers run in it; its state is restored after each.
-
-# The receivers of Django's test client: these fail a request for any exception signalled to them.
-_CLIENTS = "request-exception-"
-
-
-# The webhooks of the handlers that have run in this process, as in Django's mail.outbox.
-outbox: list[webhooks_Message] = []
+# The process of a test while handlers run in it; its state is restored after each of them.
 
 
 class Process:
-    """A context manager around a drain. One attempt may run inside another."""
+    """Prepares the process for a drain, as a context manager. Attempts may run inside others."""
 
     def __init__(self) -> None:
         self._capture = LogCapture()
@@ -296,16 +300,16 @@ class Process:
         open_root_logger(settings.LOG_LEVEL)
         root.addHandler(self._capture)
         share_caches()
-        self._stack.enter_context(kept_in(outbox))
+        self._stack.enter_context(collect_messages(outbox))
         receivers = got_request_exception.receivers
-        self._clients = [each for each in receivers if _is_client(each)]
-        self._set_receivers([each for each in receivers if not _is_client(each)])
+        self._client_receivers = [each for each in receivers if _belongs_to_client(each)]
+        self._set_receivers([each for each in receivers if not _belongs_to_client(each)])
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._stack.close()
         own = got_request_exception.receivers
-        self._set_receivers([*own, *self._clients])
+        self._set_receivers([*own, *self._client_receivers])
         root = logging.getLogger()
         root.removeHandler(self._capture)
         level, levels = self._levels
@@ -317,11 +321,11 @@ class Process:
     def running(self, context: Context) -> Iterator[Callable[..., Any]]:
         """Prepare this process for an attempt; yield ``call(function, *args)``, which runs it.
 
-        As in a worker, the function finds no context variables of the test.
+        As in a worker, the function does not see the test's context variables.
         """
         outer, self._capture.context = self._capture.context, context
         is_main = threading.current_thread() is threading.main_thread()
-        state = _State() if is_main else None
+        state = _TestProcessState() if is_main else None
         own = contextvars.Context()
         shared = {alias: caches[alias] for alias in caches.settings}
         for alias, cache in shared.items():
@@ -340,8 +344,8 @@ class Process:
             got_request_exception.sender_receivers_cache.clear()
 
 
-class _State(ProcessState):
-    """The ProcessState of a worker, except that timers of the test, as for a time-out, go on."""
+class _TestProcessState(ProcessState):
+    """The ProcessState of a worker, except that the test's timers, as for a timeout, go on."""
 
     def __init__(self) -> None:
         super().__init__([each for each in ENTRIES if each not in TIMERS])
@@ -353,55 +357,58 @@ class _State(ProcessState):
         if left:
             left = max(left - (time.monotonic() - self._began), 0.001)
         signal.setitimer(signal.ITIMER_REAL, left, interval)
-        found: str = super().restore()
-        return found
+        problems: str = super().restore()
+        return problems
 
 
-def _is_client(receiver: Any) -> bool:
+def _belongs_to_client(receiver: Any) -> bool:
     identity = receiver[0][0]
-    return isinstance(identity, str) and identity.startswith(_CLIENTS)
+    return isinstance(identity, str) and identity.startswith(_TEST_CLIENT)
 
 
-# One attempt in the process of a test: its handler is run as a worker runs it.
+# One attempt: the handler runs as in a worker.
 
 
-class Attempt:
+class TestAttempt:
     """Runs the handler of a claimed Task; the caller records its end.
 
     ``meanwhile()`` runs other Tasks while the handler is paused. With ``is_lost`` a transactional
     attempt is lost right before its commit.
     """
 
+    # Pytest must not collect this class.
+    __test__ = False
+
     def __init__(
         self,
         claimed: Claimed,
-        member: Member,
+        daemon: InProcessDaemon,
         process: Process,
         *,
         meanwhile: Callable[[], object],
         fault: Fault | None = None,
         is_lost: bool = False,
     ) -> None:
-        self._claimed, self._member, self._process = claimed, member, process
-        self._meanwhile, self._is_lost = meanwhile, is_lost
+        self._claimed, self._daemon, self._process = claimed, daemon, process
+        self._meanwhile, self._dies_before_commit = meanwhile, is_lost
         self._is_transactional = registry.is_transactional(claimed.type)
         self._isolation = Isolation()
-        self._who = f"{member.name} test"
+        self._worker_name = f"{daemon.name} test"
         self._entry = _Entry(self)
-        self._checkpoints = Checkpoints(self._who, self._entry, self._isolation, fault)
-        self._told: BaseException | None = None
-        #: The notes that the handler has made: messages, progress and files.
+        self._checkpoints = Checkpoints(self._worker_name, self._entry, self._isolation, fault)
+        self._signalled_error: BaseException | None = None
+        # The progress updates from the handler: messages, progress and files.
         self.notes: list[Note] = []
 
     @property
     def error(self) -> BaseException | None:
-        """The exception of the handler, or of its inputs or response; None for none or a sleep."""
-        error = self._entry.error or self._told
+        """The exception from the handler, its inputs or its response; None for a sleep too."""
+        error = self._entry.error or self._signalled_error
         return None if isinstance(error, Asleep) else error
 
     @property
     def steps(self) -> list[str]:
-        """The names of the steps that the handler came to."""
+        """The names of the steps that the handler reached."""
         return self._checkpoints.seen
 
     def run(self) -> Outcome:
@@ -411,26 +418,26 @@ class Attempt:
         """
         transaction, report = None, self._report
         if self._is_transactional:
-            transaction = Transaction(self._claimed, who=self._who, report=self._report)
+            transaction = Transaction(self._claimed, who=self._worker_name, report=self._report)
             report = transaction.report
             transaction.left = partial(self._isolation.after_commits, settings.DATABASE)
-            if self._is_lost:
-                transaction.before_commit = self._die
+            if self._dies_before_commit:
+                transaction.before_commit = self._lose
         context = Context(
             self._claimed,
             report=report,
-            interruption=self._why_to_end,
+            interruption=self._reason_to_end,
             scratch_root=Path(settings.SCRATCH_DIR),
             halting=_Pauses(self),
             keeper=self._checkpoints,
             grower=transaction or self._checkpoints,
-            worker=self._who,
+            worker=self._worker_name,
         )
         with self._process.running(context) as call, self._isolation:
             try:
                 signals.handler_ended.connect(self._note_end, weak=False)
-                given = self._claimed, context, transaction, self._entry, self._is_left_open
-                outcome: Outcome = call(execution.run, *given)
+                arguments = self._claimed, context, transaction, self._entry, self._is_left_open
+                outcome: Outcome = call(execution.run, *arguments)
             finally:
                 signals.handler_ended.disconnect(self._note_end)
                 context.end()
@@ -439,28 +446,30 @@ class Attempt:
             raise self.error
         return outcome
 
-    def _die(self) -> None:
+    def _lose(self) -> None:
         raise AttemptLost
 
     def _note_end(self, *, context: Context, exception: BaseException | None, **facts: Any) -> None:
         if context.key == self._claimed.key:
-            self._told = exception
+            self._signalled_error = exception
 
     def ended(self, error: BaseException | None) -> None:
-        """Call the ``on_commit()`` callbacks of the handler, which has ended."""
+        """Call the handler's ``on_commit()`` callbacks, now that it has ended."""
         if not isinstance(error, AttemptLost):
             self._isolation.handler_ended(error, but=self._own_transaction())
 
     def _own_transaction(self) -> str | None:
-        """The alias on which ATP has opened a transaction for the handler; None if on none."""
+        """Return the database alias with ATP's transaction for the handler, or None."""
         return settings.DATABASE if self._is_transactional else None
 
     def _is_left_open(self) -> list[str]:
         return self._isolation.left_open(but=self._own_transaction())
 
-    def _why_to_end(self) -> str | None:
-        asked = self._member.asked(self._claimed)
-        return asked.request if asked and asked.request in (CANCEL, RELEASE) else None
+    def _reason_to_end(self) -> str | None:
+        command = self._daemon.command_for(self._claimed)
+        if command is None or command.request not in (CANCEL, RELEASE):
+            return None
+        return command.request
 
     def pause(self) -> None:
         """Run other Tasks while the handler is paused. Raises PausedInTransaction."""
@@ -468,20 +477,20 @@ class Attempt:
             raise PausedInTransaction("A pause inside a transaction would keep it open.")
         self._meanwhile()
 
-    # The messages of the handler
+    # What the handler reports
 
     def _report(self, kind: str, *values: Any, at: float | None = None) -> None:
         note = partial(
             Note,
             instance=self._claimed.instance,
             attempt=self._claimed.attempt,
-            who=self._who,
+            who=self._worker_name,
             transactional=self._is_transactional,
         )
         if kind == "log":
             level, text = values
-            said = datetime.fromtimestamp(at or time.time(), UTC)
-            self.notes.append(note(messages=(Message(time=said, level=level, text=text),)))
+            written = datetime.fromtimestamp(at or time.time(), UTC)
+            self.notes.append(note(messages=(Message(time=written, level=level, text=text),)))
         elif kind == "progress":
             fraction, text = values
             self.notes.append(note(progress=fraction, progress_message=text))
@@ -492,9 +501,9 @@ class Attempt:
 
 
 class _Entry:
-    """A context manager around the handler alone; it keeps the exception of the handler."""
+    """A context manager around the handler alone; it keeps the handler's exception."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: TestAttempt) -> None:
         self._attempt = attempt
         self.error: BaseException | None = None
 
@@ -518,9 +527,9 @@ class _Entry:
 
 
 class _Pauses:
-    """The pauses of an attempt: nobody else asks for one; in its own, other Tasks run."""
+    """The pauses of an attempt. Nobody requests one; while the handler pauses, other Tasks run."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: TestAttempt) -> None:
         self._attempt = attempt
 
     def look(self) -> None:
@@ -532,33 +541,28 @@ class _Pauses:
         yield
 
 
-def is_recorded(outcome: Outcome) -> bool:
-    """Whether a transactional attempt has written its end itself, or can write no end."""
+def has_recorded_end(outcome: Outcome) -> bool:
+    """Return True if a transactional attempt has written its end itself, or cannot write one."""
     return outcome.kind in (Kind.CONCLUDED, Kind.GONE)
 
 
-# Isolation: a handler in a test finds its connections as in a worker: without a transaction.
+# Isolation: a handler in a test sees its connections as in a worker, without a transaction.
 #
 # If the test has a transaction open, each attempt runs inside a savepoint of it. The handler's
-# ``on_commit()`` callbacks are called when the handler has ended. If the database refuses a
+# ``on_commit()`` callbacks are called when the handler has ended. If the database rejects a
 # statement of the handler, only that savepoint is rolled back.
-
-logger = logging.getLogger("atp.worker")
-
-# The driver's status of a transaction in which a statement has failed.
-_IN_ERROR = 3
 
 
 class Isolation:
     """A context manager around one attempt, entered in the thread that runs the handler."""
 
     def __init__(self) -> None:
-        self._guarded: dict[str, _Guarded] = {}
+        self._guarded: dict[str, _GuardedConnection] = {}
 
     def __enter__(self) -> Self:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block:
-                self._guarded[connection.alias] = _Guarded(connection)
+                self._guarded[connection.alias] = _GuardedConnection(connection)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -569,13 +573,13 @@ class Isolation:
                 _end_transaction(connection)
 
     def is_inside(self) -> bool:
-        """Whether the handler has a transaction open on the queue's database."""
+        """Return True if the handler has a transaction open on the queue's database."""
         return self._is_open(connections[settings.DATABASE])
 
     def left_open(self, *, but: str | None = None) -> list[str]:
         """Return the aliases, except ``but``, on which the handler has a transaction open."""
-        found = connections.all(initialized_only=True)
-        return [each.alias for each in found if each.alias != but and self._is_open(each)]
+        opened = connections.all(initialized_only=True)
+        return [each.alias for each in opened if each.alias != but and self._is_open(each)]
 
     def _is_open(self, connection: Any) -> bool:
         guarded = self._guarded.get(connection.alias)
@@ -584,8 +588,7 @@ class Isolation:
     def handler_ended(self, error: BaseException | None, *, but: str | None = None) -> None:
         """Call the handler's ``on_commit()`` callbacks on all databases except ``but``.
 
-        Raises NotPossible if the handler raised nothing, but left the test's transaction
-        unusable.
+        Raises NotPossible if the handler raised nothing, but broke the test's transaction.
         """
         for alias, guarded in self._guarded.items():
             if alias != but and not guarded.is_open:
@@ -604,13 +607,13 @@ class Isolation:
             guarded.after_commits()
 
 
-class _Guarded:
+class _GuardedConnection:
     """A connection on which a test has a transaction open."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._block: Any = transaction.atomic(using=connection.alias)
-        # Marked as a block of TestCase, so that a durable block may be inside it.
+        # Django treats it as a block of TestCase, so that it may contain a durable block.
         self._block._from_testcase = True
         self._block.__enter__()
         self._depth = len(connection.atomic_blocks)
@@ -626,7 +629,7 @@ class _Guarded:
     def is_broken(self) -> bool:
         info = getattr(self._connection.connection, "info", None)
         return self._connection.needs_rollback or (
-            getattr(info, "transaction_status", None) == _IN_ERROR
+            getattr(info, "transaction_status", None) == _FAILED_TRANSACTION
         )
 
     def after_commits(self) -> None:
@@ -641,7 +644,7 @@ class _Guarded:
                 logger.exception("after a commit")
 
     def end(self) -> None:
-        """Leave the savepoint: the test's transaction goes on."""
+        """End the savepoint; the test's transaction continues."""
         connection = self._connection
         if self.is_open:
             del connection.atomic_blocks[self._depth :]

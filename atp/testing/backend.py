@@ -1,4 +1,4 @@
-"""InlineBackend: in a test, tasks of ``django.tasks`` run at the commit, by ATP."""
+"""InlineBackend: in tests, ATP runs tasks of ``django.tasks`` at the commit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .draining import after_commit, drains
 
 
 class InlineBackend(ATPBackend):
-    """Enqueues as ATPBackend does, and runs all due tasks at the commit, in this process.
+    """Enqueues like ATPBackend, and runs all due tasks at the commit, in this process.
 
-    If no transaction is open, or only that of a TestCase, the tasks run at once, and
-    ``enqueue()`` returns a result that has ended. An exception of a task is in its result.
+    If no transaction is open, or only a TestCase's, the tasks run at once, and ``enqueue()``
+    returns a finished result. If a task raises, the exception is in its result.
     """
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
@@ -25,7 +25,7 @@ class InlineBackend(ATPBackend):
         try:
             return self.get_result(result.id)
         except frameworks.error("TaskResultDoesNotExist"):
-            return result  # its Type keeps nothing that has FINISHED
+            return result  # its Type keeps no FINISHED Instances
 
 
 def _drain_at_commit() -> None:

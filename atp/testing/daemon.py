@@ -1,4 +1,4 @@
-"""A real atpd on a test's database."""
+"""A real atpd on a test's database. It sees only committed rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,17 @@ from ..states import TERMINAL
 from .attempt import NotPossible
 from .starting import DATABASES, MODULES, UNMIGRATED
 
-# DaemonProcess: a real atpd on the database of a test. It sees only committed rows.
-
-# Longer than a loaded machine takes to start or to stop a daemon, in seconds.
+# The longest wait for a daemon to start or to stop, in seconds: enough for a loaded machine.
 PATIENCE = 60.0
-LOOK_EVERY = 0.02
+POLL_INTERVAL = 0.02
 
 
 class DaemonFailed(ATPError):
-    """The daemon of a test did not start, or has ended by itself; the message has its log."""
+    """The daemon of a test did not start, or ended unexpectedly; the message has its log."""
 
 
 class DaemonProcess:
-    """One atpd. ``start()`` starts it, and starts it again after it has ended."""
+    """One atpd. ``start()`` starts it, and restarts it after it has ended."""
 
     def __init__(self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()) -> None:
         self._args = ("-p", str(processes), *args)
@@ -55,7 +53,7 @@ class DaemonProcess:
 
     @property
     def log(self) -> str:
-        """The text that the daemon has written to standard output and error so far."""
+        """The daemon's standard output and standard error so far."""
         if self._log is None:
             return ""
         self._log.seek(0)
@@ -66,10 +64,13 @@ class DaemonProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the daemon, and return when it has joined the queue. Raises DaemonFailed."""
+        """Start the daemon, and return when it has joined the queue.
+
+        Raises DaemonFailed; NotPossible if the daemon could not see the test's rows.
+        """
         if self.is_alive:
             return
-        _refuse_where_it_sees_nothing()
+        _check_database_is_shared()
         self._close()
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -77,7 +78,7 @@ class DaemonProcess:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            env=_environment(self._modules),
+            env=_make_environment(self._modules),
         )
         rows = Daemon.objects.using(settings.DATABASE).filter(host=hostname(), pid=self.pid)
         self._wait(rows.exists, PATIENCE, "has not joined the queue")
@@ -100,9 +101,9 @@ class DaemonProcess:
     def kill(self) -> None:
         """Kill all processes of the daemon at once, as if its host failed.
 
-        Other daemons take its Tasks when its lease ends (``ATP["LEASE"]``), on SQLite at once.
+        Other daemons rescue its Tasks when its lease ends (``ATP["LEASE"]``), on SQLite at once.
         """
-        self._end(signal.SIGKILL)
+        self._kill_all(signal.SIGKILL)
 
     def stop(self) -> int:
         """Stop the daemon gracefully, and return its exit status."""
@@ -110,42 +111,42 @@ class DaemonProcess:
         if process is None or process.poll() is not None:
             return 0 if process is None else int(process.returncode)
         process.terminate()
-        return self._ended(process)
+        return self._wait_for_exit(process)
 
     def destroy(self) -> None:
         """Kill the daemon if it runs, and close its log."""
         if self.is_alive:
-            self._end(signal.SIGKILL)
+            self._kill_all(signal.SIGKILL)
         self._close()
 
-    def _end(self, number: int) -> None:
+    def _kill_all(self, number: int) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        family = {process.pid, *_family(process.pid)}
-        # The supervisor goes first, since it starts others. The kernel reaps the rest.
-        for pid in (process.pid, *sorted(family - {process.pid})):
+        pids = {process.pid, *_find_descendants(process.pid)}
+        # Kill the supervisor first, because it starts others. The kernel reaps the rest.
+        for pid in (process.pid, *sorted(pids - {process.pid})):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        self._ended(process)
+        self._wait_for_exit(process)
         deadline = time.monotonic() + PATIENCE
-        while any(_is_there(pid) for pid in family) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY)
+        while any(_is_running(pid) for pid in pids) and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL)
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> int:
         try:
             return process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise DaemonFailed(f"atpd goes on after {PATIENCE:.0f} s:\n{self.log}") from None
+            raise DaemonFailed(f"atpd still runs after {PATIENCE:.0f} s:\n{self.log}") from None
 
     def _wait(self, condition: Callable[[], object], timeout: float, otherwise: str) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             if not self.is_alive and not condition():
-                raise DaemonFailed(f"atpd {otherwise}, and is no more:\n{self.log}")
+                raise DaemonFailed(f"atpd {otherwise}, and has ended:\n{self.log}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"atpd {otherwise} in {timeout:g} s:\n{self.log}")
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL)
 
     def _close(self) -> None:
         if self._log is not None:
@@ -153,7 +154,7 @@ class DaemonProcess:
         self._log = self._process = None
 
 
-def _refuse_where_it_sees_nothing() -> None:
+def _check_database_is_shared() -> None:
     connection = connections[settings.DATABASE]
     if connection.in_atomic_block:
         raise NotPossible(
@@ -167,8 +168,8 @@ def _refuse_where_it_sees_nothing() -> None:
         )
 
 
-def _environment(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the environment variables by which the daemon finds the databases of this test."""
+def _make_environment(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the daemon's environment variables, including those for `atp.testing.starting`."""
     databases = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
     return {
         **os.environ,
@@ -180,19 +181,19 @@ def _environment(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 def _is_unmigrated() -> bool:
-    """Whether the tables of the test were made from the models, without migrations.
+    """Return True if the test's tables were made from the models, without migrations.
 
-    So do pytest's ``--nomigrations`` and ``TEST = {"MIGRATE": False}``. The migrations of ATP do
-    nothing else that a queue needs: they also set storage parameters of PostgreSQL.
+    That happens with pytest's ``--nomigrations`` and with ``TEST = {"MIGRATE": False}``. A queue
+    works without ATP's migrations: they only add storage parameters on PostgreSQL.
     """
     applied = MigrationRecorder(connections[settings.DATABASE]).applied_migrations()
     return all(app != "atp" for app, _ in applied)
 
 
-def _family(pid: int) -> list[int]:
+def _find_descendants(pid: int) -> list[int]:
     return [each.pid for each in descendants.descendants([pid])[pid]]
 
 
-def _is_there(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     entry = descendants.table().get(pid)
     return entry is not None and not entry.is_dead

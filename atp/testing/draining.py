@@ -21,73 +21,89 @@ from ..daemon.shared import outcome as outcomes
 from ..daemon.shared.outcome import CUT_SHORT, Kind, Outcome
 from ..exceptions import ATPError
 from ..models import Instance, LogRecord, Response
-from ..models import Kind as models_Kind
+from ..models import Kind as LogKind
 from ..states import Event, Reason, State
 from ..store import get_store
 from ..store.values.claims import Claimed
 from ..store.values.moves import Move
-from .attempt import Attempt, AttemptLost, Fault, Loss, Member, NotPossible, Process, is_recorded
-
-# Commits: the moments when daemons would see an enqueue, even if a test never commits.
+from .attempt import (
+    AttemptLost,
+    Fault,
+    InProcessDaemon,
+    Loss,
+    NotPossible,
+    Process,
+    TestAttempt,
+    has_recorded_end,
+)
 
 # The methods of a Django connection that after_commit() replaces.
 _METHODS = ("savepoint_commit", "savepoint_rollback")
-# Stands for the savepoint of a block that has none: for such a block Django calls no method.
-_NONE = "no savepoint"
+# Replaces the savepoint id of a block without a savepoint, because Django calls no method for it.
+_NO_SAVEPOINT = "no savepoint"
+# The number of rows in one query: SQLite limits the length of a list.
+PORTION = 500
+# Added to the delay of a retry, because the database's clock has advanced since it was recorded.
+_MARGIN = timedelta(seconds=1)
+# The outcomes that are not failures: a handler asks ATP for something.
+_NOT_FAILURES = (Kind.RETRY, Kind.DEFER, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.INTERRUPTED)
+
+
+# Commits: the moments at which daemons would see an enqueue, even if the test never commits.
 
 
 def after_commit(alias: str, call: Callable[[], object]) -> None:
     """Call ``call()`` at the outermost commit, or at once if no transaction is open.
 
-    The transactions of TestCase do not count: they are never committed. Inside them each
-    ``atomic()`` of the tested code is a savepoint, and the end of the outermost one counts as
+    TestCase's own transactions do not count, because nobody commits them. Inside them each
+    ``atomic()`` in the tested code is a savepoint, and the end of the outermost one counts as
     the commit.
     """
     connection: Any = connections[alias]
-    if all(_is_of_test(block) for block in connection.atomic_blocks):
+    if all(_belongs_to_test(block) for block in connection.atomic_blocks):
         call()
-    elif not any(_is_of_test(block) for block in connection.atomic_blocks):
+    elif not any(_belongs_to_test(block) for block in connection.atomic_blocks):
         if not any(function is call for _, function, _ in connection.run_on_commit):
             transaction.on_commit(call, using=alias)
     elif "savepoint_commit" not in vars(connection):
         connection.savepoint_commit = partial(_commit, connection, call)
         connection.savepoint_rollback = partial(_rollback, connection)
-        # All blocks but the outermost of all have an entry.
-        tested = [not _is_of_test(block) for block in connection.atomic_blocks].index(True) - 1
+        # Django keeps a savepoint id for each block except the outermost of all.
+        tested = [not _belongs_to_test(block) for block in connection.atomic_blocks].index(True) - 1
         if connection.savepoint_ids[tested] is None:
-            connection.savepoint_ids[tested] = _NONE
+            connection.savepoint_ids[tested] = _NO_SAVEPOINT
 
 
 def forget(alias: str) -> None:
-    """Cancel the call that waits for the end of a savepoint."""
+    """Cancel the call that waits for the outermost savepoint to end."""
     connection: Any = connections[alias]
     for name in _METHODS:
         vars(connection).pop(name, None)
     ids = connection.savepoint_ids
-    ids[:] = [None if sid == _NONE else sid for sid in ids]
+    ids[:] = [None if sid == _NO_SAVEPOINT else sid for sid in ids]
 
 
 def _commit(connection: Any, call: Callable[[], object], sid: str) -> None:
-    """Release a savepoint, whose block the connection has left; call if it was the outermost."""
-    if sid != _NONE:
+    """Release a savepoint whose block has ended; make the call if it was the outermost."""
+    if sid != _NO_SAVEPOINT:
         type(connection).savepoint_commit(connection, sid)
-    if all(_is_of_test(block) for block in connection.atomic_blocks):
+    if all(_belongs_to_test(block) for block in connection.atomic_blocks):
         forget(connection.alias)
         call()
 
 
 def _rollback(connection: Any, sid: str) -> None:
-    if sid == _NONE:
+    if sid == _NO_SAVEPOINT:
         connection.needs_rollback = True
-        # Django releases it afterwards.
+        # Django releases the savepoint next.
         connection.savepoint_commit = lambda _: forget(connection.alias)
         return
     type(connection).savepoint_rollback(connection, sid)
-    if all(_is_of_test(block) for block in connection.atomic_blocks):
+    if all(_belongs_to_test(block) for block in connection.atomic_blocks):
         forget(connection.alias)
 
 
-def _is_of_test(block: Any) -> bool:
+def _belongs_to_test(block: Any) -> bool:
     return bool(block._from_testcase)
 
 
@@ -95,10 +111,10 @@ def _is_of_test(block: Any) -> bool:
 
 
 class Inline:
-    """Calls ``drain()`` at each commit that may have made a Task due.
+    """Calls ``drain()`` at each commit that may have made a Task due, as a context manager.
 
-    The end of the block raises the first exception of ``drain()``. As in production, the code
-    that enqueues does not see it. ``drain()`` is not called while another one runs, but after it.
+    The end of the block raises the first exception from ``drain()``. As in production, the code
+    that enqueues does not see it. If another drain is running, ``drain()`` is called after it.
     """
 
     def __init__(self, drain: Callable[[], object]) -> None:
@@ -110,11 +126,11 @@ class Inline:
     def __enter__(self) -> None:
         store: Any = get_store()
         names = ("enqueue", "record", "change", "open", "cancel")
-        verbs = [(store, name) for name in names]
-        verbs += [(store.graphs, "submit"), (store.schedules, "backfill")]
-        # The attributes from before: those of an outer Inline, if there is one.
-        self._before = [(owner, name, vars(owner).get(name)) for owner, name in verbs]
-        for owner, name in verbs:
+        methods = [(store, name) for name in names]
+        methods += [(store.graphs, "submit"), (store.schedules, "backfill")]
+        # The attributes from before: those that an outer Inline has set, or None.
+        self._before = [(owner, name, vars(owner).get(name)) for owner, name in methods]
+        for owner, name in methods:
             setattr(owner, name, self._watch(getattr(owner, name)))
         self._is_open = True
 
@@ -129,25 +145,25 @@ class Inline:
         if kind is None and self._errors:
             raise self._errors[0]
 
-    def _watch(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(verb)
+    def _watch(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            answer = verb(*args, **kwargs)
+            result = method(*args, **kwargs)
             self.call()
-            return answer
+            return result
 
         return watched
 
     def call(self) -> None:
-        """Drain at the commit; if a drain of somebody else is running, after that."""
+        """Drain at the commit, or after another drain that is running."""
         if self._is_draining or not self._is_open:
             return
         if drains.are_running:
             drains.call_after(self.call)
         else:
-            after_commit(settings.DATABASE, self._run)
+            after_commit(settings.DATABASE, self._drain_now)
 
-    def _run(self) -> None:
+    def _drain_now(self) -> None:
         if self._is_draining:
             return
         if drains.are_running:
@@ -168,21 +184,18 @@ class Inline:
             self._is_draining = False
 
 
-# Runs: the results of the attempts of a drain, as values.
-
-# The number of rows in one query: SQLite limits the length of a list.
-PORTION = 500
+# Runs: the results of a drain's attempts, as values.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """The result of one attempt.
 
-    ``state`` is the state of the Instance right after the attempt, and ``reason`` tells why it
-    is FAILED. If it is FINISHED, ``response`` is the return value as a reader gets it, and
-    ``files`` describes the published files. ``log`` has the messages of the attempt, one a
-    line. ``error`` is the exception of the handler. ``instance`` is the row after the drain;
-    None if its Type keeps nothing, or somebody has deleted it.
+    ``state`` is the Instance's state right after the attempt, and ``reason`` says why it is
+    FAILED. If it is FINISHED, ``response`` is the return value as a reader gets it, and ``files``
+    describes the published files. ``log`` has the messages from the attempt, one per line.
+    ``error`` is the exception that the handler raised. ``instance`` is the row after the drain,
+    or None if its Type keeps nothing, or somebody has deleted it.
     """
 
     type: str
@@ -214,7 +227,7 @@ def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Ru
         for record in log.order_by("pk"):
             records[record.instance_id, record.attempt].append(record)  # type: ignore[index]
     return [
-        _run(
+        _make_run(
             claimed,
             error,
             instances.get(claimed.instance),
@@ -225,21 +238,21 @@ def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Ru
     ]
 
 
-def _run(
+def _make_run(
     claimed: Claimed,
     error: BaseException | None,
     instance: Instance | None,
     response: Response | None,
     records: Sequence[LogRecord],
 ) -> Run:
-    said = [record.message for record in records if record.kind == models_Kind.MESSAGE]
-    moved = [record for record in records if record.event]
-    # A redrive that came later has the number of the attempt, too.
-    moved = list(takewhile(lambda record: record.event != Event.REDRIVE, moved))
-    # If the Instance is not kept, neither is the record of its end.
-    state = moved[-1].state if moved else str(State.FINISHED)
+    texts = [record.message for record in records if record.kind == LogKind.MESSAGE]
+    transitions = [record for record in records if record.event]
+    # A later redrive has the same attempt number.
+    transitions = list(takewhile(lambda record: record.event != Event.REDRIVE, transitions))
+    # Without records the Instance has FINISHED and was removed at once.
+    state = transitions[-1].state if transitions else str(State.FINISHED)
     is_last = instance is not None and instance.attempt == claimed.attempt
-    answers = response if is_last and state == State.FINISHED else None
+    kept_response = response if is_last and state == State.FINISHED else None
     if state != State.FAILED or instance is None or not is_last:
         reason = ""
     else:
@@ -250,24 +263,19 @@ def _run(
         attempt=claimed.attempt,
         state=str(state),
         reason=reason,
-        response=answers.value if answers else None,
-        files=answers.files if answers else (),
-        log="\n".join(said),
+        response=kept_response.value if kept_response else None,
+        files=kept_response.files if kept_response else (),
+        log="\n".join(texts),
         error=error,
         instance=instance,
     )
 
 
-# Draining: all due Tasks are claimed, run and recorded in the process of a test.
-
-# Added to the delay of a retry: the database's clock has gone on since the record.
-_SURELY = timedelta(seconds=1)
-# The outcomes by which a handler speaks to ATP: they are no failures.
-_WORDS = (Kind.RETRY, Kind.DEFER, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.INTERRUPTED)
+# Draining: claiming, running and recording all due Tasks in the process of a test.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class DrainOptions:
     """The arguments of a drain: see :meth:`..kit.Kit.drain`."""
 
     most: int = 1000
@@ -275,173 +283,175 @@ class Wishes:
     retries: bool = False
     twice: bool = False
     lose: Loss | Fault | None = None
-    # Whether all that is due runs before an exception of a handler is raised.
+    # True if all due Tasks run before a handler's exception is raised.
     runs_all: bool = False
 
 
 class Drain:
-    """One drain: ``run()`` runs all due Tasks, ``work()`` runs one Instance."""
+    """One drain: ``run()`` runs all due Tasks, ``work()`` runs one attempt of one Instance."""
 
-    def __init__(self, member: Member, wishes: Wishes) -> None:
-        self._member, self._wishes = member, wishes
+    def __init__(self, daemon: InProcessDaemon, options: DrainOptions) -> None:
+        self._daemon, self._options = daemon, options
         self._process = Process()
         self._attempts: list[tuple[Claimed, BaseException | None]] = []
-        # The Instances that have run: ``twice`` loses only their first attempt.
+        # The keys of Instances that have run: ``twice`` loses only their first attempt.
         self._lost: set[int] = set()
         self._steps: list[str] = []
-        self._hits = 0
+        self._faults_reached = 0
         self._errors: list[BaseException] = []
 
     @property
     def runs(self) -> list[Run]:
-        """A Run for each attempt so far."""
+        """A Run for each attempt so far, in order."""
         return runs_of(self._attempts)
 
     def run(self) -> list[Run]:
         """Run Tasks until none is due, and return a Run for each attempt, in order."""
-        with self._process, self._member:
+        with self._process, self._daemon:
             self._run_due()
-            if self._wishes.lose:
-                self._member.lost = messages.lost_in_rehearsal()
+            if self._options.lose:
+                self._daemon.lost = messages.lost_in_test()
         self._check_fault()
         if self._errors:
             raise self._errors[0]
         return self.runs
 
     def work(self, instance: int, attempt: int) -> Run:
-        """Run one attempt of an Instance; those before this number are recorded, but not run."""
-        with self._process, self._member:
-            claimed = self._taken(instance)
+        """Run the attempt with this number; earlier attempts are recorded, but not run."""
+        with self._process, self._daemon:
+            claimed = self._claim_instance(instance)
             while claimed.attempt < attempt:
-                self._member.start(claimed)
-                why = messages.left_out_in_rehearsal()
-                retry = Move(Event.RETRY, *claimed.key, message=why, delay=timedelta(0))
-                self._member.record(retry)
-                claimed = self._taken(instance)
+                self._daemon.start(claimed)
+                message = messages.skipped_in_test()
+                retry = Move(Event.RETRY, *claimed.key, message=message, delay=timedelta(0))
+                self._daemon.record(retry)
+                claimed = self._claim_instance(instance)
             self._perform(claimed)
         return self.runs[-1]
 
-    def _taken(self, instance: int) -> Claimed:
-        claimed = self._member.take(instance)
+    def _claim_instance(self, instance: int) -> Claimed:
+        claimed = self._daemon.take(instance)
         if claimed is None:
-            raise NotPossible(f"Instance {instance} does not wait: it cannot be claimed.")
+            raise NotPossible(f"Instance {instance} is not waiting, so it cannot be claimed.")
         return claimed
 
     def _run_due(self) -> None:
-        while (claimed := self._member.claim()) is not None:
-            if len(self._attempts) >= self._wishes.most:
+        while (claimed := self._daemon.claim()) is not None:
+            if len(self._attempts) >= self._options.most:
                 raise EndlessDrain(
-                    f"{self._wishes.most} attempts were run, and more is due, of "
-                    f"{claimed.type!r}: does a task enqueue itself? Else say most=."
+                    f"{self._options.most} attempts were run, and a Task of {claimed.type!r} is "
+                    "still due: does a task enqueue itself? Otherwise give a larger most=."
                 )
             self._perform(claimed)
 
     def _perform(self, claimed: Claimed) -> None:
-        """Run an attempt and record its end, or lose it. Raises the exception of the handler."""
-        wishes = self._wishes
+        """Run an attempt and record its end, or lose it. Raises the handler's exception."""
+        options = self._options
         number = len(self._attempts)
         self._attempts.append((claimed, None))
-        if wishes.lose == "before":
+        if options.lose == "before":
             return
-        dies_once = wishes.twice and claimed.instance not in self._lost
+        dies_once = options.twice and claimed.instance not in self._lost
         self._lost.add(claimed.instance)
-        self._member.start(claimed)
-        attempt = Attempt(
+        self._daemon.start(claimed)
+        attempt = TestAttempt(
             claimed,
-            self._member,
+            self._daemon,
             self._process,
             meanwhile=self._run_due,
-            fault=wishes.lose if isinstance(wishes.lose, Fault) else None,
-            is_lost=dies_once or wishes.lose == "after",
+            fault=options.lose if isinstance(options.lose, Fault) else None,
+            is_lost=dies_once or options.lose == "after",
         )
-        outcome, is_hit = self._outcome(attempt)
+        outcome, is_hit = self._run_or_lose(attempt)
         self._attempts[number] = claimed, None if is_hit else attempt.error
-        error = self._recorded(claimed, attempt, outcome, is_lost=dies_once, is_hit=is_hit)
-        if error is not None and wishes.raises:
+        error = self._record_end(claimed, attempt, outcome, is_lost=dies_once, is_hit=is_hit)
+        if error is not None and options.raises:
             where = f"attempt {claimed.attempt} of {claimed.type}, inputs {claimed.data[:500]}"
             error.add_note(f"ATP: {where}")
-            if not wishes.runs_all:
+            if not options.runs_all:
                 raise error
             self._errors.append(error)
 
-    def _outcome(self, attempt: Attempt) -> tuple[Outcome | None, bool]:
-        """Return the outcome of an attempt, None if it is lost; and whether the fault lost it."""
+    def _run_or_lose(self, attempt: TestAttempt) -> tuple[Outcome | None, bool]:
+        """Run an attempt. Return its outcome and False, or None and True if a fault loses it."""
         try:
             return attempt.run(), False
         except AttemptLost:
-            self._hits += 1
+            self._faults_reached += 1
             return None, True
         finally:
             self._steps += attempt.steps
 
-    def _recorded(
+    def _record_end(
         self,
         claimed: Claimed,
-        attempt: Attempt,
+        attempt: TestAttempt,
         outcome: Outcome | None,
         *,
         is_lost: bool,
         is_hit: bool,
     ) -> BaseException | None:
         """Record the end of an attempt, and return the error to raise, if any."""
-        if outcome is None or not is_recorded(outcome):
-            self._member.note(attempt.notes)
+        if outcome is None or not has_recorded_end(outcome):
+            self._daemon.record_progress(attempt.notes)
         if is_lost:
-            why = messages.lost_in_rehearsal()
-            self._member.record(outcomes.lost(why, claimed))
-        if is_lost or is_hit or self._wishes.lose == "after" or outcome is None:
-            is_word = outcome is None or outcome.kind in _WORDS
-            return None if is_word or is_hit else attempt.error
-        if is_recorded(outcome):
+            message = messages.lost_in_test()
+            self._daemon.record(outcomes.lost(message, claimed))
+        if is_lost or is_hit or self._options.lose == "after" or outcome is None:
+            is_no_failure = outcome is None or outcome.kind in _NOT_FAILURES
+            return None if is_no_failure or is_hit else attempt.error
+        if has_recorded_end(outcome):
             return None
-        move = self._move(claimed, outcome)
-        self._member.record(move)
-        if move.event == Event.RETRY and self._wishes.retries and move.delay is not None:
-            passed = move.delay + _SURELY
-            self._member.store.let_pass(passed, instances=(claimed.instance,))
-        return attempt.error if self._is_worth_raising(outcome, move) else None
+        transition = self._transition_for(claimed, outcome)
+        self._daemon.record(transition)
+        is_retry = transition.event == Event.RETRY
+        if is_retry and self._options.retries and transition.delay is not None:
+            passed = transition.delay + _MARGIN
+            self._daemon.store.let_pass(passed, instances=(claimed.instance,))
+        return attempt.error if self._is_worth_raising(outcome, transition) else None
 
-    def _move(self, claimed: Claimed, outcome: Outcome) -> Move:
-        """Return the move that records an end, which somebody may have asked for."""
-        asked = self._member.asked(claimed) if outcome.kind in CUT_SHORT else None
-        if asked is not None and asked.request == CANCEL:
-            why = messages.cancelled(asked.who)
-            return outcomes.cancelled(why, claimed, outcome)
-        if asked is not None and outcome.kind is Kind.INTERRUPTED:
-            why = messages.asked(asked.request)
-            return Move(Event.RELEASE, *claimed.key, message=why)
+    def _transition_for(self, claimed: Claimed, outcome: Outcome) -> Move:
+        """Return the transition that records an outcome, or that a command has asked for."""
+        command = self._daemon.command_for(claimed) if outcome.kind in CUT_SHORT else None
+        if command is not None and command.request == CANCEL:
+            message = messages.cancelled(command.who)
+            return outcomes.cancelled(message, claimed, outcome)
+        if command is not None and outcome.kind is Kind.INTERRUPTED:
+            message = messages.command_sent(command.request)
+            return Move(Event.RELEASE, *claimed.key, message=message)
         return outcomes.move(outcome, claimed)
 
-    def _is_worth_raising(self, outcome: Outcome, move: Move) -> bool:
-        """Whether an error is a failure, not an exception by which the handler speaks to ATP."""
-        if move.event == Event.FAIL:
-            return move.reason != Reason.CANCELLED
-        return not (outcome.kind in _WORDS or (move.event == Event.RETRY and self._wishes.retries))
+    def _is_worth_raising(self, outcome: Outcome, transition: Move) -> bool:
+        """Return True if an error is a failure, and not a request of the handler to ATP."""
+        if transition.event == Event.FAIL:
+            return transition.reason != Reason.CANCELLED
+        is_retried = transition.event == Event.RETRY and self._options.retries
+        return not (outcome.kind in _NOT_FAILURES or is_retried)
 
     def _check_fault(self) -> None:
-        lose = self._wishes.lose
-        if isinstance(lose, Fault) and not self._hits:
-            came: Sequence[str] = list(dict.fromkeys(self._steps))
+        lose = self._options.lose
+        if isinstance(lose, Fault) and not self._faults_reached:
+            steps: Sequence[str] = list(dict.fromkeys(self._steps))
             raise AssertionError(
-                f"No attempt came to the fault point {lose.point!r}. "
-                f"Steps: {', '.join(came) or 'none'}."
+                f"No attempt reached the fault point {lose.point!r}. "
+                f"Steps: {', '.join(steps) or 'none'}."
             )
 
 
-# One drain at a time: what a commit asks for while a drain runs comes after it.
+# One drain at a time: if a commit needs a drain while another runs, it comes after that.
 
 
 class Drains:
-    """The drains of this process that run now, one inside another; there is one object."""
+    """The drains that are running in this process, one inside another. There is one object."""
 
     def __init__(self) -> None:
         self._depth = 0
-        # The calls for the end of the outermost drain, in order, each once.
+        # The calls to make at the end of the outermost drain, in order, each once.
         self._after: dict[Callable[[], object], None] = {}
 
     @property
     def are_running(self) -> bool:
-        """Whether a drain runs: it also runs what its handlers enqueue."""
+        """Return True if a drain is running; it also runs the Tasks that its handlers enqueue."""
         return self._depth > 0
 
     @contextmanager
@@ -458,7 +468,7 @@ class Drains:
                     call()
 
     def call_after(self, call: Callable[[], object]) -> None:
-        """Make a call at the end of the outermost drain, once, however often it is asked for."""
+        """Make a call at the end of the outermost drain, once even if it is added twice."""
         self._after[call] = None
 
 
@@ -466,4 +476,4 @@ drains = Drains()
 
 
 class EndlessDrain(ATPError):
-    """More than ``most`` attempts were due: a task enqueues itself, or there are many tasks."""
+    """More than ``most`` attempts were due: a task enqueues itself, or many Tasks are due."""

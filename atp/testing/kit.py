@@ -1,4 +1,4 @@
-"""The fixture `atp` and QueueMixin: assertions, drain, what a test expects."""
+"""The testing kit: the fixture `atp` and QueueMixin, with assertions, drain() and later()."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..conf import settings
 from ..exceptions import ATPError, InvalidInputs, InvalidOption
-from ..graphs.placeholders import comparable
+from ..graphs.placeholders import comparable_inputs
 from ..models import BLOCKED, Inputs, Instance, Task
 from ..operations import admission, enqueueing
 from ..operations.registry import Declaration, registry
-from ..options import Options, instant
+from ..options import Options, resolve_time
 from ..payload import binding, codec
-from ..payload.binding import masked
+from ..payload.binding import mask_inputs
 from ..schedules.operations import get_schedule
 from ..store import get_store
-from ..text import did_you_mean, seconds
-from .attempt import Fault, Loss, Member, check_loss, outbox
-from .draining import Drain, Inline, Run, Wishes, drains
+from ..text import as_timedelta, did_you_mean
+from .attempt import Fault, InProcessDaemon, Loss, check_loss, outbox
+from .draining import Drain, DrainOptions, Inline, Run, drains
 from .memory import MemoryContext
 
 if TYPE_CHECKING:
@@ -30,28 +30,33 @@ if TYPE_CHECKING:
     from .daemon import DaemonProcess
 
 
-# The Instance that a test expects: a Type, arguments and options; and how others differ.
-
-# The options that steer the enqueue, and are not stored.
-_OF_ENQUEUE = ("existing", "on_full", "delay_tolerance", "exact", "on_finished", "on_failed")
+# The options that control the enqueue, and are not stored.
+_NOT_COMPARED = ("existing", "on_full", "delay_tolerance", "exact", "on_finished", "on_failed")
 # The options that a test can compare.
-OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _OF_ENQUEUE)
+OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _NOT_COMPARED)
 _TIMES = ("run_after", "start_before")
-# A delay counts from the check of the options, which is a moment before the Instance's creation.
-_MOMENT = timedelta(seconds=10)
+# A delay counts from the check of the options, slightly before the Instance is created.
+_TOLERANCE = timedelta(seconds=10)
+# The options of work(), beside the arguments of the handler.
+_WORK_OPTIONS = ("attempt", "raises", "inputs")
+# A failed assertion shows this many of the nearest Instances.
+NEAREST = 3
 
 
-def declared(type: Any) -> Declaration:
+# What a test expects of an Instance: a Type, arguments and options; and how Instances differ.
+
+
+def find_declaration(type: Any) -> Declaration:
     """Return the declared Type for a Type, an identifier, or a task of ``django.tasks``.
 
-    It has the options of ``using()``. Raises UnknownType.
+    It has the options given to ``using()``. Raises UnknownType.
     """
-    found = registry.get(str(getattr(type, "module_path", type)))
-    return registry.read(type) or found
+    declaration = registry.get(str(getattr(type, "module_path", type)))
+    return registry.read(type) or declaration
 
 
-def _set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
-    """Return the comparable options of a Type that differ from those it was declared with."""
+def _options_set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
+    """Return the comparable options of a Type that differ from those in its declaration."""
     declared_as = registry.get(type.identifier)
     if not isinstance(given, (Declaration, str)):
         from ..backend import task
@@ -59,17 +64,18 @@ def _set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
         own = task.find(type.identifier)
         if own is not None:
             declared_as = registry.read(own.task) or declared_as
-    found = {name: getattr(type.options, name) for name in OPTIONS}
-    return {n: v for n, v in found.items() if v != getattr(declared_as.options, n)}
+    options = {name: getattr(type.options, name) for name in OPTIONS}
+    return {n: v for n, v in options.items() if v != getattr(declared_as.options, n)}
 
 
-def arguments(
+def split_arguments(
     type: Declaration, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divide given values into arguments of the handler, by name, and values in ``known``.
+    """Divide given values into arguments of the handler and other values, both by name.
 
-    ``inputs`` has arguments, too. With it, a name that could be both is one in ``known``.
-    Raises InvalidInputs for a name that is neither, and without ``inputs`` for one that is both.
+    ``known`` has the names of other values. ``inputs`` has arguments, too; if it is given, a name
+    that could be either is not an argument. Raises InvalidInputs for a name that is neither, and
+    without ``inputs`` for a name that could be either.
     """
     signature = type.signature
     parameters = signature.parameters
@@ -100,21 +106,21 @@ def arguments(
         bound = signature.bind_partial(*args, **own)
     except TypeError as error:
         raise InvalidInputs(f"{type}{signature}: {error}.") from None
-    return named(bound.arguments, signature), others
+    return arguments_by_name(bound.arguments, signature), others
 
 
-def named(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
-    """Return bound arguments by name, including those that ``**values`` takes."""
-    found = dict(arguments)
+def arguments_by_name(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
+    """Return bound arguments by name, including those collected by ``**values``."""
+    by_name = dict(arguments)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            found |= found.pop(name, {})
-    return found
+            by_name |= by_name.pop(name, {})
+    return by_name
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A Type, with the arguments and options that a test expects of an Instance, by name."""
+    """The Type, arguments and options that a test expects an Instance to have, by name."""
 
     type: Declaration
     arguments: Mapping[str, Any]
@@ -122,79 +128,78 @@ class Expected:
 
     @classmethod
     def of(cls, type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Expected:
-        """Return the expectation in a test's values.
+        """Return the expectation for the values that a test gives.
 
         Raises UnknownType, InvalidInputs or InvalidOption.
         """
-        found = declared(type)
-        own, options = arguments(found, args, given, (*OPTIONS, "inputs"))
-        options = _set_by_using(type, found) | options
+        declaration = find_declaration(type)
+        inputs, options = split_arguments(declaration, args, given, (*OPTIONS, "inputs"))
+        options = _options_set_by_using(type, declaration) | options
         _check_options(options)
-        return cls(found, own, options)
+        return cls(declaration, inputs, options)
 
     def __str__(self) -> str:
-        own = masked(dict(self.arguments), self.type.sensitive)
-        told = [f"{name}={value!r}" for name, value in (own | self.options).items()]
-        return f"{self.type}({', '.join(told)})"
+        values = mask_inputs(dict(self.arguments), self.type.sensitive) | self.options
+        return f"{self.type}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
         """Return a line for each argument or option of an Instance that differs."""
         try:
-            there = given_to(self.type, inputs)
+            actual = read_arguments(self.type, inputs)
         except ATPError as error:
             return [f"its inputs cannot be read: {error}"]
         lines = []
-        shown = masked(dict(self.arguments), self.type.sensitive)
+        masked_values = mask_inputs(dict(self.arguments), self.type.sensitive)
         for name, wanted in self.arguments.items():
-            if name not in there:
-                lines.append(f"{name} is not given, expected {shown[name]!r}")
-            elif _is_same(there[name], wanted):
+            if name not in actual:
+                lines.append(f"{name} is not given, expected {masked_values[name]!r}")
+            elif _is_value_equal(actual[name], wanted):
                 continue
             elif name in self.type.sensitive:
-                lines.append(f"{name} is another, and sensitive")
+                lines.append(f"{name} differs, and is sensitive")
             else:
-                lines.append(f"{name}={there[name]!r}, expected {wanted!r}")
+                lines.append(f"{name}={actual[name]!r}, expected {wanted!r}")
         for name, wanted in self.options.items():
-            value = _option(instance, task, name)
-            if not _is_option(instance, name, value, wanted):
-                lines.append(f"{name}={_shown(value)}, expected {_shown(wanted)}")
+            value = _read_option(instance, task, name)
+            if not _is_option_equal(instance, name, value, wanted):
+                lines.append(f"{name}={_describe_value(value)}, expected {_describe_value(wanted)}")
         return lines
 
 
-def given_to(type: Declaration, inputs: Inputs) -> dict[str, Any]:
-    """Return the arguments that a handler will get, by name, including its defaults."""
+def read_arguments(type: Declaration, inputs: Inputs) -> dict[str, Any]:
+    """Return the arguments that a handler will get by name, including its defaults."""
     args, kwargs = binding.unbind(inputs.value)
     bound = type.signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    return named(bound.arguments, type.signature)
+    return arguments_by_name(bound.arguments, type.signature)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidOption for a value that no option could have."""
+    """Raise InvalidOption for a value that the option cannot have."""
     plain = {name: value for name, value in options.items() if name not in _TIMES}
     Options(**plain)
     for name in _TIMES:
-        instant(name, options.get(name), _now)
+        resolve_time(name, options.get(name), _now)
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _is_same(there: Any, wanted: Any) -> bool:
-    """Whether a stored value equals the wanted one, as that is or as the queue would carry it."""
-    wanted, there = comparable(wanted), comparable(there)
-    if bool(wanted == there):
+def _is_value_equal(actual: Any, wanted: Any) -> bool:
+    """Return True if a stored value equals the wanted one, or the wanted one as stored."""
+    wanted, actual = comparable_inputs(wanted), comparable_inputs(actual)
+    if bool(wanted == actual):
         return True
-    # The values of ``*args`` are a tuple here; the queue carries a list.
-    there = list(there) if isinstance(there, tuple) else there
+    # The values for ``*args`` are a tuple here, but a list in the queue.
+    actual = list(actual) if isinstance(actual, tuple) else actual
     try:
-        return bool(codec.decode(codec.encode(wanted, what="It")) == there)
+        return bool(codec.decode(codec.encode(wanted, what="It")) == actual)
     except (ATPError, TypeError):
         return False
 
 
-def _option(instance: Instance, task: Task | None, name: str) -> Any:
+def _read_option(instance: Instance, task: Task | None, name: str) -> Any:
     if name == "run_after":
         return task.due_at if task and task.due_at != BLOCKED else None
     if name == "timeout":
@@ -202,28 +207,28 @@ def _option(instance: Instance, task: Task | None, name: str) -> Any:
     return getattr(instance, name)
 
 
-def _is_option(instance: Instance, name: str, there: Any, wanted: Any) -> bool:
+def _is_option_equal(instance: Instance, name: str, actual: Any, wanted: Any) -> bool:
     if name == "timeout":
-        return bool(there == (None if wanted is None else seconds(wanted)))
+        return bool(actual == (None if wanted is None else as_timedelta(wanted)))
     if name not in _TIMES:
-        return bool(there == wanted)
+        return bool(actual == wanted)
     if name == "run_after" and wanted is None:
-        return there is None or there <= instance.created
-    if there is None or wanted is None:
-        return there is wanted
+        return actual is None or actual <= instance.created
+    if actual is None or wanted is None:
+        return actual is wanted
     if isinstance(wanted, (int, float)):
         wanted = timedelta(seconds=wanted)
     if isinstance(wanted, timedelta):
-        return -_MOMENT <= there - instance.created - wanted <= timedelta(0)
-    return bool(there == instant(name, wanted))
+        return -_TOLERANCE <= actual - instance.created - wanted <= timedelta(0)
+    return bool(actual == resolve_time(name, wanted))
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def rows_of(type: Declaration) -> list[tuple[Instance, Inputs, Task | None]]:
-    """Return all Instances of a Type, oldest first, each with its Inputs and its Task or None."""
+    """Return all Instances of a Type, oldest first, each with its Inputs, and its Task or None."""
     alias = settings.DATABASE
     own = Instance.objects.using(alias).filter(type__identifier__in=type.names)
     instances = list(own.select_related("type").order_by("pk"))
@@ -233,10 +238,7 @@ def rows_of(type: Declaration) -> list[tuple[Instance, Inputs, Task | None]]:
     return [(each, inputs[each.pk], tasks.get(each.pk)) for each in instances]
 
 
-# Assertions about enqueued Instances. The message of a failure shows the nearest ones.
-
-# A message shows this many of the nearest Instances.
-NEAREST = 3
+# Assertions about enqueued Instances. When one fails, its message shows the nearest Instances.
 
 
 def find(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[Instance]:
@@ -247,7 +249,7 @@ def find(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[Insta
 
 
 def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Instance:
-    """Return the oldest Instance that matches. Raises AssertionError if none does."""
+    """Return the oldest Instance that matches. Raises AssertionError if none matches."""
     expected = Expected.of(type, args, given)
     rows = rows_of(expected.type)
     near = []
@@ -256,28 +258,28 @@ def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) ->
         if not differences:
             return row[0]
         near.append((differences, row[0]))
-    raise AssertionError("\n".join(_told(expected, near)))
+    raise AssertionError("\n".join(_describe_missing(expected, near)))
 
 
 def refute_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
     """Raise AssertionError if an Instance matches."""
     expected = Expected.of(type, args, given)
-    found = [row for row in rows_of(expected.type) if not expected.differences(*row)]
-    if found:
-        lines = [f"{expected} is enqueued, {len(found)} times:"]
-        for instance, inputs, _ in found[:NEAREST]:
-            shown = masked(given_to(expected.type, inputs), expected.type.sensitive)
-            lines.append(f"  {instance.uuid} {instance.state}: {shown!r}")
+    matching = [row for row in rows_of(expected.type) if not expected.differences(*row)]
+    if matching:
+        lines = [f"{expected} is enqueued, {len(matching)} times:"]
+        for instance, inputs, _ in matching[:NEAREST]:
+            values = mask_inputs(read_arguments(expected.type, inputs), expected.type.sensitive)
+            lines.append(f"  {instance.uuid} {instance.state}: {values!r}")
         raise AssertionError("\n".join(lines))
 
 
-def _told(expected: Expected, near: list[tuple[list[str], Instance]]) -> list[str]:
+def _describe_missing(expected: Expected, near: list[tuple[list[str], Instance]]) -> list[str]:
     lines = [f"{expected} is not enqueued."]
     if not near:
         of_type = Instance.objects.using(settings.DATABASE).values_list("type__identifier")
         others = Counter(name for (name,) in of_type)
-        told = ", ".join(f"{count} × {name}" for name, count in sorted(others.items()))
-        return [*lines, f"Nothing of this Type is. There is: {told or 'nothing at all'}."]
+        text = ", ".join(f"{count} × {name}" for name, count in sorted(others.items()))
+        return [*lines, f"No Instance of this Type is enqueued. Enqueued: {text or 'nothing'}."]
     near.sort(key=lambda each: len(each[0]))
     lines.append(f"The nearest of {len(near)}:")
     for differences, instance in near[:NEAREST]:
@@ -286,25 +288,22 @@ def _told(expected: Expected, near: list[tuple[list[str], Instance]]) -> list[st
     return lines
 
 
-# Kit: the testing kit as one object, the fixture ``atp`` and ``self.atp`` of a TestCase.
-
-# What work() takes beside the arguments of the handler.
-_OF_WORK = ("attempt", "raises", "inputs")
+# Kit: the testing kit as one object, the fixture ``atp`` and ``self.atp`` in a TestCase.
 
 
 class Kit:
-    """The testing kit: its methods look at the queue, and run what is enqueued.
+    """The testing kit: its methods look at the queue, and run enqueued Tasks.
 
-    A Type is given as itself, by its identifier, or as a task of ``django.tasks``. A Type that
-    no code declares raises UnknownType. The kit is a context manager: its end ends the daemons
-    and closes the contexts that it has made.
+    Each method that takes a Type accepts the Type, its identifier, or a task of ``django.tasks``,
+    and raises UnknownType if no code declares it. The kit is a context manager: at the end it
+    stops the daemons and closes the contexts that it has made.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        # What is known of the queue of the previous test does not hold for this one.
-        admission.forget()
-        # The time that later() has let pass, for schedules.
+        # Forget the counts from the previous test's queue.
+        admission.forget_counts()
+        # The sum of the times that later() has let pass, for schedules.
         self._passed = timedelta(0)
 
     def __enter__(self) -> Self:
@@ -314,7 +313,7 @@ class Kit:
     def __exit__(self, *raised: object) -> None:
         self._stack.close()
 
-    # What is enqueued
+    # Looking at the queue
 
     def enqueued(self, type: Any, /, *args: Any, **given: Any) -> list[Instance]:
         """Return the Instances of a Type with these arguments and options, oldest first.
@@ -328,8 +327,8 @@ class Kit:
 
         ``given`` are arguments of the handler, and the options ``priority``, ``collection``,
         ``identifier``, ``unique``, ``created_by``, ``timeout``, ``max_retries``, ``run_after``
-        and ``start_before``. Arguments are compared as the queue carries them, and the defaults
-        of the handler count. An argument or option that is not given may have any value. If an
+        and ``start_before``. Arguments are compared as the queue stores them, including the
+        handler's defaults. An argument or option that is not given may have any value. If an
         argument has the name of an option, give the arguments as ``inputs={…}``. Raises
         AssertionError with the nearest Instances if none matches, and UnknownType, InvalidInputs
         or InvalidOption for values that no Instance can have.
@@ -340,7 +339,7 @@ class Kit:
         """Raise AssertionError if an Instance matches; the arguments are as in assert_enqueued."""
         refute_enqueued(type, args, given)
 
-    # Running it
+    # Running Tasks
 
     def drain(
         self,
@@ -353,65 +352,65 @@ class Kit:
     ) -> list[Run]:
         """Run all due Tasks and those that they enqueue; return a :class:`Run` for each attempt.
 
-        ``types`` are the Types to run, by default all that are declared. Tasks are claimed, run
-        and recorded as by a daemon, but one after another, in this process, and in the
-        transaction of the test if it has one.
+        ``types`` are the Types to run, by default all declared Types. Tasks are claimed, run and
+        recorded as by a daemon, but one after another, in this process, and in the test's
+        transaction if it has one.
 
-        With ``raises`` the error of a handler is recorded, and then raised as it was. With
-        ``retries`` retries run at once, and only the last error is raised. With ``twice`` the
-        first attempt of each Instance is lost when its handler has ended, and another follows:
-        that is what at-least-once means. With ``lose`` attempts are lost "before" or "after"
-        their handler, or at a :class:`Fault`, and their Tasks are left for the next drain.
+        With ``raises`` an exception from a handler is recorded, and then raised. With ``retries``
+        retries run at once, and only the last exception is raised. With ``twice`` the first
+        attempt of each Instance is lost when its handler has ended, and another attempt follows:
+        at-least-once delivery allows that. With ``lose`` attempts are lost "before" or "after"
+        their handler, or at a :class:`Fault`, and their Tasks remain for the next drain.
 
         Raises EndlessDrain if more than ``most`` attempts are due.
         """
         check_loss(lose)
         if twice and lose is not None:
             raise InvalidOption("drain(): twice= loses each attempt already: leave out lose=.")
-        wishes = Wishes(most=most, raises=raises, retries=retries, twice=twice, lose=lose)
+        options = DrainOptions(most=most, raises=raises, retries=retries, twice=twice, lose=lose)
         with _draining():
-            return self._drain(types, wishes).run()
+            return self._drain(types, options).run()
 
-    def _run_all(self, wishes: Wishes) -> list[Run]:
+    def _run_all(self, options: DrainOptions) -> list[Run]:
         with _draining():
-            return self._drain((), wishes).run()
+            return self._drain((), options).run()
 
-    def _drain(self, types: Any, wishes: Wishes) -> Drain:
-        served = [declared(type) for type in types] or list(registry)
+    def _drain(self, types: Any, options: DrainOptions) -> Drain:
+        served = [find_declaration(type) for type in types] or list(registry)
         names = sorted({name for each in served for name in each.names})
-        return Drain(Member(names), wishes)
+        return Drain(InProcessDaemon(names), options)
 
     def work(self, type: Any, /, *args: Any, **given: Any) -> Run:
         """Enqueue one Instance, run one attempt of it, and return its :class:`Run`.
 
         ``given`` are arguments of the handler, or ``inputs={…}``; and ``attempt``, the number
-        of the attempt (those before it count as retries), and ``raises`` as for :meth:`drain`.
-        Nothing else is run, and gates and limits do not apply. But a full queue refuses it, too.
+        of the attempt (earlier ones count as retries), and ``raises`` as for :meth:`drain`.
+        Nothing else runs, and gates and limits do not apply. But a full queue rejects the enqueue.
         """
-        task_type = declared(type)
-        own, said = arguments(task_type, (), given, _OF_WORK)
-        attempt, raises = said.get("attempt", 1), said.get("raises", True)
+        task_type = find_declaration(type)
+        inputs, options = split_arguments(task_type, (), given, _WORK_OPTIONS)
+        attempt, raises = options.get("attempt", 1), options.get("raises", True)
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
             raise InvalidOption(f"work(attempt={attempt!r}): must be a whole number from 1.")
         with _draining():
-            instance = enqueueing.enqueue(task_type, *args, **own)
-            return self._drain([task_type], Wishes(raises=raises)).work(instance.pk, attempt)
+            instance = enqueueing.enqueue(task_type, *args, **inputs)
+            return self._drain([task_type], DrainOptions(raises=raises)).work(instance.pk, attempt)
 
     @contextmanager
     def inline(self, *, raises: bool = True) -> Iterator[None]:
-        """Drain at each outermost commit inside the block: see :meth:`drain`. All that is due runs.
+        """Run all due Tasks at each outermost commit inside the block, as :meth:`drain` does.
 
         Without an open transaction, each enqueue is its own commit. In a TestCase, whose
-        transaction is never committed, the end of the outermost ``atomic()`` of the tested code
-        counts as the commit. With ``raises`` the end of the block raises an error of a handler;
-        the code that enqueues does not see it.
+        transaction is never committed, the end of the outermost ``atomic()`` in the tested code
+        counts as the commit. With ``raises`` the end of the block raises an exception from a
+        handler; the code that enqueues does not see it.
         """
-        with Inline(lambda: self._run_all(Wishes(raises=raises, runs_all=True))):
+        with Inline(lambda: self._run_all(DrainOptions(raises=raises, runs_all=True))):
             yield
 
     @property
     def webhooks(self) -> list[Message]:
-        """The webhooks of this test: what runs in its process sends none, but adds them here."""
+        """The webhooks of this test: handlers in its process add them here instead of sending."""
         return outbox
 
     # Time
@@ -425,27 +424,27 @@ class Kit:
         seconds: float = 0,
         schedules: Iterable[str] = (),
     ) -> None:
-        """Let time pass for the queue: all times that it waits for come that much earlier.
+        """Let time pass for the queue: move all times for which it waits that much earlier.
 
         These are ``run_after``, retries, ``start_before``, sleeps, gates with an end, and rates.
         ``schedules`` are identifiers of schedules: their slots within that time are planned, each
-        at its time. Other schedules stand still. No clock is moved: ``now()`` is as before.
+        at its time. Other schedules plan nothing. No clock changes: ``now()`` is as before.
         Raises UnknownSchedule.
         """
         time = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if time <= timedelta(0):
             raise InvalidOption(f"later({time}): must be more than nothing.")
-        given = [schedules] if isinstance(schedules, str) else schedules
-        names = [get_schedule(schedule).identifier for schedule in given]
+        schedules = [schedules] if isinstance(schedules, str) else schedules
+        names = [get_schedule(schedule).identifier for schedule in schedules]
         store = get_store()
-        admission.forget()
+        admission.forget_counts()
         store.let_pass(time)
         since = store.now() + self._passed
         self._passed += time
         for name in names:
             store.plan_slots(name, since, since + time, who="a test")
 
-    # Handlers by themselves, and daemons
+    # Contexts for handlers without a queue, and daemons
 
     def context(self, type: Any = None, /, **given: Any) -> MemoryContext:
         """Return a context for calling a handler directly: see :class:`MemoryContext`.
@@ -453,35 +452,35 @@ class Kit:
         ``given`` are ``attempt``, ``identifier``, ``collection``, ``priority``, ``results``,
         ``undoes`` (the output of the node that it undoes) and ``kept``.
         """
-        made = MemoryContext(None if type is None else declared(type), **given)
-        self._stack.callback(made.close)
-        return made
+        context = MemoryContext(None if type is None else find_declaration(type), **given)
+        self._stack.callback(context.close)
+        return context
 
     def daemon(
         self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()
     ) -> DaemonProcess:
         """Start a real atpd on the test's database, and return it when it has joined the queue.
 
-        ``args`` are options of ``manage.py atpd``. The daemon first imports ``modules``, for Types
-        that only tests declare. It ends with the test. Raises NotPossible inside a
+        ``args`` are options for ``manage.py atpd``. The daemon first imports ``modules``, for
+        Types that only tests declare. It ends with the test. Raises NotPossible inside a
         transaction, and on a database in memory.
         """
         from .daemon import DaemonProcess
 
-        made = DaemonProcess(*args, processes=processes, modules=modules)
-        self._stack.callback(made.destroy)
-        made.start()
-        return made
+        daemon = DaemonProcess(*args, processes=processes, modules=modules)
+        self._stack.callback(daemon.destroy)
+        daemon.start()
+        return daemon
 
 
 @contextmanager
 def _draining() -> Iterator[None]:
-    """A drain: others wait for its end, and then the number of Tasks that wait is another."""
+    """Mark the block as a drain, so that others wait; then forget the counts of waiting Tasks."""
     with drains.running():
         try:
             yield
         finally:
-            admission.forget()
+            admission.forget_counts()
 
 
 # QueueMixin: the testing kit for Django's TestCase and TransactionTestCase.

@@ -1,4 +1,4 @@
-"""MemoryContext: a context for unit tests of handlers, with no queue behind it."""
+"""MemoryContext: a context for unit tests of handlers, without a queue."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ..store.values.steps import Checkpoint
 from ..store.values.types import Parameters
 
 if TYPE_CHECKING:
-    from ..graphs.builder import Growth, Results
+    from ..graphs.builder import GraphExtension, Results
 
 
 class MemoryContext(Context):
-    """Keeps what a handler reports, in ``messages``, ``progressed`` and ``published``.
+    """A context that collects a handler's reports in ``messages``, ``progressed``, ``published``.
 
     ``messages`` are pairs of level and text, ``progressed`` pairs of fraction and text. ``kept``
-    has the results of steps by name: give it to the next context, as to a later attempt. A
-    sleep is over at once. After :meth:`cancel` the attempt has to end.
+    has the results of steps by name: pass it to the next context to simulate a later attempt. A
+    sleep ends at once. After :meth:`cancel` the attempt has to end.
     """
 
     def __init__(
@@ -52,50 +52,52 @@ class MemoryContext(Context):
         self.progressed: list[tuple[float | None, str]] = []
         self.published: list[dict[str, Any]] = []
         self.kept: dict[str, Any] = dict(kept or {})
-        self._given = dict(results or {})
-        self._undone = undoes
+        self._given_results = dict(results or {})
+        self._undone_output = undoes
         self._reason: str | None = None
         self._folder = tempfile.TemporaryDirectory(
             prefix="atp-testing-", ignore_cleanup_errors=True
         )
         super().__init__(
-            _claimed(type, attempt, identifier, collection, priority),
-            report=self._take,
+            _make_claimed(type, attempt, identifier, collection, priority),
+            report=self._receive,
             interruption=lambda: self._reason,
             scratch_root=Path(self._folder.name),
-            halting=_Free(),
-            keeper=_Keeper(self.kept, type.serializer if type else codec.JSON),
+            halting=_NoPauses(),
+            keeper=_MemoryCheckpoints(self.kept, type.serializer if type else codec.JSON),
         )
 
     def cancel(self) -> None:
-        """Ask the attempt to end: ``check()`` raises Interrupted from now on."""
+        """Cancel the attempt: ``check()`` raises Interrupted from now on."""
         self._reason = "asked to end"
 
     def close(self) -> None:
-        """Take the messages that were not sent yet, and remove the scratch directory."""
+        """Collect the messages that were not sent yet, and remove the scratch directory."""
         self.end()
         self.remove_scratch()
         self._folder.cleanup()
 
     @property
     def results(self) -> Results:
-        """The outputs of other nodes that the test has given, by name."""
-        return _Given(self._given)  # type: ignore[return-value]
+        """The outputs of other nodes, by name, as the test gave them."""
+        return _GivenResults(self._given_results)  # type: ignore[return-value]
 
     @property
     def undoes(self) -> NodeResult | None:
-        """The node that is undone, with the output that the test has given; else None."""
-        return None if self._undone is None else _finished("undone", self._undone)
+        """The node that this one undoes, with the output that the test gave; None without one."""
+        if self._undone_output is None:
+            return None
+        return _make_finished_node("undone", self._undone_output)
 
-    def graph(self) -> Growth:
+    def graph(self) -> GraphExtension:
         raise InvalidGraph("This context is in no graph: enqueue one, and drain it.")
 
     def flush(self) -> None:
-        """Take each progress, without the limit of ten a second."""
+        """Report progress without the limit of ten times a second."""
         super().flush()
         self._progress_sent = float("-inf")
 
-    def _take(self, kind: str, *values: Any, at: float | None = None) -> None:
+    def _receive(self, kind: str, *values: Any, at: float | None = None) -> None:
         if kind == "log":
             self.messages.append((values[0], values[1]))
         elif kind == "progress":
@@ -104,25 +106,27 @@ class MemoryContext(Context):
             self.published.append(values[0])
 
 
-class _Given:
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+class _GivenResults:
+    """The results of other nodes, as the test gave them."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self._results = results
 
     def __getitem__(self, name: str) -> Any:
         return self.node(name).value
 
     def node(self, name: str) -> NodeResult:
-        if name not in self._given:
+        if name not in self._results:
             raise NoResult(f"There is no node {name!r}: context(results={{…}}) gives results.")
-        return _finished(name, self._given[name])
+        return _make_finished_node(name, self._results[name])
 
 
-def _finished(name: str, output: Any) -> NodeResult:
+def _make_finished_node(name: str, output: Any) -> NodeResult:
     return NodeResult(name, State.FINISHED, output=output)
 
 
-class _Free:
-    """Pauses that never wait: nobody asks for one, and the handler's own end at once."""
+class _NoPauses:
+    """Pauses that never wait: nobody requests one, and those of the handler end at once."""
 
     def look(self) -> None:
         pass
@@ -131,8 +135,8 @@ class _Free:
         return nullcontext()
 
 
-class _Keeper:
-    """Keeps the results of steps in a dict, as values that the queue would give back."""
+class _MemoryCheckpoints:
+    """Keeps the results of steps in a dict, as the queue would return them."""
 
     def __init__(self, kept: dict[str, Any], format: str) -> None:
         self._kept, self._format = kept, format
@@ -164,7 +168,7 @@ class _Keeper:
         return self._format
 
 
-def _claimed(
+def _make_claimed(
     type: Declaration | None,
     attempt: int,
     identifier: str | None,
@@ -173,7 +177,7 @@ def _claimed(
 ) -> Claimed:
     declared = type or Declaration(handler=print, identifier="testing")
     options = declared.options
-    said = declared.registration()
+    registration = declared.registration()
     return Claimed(
         instance=0,
         name=str(uuid4()),
@@ -189,12 +193,12 @@ def _claimed(
         own=None,
         parameters=Parameters(
             type=declared.identifier,
-            timeout=said.timeout,
-            max_retries=said.max_retries,
-            backoff=said.backoff,
-            backoff_max=said.backoff_max,
-            max_restarts=said.max_restarts,
-            max_memory=said.max_memory,
+            timeout=registration.timeout,
+            max_retries=registration.max_retries,
+            backoff=registration.backoff,
+            backoff_max=registration.backoff_max,
+            max_restarts=registration.max_restarts,
+            max_memory=registration.max_memory,
         ),
         time=None,
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def atp(db: Any) -> Iterator[Kit]:
-    """The testing kit. With ``transactional_db`` the test has no transaction around it."""
+    """The testing kit. With ``transactional_db`` the test does not run inside a transaction."""
     from .kit import Kit
 
     with Kit() as kit:

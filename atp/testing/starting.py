@@ -1,6 +1,6 @@
-"""Starting atpd on the databases of a test: ``python -m atp.testing.starting [OPTION …]``.
+"""Start atpd on the databases of a test: ``python -m atp.testing.starting [OPTION …]``.
 
-The settings are those of the project, with the databases of the test.
+The settings are the project's, with the databases of the test.
 """
 
 import json
@@ -8,14 +8,14 @@ import os
 import sys
 from importlib import import_module
 
-# Environment variables, as JSON: the names of the databases by alias; the modules to import; and
-# whether the tables were made without migrations.
+# Environment variables in JSON: the names of the databases by alias; the modules to import; and
+# true if the tables were made without migrations.
 DATABASES, MODULES = "ATP_TESTING_DATABASES", "ATP_TESTING_MODULES"
 UNMIGRATED = "ATP_TESTING_UNMIGRATED"
 
 
 def main(arguments: list[str]) -> None:
-    """Run atpd in this process; never return."""
+    """Run atpd in this process with these arguments."""
     import django
     from django.conf import settings
     from django.core.management import ManagementUtility
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     for alias, name in json.loads(os.environ[DATABASES]).items():
         connections[alias].settings_dict["NAME"] = name
     if json.loads(os.environ[UNMIGRATED]):
-        # Else atpd refuses to start, because no migration of ATP has been applied.
+        # Otherwise atpd refuses to start, because none of ATP's migrations has been applied.
         settings.MIGRATION_MODULES = {**settings.MIGRATION_MODULES, "atp": None}
     for module in json.loads(os.environ[MODULES]):
         import_module(module)

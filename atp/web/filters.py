@@ -1,15 +1,19 @@
-"""Filters of lists, for pages and API. django-filter parses them, the QuerySets select.
+"""Filters for lists, on pages and in the API: django-filter parses them, the QuerySets select.
 
-An unknown filter or value is refused. If it were ignored, the longer list would look like
-an answer.
+An unknown filter or value is an error. If it were ignored, the longer list would look like an
+answer.
 """
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import django_filters
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.db.models.functions import Left
+from django.http import QueryDict
 
 from ..conf import settings
 from ..deadletters import operations as groups
@@ -19,18 +23,26 @@ from ..options import MAX_IDENTIFIER
 from ..reports import overview
 from ..states import Reason, State
 from ..text import did_you_mean
-from .permissions import VIEW_INSTANCE, scope_of
+from .permissions import VIEW_INSTANCE, grant_of
 
 _UUID = re.compile(r"[0-9a-f]{8,32}")
 # A uuid as pages show it: its first eight digits and its last four.
 _SHORT_UUID = re.compile(r"([0-9a-f]{8})(?:…|\.\.\.)([0-9a-f]{4})")
 
 
-def selected(filterset, data, rows, *, others=(), user=None):
-    """Return the filter set bound to ``data``; its ``qs`` are the selected rows.
+def bind_filters(
+    filterset: Any,
+    data: QueryDict,
+    rows: QuerySet[Any],
+    *,
+    others: Iterable[str] = (),
+    user: Any = None,
+) -> Any:
+    """Return the filter set bound to ``data``; its attribute ``qs`` has the selected rows.
 
-    ``others`` are further names that ``data`` may have. With ``user``, the Types that can be
-    chosen are those of which the user may see some Instance. Raises InvalidSelection.
+    ``filterset`` is a subclass of FilterSet. ``others`` are further names that ``data`` may have.
+    With ``user``, only Types can be chosen with Instances that the user may see.
+    Raises InvalidSelection.
     """
     names = [*filterset.base_filters, *others]
     unknown = [name for name in data if name not in names]
@@ -40,7 +52,7 @@ def selected(filterset, data, rows, *, others=(), user=None):
     errors += [
         (name, f"{name!r} is given more than once.") for name in data if len(data.getlist(name)) > 1
     ]
-    bound = filterset(data=_in_their_case(filterset, data), queryset=rows, request=user)
+    bound = filterset(data=_normalize_case(filterset, data), queryset=rows, request=user)
     if not bound.is_valid():
         errors += [(name, text) for name, texts in bound.errors.items() for text in texts]
     if errors:
@@ -48,24 +60,25 @@ def selected(filterset, data, rows, *, others=(), user=None):
     return bound
 
 
-def _in_their_case(filterset, data):
-    """Return the data with the words of WordFilters in the case of their choices."""
+def _normalize_case(filterset: Any, data: QueryDict) -> QueryDict:
+    """Return the data with the words for WordFilters in the case that their choices have."""
     data = data.copy()
     for name, each in filterset.base_filters.items():
         if isinstance(each, WordFilter) and data.get(name):
             words = {word.upper(): word for word, _ in each.extra["choices"]}
-            data[name] = words.get(data[name].upper(), data[name])
+            word = str(data[name])
+            data[name] = words.get(word.upper(), word)
     return data
 
 
 class _TypeField(forms.ModelChoiceField):
     """A field for the identifier of a registered Type. Its error suggests the closest one."""
 
-    def to_python(self, value):
+    def to_python(self, value: Any) -> Any:
         try:
             return super().to_python(value)
         except ValidationError:
-            known = self.queryset.values_list("identifier", flat=True)
+            known = self.queryset.values_list("identifier", flat=True)  # type: ignore[union-attr]
             raise ValidationError(
                 f"No Type {value!r} is registered.{did_you_mean(value, known)}"
             ) from None
@@ -74,19 +87,19 @@ class _TypeField(forms.ModelChoiceField):
 class _WordField(forms.ChoiceField):
     """A field for one of a few words. Its error suggests the closest one."""
 
-    def validate(self, value):
-        words = [word for word, _ in self.choices if word]
+    def validate(self, value: Any) -> None:
+        words = [word for word, _ in self.choices if word]  # type: ignore[misc, union-attr]
         if value and value not in words:
             raise ValidationError(
-                f"{value!r} is none of {', '.join(words)}.{did_you_mean(value, words)}"
+                f"{value!r} must be one of: {', '.join(words)}.{did_you_mean(value, words)}"
             )
         super().validate(value)
 
 
 class _UUIDField(forms.CharField):
-    """A field for a uuid, its first eight digits or more, or its short form on pages."""
+    """A field for a uuid, for its first eight digits or more, or for its short form on pages."""
 
-    def clean(self, value):
+    def clean(self, value: Any) -> str:
         value = super().clean(value).lower()
         if _SHORT_UUID.fullmatch(value):
             return value
@@ -100,24 +113,27 @@ class _UUIDField(forms.CharField):
 class TypeFilter(django_filters.ModelChoiceFilter):
     field_class = _TypeField
 
-    def __init__(self, **kwargs):
-        super().__init__(queryset=_types, to_field_name="identifier", empty_label="any", **kwargs)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            queryset=_visible_types, to_field_name="identifier", empty_label="any", **kwargs
+        )
 
 
-def _types(user):
-    # What django-filter calls the request is the user here: filters need no more of it.
+def _visible_types(user: Any) -> QuerySet[Type]:
+    # django-filter passes its "request", and ``selected`` gives it the user instead: the filters
+    # need nothing else from the request.
     rows = Type.objects.using(settings.DATABASE)
-    scope = None if user is None else scope_of(user, VIEW_INSTANCE)
-    if scope is None or scope.is_everything:
+    grant = None if user is None else grant_of(user, VIEW_INSTANCE)
+    if grant is None or grant.is_everything:
         return rows
     known = rows.values_list("identifier", flat=True)
-    return rows.filter(identifier__in=[each for each in known if scope.touches(each)])
+    return rows.filter(identifier__in=[each for each in known if grant.touches(each)])
 
 
 class WordFilter(django_filters.Filter):
     field_class = _WordField
 
-    def __init__(self, words, **kwargs):
+    def __init__(self, words: Iterable[str], **kwargs: Any) -> None:
         choices = [("", "any"), *((str(word), str(word)) for word in words)]
         super().__init__(choices=choices, **kwargs)
 
@@ -129,9 +145,13 @@ class UUIDFilter(django_filters.Filter):
 class _FilterSet(django_filters.FilterSet):
     """A filter set that passes all its values to ``select`` at once, which knows the indexes."""
 
-    def filter_queryset(self, queryset):
-        given = {name: value for name, value in self.form.cleaned_data.items() if value}
-        return self.select(queryset, **given)
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        values = {name: value for name, value in self.form.cleaned_data.items() if value}
+        return self.select(queryset, **values)
+
+    def select(self, rows: Any, **values: str) -> Any:
+        """Return the rows with these values, by the name of the filter."""
+        raise NotImplementedError
 
 
 class InstanceFilter(_FilterSet):
@@ -153,8 +173,8 @@ class InstanceFilter(_FilterSet):
         model = Instance
         fields = ()
 
-    def select(self, rows, uuid=None, **given):
-        rows = rows.selected(**given)
+    def select(self, rows: Any, uuid: str | None = None, **values: str) -> Any:
+        rows = rows.selected(**values)
         if uuid is None:
             return rows
         short = _SHORT_UUID.fullmatch(uuid)
@@ -162,13 +182,15 @@ class InstanceFilter(_FilterSet):
 
 
 class ListedFilter(InstanceFilter):
-    """The filters of Instances on pages: two more than in the API."""
+    """The filters for Instances on pages: two more than in the API."""
 
     due = WordFilter(("now", "later"), label="Due")
     no_collection = WordFilter(("yes",), label="Without a collection")
 
-    def select(self, rows, due="", no_collection="", **given):
-        rows = super().select(rows, **given)
+    def select(  # type: ignore[override]
+        self, rows: Any, due: str = "", no_collection: str = "", **values: str
+    ) -> Any:
+        rows = super().select(rows, **values)
         if no_collection:
             rows = rows.filter(collection="")
         if due:
@@ -190,9 +212,9 @@ class TaskFilter(_FilterSet):
         model = Task
         fields = ()
 
-    def select(self, rows, claimed="false", **given):
+    def select(self, rows: Any, claimed: str = "false", **values: str) -> Any:
         rows = rows.claimed() if claimed == "true" else rows.waiting()
-        return rows.filter(**given)
+        return rows.filter(**values)
 
 
 class GraphFilter(_FilterSet):
@@ -203,10 +225,10 @@ class GraphFilter(_FilterSet):
         model = Graph
         fields = ()
 
-    def select(self, rows, ended="", **given):
+    def select(self, rows: Any, ended: str = "", **values: str) -> Any:
         if ended:
             rows = rows.filter(ended__isnull=ended == "false")
-        return rows.filter(**given)
+        return rows.filter(**values)
 
 
 class ErrorFilter(_FilterSet):
@@ -220,8 +242,8 @@ class ErrorFilter(_FilterSet):
         model = ErrorGroup
         fields = ()
 
-    def select(self, rows, **given):
-        return groups.selected(rows, **given)
+    def select(self, rows: Any, **values: str) -> Any:
+        return groups.filter_groups(rows, **values)
 
 
 class NodeFilter(_FilterSet):
@@ -233,9 +255,9 @@ class NodeFilter(_FilterSet):
         model = Node
         fields = ()
 
-    def select(self, rows, name="", **given):
+    def select(self, rows: Any, name: str = "", **values: str) -> Any:
         if name:
             # A pattern alone would not do: SQLite ignores case in patterns.
             head = Left("name", len(name))
             rows = rows.alias(head=head).filter(name__startswith=name, head=name)
-        return rows.filter(**{f"instance__{key}": value for key, value in given.items()})
+        return rows.filter(**{f"instance__{key}": value for key, value in values.items()})

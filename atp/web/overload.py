@@ -1,6 +1,6 @@
-"""The answer of a project's own views when the queue is full: 429, with Retry-After.
+"""Let a project's own views answer 429, with Retry-After, when the queue is full.
 
-A middleware of Django, and an exception handler of REST framework.
+There is a middleware for Django, and an exception handler for REST framework.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FULL = "Too many requests wait already."
 
 
 class OverloadMiddleware(MiddlewareMixin):
-    """Middleware of Django: a view that lets QueueFull pass answers 429 and not 500.
+    """Django middleware: a view that does not catch QueueFull answers 429 instead of 500.
 
     List ``"atp.web.overload.OverloadMiddleware"`` in the setting MIDDLEWARE. The answer tells the
-    client when to try again, and nothing of the queue. It answers for views of REST framework, too,
-    in plain text: :func:`exception_handler` answers as REST framework does.
+    client when to try again, and nothing about the queue. It is plain text, for views of REST
+    framework too; use :func:`exception_handler` for an answer in their format.
     """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
@@ -41,12 +41,12 @@ class OverloadMiddleware(MiddlewareMixin):
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Answer an exception in a view of REST framework; QueueFull is answered as Throttled.
+    """Answer an exception in a view of REST framework; treat QueueFull like Throttled.
 
     Set ``"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"`` in the setting REST_FRAMEWORK,
-    or call it at the end of the project's own handler. The answer to QueueFull is 429 with
-    Retry-After and a body as of any throttled request, which tells nothing of the queue. REST
-    framework's own handler answers all other exceptions; None means that it raises them again.
+    or call it at the end of the project's own handler. QueueFull is answered with 429, Retry-After,
+    and the body for any throttled request, which says nothing about the queue. REST framework's own
+    handler answers all other exceptions. If this returns None, REST framework raises the exception.
     """
     from rest_framework.exceptions import Throttled
     from rest_framework.views import exception_handler as default

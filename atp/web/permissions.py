@@ -1,5 +1,16 @@
-"""Who may do what: Django's permissions, and the project's rule `ATP["AUTHORIZE"]`; the actor for
-the log.
+"""Who may do what: Django's permissions, and the project's rule ``ATP["AUTHORIZE"]``.
+
+Also the actor of a request, as the log names it.
+
+A user has a permission if Django says so. The rule narrows it to Types and lanes. It is a function
+``(user, permission)`` that returns None for no restriction, or a list of Types, patterns of Types
+and lanes. So one answer serves a list, which is filtered in SQL, and a single object.
+
+What the view permission does not cover does not exist for the user: no list has it, and its address
+answers 404. If the user may see an object but not act on it, the refusal names the permission.
+
+Django's view permissions let a user look; four permissions of ATP let a user act (G14). Inputs,
+responses and logs may hold secrets, so each needs the view permission for its own table.
 """
 
 from __future__ import annotations
@@ -30,48 +41,56 @@ from ..exceptions import (
     UnknownType,
 )
 from ..models import Instance
-from ..operations.operation import CONTROL, DELETE, ENQUEUE, OPERATE, Verb
+from ..operations.operation import CONTROL, DELETE, ENQUEUE, OPERATE, Operation
 from ..options import MAX_IDENTIFIER
 
 if TYPE_CHECKING:
-    from ..authoring.task_type import TaskType
+    from ..operations.registry import Declaration
 
 
-# The actor of a request, as the log names it: the user and the channel.
+__all__ = ["CONTROL", "DELETE", "ENQUEUE", "OPERATE"]
 
+VIEW_TYPE = "atp.view_type"
+VIEW_INSTANCE = "atp.view_instance"
+VIEW_INPUTS = "atp.view_inputs"
+VIEW_RESPONSE = "atp.view_response"
+VIEW_LOG = "atp.view_logrecord"
+VIEW_STEP = "atp.view_step"
+VIEW_TASK = "atp.view_task"
+VIEW_DAEMON = "atp.view_daemon"
+VIEW_SCHEDULE = "atp.view_schedule"
+VIEW_GRAPH = "atp.view_graph"
+VIEW_DOWNSTREAM = "atp.view_downstream"
+VIEW_TAILER = "atp.view_tailer"
+VIEW_ERROR = "atp.view_errorgroup"
+
+# The channels through which an actor acts.
 PAGE, API, ADMIN, SHELL = "page", "API", "admin", "shell"
 
 
-def actor(request, channel):
+def actor(request: Any, channel: str) -> str:
     """Return the user of a request as an actor; see :func:`actor_of`."""
     return actor_of(request.user, channel)
 
 
-def actor_of(user, channel):
+def actor_of(user: Any, channel: str) -> str:
     """Return ``user NAME via CHANNEL``, as one printable line that fits its column."""
     name = "".join(c for c in str(user.get_username()) if c.isprintable())
     via = f" via {channel}"
     return f"user {name}"[: MAX_IDENTIFIER - len(via)] + via
 
 
-# A project's rule about who may do what: ``ATP["AUTHORIZE"]``.
-#
-# A user has a permission as Django says. The rule narrows it to Types and lanes: it is a function
-# ``(user, permission)`` that returns None for no restriction, or a list of Types, patterns of Types
-# and lanes. So one answer serves a list, which is restricted in SQL, and a single object.
-#
-# What is out of the view permission's scope does not exist for the user: it is in no list, and its
-# address answers as if there was none. What he may see and not act on is refused by name.
+# The project's rule.
 
-# A Type's identifier or a pattern of some, or None for everything; and a collection of it, or None
-# for the whole Type.
+# A Type's identifier or a pattern of identifiers, or None for everything; and one of its
+# collections, or None for the whole Type.
 Place = tuple[str | None, str | None]
 EVERYTHING: Place = (None, None)
 Found = TypeVar("Found")
 _CACHE = "_atp_scopes"
 _WILD = "*?["
 
-# Where a row says its Type and its collection, by model.
+# The prefix of the fields ``type`` and ``collection``, by model.
 _LANES: dict[type[Model], str] = {
     models.Instance: "",
     models.Task: "",
@@ -84,7 +103,7 @@ _LANES: dict[type[Model], str] = {
     models.LogRecord: "instance__",
     models.Slot: "schedule__",
 }
-# Where a row says the identifier of its Type, if it is about the whole Type.
+# The field with the identifier of the Type, for models whose rows concern a whole Type.
 _TYPES: dict[type[Model], str] = {
     models.Type: "identifier",
     models.Tailer: "identifier",
@@ -92,7 +111,7 @@ _TYPES: dict[type[Model], str] = {
     models.ErrorGroup: "type",
     models.Failure: "type",
 }
-# Where a row names its graph.
+# The field with the key of the graph, by model.
 _GRAPHS: dict[type[Model], str] = {
     models.Graph: "pk",
     models.Node: "graph",
@@ -112,72 +131,75 @@ _NOUNS: dict[type[Model], tuple[type[ATPError], str]] = {
 }
 
 
-class Scope:
-    """The Types and lanes for which a permission of a user holds."""
+class Grant:
+    """The Types and lanes for which a user has a permission: all of them, or some places."""
 
     def __init__(self, places: Iterable[Any] | None) -> None:
-        self.places = None if places is None else tuple(_place(each) for each in places)
+        self.places = None if places is None else tuple(_parse_place(each) for each in places)
 
     @property
     def is_everything(self) -> bool:
         return self.places is None
 
     def covers(self, type: str | None, collection: str | None = None) -> bool:
-        """Return whether all of a lane, of a Type, of a pattern or of everything is in the scope.
+        """Return True if the permission holds on a whole lane, Type, pattern or on everything.
 
-        A pattern that is asked for has to stand in the scope, or to begin as one there that ends
-        with its only ``*``: what it will match later is covered, too.
+        A pattern is covered if it is one of the places, or begins like a place that ends with its
+        only ``*``. So the permission also holds on all Types that the pattern will match later.
         """
         if self.places is None:
             return True
         return type is not None and any(
-            lane in (None, collection) and _holds(pattern, type) for pattern, lane in self.places
+            lane in (None, collection) and _matches(pattern, type) for pattern, lane in self.places
         )
 
     def types(self) -> list[str]:
-        """Return the identifiers of the registered Types that are in the scope as a whole."""
+        """Return the identifiers of the registered Types that are covered as a whole."""
         known = models.Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
         return [identifier for identifier in known if self.covers(identifier)]
 
     def touches(self, type: str) -> bool:
-        """Return whether a Type, or a lane of it, is in the scope."""
-        return self.places is None or any(_holds(pattern, type) for pattern, _ in self.places)
+        """Return True if the permission holds on a Type, or on one of its lanes."""
+        return self.places is None or any(_matches(pattern, type) for pattern, _ in self.places)
 
     def lanes(self, prefix: str = "") -> Q:
-        """Return the condition that a row's Type and collection are in the scope."""
+        """Return the condition that the lane of a row is covered."""
         known = list(models.Type.objects.using(settings.DATABASE).values_list("identifier", "pk"))
-        found = Q(pk__in=[])
-        of_lane: dict[str, set[int]] = {}
+        condition = Q(pk__in=[])
+        types_by_lane: dict[str, set[int]] = {}
         whole: set[int] = set()
         for pattern, lane in self.places or ():
-            keys = {key for identifier, key in known if _holds(pattern, identifier)}
+            keys = {key for identifier, key in known if _matches(pattern, identifier)}
             whole |= keys if lane is None else set()
             if lane is not None:
-                of_lane.setdefault(lane, set()).update(keys)
+                types_by_lane.setdefault(lane, set()).update(keys)
         if whole:
-            found |= Q(**{f"{prefix}type__in": whole})
-        for lane, keys in of_lane.items():
-            found |= Q(**{f"{prefix}type__in": keys, f"{prefix}collection": lane})
-        return found
+            condition |= Q(**{f"{prefix}type__in": whole})
+        for lane, keys in types_by_lane.items():
+            condition |= Q(**{f"{prefix}type__in": keys, f"{prefix}collection": lane})
+        return condition
 
 
-def _place(given: Any) -> tuple[str, str | None]:
-    """Return a pattern and a collection from an item that the rule returned."""
-    if isinstance(given, str):
-        return given, None
-    if (
-        isinstance(given, tuple)
-        and len(given) == 2
-        and all(isinstance(part, str) for part in given)
-    ):
-        return given
+def _parse_place(item: Any) -> tuple[str, str | None]:
+    """Return the pattern and the collection in an item that the rule returned.
+
+    Raises ImproperlyConfigured.
+    """
+    if isinstance(item, str):
+        return item, None
+    if isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
+        return item
     raise ImproperlyConfigured(
-        f"ATP['AUTHORIZE'] returned {given!r}: each item must be a Type, a pattern as 'shop.*', "
-        "or a pair of one and a collection."
+        f"ATP['AUTHORIZE'] returned {item!r}: each item must be a Type, a pattern such as "
+        "'shop.*', or a pair: a Type or a pattern, and a collection."
     )
 
 
-def _holds(pattern: str, type: str) -> bool:
+def _matches(pattern: str, type: str) -> bool:
+    """Return True if ``pattern`` matches ``type``, a Type or a pattern.
+
+    A pattern is matched if this is certain for all Types that it matches.
+    """
     if not set(type) & set(_WILD):
         return fnmatch.fnmatchcase(type, pattern)
     head = pattern[:-1]
@@ -187,7 +209,7 @@ def _holds(pattern: str, type: str) -> bool:
 
 @cache
 def rule() -> Callable[[Any, str], Iterable[Any] | None] | None:
-    """Return the function that the setting names; None without one. Raises ImproperlyConfigured."""
+    """Return the project's rule; None if it has none. Raises ImproperlyConfigured."""
     path = settings.AUTHORIZE
     if not path:
         return None
@@ -203,23 +225,23 @@ def rule() -> Callable[[Any, str], Iterable[Any] | None] | None:
     return found
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
+def _forget_rule(*, setting: str, **kwargs: Any) -> None:
     if setting == "ATP":
         rule.cache_clear()
 
 
-setting_changed.connect(_forget)
+setting_changed.connect(_forget_rule)
 
 
-def scope_of(user: Any, permission: str) -> Scope:
-    """Return the Scope of a permission of a user, who has it.
+def grant_of(user: Any, permission: str) -> Grant:
+    """Return the Types and lanes for which the rule lets a user have a permission.
 
-    The rule is asked once for each permission of a user object, as Django reads the permissions of
-    one once.
+    The user must have the permission. The rule is called once for each user object and permission,
+    as Django reads the permissions of a user object once.
     """
     may = rule()
     if may is None:
-        return Scope(None)
+        return Grant(None)
     known = user.__dict__.setdefault(_CACHE, {})
     if permission not in known:
         places = may(user, permission)
@@ -227,26 +249,26 @@ def scope_of(user: Any, permission: str) -> Scope:
             raise ImproperlyConfigured(
                 f"ATP['AUTHORIZE'] returned {places!r}: must be None or a list."
             )
-        known[permission] = Scope(places)
+        known[permission] = Grant(places)
     return known[permission]
 
 
 def allows(user: Any, permission: str, subject: Any) -> bool:
-    """Return whether the rule lets a user's permission hold on a subject.
+    """Return True if the rule lets a user's permission hold on a subject.
 
-    The subject is a row, or a pair of a Type's identifier and a collection, each of which may be
-    None. What is about no Type, as a daemon, takes a permission without restriction.
+    The subject is a row, or a pair: the identifier of a Type and a collection, each may be None.
+    A subject that concerns no Type, such as a daemon, needs a permission without restriction.
     """
-    scope = scope_of(user, permission)
-    if scope.is_everything:
+    grant = grant_of(user, permission)
+    if grant.is_everything:
         return True
     if isinstance(subject, models.Graph):
-        return narrowed(user, permission, _rows(models.Graph)).filter(pk=subject.pk).exists()
-    return all(scope.covers(*place) for place in _places(subject))
+        return narrow_rows(user, permission, _rows(models.Graph)).filter(pk=subject.pk).exists()
+    return all(grant.covers(*place) for place in _places(subject))
 
 
 def _places(subject: Any) -> list[Place]:
-    """Return all that a subject is about."""
+    """Return the places that a subject concerns."""
     if isinstance(subject, tuple):
         return [subject]
     if isinstance(subject, (models.Instance, models.Task, models.Schedule)):
@@ -261,28 +283,28 @@ def _places(subject: Any) -> list[Place]:
     if isinstance(subject, models.Undo):
         return [(subject.type.identifier, subject.collection)]
     if isinstance(subject, models.Downstream):
-        return [(type, None) for type in downstreams.calling(subject)] or [EVERYTHING]
+        return [(type, None) for type in downstreams.calling_types(subject)] or [EVERYTHING]
     return [EVERYTHING]
 
 
-def narrowed(user: Any, permission: str, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return those of some rows on which a permission of the user holds, by a condition in SQL."""
-    scope = scope_of(user, permission)
-    if scope.is_everything:
+def narrow_rows(user: Any, permission: str, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return the rows on which the user's permission holds, filtered in SQL."""
+    grant = grant_of(user, permission)
+    if grant.is_everything:
         return rows
     model = rows.model
-    if model is models.Gate:  # one over everything holds what the user may see, too
-        return rows.filter(Q(scope.lanes(), type__isnull=False) | Q(type=None))
+    if model is models.Gate:  # the gate over everything also holds what the user may see
+        return rows.filter(Q(grant.lanes(), type__isnull=False) | Q(type=None))
     if model in _LANES:
-        return rows.filter(scope.lanes(_LANES[model]))
+        return rows.filter(grant.lanes(_LANES[model]))
     if model in _TYPES:
-        return rows.filter(**{f"{_TYPES[model]}__in": scope.types()})
+        return rows.filter(**{f"{_TYPES[model]}__in": grant.types()})
     if model in _GRAPHS:
         nodes = _rows(models.Node).filter(graph=OuterRef("pk"))
-        inside = scope.lanes("instance__")
-        of_pk = _rows(models.Graph).filter(Exists(nodes), ~Exists(nodes.exclude(inside)))
-        within = Q(**{f"{_GRAPHS[model]}__in": of_pk.values("pk")})
-        if model is models.Node:  # those of no graph wait in the line of a schedule
+        inside = grant.lanes("instance__")
+        graphs = _rows(models.Graph).filter(Exists(nodes), ~Exists(nodes.exclude(inside)))
+        within = Q(**{f"{_GRAPHS[model]}__in": graphs.values("pk")})
+        if model is models.Node:  # a node without a graph waits in the line of a schedule
             within |= Q(inside, graph=None)
         return rows.filter(within)
     if model is models.Downstream:
@@ -298,14 +320,14 @@ def _rows(model: Any) -> QuerySet[Any]:
 def look_up(
     user: Any, find: Callable[[], Found], model: type[Model], name: object, *needs: str
 ) -> Found:
-    """Return what ``find`` finds, if the first of the permissions, to see it, holds on it.
+    """Return the object that ``find`` returns, if the first permission, to see it, holds on it.
 
-    Otherwise raise the error that says that there is none. For a user whose permission is
-    restricted it is the same error if there is none: it has no hint at other names.
+    Otherwise raise the error for an unknown object of this model. If the permission is restricted,
+    the user gets the same error, without hints at other names, for an object that does not exist.
     Raises PermissionDenied if one of the other permissions does not hold.
     """
-    scope = scope_of(user, needs[0])
-    if scope.is_everything:
+    grant = grant_of(user, needs[0])
+    if grant.is_everything:
         found = find()
     else:
         kind, noun = _NOUNS[model]
@@ -327,20 +349,23 @@ def require(user: Any, subject: Any, *needs: str) -> None:
             raise PermissionDenied(f"The permission {permission} does not hold here.")
 
 
-def require_operation(user: Any, operation: Verb, subject: Any, values: dict[str, Any]) -> None:
+def require_operation(
+    user: Any, operation: Operation, subject: Any, values: dict[str, Any]
+) -> None:
     """Raise PermissionDenied unless the rule lets a user perform an operation on its subject.
 
-    ``values`` are its arguments. What is moved into another lane needs the permission there, too.
-    The subject is None for an operation on all that match: all that its filter can select counts.
+    ``values`` are its arguments. To move an Instance or a schedule into another lane, the user
+    needs the permission for that lane too. The subject is None for an operation on all Instances
+    that match: then the permission must hold on everything that its filter can select.
     """
     needs = operation.permissions(subject)
-    require(user, _selected(values) if subject is None else subject, *needs)
+    require(user, _selected_place(values) if subject is None else subject, *needs)
     if isinstance(subject, (models.Instance, models.Schedule)) and "collection" in values:
         require(user, (subject.type.identifier, values["collection"]), *needs)
 
 
-def _selected(values: dict[str, Any]) -> Place:
-    """Return the place that holds all that a filter can select."""
+def _selected_place(values: dict[str, Any]) -> Place:
+    """Return the place that covers everything that a filter can select."""
     type = values.get("type")
     if type is None and values.get("error") is not None:
         type = queue.get_error_group(values["error"]).type
@@ -356,24 +381,26 @@ def problems() -> list[str]:
     return []
 
 
-# Enqueueing over HTTP: what a user may enqueue, and which other Instances an enqueue may find.
+# Enqueueing over HTTP.
 
 
-def require_enqueue(user: Any, types: Iterable[TaskType]) -> None:
+def require_enqueue(user: Any, types: Iterable[Declaration]) -> None:
     """Raise PermissionDenied unless the user may enqueue all these Types with their options."""
     types = list(types)
-    needed = dict.fromkeys(name for each in types for name in to_enqueue(each.options.existing))
-    if lacked := lacking(user, needed):
-        raise PermissionDenied(refusal(lacked))
+    needed = dict.fromkeys(
+        name for each in types for name in permissions_to_enqueue(each.options.existing)
+    )
+    if lacked := missing_permissions(user, needed):
+        raise PermissionDenied(describe_missing(lacked))
     for each in types:
         require(user, (each.identifier, each.options.collection), ENQUEUE)
 
 
 def enqueue(user: Any, calls: Sequence[queue.Call]) -> list[Instance]:
-    """Enqueue calls that the user may enqueue, all or none, and return the Instances.
+    """Enqueue all calls or none, and return the Instances; the user may enqueue the calls.
 
-    Raises PermissionDenied if the user may not see or change an Instance that an enqueue has found:
-    then nothing is written.
+    An enqueue may find an existing Instance. Raises PermissionDenied, and writes nothing, if the
+    user may not see or change that one.
     """
     try:
         if rule() is None:
@@ -382,68 +409,54 @@ def enqueue(user: Any, calls: Sequence[queue.Call]) -> list[Instance]:
             found = queue.enqueue_calls(calls)
             for call, instance in zip(calls, found, strict=True):
                 if not instance.is_new:
-                    require(user, instance, *to_enqueue(call.task_type.options.existing)[1:])
+                    require(
+                        user, instance, *permissions_to_enqueue(call.task_type.options.existing)[1:]
+                    )
             return found
     except DuplicateIdentifier as error:
         if error.instance is None or holds(user, VIEW_INSTANCE, error.instance):
             raise
-        # The message says which Instance has it, and in which state that is.
+        # The message names the Instance that has it, and the state of that one.
         raise type(error)("The identifier or the unique key is taken.") from None
 
 
-# Permissions over HTTP: Django's view permissions to look, and four permissions to act (G14).
-#
-# Inputs, responses and logs may hold secrets. So each needs the view permission of its own
-# table.
-
-__all__ = ["CONTROL", "DELETE", "ENQUEUE", "OPERATE"]
-
-VIEW_TYPE = "atp.view_type"
-VIEW_INSTANCE = "atp.view_instance"
-VIEW_INPUTS = "atp.view_inputs"
-VIEW_RESPONSE = "atp.view_response"
-VIEW_LOG = "atp.view_logrecord"
-VIEW_STEP = "atp.view_step"
-VIEW_TASK = "atp.view_task"
-VIEW_DAEMON = "atp.view_daemon"
-VIEW_SCHEDULE = "atp.view_schedule"
-VIEW_GRAPH = "atp.view_graph"
-VIEW_DOWNSTREAM = "atp.view_downstream"
-VIEW_TAILER = "atp.view_tailer"
-VIEW_ERROR = "atp.view_errorgroup"
+# Django's permissions and the rule together.
 
 
-def holds(user, name, *subjects):
-    """Return whether the user has a permission that holds on all subjects; without any, on all."""
+def holds(user: Any, name: str, *subjects: Any) -> bool:
+    """Return True if the user has a permission that holds on these subjects.
+
+    Without subjects it must hold on everything.
+    """
     found = subjects or (EVERYTHING,)
     return user.has_perm(name) and all(allows(user, name, each) for each in found)
 
 
-def may_see_errors(user, *subjects):
-    """Return whether the user may see why these FAILED: it takes VIEW_LOG or OPERATE on them."""
+def may_see_errors(user: Any, *subjects: Any) -> bool:
+    """Return True if the user may see why these FAILED, that is, has VIEW_LOG or OPERATE."""
     return any(holds(user, name, *subjects) for name in (VIEW_LOG, OPERATE))
 
 
-def to_enqueue(existing):
-    """Return the permissions to enqueue with ``existing``, an option of enqueue or None.
+def permissions_to_enqueue(existing: str | None) -> tuple[str, ...]:
+    """Return the permissions to enqueue with the option ``existing``.
 
-    An enqueue may find another Instance, which it then shows, or also changes.
+    An enqueue may find an existing Instance, which it then shows, or also changes.
     """
     if existing in (None, "raise"):
         return (ENQUEUE,)
     return (ENQUEUE, VIEW_INSTANCE) if existing == "return" else (ENQUEUE, VIEW_INSTANCE, OPERATE)
 
 
-def told_to(user, *subjects):
-    """Return the options of an explanation: may this user see errors, and names of daemons?"""
+def explanation_options(user: Any, *subjects: Any) -> dict[str, bool]:
+    """Return the options for an explanation: may the user see errors, and names of daemons?"""
     return {"errors": may_see_errors(user, *subjects), "daemons": holds(user, VIEW_DAEMON)}
 
 
-def lacking(user, permissions):
-    """Return those of ``permissions`` that the user does not have."""
+def missing_permissions(user: Any, permissions: Iterable[str]) -> list[str]:
+    """Return the permissions that the user does not have."""
     return [name for name in permissions if not user.has_perm(name)]
 
 
-def refusal(names):
+def describe_missing(names: Iterable[str]) -> str:
     """Return the sentence that names the missing permissions."""
     return f"You lack the permission {' and '.join(names)}."

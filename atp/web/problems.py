@@ -1,22 +1,26 @@
-"""Problems: the HTTP status and the title of each class of exceptions.
+"""Problems: the HTTP status and the title for each class of exceptions.
 
-Pages show a problem. The API answers with it as a problem document (RFC 9457).
+Pages show a problem. The API answers with a problem document (RFC 9457).
 """
 
 from dataclasses import dataclass
 
-from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
-from django.core.exceptions import RequestDataTooBig as TooBig
+from django.core.exceptions import (
+    BadRequest,
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404
 
 from .. import exceptions as atp
-from ..operations import base as migrated
+from ..operations import base
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """An error of a request. ``name`` and ``title`` are its kind, ``detail`` is the sentence.
+    """An error in a request. ``name`` and ``title`` say which kind it is, ``detail`` is a sentence.
 
     ``errors`` are pairs: the name of a wrong field, and a sentence about it.
     """
@@ -25,13 +29,14 @@ class Problem:
     name: str
     title: str
     detail: str = ""
-    errors: tuple = ()
-    # Seconds after which the client may try again; None if not known.
+    errors: tuple[tuple[str, str], ...] = ()
+    # Seconds after which the client may try again; None if unknown.
     retry_after: float | None = None
 
 
-# The first class that fits decides.
-MEANINGS = (
+# An exception has the meaning of the first class that it is an instance of.
+_Classes = type[BaseException] | tuple[type[BaseException], ...]
+MEANINGS: tuple[tuple[_Classes, int, str, str], ...] = (
     (atp.NotMigrated, 503, "not-migrated", "The database has not been migrated"),
     (atp.UnknownInstance, 404, "unknown-instance", "There is no such Instance"),
     (atp.UnknownDaemon, 404, "unknown-daemon", "There is no such daemon"),
@@ -65,16 +70,16 @@ MEANINGS = (
     (atp.IllegalOrder, 409, "illegal-order", "What the daemon is doing does not allow it"),
     (PermissionDenied, 403, "permission-denied", "You may not do this"),
     (Http404, 404, "not-found", "There is nothing here"),
-    (TooBig, 413, "request-too-large", "The request is too large"),
+    (RequestDataTooBig, 413, "request-too-large", "The request is too large"),
     (BadRequest, 400, "bad-request", "The request cannot be understood"),
     (SuspiciousOperation, 400, "bad-request", "The request cannot be understood"),
     ((OperationalError, InterfaceError), 503, "no-database", "The database does not answer"),
 )
 
 
-def problem_of(error):
-    """Return the :class:`Problem` of an exception; None if the exception is a bug of ATP."""
-    if lacks := migrated.problem_behind(error):
+def problem_of(error: BaseException) -> Problem | None:
+    """Return the :class:`Problem` for an exception; None if the exception is a bug in ATP."""
+    if lacks := base.describe_cause(error):
         return problem_of(atp.NotMigrated(lacks))
     for kind, status, name, title in MEANINGS:
         if isinstance(error, kind):
@@ -82,8 +87,8 @@ def problem_of(error):
                 status=status,
                 name=name,
                 title=title,
-                detail=_sentence(error, status),
-                errors=_errors(error),
+                detail=_describe_error(error, status),
+                errors=_field_errors(error),
                 retry_after=getattr(error, "retry_after", None),
             )
     if type(error) is DatabaseError:
@@ -92,13 +97,21 @@ def problem_of(error):
     return None
 
 
-def _sentence(error, status):
+def status_of(error: atp.ATPError) -> int:
+    """Return the HTTP status for an exception of ATP. Raises the exception if it is a bug."""
+    problem = problem_of(error)
+    if problem is None:
+        raise error
+    return problem.status
+
+
+def _describe_error(error: BaseException, status: int) -> str:
     # A driver's message about a connection names hosts and users: do not show it.
-    is_of_driver = status == 503 and not isinstance(error, atp.ATPError)
-    return "Try again later." if is_of_driver else str(error)
+    is_from_driver = status == 503 and not isinstance(error, atp.ATPError)
+    return "Try again later." if is_from_driver else str(error)
 
 
-def _errors(error):
+def _field_errors(error: BaseException) -> tuple[tuple[str, str], ...]:
     if isinstance(error, atp.InvalidInputs) and error.problems:
         return tuple((f"inputs.{path}".rstrip("."), text) for path, text in error.problems)
     if isinstance(error, atp.InvalidInputs) and error.argument is not None:

@@ -5,15 +5,15 @@ from datetime import timedelta
 from django.db import transaction
 
 from atp import queue
-from atp.commands import Order
+from atp.commands import DaemonCommand
 from atp.models import LogRecord, Task
-from atp.operations.table import GRAPH, INSTANCE, VERBS, allowed
+from atp.operations.table import GRAPH, INSTANCE, OPERATIONS, allowed_operations
 from atp.states import CLAIMED, State
 
 from .client import Api, fields, problem
 
 WHO = "user operator via API"
-POSTED = [name for name, verb in VERBS[INSTANCE].items() if verb.method == "POST"]
+POSTED = [name for name, verb in OPERATIONS[INSTANCE].items() if verb.method == "POST"]
 
 
 def test_an_action_is_possible_where_the_instance_says_so(full, api):
@@ -23,7 +23,7 @@ def test_an_action_is_possible_where_the_instance_says_so(full, api):
     for state in State:
         instance = full[state]
         path, before = f"instances/{instance.uuid}", full.world.snapshot()
-        possible = [verb.name for verb in allowed(instance, queue.task(instance))]
+        possible = [verb.name for verb in allowed_operations(instance, queue.task(instance))]
         for name, (method, below, body) in calls.items():
             with transaction.atomic():
                 answer = api.call(method, path + below, body)
@@ -91,8 +91,8 @@ def test_what_there_is_not(full, api):
     for uuid in ("x", "%00", "00000000-0000-7000-8000-000000000000"):
         calls = [("POST", f"instances/{uuid}/{name}", "instance") for name in POSTED]
         calls += [(method, f"instances/{uuid}", "instance") for method in ("DELETE", "PATCH")]
-        calls += [("POST", f"daemons/{uuid}/{order}", "daemon") for order in Order]
-        calls += [("POST", f"graphs/{uuid}/{name}", "graph") for name in VERBS[GRAPH]]
+        calls += [("POST", f"daemons/{uuid}/{order}", "daemon") for order in DaemonCommand]
+        calls += [("POST", f"graphs/{uuid}/{name}", "graph") for name in OPERATIONS[GRAPH]]
         for method, path, kind in calls:
             answer = api.call(method, path, b'{"priority": 1}' if method == "PATCH" else b"")
             assert (answer.status_code, problem(answer)) == (404, f"unknown-{kind}"), path

@@ -149,7 +149,7 @@ BAD = [
     (echoing(collection="a\0b"), ["collection"], "printable"),
     (echoing(identifier="a", existing="retrun"), ["existing"], "Did you mean 'return'"),
     (echoing(existing="return"), ["existing"], "Give an identifier"),
-    (echoing(run_after="2030-01-31T18:00:00"), ["run_after"], "no time with an offset"),
+    (echoing(run_after="2030-01-31T18:00:00"), ["run_after"], "not a time with an offset"),
     (echoing(run_after={"$datetime": "x"}), ["run_after"], "as text, nor a number"),
     (echoing(run_after=20, start_before=10), ["start_before"], "later than"),
     (echoing(inputs=3), ["inputs"], "JSON object"),

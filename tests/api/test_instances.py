@@ -6,9 +6,9 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
-from atp.api.waiting import IN_THREADS
+from atp.api.waiting import THREAD_SLOTS
 from atp.models import Instance
-from atp.operations.table import allowed
+from atp.operations.table import allowed_operations
 from atp.reports import documents
 from atp.states import CLAIMED, Event, State
 
@@ -29,7 +29,9 @@ def test_one_instance(full, api):
         found = api.get(f"instances/{instance.uuid}").json()
         assert found["url"] == f"{ADDRESS}instances/{instance.uuid}"
         assert found["actions"] == [
-            verb.name for verb in allowed(instance, queue.task(instance)) if verb.method == "POST"
+            verb.name
+            for verb in allowed_operations(instance, queue.task(instance))
+            if verb.method == "POST"
         ]
         is_live = state not in (State.FINISHED, State.FAILED)
         assert (found["due_at"] is not None) == is_live, state
@@ -136,7 +138,7 @@ def test_wait_answers_when_it_has_ended(full, api, monkeypatch):
     move(Event.START)
 
     def work():
-        wait_for(lambda: len(IN_THREADS))
+        wait_for(lambda: len(THREAD_SLOTS))
         move(Event.FINISH)
 
     worker = Thread(work)
@@ -155,7 +157,7 @@ def test_an_instance_that_is_removed_meanwhile(world, api):
     instance = add.enqueue(1)
 
     def work():
-        wait_for(lambda: len(IN_THREADS))
+        wait_for(lambda: len(THREAD_SLOTS))
         with transaction.atomic():  # nobody sees it cancelled, and not yet removed
             queue.delete(instance, cancel=True)
 

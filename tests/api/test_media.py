@@ -19,7 +19,7 @@ BAD = [
     (b"{", JSON, 400, "not JSON"),
     (b"\xef\xbb\xbf{}", JSON, 400, "not JSON"),
     (b'{"type": "a", "type": "b"}', JSON, 400, "stands twice"),
-    (b'{"priority": NaN}', JSON, 400, "no JSON value"),
+    (b'{"priority": NaN}', JSON, 400, "not a JSON value"),
     (b"[" * 100_000, JSON, 400, "not JSON"),
     (b"null", JSON, 422, "JSON object"),
     (b'"\xff"', JSON, 400, "not UTF-8"),

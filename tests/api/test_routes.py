@@ -10,16 +10,8 @@ from django.test import override_settings
 
 from atp import queue
 from atp.api import urls
-from atp.operations.table import (
-    DOWNSTREAM,
-    ERROR,
-    GRAPH,
-    INSTANCE,
-    MATCHING,
-    SCHEDULE,
-    TAILER,
-    VERBS,
-)
+from atp.operations.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, TAILER
+from atp.operations.table import OPERATIONS as TABLE_OPERATIONS
 from atp.states import State
 
 from ..app.tasks_downstream import call
@@ -45,7 +37,11 @@ NEEDED = {
     "list_files": ["view_instance", "view_response"],
     "get_file": ["view_instance", "view_response"],
     "change": ["view_instance", "operate"],
-    **{v.id: ["view_instance", "operate"] for v in VERBS[INSTANCE].values() if v.method == "POST"},
+    **{
+        v.id: ["view_instance", "operate"]
+        for v in TABLE_OPERATIONS[INSTANCE].values()
+        if v.method == "POST"
+    },
     "list_tasks": ["view_task"],
     "list_gates": ["view_type"],
     "set_gate": ["view_type", "control"],
@@ -53,15 +49,18 @@ NEEDED = {
     "set_limit": ["view_type", "control"],
     "list_downstreams": ["view_downstream"],
     "get_downstream": ["view_downstream"],
-    **{f"{name}_downstream": ["view_downstream", "control"] for name in VERBS[DOWNSTREAM]},
+    **{
+        f"{name}_downstream": ["view_downstream", "control"]
+        for name in TABLE_OPERATIONS[DOWNSTREAM]
+    },
     "list_tailers": ["view_tailer"],
     "get_tailer": ["view_tailer"],
     "list_tailer_log": ["view_tailer", "view_logrecord"],
-    **{f"{name}_tailer": ["view_tailer", "control"] for name in VERBS[TAILER]},
+    **{f"{name}_tailer": ["view_tailer", "control"] for name in TABLE_OPERATIONS[TAILER]},
     "list_schedules": ["view_schedule"],
     "get_schedule": ["view_schedule"],
     "list_slots": ["view_schedule"],
-    **{f"{name}_schedule": ["view_schedule", "control"] for name in VERBS[SCHEDULE]},
+    **{f"{name}_schedule": ["view_schedule", "control"] for name in TABLE_OPERATIONS[SCHEDULE]},
     **{f"{name}_schedule": ["view_schedule", "operate"] for name in ("run", "backfill")},
     **{
         f"{name}_schedule": ["view_schedule", "control", "enqueue"] for name in ("create", "change")
@@ -70,12 +69,12 @@ NEEDED = {
     "get_graph": ["view_graph"],
     "list_nodes": ["view_graph"],
     "draw_graph": ["view_graph"],
-    **{f"{name}_graph": ["view_graph", "operate"] for name in VERBS[GRAPH]},
+    **{f"{name}_graph": ["view_graph", "operate"] for name in TABLE_OPERATIONS[GRAPH]},
     "list_errors": ["view_errorgroup"],
     "get_error": ["view_errorgroup"],
-    **{f"{name}_error": ["view_errorgroup", "operate"] for name in VERBS[ERROR]},
+    **{f"{name}_error": ["view_errorgroup", "operate"] for name in TABLE_OPERATIONS[ERROR]},
     "delete_error": ["view_errorgroup", "delete_instance"],
-    **{f"{name}_matching": ["view_instance", "operate"] for name in VERBS[MATCHING]},
+    **{f"{name}_matching": ["view_instance", "operate"] for name in TABLE_OPERATIONS[MATCHING]},
     "delete_matching": ["view_instance", "delete_instance"],
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
@@ -142,7 +141,7 @@ def body_of(name):
         "bound_downstream": b'{"ceiling": 5}',
         "seek_tailer": b'{"shard": "a", "position": "5"}',
         "forget_tailer": b'{"shard": "a"}',
-        **{f"{name}_matching": b'{"type": "tests.echo"}' for name in VERBS[MATCHING]},
+        **{f"{name}_matching": b'{"type": "tests.echo"}' for name in TABLE_OPERATIONS[MATCHING]},
         "set_limit": b'{"type": "tests.echo", "max_running": 1}',
     }.get(name, b"")
 

@@ -5,7 +5,7 @@ from django.contrib.auth.models import Permission, User
 
 from atp import queue
 from atp.models import Instance, Schedule
-from atp.operations.table import VERBS
+from atp.operations.table import OPERATIONS
 
 from .client import Api
 
@@ -32,7 +32,7 @@ def test_run_now_and_a_backfill_answer_with_their_instances(hourly, api):
 
 
 def test_a_pause_of_what_is_paused_tells_so(hourly):
-    verb = VERBS["schedule"]["pause"]
+    verb = OPERATIONS["schedule"]["pause"]
     for who, told in (("ann", "It is paused."), ("bob", " Before, it was paused by ann: disk.")):
         outcome = verb.perform(queue.get_schedule("hourly"), who, reason="disk")
         assert outcome.told.endswith(told)

@@ -5,7 +5,7 @@ from drf_spectacular.settings import patched_settings
 
 from atp import queue
 from atp.api import health, resources, serializers
-from atp.operations.table import INSTANCE, VERBS
+from atp.operations.table import INSTANCE, OPERATIONS
 from atp.states import State
 from atp.tailers import api as tailers
 
@@ -53,7 +53,7 @@ def test_a_verb_has_the_body_that_its_parameters_say():
         (operation["operationId"], method): operation.get("requestBody")
         for _, method, operation in operations()
     }
-    for verb in VERBS[INSTANCE].values():
+    for verb in OPERATIONS[INSTANCE].values():
         body = bodies[verb.id, verb.method]
         assert bool(body) == bool(verb.parameters), verb.name
         if body:

@@ -268,7 +268,7 @@ def test_no_connection_is_held_meanwhile(world, api):
     held = []
 
     def look():
-        wait_for(lambda: len(waiting.IN_THREADS), IN_TIME)
+        wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
         wait_for(lambda: wrapper.connection is None, IN_TIME)
         held.append(wrapper.connection)
         cancel([instance])

@@ -9,10 +9,10 @@ class TestsConfig(AppConfig):
     name = "tests.app"
 
     def ready(self):
-        from atp.schedules.declaring import declared
+        from atp.schedules.declaring import declared_schedules
 
         log_sinks.connect()
         # It would enqueue something in the middle of a test.
-        declared.remove("each-ten-seconds")
+        declared_schedules.remove("each-ten-seconds")
         if environment.is_nonsense():
             nonsense.install()

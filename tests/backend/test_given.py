@@ -18,7 +18,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def specs(monkeypatch):
-    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
+    monkeypatch.setattr(
+        declaring.declared_schedules, "_specs", dict(declaring.declared_schedules._specs)
+    )
 
 
 def test_a_schedule_of_one(specs, atp):

@@ -121,7 +121,7 @@ def test_what_queues_and_patterns_name():
     assert "TASKS['default']['QUEUES']: a queue='two\\nlines'" in message
     [(id, message)] = messages(types={"tests.backend.task.*": {}, "tests.backend.*": {}})
     assert id == "atp.W013"
-    assert "is the path of no task. Did you mean 'tests.backend.tasks'?" in message
+    assert "matches no task. Did you mean 'tests.backend.tasks'?" in message
 
 
 def test_atp_is_not_installed(settings):

@@ -136,14 +136,14 @@ def test_an_error_for_each_attempt_that_raised(host, enqueued):
 
 
 def test_an_error_for_another_reason(host):
-    for reason in sorted(results.CLASSES):
+    for reason in sorted(results.EXCEPTION_OF_REASON):
         result = tasks.add.enqueue(1)
         fail(host, reason=reason, message="for that")
         [found] = raised(result)
         assert issubclass(found, exceptions.TaskFailed)
         assert found.__name__ == reason.capitalize()
         assert result.errors[0].traceback == "for that\n"
-    assert set(Reason) - set(results.CLASSES) == {Reason.ERROR, Reason.FATAL}
+    assert set(Reason) - set(results.EXCEPTION_OF_REASON) == {Reason.ERROR, Reason.FATAL}
 
 
 def test_redriven_and_well(world, host, enqueued):
@@ -163,7 +163,7 @@ def test_an_id_of_nothing(enqueued):
     for id in ("123", "", 5, None, "x" * 100, str(uuid4())):
         with pytest.raises(error("TaskResultDoesNotExist")):
             tasks.add.get_result(id)
-    with pytest.raises(error("TaskResultDoesNotExist"), match="it is no task of"):
+    with pytest.raises(error("TaskResultDoesNotExist"), match="it is not a task of"):
         tasks.add.get_result(str(echo.enqueue().uuid))
     with pytest.raises(error("TaskResultMismatch")):
         tasks.fails.get_result(enqueued.id)

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from atp import queue
 from atp.commands import PAUSE as TO_PAUSE
-from atp.commands import Mode, Order
+from atp.commands import DaemonCommand, Mode
 from atp.exceptions import IllegalOrder, IllegalTransition, UnknownDaemon, UnknownInstance
 from atp.models import Daemon, Instance, Task
 from atp.states import State
@@ -116,11 +116,11 @@ class Operators(Calling):
 
     def _quiet(self):
         daemon = self._one_of(Daemon.objects.order_by("pk"))
-        queue.command(daemon, Order.QUIET, by=WHO)
+        queue.command(daemon, DaemonCommand.QUIET, by=WHO)
         self._undo_later("claim_again", daemon)
 
     def _claim_again(self, daemon):
-        queue.command(daemon, Order.RESUME, by=WHO)
+        queue.command(daemon, DaemonCommand.RESUME, by=WHO)
 
     def _change(self):
         given = self._random.choice(

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from atp import contracts, queue
-from atp.contracts.contract import texts_of
+from atp.contracts.contract import parameter_texts
 from atp.exceptions import TooLarge
 from atp.operations.registry import registry
 from atp.payload import json as tagged_json
@@ -203,7 +203,7 @@ def test_docstrings_of_each_style_describe_parameters():
 
     for style in STYLES.values():
         handler.__doc__ = style
-        assert texts_of(handler) == {"zoom": "how near, at most", "tint": "the colour"}
+        assert parameter_texts(handler) == {"zoom": "how near, at most", "tint": "the colour"}
     contract = contracts.schema_of(tasks.contract)
     described = contracts.described(contract, tasks.contract.signature)
     named = {each.name: each for each in described}

@@ -79,7 +79,7 @@ def test_whatever_they_do_they_end(atpd, tmp_path):
     assert "the pipe broke" in last
     told = "\n".join(instances["children"].log.values_list("message", flat=True))
     words = "3 processes that it left behind were ended"
-    assert is_made_by(told, messages.left_behind, words)
+    assert is_made_by(told, messages.processes_left_behind, words)
     last = instances["stubborn_parent"].log.transitions().last().message
     assert tells(last, messages.with_processes(2))
     assert types.note.enqueue(path=str(tmp_path / "after")).wait(DEADLINE).state == State.FINISHED

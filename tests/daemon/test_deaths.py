@@ -81,7 +81,7 @@ def test_crashing_type_is_given_up(atpd, record, tmp_path):
     for row in lost:
         words = "its worker was ended by SIGKILL, sent by another process or, when memory ran out"
         assert is_made_by(row.message, attempt_messages.worker_died, words)
-    given_up = attempt_messages.given_up(3, 2, 3, lost[2].message)
+    given_up = attempt_messages.attempts_given_up(3, 2, 3, lost[2].message)
     assert tells(instance.log.get(kind="fail").message, given_up)
     assert (other.state, other.lost) == (State.FINISHED, 0)
     [line] = spins.lines("start")
@@ -227,7 +227,7 @@ def test_late_write_changes_nothing(atpd, record, flag):
     assert daemon.facts("refused")
     [kept] = [row for row in instance.log.filter(attempt=1) if not row.event]
     assert (kept.kind, kept.detail.split()[0]) == (Kind.LATE, "finish")
-    late = attempt_messages.late(1, "finish", -1, transactional=False)
+    late = attempt_messages.late_result(1, "finish", -1, transactional=False)
     assert tells(kept.message, late)
     assert Type.objects.get(identifier="daemon.stubborn").late_writes == 1
     assert queue.size() == 0

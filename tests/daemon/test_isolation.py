@@ -286,7 +286,7 @@ def test_what_cannot_be_ended(started, monkeypatch):
     with pytest.raises(Unkillable) as caught:
         leftovers.end()
     words = "1 process that it left behind could not be ended"
-    assert is_made_by(str(caught.value), messages.left_behind, words)
+    assert is_made_by(str(caught.value), messages.processes_left_behind, words)
 
 
 @on_linux

@@ -46,7 +46,7 @@ def _run(how):
 def test_many_processes_keep_it(transactional_db, how):
     """Each exceeds it by what it enqueues between two looks; those that take turns never do."""
     over = _run(how) - ROOM
-    assert 0 <= over <= (PROCESSES * (ROOM // admission.OF_ROOM) if how == "kept" else 0)
+    assert 0 <= over <= (PROCESSES * (ROOM // admission.HEADROOM_PART) if how == "kept" else 0)
 
 
 def test_a_turn_is_no_lock_that_a_role_without_rights_can_hold(transactional_db):

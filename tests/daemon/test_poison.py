@@ -122,7 +122,7 @@ def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
     [told] = instance.log.filter(kind=Kind.MESSAGE, level__gte=30)
     words = "3 processes that it left behind were ended: "
-    assert is_made_by(told.message, messages.left_behind, words)
+    assert is_made_by(told.message, messages.processes_left_behind, words)
 
     def score(pid):
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())

@@ -171,7 +171,7 @@ def test_bad_arguments(transactional_db):
         (["--processes", "many"], "--processes"),
         (["--grace", "-1"], "--grace"),
         (["--max-memory-per-worker", "lots"], "--max-memory-per-worker"),
-        (["--max-memory-per-worker", "5"], "say '5MiB' if that is what is meant"),
+        (["--max-memory-per-worker", "5"], "Did you mean '5MiB'"),
         (["--type", "deamon.note"], "Did you mean 'daemon.note'?"),
         (["--log-format", "xml"], "invalid choice"),
     ):

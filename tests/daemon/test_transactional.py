@@ -194,7 +194,7 @@ def test_taken_away_in_its_transaction(atpd, record, flag, type, event, words):
     assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
     kept = instance.log.get(kind=LogKind.LATE)
     assert (kept.attempt, kept.detail.split()[0]) == (1, event)
-    assert is_made_by(kept.message, attempt_messages.late, words)
+    assert is_made_by(kept.message, attempt_messages.late_result, words)
     daemon.wait_for_fact("refused")
 
 

@@ -30,7 +30,7 @@ from atp.daemon.worker.interruption import SIGNAL, Interruption
 from atp.daemon.worker.isolation import logs
 from atp.daemon.worker.isolation.process_state import ProcessState
 from atp.daemon.worker.worker import Worker
-from atp.models import Type, signature_in
+from atp.models import Type, read_signature
 from atp.operations.registry import registry
 from atp.states import Event, Reason
 from atp.store.misfits import is_misfit
@@ -163,7 +163,7 @@ def test_inputs_of_another_signature(worker, settings, monkeypatch):
     assert outcome.kind is Kind.MISFIT
     assert outcome.signature == registry.get("daemon.error").fingerprint
     words = "release 3f2a does not take its inputs: there is no argument 'nothing'"
-    assert is_made_by(outcome.message, messages.misfit, words)
+    assert is_made_by(outcome.message, messages.incompatible_inputs, words)
 
     declared = replace(registry.get("daemon.error"), adapters=[])
     monkeypatch.setattr(registry, "_types", {"daemon.error": declared})
@@ -177,7 +177,7 @@ def test_inputs_of_another_signature(worker, settings, monkeypatch):
     assert "look at this" in outcome.message
     outcome = executed(worker, task("daemon.error", '{"nothing":2}'))
     assert outcome.kind is Kind.MISFIT
-    assert is_made_by(outcome.message, messages.misfit, "KeyError: 'text'")
+    assert is_made_by(outcome.message, messages.incompatible_inputs, "KeyError: 'text'")
 
 
 def test_a_context_of_its_own(worker):
@@ -388,7 +388,7 @@ def test_what_becomes_of_an_attempt():
     # The store makes more of inputs that do not fit: when it is due, or that it fails.
     made = move(Outcome(Kind.MISFIT, "why", signature="1a2b3c4d"), used_up)
     assert (made.event, made.message, made.level) == (Event.DEFER, "why", logging.WARNING)
-    assert signature_in(made.detail) == "1a2b3c4d"
+    assert read_signature(made.detail) == "1a2b3c4d"
     assert is_misfit(made)
     assert not is_misfit(move(Outcome(Kind.DEFER, "why", after=1), fresh))
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from atp import Graph, queue
-from atp.deadletters.tasks import CarryingOut, Redriving
+from atp.deadletters.tasks import BulkOperation, BulkRedrive
 from atp.exceptions import Fatal
 from atp.fields import uuid7
 from atp.models import Daemon, Instance
@@ -43,17 +43,17 @@ def pair(world):
 def test_a_node_that_waits_for_one_that_is_failed(pair):
     """And no canary is made of what was not redriven."""
     chosen = selection("redrive", reason="UPSTREAM")
-    done = CarryingOut(Context(), chosen, 1, None, "ops").run()
+    done = BulkOperation(Context(), chosen, 1, None, "ops").run()
     assert done == {"done": 0, "left": {"it has changed, or a node before it is FAILED": 1}}
     with pytest.raises(Fatal, match="none of 1 canaries could be redriven"):
-        Redriving(Context(), chosen, 1, None, "ops", 1, 0.95).run()
+        BulkRedrive(Context(), chosen, 1, None, "ops", 1, 0.95).run()
 
 
 def test_what_was_redriven_before_counts_as_canary(pair):
     """An attempt was killed after the canary: the next one waits for its ends."""
     first = Instance.objects.exclude(pk=pair.pk).get()
     chosen = selection("redrive", type="tests.echo", until=None)
-    attempt = Redriving(Context(), chosen, 1, None, "ops", 1, 0.95)
+    attempt = BulkRedrive(Context(), chosen, 1, None, "ops", 1, 0.95)
     assert attempt._redriven([first.pk]) == [first.pk]
     assert attempt._redriven([first.pk]) == [first.pk]
     assert attempt.context.lines == ["canary: 1 redriven"]
@@ -66,7 +66,7 @@ def test_files_that_cannot_be_removed(world, host, monkeypatch):
     host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL, message="no")
     chosen = selection("delete", type="tests.echo")
     monkeypatch.setattr(type(world.store), "purge", lambda store, **_: 0)
-    done = CarryingOut(Context(), chosen, 1, None, "ops").run()
+    done = BulkOperation(Context(), chosen, 1, None, "ops").run()
     told = "it is locked by somebody, or its files cannot be removed"
     assert done == {"done": 0, "left": {told: 1}}
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
@@ -86,7 +86,7 @@ def test_what_others_do_before_the_first_run_is_not_counted_as_done(world, host)
         return found
 
     context.step = step
-    assert CarryingOut(context, chosen, 3, None, "ops").run()["done"] == 2
+    assert BulkOperation(context, chosen, 3, None, "ops").run()["done"] == 2
 
 
 def test_what_was_done_before_a_kill_is_counted_once(world):
@@ -109,7 +109,7 @@ def test_what_was_done_before_a_kill_is_counted_once(world):
     def again():
         context = Context()
         context.step = step
-        return CarryingOut(context, chosen, 10, None, "ops")
+        return BulkOperation(context, chosen, 10, None, "ops")
 
     again().do(list(chosen.rows().filter(type__identifier="tests.echo").order_by("pk")[:4]))
     assert again().run() == {"done": 10, "left": {"no handler": 5}}

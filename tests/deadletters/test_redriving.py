@@ -79,9 +79,9 @@ def test_it_waits_for_the_ends_of_a_sample(monkeypatch):
     looked = []
     monkeypatch.setattr(tasks, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(tasks, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
-    monkeypatch.setattr(tasks.CarryingOut, "do", lambda self, portion: portion)
-    monkeypatch.setattr(tasks.CarryingOut, "__init__", lambda self, *_: None)
-    made = tasks.Redriving(None, None, 0, None, "", 0, 0.5)
+    monkeypatch.setattr(tasks.BulkOperation, "do", lambda self, portion: portion)
+    monkeypatch.setattr(tasks.BulkOperation, "__init__", lambda self, *_: None)
+    made = tasks.BulkRedrive(None, None, 0, None, "", 0, 0.5)
     for first in range(0, 100, 7):
         made.do(list(range(first, first + 7)))
     assert max(map(len, looked)) == 10

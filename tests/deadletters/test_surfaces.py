@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from atp import queue
 from atp.deadletters import pages as failures
-from atp.deadletters.operations import groups
+from atp.deadletters.operations import load_groups
 from atp.models import Daemon, ErrorGroup, Instance
 from atp.operations import matching
 from atp.reports import overview
@@ -73,11 +73,11 @@ def test_failures_are_never_fewer_than_what_is_left_of_them(group, world):
         return sum(each.failed_lately for each in overview.overview(history=False).types)
 
     fail(world, is_counted=False)
-    [found] = groups([group])
+    [found] = load_groups([group])
     assert (found.row.count, found.failures, found.left) == (COUNT, 2 * COUNT, 2 * COUNT)
     # What has no collection is of none.
     Instance.objects.filter(error=group.pk).update(collection="")
-    [found] = groups([group])
+    [found] = load_groups([group])
     assert found.collections == 0
     assert lately() == 2 * COUNT
     muted = queue.mute(group, until=timedelta(hours=1), by="ann")
@@ -286,5 +286,5 @@ def test_the_line_is_that_of_the_group(group, world):
     other = failed("tests.echo", ("b",), exception="builtins.OSError", title="OSError: full")
     assert host.record(*moves(claimed, other, "OSError: full")) == []
     get_store().errors.count()
-    found = {each.row.exception: each.line for each in groups(queue.error_groups())}
+    found = {each.row.exception: each.line for each in load_groups(queue.error_groups())}
     assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}

@@ -16,7 +16,9 @@ def release(monkeypatch):
     """Return a function that declares SHADE with another handler, as the next release does."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(registry, "_former", dict(registry._former))
-    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
+    monkeypatch.setattr(
+        declaring.declared_schedules, "_specs", dict(declaring.declared_schedules._specs)
+    )
 
     def declare(handler=None, *, identifier=SHADE, **parameters):
         registry.remove(SHADE)

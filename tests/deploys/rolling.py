@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atp.models import Instance, LogRecord, signature_in
+from atp.models import Instance, LogRecord, read_signature
 from atp.states import Event, State
 from tests import environment
 from tests.daemon.harness import Atpd
@@ -152,7 +152,7 @@ class Rolling:
         def refused():
             records = LogRecord.objects.filter(kind=Event.DEFER, instance__uuid__in=uuids)
             found = records.values_list("instance__uuid", "detail")
-            return {str(uuid) for uuid, detail in found if signature_in(detail)} == uuids
+            return {str(uuid) for uuid, detail in found if read_signature(detail)} == uuids
 
         wait_for(refused, self._patience, what="a misfit of each")
         self.check()

@@ -8,7 +8,7 @@ from atp import queue, task_type
 from atp.exceptions import CorruptData, InvalidType
 from atp.models import Type
 from atp.operations.registry import registry
-from atp.payload.binding import DIGITS, fingerprint, fitted, plain_of, signature_of
+from atp.payload.binding import DIGITS, adapt_arguments, fingerprint, plain_parameters, signature_of
 from atp.reports import documents
 
 from .conftest import SHADE
@@ -27,7 +27,7 @@ def never(inputs):
 
 def fit(adapters, inputs):
     signature = signature_of(today)
-    return fitted((signature, plain_of(signature)), adapters, inputs)
+    return adapt_arguments((signature, plain_parameters(signature)), adapters, inputs)
 
 
 def test_adapters_are_called_one_after_the_other_until_it_fits():
@@ -134,17 +134,17 @@ def test_former_names_that_are_refused(release):
     """Nor may anybody else have one, whichever of the two is declared first."""
     for formerly, told in (
         ("deploys.old", "must be a list"),
-        ([7], "is no identifier"),
-        (["no good"], "is no identifier"),
+        ([7], "is not an identifier"),
+        (["no good"], "is not an identifier"),
         ([NEW], "is its name already"),
         (["deploys.old", "deploys.old"], "is its name already"),
-        (["tests.echo"], "a Type 'tests.echo' is declared, too"),
+        (["tests.echo"], "'tests.echo' is declared already"),
     ):
         with pytest.raises(InvalidType, match=told):
             release(today, identifier=NEW, formerly=formerly)
         assert NEW not in registry
     release(today, identifier=NEW, formerly=[SHADE])
-    told = f"is what {NEW!r} was called formerly, too"
+    told = f"is a former name of {NEW!r} already"
     with pytest.raises(InvalidType, match=f"{SHADE!r} {told}"):
         task_type("deploys.third", formerly=[SHADE])(today)
     with pytest.raises(InvalidType, match=told):

@@ -13,10 +13,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from atp import task_type
-from atp.conf import problems
+from atp.conf import setting_problems
 from atp.models import Daemon
 from atp.operations.registry import registry
-from atp.payload.binding import fitted
+from atp.payload.binding import adapt_arguments
 from tests.helpers import child_environment, manage
 
 from ..api.client import Api
@@ -149,10 +149,10 @@ def test_the_pages_code(settings, monkeypatch):
     setting, adapter, former = (text for language, text in BLOCKS if language == "python")
     exec(compile(setting, PAGE.name, "exec"), names)
     settings.ATP = settings.ATP | names["ATP"]
-    assert problems() == []
+    assert setting_problems() == []
     exec(compile(adapter, PAGE.name, "exec"), names)
     hillshade = names["hillshade"]
-    found = fitted(hillshade.signatures, hillshade.adapters, {"path": "a.tif"})
+    found = adapt_arguments(hillshade.signatures, hillshade.adapters, {"path": "a.tif"})
     assert found == (((), {"path": "a.tif", "zoom": 10}), "")
     registry.remove("dem.hillshade")
     exec(compile(former, PAGE.name, "exec"), names)

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from atp import queue, text
 from atp.commands import Mode
-from atp.models import Daemon, misfit
+from atp.models import Daemon, incompatible_detail
 from atp.reports import health, overview, releases
 from atp.reports.explaining.explain import explain
 from atp.states import Event
@@ -40,7 +40,7 @@ def new(world):
 def refuse(host, *instances):
     """Have a daemon claim what is due and refuse these inputs, as its row tells afterwards."""
     for case in host.claim():
-        details = {"message": MESSAGE, "detail": misfit(host.signature)}
+        details = {"message": MESSAGE, "detail": incompatible_detail(host.signature)}
         host.move(case, Event.DEFER, started=host.world.store.now(), **details)
     tell(host, *instances)
 

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from atp import Graph, queue, task_type
 from atp.fields import uuid7
-from atp.models import Instance, Task, misfit
+from atp.models import Instance, Task, incompatible_detail
 from atp.operations.registry import registry
 from atp.reports.explaining import gathering
 from atp.states import Event, Reason
@@ -244,7 +244,7 @@ class TestDue:
         one = echo.enqueue()
         scene.row().update(signatures={"tests.echo": "old"})
         scene.starts(one)
-        scene.move(one, Event.DEFER, detail=misfit("old"), message="they do not fit")
+        scene.move(one, Event.DEFER, detail=incompatible_detail("old"), message="they do not fit")
         Task.objects.filter(pk=one.pk).update(due_at=get_store().now())
         found = scene.first(one)
         assert found.code == "misfit"

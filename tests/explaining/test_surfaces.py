@@ -16,7 +16,7 @@ from atp.exceptions import UnknownInstance, UnknownType
 from atp.models import Instance
 from atp.reports import health, overview
 from atp.reports.explaining import explain as room
-from atp.reports.explaining.explain import SHORT, briefs
+from atp.reports.explaining.explain import SHORT, main_causes
 from atp.reports.health import notes
 from atp.states import Event
 
@@ -199,7 +199,7 @@ class TestQueries:
 
         def count(of):
             with CaptureQueriesContext(connection) as queries:
-                assert len(briefs(of, now)) >= len(of) - 1
+                assert len(main_causes(of, now)) >= len(of) - 1
             return len(queries)
 
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
@@ -214,7 +214,7 @@ def test_a_list_says_what_an_explanation_says_first(scene, world):
     for event, delay in ((Event.RETRY, timedelta(0)), (Event.DEFER, timedelta(days=1))):
         scene.starts(deferred)
         scene.move(deferred, event, delay=delay)
-    found = briefs(Instance.objects.select_related("type"), overview.now())
+    found = main_causes(Instance.objects.select_related("type"), overview.now())
     for one, words in ((waiting, "its downstream is not healthy"), (deferred, "deferred")):
         assert found[one.pk].code == queue.explain(one).codes[0]
         assert found[one.pk].words == words

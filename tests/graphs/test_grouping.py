@@ -4,16 +4,16 @@ from collections import Counter
 
 import pytest
 
-from atp.graphs.drawing import ALIKE, MOST_BOXES, MOST_LAYERS, MOST_PIECES, Link, grouped
+from atp.graphs.drawing import ALIKE, MOST_BOXES, MOST_LAYERS, MOST_PIECES, Link, group_into_boxes
 from atp.states import State
 
 from .samples import fan, mixed, node
 
 
 def test_many_alike_share_a_box_which_counts_them_by_state():
-    few = grouped(*fan(ALIKE))  # they stand by themselves
+    few = group_into_boxes(*fan(ALIKE))  # they stand by themselves
     assert (len(few.boxes), len(few.lines)) == (ALIKE + 2, 2 * ALIKE)
-    found = grouped(*fan(ALIKE + 1))
+    found = group_into_boxes(*fan(ALIKE + 1))
     assert [box.label for box in found.boxes] == ["fetch-0", f"part × {ALIKE + 1}", "merge-22"]
     assert [(line.upstream, line.downstream, line.count) for line in found.lines] == [
         (0, 1, ALIKE + 1),
@@ -22,7 +22,7 @@ def test_many_alike_share_a_box_which_counts_them_by_state():
     nodes, links = fan(1_000)
     for at, state in enumerate([State.FAILED] * 3 + [State.ACCEPTED] * 685, start=1):
         nodes[at] = nodes[at]._replace(state=state, waits=int(state == State.ACCEPTED))
-    box = grouped(nodes, links).boxes[1]
+    box = group_into_boxes(nodes, links).boxes[1]
     assert (box.label, box.told) == ("part × 1,000", "312 finished, 3 failed, 685 accepted")
     assert (box.count, box.waiting, box.state, box.is_blocked) == (1_000, 685, State.FAILED, False)
 
@@ -30,24 +30,24 @@ def test_many_alike_share_a_box_which_counts_them_by_state():
 def test_other_types_and_layers_are_not_alike():
     nodes = [node(key, f"type-{key % 2}") for key in range(60)]
     links = [Link(key, key + 30) for key in range(30)]
-    labels = Counter(box.label.split("-")[0] for box in grouped(nodes, links).boxes)
+    labels = Counter(box.label.split("-")[0] for box in group_into_boxes(nodes, links).boxes)
     assert labels == {"type": 60}  # 15 in each layer of each Type
 
 
 def test_a_node_says_what_it_is():
-    [box] = grouped([node(1, state=State.FAILED, reason="ERROR", name="merge")], []).boxes
+    [box] = group_into_boxes([node(1, state=State.FAILED, reason="ERROR", name="merge")], []).boxes
     assert (box.label, box.told) == ("merge", "failed (error)")
-    [box] = grouped([node(1, state=State.ACCEPTED, waits=1200)], []).boxes
+    [box] = group_into_boxes([node(1, state=State.ACCEPTED, waits=1200)], []).boxes
     assert (box.told, box.is_blocked) == ("accepted, waits for 1,200", True)
 
 
 def test_lines_that_are_followed_anyway():
     nodes, links = fan(ALIKE + 1)
     always = [Link(up, down, always=up == 0) for up, down, _ in links]
-    assert [line.always for line in grouped(nodes, always).lines] == [True, False]
+    assert [line.always for line in group_into_boxes(nodes, always).lines] == [True, False]
     # One that is not is enough.
     always[0] = always[0]._replace(always=False)
-    assert [line.always for line in grouped(nodes, always).lines] == [False, False]
+    assert [line.always for line in group_into_boxes(nodes, always).lines] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_lines_that_are_followed_anyway():
 )
 def test_a_picture_is_never_too_large(nodes, links):
     """Whatever is drawn together, each node is counted once."""
-    found = grouped(nodes, links)
+    found = group_into_boxes(nodes, links)
     assert len(found.boxes) <= MOST_BOXES
     assert len({box.layer for box in found.boxes}) <= MOST_LAYERS
     lengths = [
@@ -79,6 +79,6 @@ def test_a_picture_is_never_too_large(nodes, links):
 
 def test_many_layers_are_folded():
     nodes = [node(key) for key in range(200)]
-    found = grouped(nodes, [Link(key, key + 1) for key in range(199)])
+    found = group_into_boxes(nodes, [Link(key, key + 1) for key in range(199)])
     assert (found.layers, found.folded) == (200, 4)
     assert {box.label for box in found.boxes} == {"part × 4"}

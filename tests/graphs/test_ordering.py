@@ -2,7 +2,7 @@
 
 from itertools import combinations, pairwise
 
-from atp.graphs.drawing import Link, crossings, grouped, ordered
+from atp.graphs.drawing import Link, crossings, group_into_boxes, order_boxes
 
 from .samples import mixed, node
 
@@ -23,7 +23,7 @@ def pieces_of(order):
 
 def test_crossings_are_counted_and_are_no_more_than_in_the_order_of_submission():
     for seed in range(3):
-        order = ordered(grouped(*mixed(60, seed)))
+        order = order_boxes(group_into_boxes(*mixed(60, seed)))
         pieces = pieces_of(order)
         assert crossings(order.layers, pieces) == counted(order.layers, pieces)
         before = [sorted(row) for row in order.layers]
@@ -34,5 +34,5 @@ def test_what_need_not_cross_does_not():
     """Two chains, of which the second layer came in the wrong order."""
     nodes = [node(key, f"type-{key}") for key in range(6)]
     links = [Link(0, 3), Link(1, 2), Link(3, 4), Link(2, 5)]
-    order = ordered(grouped(nodes, links))
+    order = order_boxes(group_into_boxes(nodes, links))
     assert crossings(order.layers, pieces_of(order)) == 0

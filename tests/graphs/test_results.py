@@ -29,7 +29,9 @@ class Scene:
 
 def test_what_holds_a_result_keeps_its_type():
     given = [Pair(1, result("a")), OrderedDict(x=result("a")), Tiles([result("a")]), (1, [2])]
-    found = placeholders.resolved(placeholders.placed(given), lambda name: name * 2)
+    found = placeholders.resolve_results(
+        placeholders.with_placeholders(given), lambda name: name * 2
+    )
     assert found == [Pair(1, "aa"), OrderedDict(x="aa"), Tiles(["aa"]), (1, [2])]
     assert [type(each) for each in found] == [Pair, OrderedDict, Tiles, tuple]
     assert found[3] is given[3]
@@ -59,7 +61,7 @@ def test_a_result_that_is_used_as_a_value_raises(db):
     assert "'a'" in repr(result("a"))
     with pytest.raises(TypeError, match=r"names=\('a',\).*compute .* in that node's handler"):
         f"/data/{result('a')}.tif"
-    with Graph() as g, pytest.raises(TypeError, match=r"result\(…\) stands for its output"):
+    with Graph() as g, pytest.raises(TypeError, match=r"result\(…\) for its output"):
         f"/data/{g.add(echo)}.tif"
     # The number of results of a map is known.
     three = placeholders.Result(("a", "b", "c"), is_list=True)
@@ -79,9 +81,11 @@ def pickled(db, settings, monkeypatch):
 
 def test_a_result_in_a_pickle_comes_back_or_is_refused(pickled):
     """Else the handler would get it instead of the output."""
-    payload = codec.encode(placeholders.placed({"path": result("a")["b"]}), format=codec.PICKLE)
+    payload = codec.encode(
+        placeholders.with_placeholders({"path": result("a")["b"]}), format=codec.PICKLE
+    )
     assert codec.may_have_results(payload)
-    found = placeholders.resolved(codec.decode(payload), lambda name: {"b": name})
+    found = placeholders.resolve_results(codec.decode(payload), lambda name: {"b": name})
     assert found == {"path": "a"}
     assert not codec.may_have_results(codec.encode({"path": "a"}, format=codec.PICKLE))
     for value in (Scene(result("a")), result("a")):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from atp.graphs.drawing import Link, escaped, mermaid, outline
+from atp.graphs.drawing import Link, escape_label, mermaid, outline
 
 from .samples import fan, mixed, node
 
@@ -29,7 +29,7 @@ def test_what_mermaid_would_read_is_escaped():
         ("two\nlines\tand more", "two lines and more"),
         ("日本 é", "日本 é"),
     ):
-        assert escaped(text) == told
+        assert escape_label(text) == told
 
 
 def test_groups_and_what_follows_anyway():

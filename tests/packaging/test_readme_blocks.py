@@ -37,7 +37,9 @@ class Busy(Exception):
 def names(monkeypatch):
     """What the project has when it comes to the blocks; the Types are forgotten afterwards."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
-    monkeypatch.setattr(declaring.declared, "_specs", dict(declaring.declared._specs))
+    monkeypatch.setattr(
+        declaring.declared_schedules, "_specs", dict(declaring.declared_schedules._specs)
+    )
     keys = []
 
     def book(order, *, key):
@@ -98,4 +100,4 @@ def test_the_schedule_and_the_graph(names):
     run(HANDLER, names)
     run(OTHERS, names)
     assert {node.name for node in Node.objects.all()} == {"pay", "ship"}
-    assert "nightly-report" in declaring.declared._specs
+    assert "nightly-report" in declaring.declared_schedules._specs

@@ -81,14 +81,16 @@ class Simulation:
         if is_urgent or (is_open and daemon.counts and passed >= EVERY):
             spread = self.random.uniform(-1, 1)
             report = daemon.report(self.now)
-            self.protection = protection.reported(self.protection, report, self.now, spread=spread)
+            self.protection = protection.apply_report(
+                self.protection, report, self.now, spread=spread
+            )
         while len(daemon.running) < daemon.workers and not daemon.is_bad and self._may():
             self._next += 1
             is_probe = False
             if self.protection.state is State.THROTTLED:
-                self.protection = protection.spent(self.protection, 1, self.now)
+                self.protection = protection.spend_tokens(self.protection, 1, self.now)
             elif self.protection.state is State.OPEN:
-                self.protection = protection.probing(self.protection, self._next, self.now)
+                self.protection = protection.start_probe(self.protection, self._next, self.now)
                 is_probe, self.probes = True, self.probes + 1
             verdict = self.service.call(self.now)
             ends = self.now + self.random.uniform(0.02, 0.1)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from atp import Throttled, Unavailable
-from atp.exceptions import LONGEST, read
+from atp.exceptions import LONGEST_RETRY_AFTER, read_retry_after
 
 NOW = datetime(2030, 1, 31, 18, tzinfo=UTC)
 
@@ -19,7 +19,7 @@ def test_it_is_seconds_or_a_date():
         (None, None),
         ("", None),
     ):
-        assert read(value, NOW) == (seconds, "")
+        assert read_retry_after(value, NOW) == (seconds, "")
 
 
 def test_what_makes_no_sense_is_told():
@@ -29,11 +29,11 @@ def test_what_makes_no_sense_is_told():
     odd = "soon", "nan", True, [5], "Thu, 99 Foo 2030", "9" * 400 + "x"
     for values, wanted, words in (
         (passed, 0.0, "has passed"),
-        (years, LONGEST, "is cut to 3600 s"),
+        (years, LONGEST_RETRY_AFTER, "is cut to 3600 s"),
         (odd, None, "cannot be read"),
     ):
         for value in values:
-            after, told = read(value, NOW)
+            after, told = read_retry_after(value, NOW)
             assert after == wanted
             assert words in told
             assert len(told) < 120
@@ -41,7 +41,7 @@ def test_what_makes_no_sense_is_told():
 
 def test_the_exceptions_keep_what_was_asked_and_tell_what_was_cut():
     raised = Throttled("429", after="99999999")
-    assert raised.asked == LONGEST
+    assert raised.asked == LONGEST_RETRY_AFTER
     assert "429" in str(raised)
     assert "is cut" in str(raised)
     assert Unavailable("503", after="10").asked == 10.0

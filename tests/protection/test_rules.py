@@ -28,21 +28,23 @@ def throttled(rate, **more):
 class TestRate:
     def test_a_refusal_brings_it_to_a_part_of_what_went_well(self):
         """What other daemons saw go well counts, too."""
-        found = protection.reported(FINE, report(ok=10, refused=1, age=1.0), NOW)
+        found = protection.apply_report(FINE, report(ok=10, refused=1, age=1.0), NOW)
         assert found.state is State.THROTTLED
         assert found.per_second == pytest.approx(7.0)
-        found = protection.reported(found, report(ok=10, age=1.1), NOW + 0.1)
+        found = protection.apply_report(found, report(ok=10, age=1.1), NOW + 0.1)
         assert found.per_second > 12
 
     def test_refusals_of_many_daemons_do_not_multiply(self):
         found = was = throttled(20.0, last_max=20.0)
         for number in range(6):
-            found = protection.reported(found, report(ok=2, refused=1), NOW + number / 10)
+            found = protection.apply_report(found, report(ok=2, refused=1), NOW + number / 10)
         assert found.per_second == protection.BACK * min(was.per_second, 2)
 
     def test_after_the_fence_it_falls_again_and_remembers_the_last_maximum(self):
-        found = protection.reported(throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW)
-        again = protection.reported(found, report(ok=5, refused=1), NOW + protection.FENCE)
+        found = protection.apply_report(
+            throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW
+        )
+        again = protection.apply_report(found, report(ok=5, refused=1), NOW + protection.FENCE)
         assert again.per_second < found.per_second
         assert found.last_max == 20.0
 
@@ -53,51 +55,51 @@ class TestRate:
             (20.0, 20.2),  # near
             (30.0, 33.0),  # above
         ):
-            found = protection.reported(throttled(rate, last_max=20.0), report(ok=5), NOW)
+            found = protection.apply_report(throttled(rate, last_max=20.0), report(ok=5), NOW)
             assert found.per_second == pytest.approx(wanted)
         was = throttled(10.0, last_max=20.0, window=Window(since=NOW - 1, used=7))
-        assert protection.reported(was, report(ok=7), NOW).per_second == 10.0
+        assert protection.apply_report(was, report(ok=7), NOW).per_second == 10.0
 
     def test_what_was_not_used_for_long_is_given_up(self):
         idle = {"adjusted_at": NOW - 601, "window": Window(since=NOW - 1, used=1)}
         was = throttled(10.0, **idle | {"decreased_at": NOW - 601})
-        assert protection.reported(was, report(ok=1), NOW).state is State.CLOSED
+        assert protection.apply_report(was, report(ok=1), NOW).state is State.CLOSED
 
     def test_a_ceiling_is_kept_while_it_is_healthy(self):
-        found = protection.bounded(replace(FINE, ceiling=5.0), NOW)
+        found = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 5.0)
         risen = replace(found, window=Window(since=NOW, used=9))
-        assert protection.reported(risen, report(ok=5), NOW + 1).per_second == 5.0
-        assert protection.closed(found, NOW).per_second == 5.0
+        assert protection.apply_report(risen, report(ok=5), NOW + 1).per_second == 5.0
+        assert protection.close_breaker(found, NOW).per_second == 5.0
 
     def test_another_ceiling_is_the_rate_of_what_is_healthy(self):
-        first = protection.bounded(replace(FINE, ceiling=5.0), NOW)
+        first = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
         for ceiling in (2.0, 500.0):
-            found = protection.bounded(replace(first, ceiling=ceiling), NOW)
+            found = protection.apply_limits(replace(first, ceiling=ceiling), NOW)
             assert (found.state, found.per_second) == (State.THROTTLED, ceiling)
 
     def test_without_its_ceiling_only_what_refuses_calls_keeps_its_rate(self):
-        first = protection.bounded(replace(FINE, ceiling=5.0), NOW)
-        assert protection.bounded(replace(first, ceiling=None), NOW) == FINE
+        first = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
+        assert protection.apply_limits(replace(first, ceiling=None), NOW) == FINE
         was = throttled(4.0, ceiling=5.0, decreased_at=NOW - 5)
-        found = protection.bounded(replace(was, ceiling=None), NOW)
+        found = protection.apply_limits(replace(was, ceiling=None), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 4.0)
 
     def test_a_floor_is_kept(self):
         was = throttled(10.0, floor=8.0)
-        assert protection.reported(was, report(refused=1), NOW).per_second == 8.0
+        assert protection.apply_report(was, report(refused=1), NOW).per_second == 8.0
 
     def test_tokens_come_with_time_and_are_not_saved_up(self):
-        was = protection.spent(throttled(20.0, tokens=1.0), 1, NOW)
+        was = protection.spend_tokens(throttled(20.0, tokens=1.0), 1, NOW)
         assert was.available(NOW) == 0
         assert was.available(NOW + 0.05) == pytest.approx(1.0)
         assert was.available(NOW + 60) < 6
 
 
 def test_nothing_is_called_before_the_time_that_it_asks_for_and_the_latest_stands():
-    found = protection.reported(FINE, report(ok=1, refused=1, after=30.0), NOW)
+    found = protection.apply_report(FINE, report(ok=1, refused=1, after=30.0), NOW)
     assert found.opens_in(NOW) == 30.0
-    found = protection.reported(found, report(refused=1, after=2.0), NOW + 1)
+    found = protection.apply_report(found, report(refused=1, after=2.0), NOW + 1)
     assert found.opens_in(NOW) == 30.0
 
 
@@ -105,44 +107,46 @@ class TestBreaker:
     def test_ten_in_a_row_open_it_over_all_daemons(self):
         found = FINE
         for _ in range(3):
-            found = protection.reported(found, report(failed=3), NOW)
+            found = protection.apply_report(found, report(failed=3), NOW)
             assert found.state is State.CLOSED
-        assert protection.reported(found, report(failed=1), NOW).state is State.OPEN
+        assert protection.apply_report(found, report(failed=1), NOW).state is State.OPEN
 
     def test_one_that_went_well_begins_the_row_anew(self):
-        found = protection.reported(FINE, report(failed=9), NOW)
-        found = protection.reported(found, report(ok=20, failed=1), NOW)
+        found = protection.apply_report(FINE, report(failed=9), NOW)
+        found = protection.apply_report(found, report(ok=20, failed=1), NOW)
         assert found.state is State.CLOSED
         assert found.window.row == 1
 
     def test_half_of_the_window_opens_it_and_less_does_not(self):
         for ok, state in ((10, State.OPEN), (11, State.CLOSED)):
-            assert protection.reported(FINE, report(ok=ok, failed=10, row=2), NOW).state is state
+            assert (
+                protection.apply_report(FINE, report(ok=ok, failed=10, row=2), NOW).state is state
+            )
 
     def test_it_is_open_for_longer_each_time_up_to_a_limit(self):
         """With a spread, so that daemons do not all come at once."""
         found, lengths = FINE, []
         for _ in range(12):
-            found = protection.tripped(replace(found, not_before=None), NOW)
+            found = protection.open_breaker(replace(found, not_before=None), NOW)
             lengths.append(found.opens_in(NOW))
         assert lengths[:5] == [1, 2, 4, 8, 16]
         assert lengths[-1] == protection.LONGEST
         for spread in (-1.0, 1.0):
-            found = protection.tripped(FINE, NOW, spread=spread)
+            found = protection.open_breaker(FINE, NOW, spread=spread)
             assert found.opens_in(NOW) == pytest.approx(1 + 0.2 * spread)
 
     def test_its_window_is_cleared_and_calls_that_had_begun_before_say_nothing_new(self):
-        found = protection.reported(FINE, report(failed=10), NOW)
+        found = protection.apply_report(FINE, report(failed=10), NOW)
         assert (found.window.total, found.window.row) == (0, 0)
-        assert protection.reported(found, report(ok=5, failed=15), NOW) == found
+        assert protection.apply_report(found, report(ok=5, failed=15), NOW) == found
 
 
 class TestProbe:
-    was = protection.probing(protection.tripped(FINE, NOW), 7, NOW + 1)
+    was = protection.start_probe(protection.open_breaker(FINE, NOW), 7, NOW + 1)
 
     def probed(self, verdict, instance=7, **more):
         given = Report(probe=(instance, verdict), **more)
-        return protection.reported(self.was, given, NOW + 2)
+        return protection.apply_report(self.was, given, NOW + 2)
 
     def test_one_that_goes_well_lets_one_a_second_go(self):
         found = self.probed(Verdict.OK)
@@ -152,7 +156,7 @@ class TestProbe:
         found, rates = replace(self.probed(Verdict.OK), last_max=20.0), []
         for second in range(3, 9):
             found = replace(found, window=replace(found.window, used=99))
-            found = protection.reported(found, report(ok=1), NOW + second)
+            found = protection.apply_report(found, report(ok=1), NOW + second)
             rates.append(found.per_second)
         assert rates[:4] == [2, 4, 8, 14]
         assert found.trips == 0
@@ -175,11 +179,11 @@ class TestProbe:
 
 
 def test_attempts_come_back_spread_out_and_not_before_it_takes_them():
-    due = [protection.due_in(None, 10.0, chance / 10) for chance in range(11)]
+    due = [protection.delay_until_call(None, 10.0, chance / 10) for chance in range(11)]
     assert min(due) == 10.0
     assert max(due) == 12.0
 
 
 def test_a_window_is_read_as_it_was_written():
-    found = protection.reported(throttled(5.0), report(ok=3, refused=1), NOW).window
+    found = protection.apply_report(throttled(5.0), report(ok=3, refused=1), NOW).window
     assert Window.read(found.written()) == found

@@ -11,7 +11,7 @@ from django.db.models import F
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from atp.commands import RELEASE, Order, allowed
+from atp.commands import RELEASE, DaemonCommand, allowed_commands
 from atp.exceptions import (
     DuplicateIdentifier,
     IllegalOrder,
@@ -511,12 +511,12 @@ class Operators(Actors):
             item.due = due or item.due
 
     @precondition(lambda self: bool(self.hosts))
-    @rule(pick=PICK, order=st.sampled_from(Order))
+    @rule(pick=PICK, order=st.sampled_from(DaemonCommand))
     def command(self, pick, order):
         """It changes nothing but what the daemon is asked for."""
         name = self.name(pick)
         host, row = self.hosts[name], self.hosts[name].row
-        if row is None or self.model.daemons[name] or order not in allowed(row.aim):
+        if row is None or self.model.daemons[name] or order not in allowed_commands(row.aim):
             with pytest.raises(UnknownDaemon if row is None else IllegalOrder):
                 self.store.command(host.uuid, order, who="somebody")
             return

@@ -38,7 +38,7 @@ def test_more_restarts_than_allowed_are_stale(world):
     assert world.events(key)[-2:] == [Event.EXPIRE, Event.FAIL]
     lost, last = world.log(key)[-2:]
     assert last.level == logging.ERROR
-    assert tells(last.message, messages.given_up(3, 2, 3, lost.message))
+    assert tells(last.message, messages.attempts_given_up(3, 2, 3, lost.message))
     assert instance.finished == last.time
     assert [world.get(k).restarts for k in others] == [0, 0, 0]
     assert [c.instance for c in world.host().claim()] == others
@@ -56,5 +56,5 @@ def test_losses_before_the_start_are_not_restarts(world):
     instance = world.get(key)
     assert (instance.state, instance.reason, instance.restarts) == (State.FAILED, Reason.STALE, 0)
     lost, given_up = world.log(key)[-2:]
-    told = messages.given_up(0, 1, instance.lost, lost.message)
+    told = messages.attempts_given_up(0, 1, instance.lost, lost.message)
     assert tells(given_up.message, told)

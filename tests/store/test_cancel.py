@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from atp import messages
-from atp.commands import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled
+from atp.commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand, Cancelled
 from atp.models import Kind, LogRecord
 from atp.states import CLAIMED, TERMINAL, TRANSITIONS, Event, Reason, Row, State
 from atp.store.values.moves import Move
@@ -163,14 +163,14 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             case = world.bring_to(state, host)
             given = {"who": "ann", "message": "please"}
             assert world.store.request(case.instance, RELEASE, **given) is True
-            asked = Ask(instance=case.instance, attempt=case.attempt, request=RELEASE)
+            asked = AttemptCommand(instance=case.instance, attempt=case.attempt, request=RELEASE)
             assert world.store.asked(host.uuid) == [asked]
             assert world.store.asked(other.uuid) == []
             last = world.log(case.instance)[-1]
             assert (last.who, last.message, last.state) == ("ann", "please", state)
             assert (last.kind, last.detail) == (Kind.ASK, RELEASE)
             world.store.request(case.instance, RELEASE, who="ann")
-            told = messages.asked(RELEASE)
+            told = messages.command_sent(RELEASE)
             assert tells(world.log(case.instance)[-1].message, told)
             assert world.store.cancel([case.instance], who="bob").asked == (case.instance,)
             assert world.state(case.instance) == state

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from atp import commands
-from atp.commands import Mode, Order
+from atp.commands import DaemonCommand, Mode
 from atp.exceptions import IllegalOrder, UnknownDaemon
 from atp.models import Daemon, Kind, LogRecord
 
@@ -22,7 +22,11 @@ def told(row):
 def in_mode(world, mode, host=None):
     """Return a daemon that does this, and has said so."""
     host = host or world.host()
-    path = {Mode.RUNNING: [], Mode.QUIET: [Order.QUIET], Mode.STOPPING: [Order.STOP]}[mode]
+    path = {
+        Mode.RUNNING: [],
+        Mode.QUIET: [DaemonCommand.QUIET],
+        Mode.STOPPING: [DaemonCommand.STOP],
+    }[mode]
     for order in path:
         world.store.command(host.uuid, order, who="before")
     world.store.renew(host.uuid, lease=LEASE, mode=mode)
@@ -31,10 +35,10 @@ def in_mode(world, mode, host=None):
 
 def test_each_order_in_each_mode(world):
     """What makes no difference is refused with what the daemon is doing, and not logged."""
-    for mode, order in product(Mode, Order):
+    for mode, order in product(Mode, DaemonCommand):
         with world.case((mode, order)):
             host = in_mode(world, mode)
-            sources, aim = commands.ORDERS[order]
+            sources, aim = commands.MODE_CHANGES[order]
             before = (host.row.request, told(host.row))
             if mode in sources:
                 row = world.store.command(host.uuid, order, who="ann")
@@ -51,21 +55,21 @@ def test_each_order_in_each_mode(world):
 def test_the_same_again_before_it_has_acted(world):
     """Of two operators one is told what the other has done."""
     host = world.host()
-    world.store.command(host.uuid, Order.QUIET, who="ann")
+    world.store.command(host.uuid, DaemonCommand.QUIET, who="ann")
     with pytest.raises(IllegalOrder, match="has been told to go quiet"):
-        world.store.command(host.uuid, Order.QUIET, who="bob")
-    world.store.command(host.uuid, Order.RESUME, who="bob")
+        world.store.command(host.uuid, DaemonCommand.QUIET, who="bob")
+    world.store.command(host.uuid, DaemonCommand.RESUME, who="bob")
     assert (host.row.request, host.row.aim) == ("", Mode.RUNNING)
-    world.store.command(host.uuid, Order.STOP, who="ann")
+    world.store.command(host.uuid, DaemonCommand.STOP, who="ann")
     with pytest.raises(IllegalOrder, match="has been told to stop"):
-        world.store.command(host.uuid, Order.RESUME, who="bob")
+        world.store.command(host.uuid, DaemonCommand.RESUME, who="bob")
     assert [who for who, _ in told(host.row)] == ["ann", "bob", "ann"]
 
 
 def test_renewal_and_outlook_bring_it(world):
     host, other = world.host(), world.host()
     assert world.store.outlook([ONE], daemon=host.uuid).request == ""
-    world.store.command(host.uuid, Order.QUIET)
+    world.store.command(host.uuid, DaemonCommand.QUIET)
     assert world.store.outlook([ONE], daemon=host.uuid).request == "quiet"
     assert world.store.renew(host.uuid, lease=LEASE).request == "quiet"
     assert world.store.outlook([ONE], daemon=other.uuid).request == ""
@@ -82,7 +86,7 @@ def test_it_goes_on_to_the_next_identity(world):
     assert (new.row.request, new.row.aim) == ("quiet", Mode.QUIET)
     new.close()  # again, as when the answer got lost, after the old row has gone
     assert new.join(old=host.uuid).request == "quiet"
-    world.store.command(new.uuid, Order.RESUME)
+    world.store.command(new.uuid, DaemonCommand.RESUME)
     new.close()
     assert new.join(old=host.uuid).request == ""
     assert world.host(old=new.uuid).row.request == ""
@@ -97,7 +101,7 @@ def test_it_goes_on_to_the_next_identity(world):
 def test_many_operators_at_once(world):
     """Of the same order one gets through, and the others are told."""
     host = world.host()
-    outcomes = at_once(*[lambda: world.store.command(host.uuid, Order.QUIET)] * 4)
+    outcomes = at_once(*[lambda: world.store.command(host.uuid, DaemonCommand.QUIET)] * 4)
     done = [outcome for outcome in outcomes if isinstance(outcome, Daemon)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, IllegalOrder)]
     assert (len(done), len(refused)) == (1, 3)
@@ -112,7 +116,7 @@ def test_a_command_and_a_new_identity_do_not_meet(world):
         new = Host(world)
         world.hosts.append(new)
         outcome, joined = at_once(
-            lambda h=host: world.store.command(h.uuid, Order.QUIET),
+            lambda h=host: world.store.command(h.uuid, DaemonCommand.QUIET),
             lambda h=host, n=new: n.join(old=h.uuid),
         )
         is_done = isinstance(outcome, Daemon)

@@ -151,13 +151,13 @@ def test_late_result_is_kept_once_and_counted(world, taken):
     [record] = kept(case)
     assert (record.kind, record.level) == (Kind.LATE, logging.WARNING)
     assert record.detail == f"finish {late.time.isoformat()}"
-    told = messages.late(1, Event.FINISH, 41, transactional=False)
+    told = messages.late_result(1, Event.FINISH, 41, transactional=False)
     assert tells(record.message, told)
     assert counted() == 1
     early = late._replace(event=Event.FAIL, time=taken - timedelta(seconds=3), message="why")
     assert world.store.record([early], daemon=host.uuid) == [early]
     [record] = kept(case)[1:]
-    told = messages.late(1, Event.FAIL, -3, transactional=False)
+    told = messages.late_result(1, Event.FAIL, -3, transactional=False)
     assert tells(record.message, told)
     assert record.message.endswith("\nwhy")
     assert counted() == 1  # an attempt counts once
@@ -171,7 +171,7 @@ def test_late_end_of_a_transactional_attempt(world, taken, event):
     late = finish(case, event=event, message="why", transactional=True)
     assert world.store.record([late], daemon=host.uuid) == [late]
     [record] = kept(case)
-    assert tells(record.message, messages.late(1, event, None, transactional=True))
+    assert tells(record.message, messages.late_result(1, event, None, transactional=True))
     assert record.message.endswith("\nwhy")
     assert counted() == 1
 

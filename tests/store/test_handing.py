@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from atp import options
 from atp.admin.core import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
-from atp.commands import Order
+from atp.commands import DaemonCommand
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Daemon, Inputs, Instance
 from atp.payload.codec import Payload
@@ -153,7 +153,7 @@ HINDRANCES = {
     "gone": gone,
     "its lease is over": lambda world, host, ear: host.lose_lease(),
     "quiet": lambda world, host, ear: say(world, host, ear, mode="quiet"),
-    "asked to stop": lambda world, host, ear: world.store.command(host.uuid, Order.STOP),
+    "asked to stop": lambda world, host, ear: world.store.command(host.uuid, DaemonCommand.STOP),
     "gate": lambda world, host, ear: world.store.shut(scope(ONE), "hold"),
     "limit": lambda world, host, ear: world.store.limit(scope(ONE), max_running=1),
     "limit of each lane": lambda world, host, ear: world.store.limit(

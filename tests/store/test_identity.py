@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from atp import messages
-from atp.commands import Order
+from atp.commands import DaemonCommand
 from atp.exceptions import LeaseLost
 from atp.models import Daemon, Kind, LogRecord, Task
 from atp.states import Event, Reason, State
@@ -99,7 +99,7 @@ class TestJoin:
     def test_an_order_is_handed_on_once(self, world):
         """Or the new row would be given it again after an operator has taken it back."""
         host = world.host()
-        world.store.command(host.uuid, Order.QUIET)
+        world.store.command(host.uuid, DaemonCommand.QUIET)
         held = world.bring_to(State.RUNNING, host)
         holding = {(held.instance, held.attempt)}
         with open_transaction(
@@ -107,7 +107,7 @@ class TestJoin:
         ):
             new, answer = joined(world, old=host.uuid, holding=holding)
             assert (answer.request, answer.is_settled) == ("quiet", False)
-            world.store.command(new.uuid, Order.RESUME)
+            world.store.command(new.uuid, DaemonCommand.RESUME)
             for _ in range(2):
                 settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
                 assert (settled.request, new.row.request) == ("", "")
@@ -154,7 +154,7 @@ def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
     assert tells(last.message, messages.daemon_lost("lost:1"))
     gone = LogRecord.objects.about(f"daemon:{name}").last()
     assert (gone.kind, gone.detail) == (Kind.LOST, str(lost.uuid))
-    assert tells(gone.message, messages.lost(lost.uuid, 1))
+    assert tells(gone.message, messages.daemon_lost_tasks(lost.uuid, 1))
     assert world.state(kept.instance) == State.RUNNING
     assert sweeper.claim()[0].instance == case.instance
 
@@ -163,7 +163,7 @@ def test_a_lease_that_is_a_file_lock(world):
     """G3: on one host the kernel says when the last of its processes is dead."""
     host = world.host()
     path = str(world.folder / "family.lock")
-    descriptor = filelock.acquire(path)
+    descriptor = filelock.acquire_lock(path)
     over = world.store.now() - timedelta(days=1)
     Daemon.objects.filter(uuid=host.uuid).update(lock=path, lease_until=over)
     assert world.store.sweep().daemons == ()

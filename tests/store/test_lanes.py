@@ -201,7 +201,7 @@ class TestGates:
         assert gate.was.until == until
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("bob", Kind.GATE, "hold")
-        assert tells(last.message, messages.gate("hold", was=gate.was))
+        assert tells(last.message, messages.gate_set("hold", was=gate.was))
         assert world.store.open(scope(ONE), who="ann").who == "bob"
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("ann", Kind.GATE, "open")

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from atp.models import Daemon, LogRecord, Task, misfit
+from atp.models import Daemon, LogRecord, Task, incompatible_detail
 from atp.states import DEAD_LETTER, Event, Reason, State
 from atp.store.values import Move
 
@@ -12,7 +12,7 @@ from .graphs import chain
 from .world import ONE, TWO, registration
 
 HOUR = timedelta(hours=1)
-MISFIT = {"message": "it does not fit", "detail": misfit("1a2b3c4d")}
+MISFIT = {"message": "it does not fit", "detail": incompatible_detail("1a2b3c4d")}
 
 
 @pytest.fixture

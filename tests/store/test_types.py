@@ -7,7 +7,7 @@ import pytest
 
 from atp import messages
 from atp.exceptions import DuplicateIdentifier, TypeInUse, UniqueTaken, UnknownType
-from atp.models import Downstream, Instance, Kind, LogRecord, Type, families
+from atp.models import Downstream, Instance, Kind, LogRecord, Type, group_renamed_types
 from atp.payload.codec import Payload
 from atp.store.values import Submission
 
@@ -34,7 +34,7 @@ def test_registering_again_is_an_update_that_is_logged(world, caplog):
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
     changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
     last = LogRecord.objects.about(f"type:{ONE}").last()
-    assert tells(last.message, messages.parameters(changes))
+    assert tells(last.message, messages.parameters_changed(changes))
     before = world.snapshot()
     world.store.register([again], who="me")
     assert world.snapshot() == before
@@ -134,7 +134,7 @@ def test_names_of_several_releases_are_one_type(names):
     keys = set(
         Type.objects.filter(identifier__in=[OLD, NEW, "dep.newest"]).values_list("pk", flat=True)
     )
-    assert set(families(Type.objects.all()).values()) == {frozenset(keys)}
+    assert set(group_renamed_types(Type.objects.all()).values()) == {frozenset(keys)}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -62,7 +62,7 @@ class Host:
         lock = ""
         if self.world.store.lock_folder is not None:
             lock = str(self.world.folder / f"{self.uuid}.lock")
-            self.descriptor = filelock.acquire(lock)
+            self.descriptor = filelock.acquire_lock(lock)
         facts = DaemonFacts(
             uuid=self.uuid,
             host=self.name,

@@ -6,7 +6,7 @@ import pytest
 
 from atp import tailer, task_type
 from atp.operations.registry import registry
-from atp.schedules.declaring import declared as schedules
+from atp.schedules.declaring import declared_schedules as schedules
 from atp.sources import Reader, Record, Source
 from atp.sources import base as sources
 from atp.store.values import CursorMove

@@ -68,7 +68,7 @@ class OfRedis:
     """``shard`` is its first; ``far`` is a position behind its end, and ``odd`` are none."""
 
     odd = ("yesterday", "banana", "-1", "1-x", "1-2-3", "1-2 x", "٣-0", "1_0-0")
-    refusal = "is no position of a stream"
+    refusal = "is not a position in a stream"
     far = "9999999999999-0"
 
     def __init__(self, client, key):
@@ -89,7 +89,7 @@ class OfRedis:
 
 class OfKafka(OfRedis):
     odd = ("-1", "banana", "1.5", "٣", str(2**63))
-    refusal = "is no offset"
+    refusal = "is not an offset"
     far = "7"
 
     def __init__(self, broker, topic):

@@ -11,7 +11,7 @@ from atp.checks import check_hooks, check_tailers
 from atp.exceptions import Fatal, InvalidSchedule, InvalidType
 from atp.models import Type
 from atp.operations.registry import declared_hooks, registry
-from atp.schedules.declaring import declared as schedules
+from atp.schedules.declaring import declared_schedules as schedules
 from atp.sources import Directory, Kafka, Record, RedisStream, Table
 from atp.tailers.tailer import declared
 
@@ -95,7 +95,7 @@ def test_bad_parameters_are_refused(declare):
     ):
         with pytest.raises(InvalidType, match=told):
             declare(Numbers(), **parameters)
-    with pytest.raises(InvalidType, match="is no source"):
+    with pytest.raises(InvalidType, match="is not a source"):
         declare("/srv/scenes")
     with pytest.raises(InvalidSchedule):
         declare(Numbers(), every=0.1)

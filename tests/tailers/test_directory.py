@@ -269,7 +269,7 @@ def test_no_path_leads_elsewhere(drops):
         with pytest.raises(ValueError, match=r"not (in the sub|a )path"):
             open_below(drops.folder, path)
         if len(path) > 1:
-            with pytest.raises(ValueError, match="is no path below"):
+            with pytest.raises(ValueError, match="is not a path below"):
                 Directory(drops.folder).unpack({"path": path, "position": "1", "time": None})
 
 

@@ -81,14 +81,14 @@ def test_a_gap_behind_records_of_one_batch_is_passed_over_after_them(redis, key,
     ids = put("a", "b", "c", "d")
     with RedisStream(key, url=redis.url, on_gap="skip").open({}) as reader:
         reader.jumped()
-        look = reader._look
+        query = reader._query
 
         def trim(limit):
-            found = look(limit)
+            found = query(limit)
             redis.xtrim(key, minid=ids[3], approximate=False)
             return found
 
-        monkeypatch.setattr(reader, "_look", trim)
+        monkeypatch.setattr(reader, "_query", trim)
         [record] = reader.read(500)
         assert (record.text(), reader.jumps()) == ("a", ())
         reader.settled([record])
@@ -105,7 +105,7 @@ def test_entries_that_were_removed_unread_are_a_gap_that_may_be_passed_over(
     read(made)
     ids = put("b", "c", "d")
     redis.xtrim(key, minid=ids[2], approximate=False)
-    with pytest.raises(Gap, match=r"2 entries behind .* were removed unread"):
+    with pytest.raises(Gap, match=r"2 entries after .* were removed unread"):
         read(made)
     assert (data(), losses()) == (["a"], (0, 0))
     made = tail(on_gap="skip")
@@ -171,7 +171,7 @@ def test_entries_that_are_trimmed_while_it_reads_are_a_gap(redis, key, tail, put
         redis.xtrim(key, maxlen=1, approximate=False)
         return work.call(data=record.text())
 
-    with pytest.raises(Gap, match=r"2 entries behind .* were removed unread"):
+    with pytest.raises(Gap, match=r"2 entries after .* were removed unread"):
         read(tail(function=function, batch=1))
 
 

@@ -230,5 +230,5 @@ def test_a_model_with_columns_elsewhere_is_refused():
 def test_a_row_of_another_model_is_refused():
     """G14: inputs may be made by hand."""
     packed = Table(Permission).pack(RowRecord(row=Permission.objects.first()))
-    with pytest.raises(ValueError, match=r"a row of 'auth.permission' is none of auth.Group"):
+    with pytest.raises(ValueError, match=r"a row of 'auth.permission' is not a row of auth.Group"):
         Table(Group).unpack(packed)

@@ -91,9 +91,9 @@ def test_the_nearest_are_shown_argument_by_argument(told):
 
 
 def test_where_nothing_is_of_the_type_it_tells_what_there_is(told):
-    assert "nothing at all" in told(keyword)
+    assert "Enqueued: nothing." in told(keyword)
     echo.enqueue(a=1)
-    assert "There is: 1 × tests.echo" in told(keyword)
+    assert "Enqueued: 1 × tests.echo" in told(keyword)
 
 
 def test_a_refuted_one_is_shown(atp):
@@ -123,10 +123,12 @@ def test_an_argument_that_is_called_as_an_option():
         """Have a priority of its own."""
 
     from atp.authoring.task_type import TaskType
-    from atp.testing.kit import arguments
+    from atp.testing.kit import split_arguments
 
     made = TaskType(handler=handler, identifier="kit.priority")
     with pytest.raises(InvalidInputs, match=r"give the arguments as inputs=\{…\}"):
-        arguments(made, (), {"priority": 1}, ("priority", "inputs"))
-    both = arguments(made, (), {"inputs": {"priority": 1}, "priority": 5}, ("priority", "inputs"))
+        split_arguments(made, (), {"priority": 1}, ("priority", "inputs"))
+    both = split_arguments(
+        made, (), {"inputs": {"priority": 1}, "priority": 5}, ("priority", "inputs")
+    )
     assert both == ({"priority": 1}, {"priority": 5})

@@ -315,7 +315,7 @@ def test_a_fault_point_that_nothing_comes_to_is_told(atp):
 
 def test_the_arguments_of_a_drain_are_checked(atp):
     for point in ("charge", "after", "beside charge", ""):
-        with pytest.raises(InvalidOption, match="say 'before', 'in' or 'after'"):
+        with pytest.raises(InvalidOption, match="must be 'before', 'in' or 'after'"):
             Fault(point)
     with pytest.raises(InvalidOption, match="lose='middle'"):
         atp.drain(lose="middle")

@@ -212,7 +212,7 @@ def test_a_time_zone_that_is_none(monkeypatch):
         assert caught.value.parameter == "timezone"
         assert len(str(caught.value)) < 200
     # A host without time zones.
-    monkeypatch.setattr("atp.schedules.timing.names", frozenset)
+    monkeypatch.setattr("atp.schedules.timing.zone_names", frozenset)
     with pytest.raises(InvalidSchedule, match="install the package tzdata"):
         Cron("30 2 * * *", "Europe/Vienna")
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from atp.exceptions import InvalidSchedule
-from atp.schedules.timing import NICKNAMES, parse
+from atp.schedules.timing import NICKNAMES, parse_cron
 
 from . import reader
 from .oracle import a_field
@@ -51,7 +51,7 @@ from .oracle import a_field
 )
 def test_what_is_no_cron_expression(expression, told):
     with pytest.raises(InvalidSchedule, match=told) as caught:
-        parse(expression)
+        parse_cron(expression)
     assert str(caught.value).startswith("cron=")
     assert caught.value.parameter == "cron"
 
@@ -66,20 +66,20 @@ def test_what_is_no_cron_expression(expression, told):
     ],
 )
 def test_what_is_one(expression, fields):
-    assert parse(expression).fields == fields
+    assert parse_cron(expression).fields == fields
 
 
 def test_fixed_times():
     for expression in ("30 2 * * *", "0-59 2 * * *", "5,*/15 2 * * *", "@daily"):
-        assert parse(expression).is_fixed
+        assert parse_cron(expression).is_fixed
     for expression in ("*/15,5 2 * * *", "30 */2 * * *", "@hourly"):
-        assert not parse(expression).is_fixed
+        assert not parse_cron(expression).is_fixed
 
 
 @given(st.lists(st.text("0123456789*/-,#LWSUNMOJA@ ", min_size=1, max_size=6), max_size=6))
 def test_any_text_is_an_expression_with_words_or_a_named_error(parts):
     try:
-        expression = parse(" ".join(parts))
+        expression = parse_cron(" ".join(parts))
     except InvalidSchedule:
         return
     assert expression.words()
@@ -110,7 +110,7 @@ def test_any_text_is_an_expression_with_words_or_a_named_error(parts):
     ],
 )
 def test_words_of_days(days, words):
-    assert parse(f"0 0 {days}").words() == f"at 00:00 {words}"
+    assert parse_cron(f"0 0 {days}").words() == f"at 00:00 {words}"
 
 
 DAYS = st.tuples(
@@ -127,7 +127,7 @@ def slots(expression):
 @given(DAYS)
 def test_words_name_the_days_on_which_it_runs(days):
     try:
-        expression = parse(f"0 0 {days}")
+        expression = parse_cron(f"0 0 {days}")
     except InvalidSchedule:  # no date has them
         assume(False)
     words = expression.words().removeprefix("at 00:00 ")
@@ -139,10 +139,10 @@ def test_words_name_the_days_on_which_it_runs(days):
 @given(DAYS)
 def test_an_expression_for_days_that_match_both_fields(days):
     try:
-        both = parse(f"0 0 {days}").on_both()
-        wanted = parse("0 0 {} {} *".format(*days.split()))
-        other = parse("0 0 * {} {}".format(*days.split()[1:]))
-        found = both and parse(both)
+        both = parse_cron(f"0 0 {days}").on_both()
+        wanted = parse_cron("0 0 {} {} *".format(*days.split()))
+        other = parse_cron("0 0 * {} {}".format(*days.split()[1:]))
+        found = both and parse_cron(both)
     except InvalidSchedule:  # no date has them
         assume(False)
     assume(both is not None)

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from atp import queue
 from atp.models import Inputs, Instance, Task
-from atp.operations.table import INSTANCE, VERBS, allowed
+from atp.operations.table import INSTANCE, OPERATIONS, allowed_operations
 from atp.states import Event, State
 from tests.app import tasks_pause
 from tests.app.tasks import add, echo, keyword
@@ -82,10 +82,10 @@ def test_the_buttons_are_those_that_the_state_allows(full, operator):
     """G6, G13: whoever asks all the same is told the state, and nothing is written."""
     for state in State:
         instance, before = full[state], full.world.snapshot()
-        possible = allowed(instance, queue.task(instance))
+        possible = allowed_operations(instance, queue.task(instance))
         address = f"/atp/instances/{instance.uuid}/"
         shown = operator.get(address).content.decode()
-        for name, verb in VERBS[INSTANCE].items():
+        for name, verb in OPERATIONS[INSTANCE].items():
             assert (f"{address}{name}/" in shown) is (verb in possible), (state, name)
             if verb not in possible:
                 given = {"sure": "yes"} | ({"due": "0s"} if name == "change" else {})

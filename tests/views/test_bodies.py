@@ -4,7 +4,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
 from atp.models import Response
-from atp.pages.base import SHOWN
+from atp.pages.base import MAX_TEXT_SHOWN
 from atp.states import State
 
 from ..populated import MARKUP
@@ -54,7 +54,7 @@ def test_a_picture_is_shown_on_the_page_and_a_long_text_is_cut(full, operator):
     instance = full.finished(content_type="image/png", data=PNG, size=len(PNG))
     shown = operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
     assert f'<img class="picture" src="/atp/instances/{instance.uuid}/response"' in shown
-    data = b"x" * (SHOWN + 1)
+    data = b"x" * (MAX_TEXT_SHOWN + 1)
     instance = full.finished(content_type="text/plain", data=data, size=len(data))
     assert "Cut here" in operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
     assert get(operator, instance).getvalue() == data

@@ -94,13 +94,13 @@ def test_what_is_too_large_is_not_counted_in_a_list(graph, operator, monkeypatch
     large = fan(9)
     shown = text(operator.get(LIST))
     assert "10+</td>" in shown
-    counted = reports.counts([graph, large])
+    counted = reports.counts_of_graphs([graph, large])
     assert (counted[graph.pk].is_more, counted[large.pk].is_more) == (False, True)
     assert reports.state(large, counted[large.pk]) == "running"
     # Nor is all that is in a list.
     monkeypatch.undo()
     monkeypatch.setattr(reports, "MOST_IN_ALL", 8)
-    counted = reports.counts([graph, large])
+    counted = reports.counts_of_graphs([graph, large])
     assert [counts.is_more for counts in counted.values()] == [False, True]
 
 
@@ -212,7 +212,7 @@ def test_the_buttons_are_those_that_make_a_difference(full, operator):
     assert 'id="redrive"' not in shown
     refused = operator.post(page(row, "redrive/"))
     assert refused.status_code == 409
-    assert "none of it is FAILED" in text(refused)
+    assert "no node of it is FAILED" in text(refused)
     full.move_node(row, "only", Event.START, Event.FAIL, reason=Reason.ERROR)
     shown = text(operator.get(page(row)))
     assert 'id="cancel"' not in shown

@@ -3,7 +3,7 @@
 import re
 
 from atp import queue
-from atp.commands import Mode, Order
+from atp.commands import DaemonCommand, Mode
 from atp.models import LogRecord
 from atp.states import CLAIMED, State
 
@@ -76,7 +76,10 @@ def test_a_daemon_is_told(full, operator):
     assert "it is running" in errors(answer)
     assert 'name="sure"' in operator.post(f"{page}stop/").content.decode()
     assert host.row.request == ""
-    for order, left in ((Order.QUIET, {"resume", "stop"}), (Order.RESUME, {"quiet", "stop"})):
+    for order, left in (
+        (DaemonCommand.QUIET, {"resume", "stop"}),
+        (DaemonCommand.RESUME, {"quiet", "stop"}),
+    ):
         answer = operator.post(f"{page}{order}/", {"sure": "yes"}, follow=True)
         assert answer.redirect_chain == [(page, 302)]
         assert f"It has been told to {order.label}." in answer.content.decode()

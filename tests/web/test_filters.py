@@ -5,14 +5,14 @@ from django.http import QueryDict
 
 from atp.exceptions import InvalidSelection
 from atp.models import Instance, Task
-from atp.web.filters import InstanceFilter, TaskFilter, selected
+from atp.web.filters import InstanceFilter, TaskFilter, bind_filters
 from tests.app.tasks import add, echo
 
 pytestmark = pytest.mark.django_db
 
 
 def select(query, filters=InstanceFilter, model=Instance):
-    return list(selected(filters, QueryDict(query), model.objects.order_by("pk")).qs)
+    return list(bind_filters(filters, QueryDict(query), model.objects.order_by("pk")).qs)
 
 
 def test_nothing_given_selects_everything():

@@ -14,7 +14,7 @@ from email.utils import format_datetime
 import pytest
 
 from atp import webhooks
-from atp.conf import Target
+from atp.conf import WebhookTarget
 from atp.webhooks import NotDelivered
 
 from ..helpers import wait_for
@@ -88,7 +88,7 @@ def endlessly(part, pause=0.005):
 
 
 def send(port, *, scheme="http", body=b'{"data":{}}', host="127.0.0.1"):
-    target = Target("crm", f"{scheme}://{host}:{port}/hooks", (b"k" * 32,))
+    target = WebhookTarget("crm", f"{scheme}://{host}:{port}/hooks", (b"k" * 32,))
     return webhooks.send(target, "one", body, NOW)
 
 

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from atp import queue, task_type
 from atp.checks import check_hooks
-from atp.conf import InvalidSetting, problems
+from atp.conf import InvalidSetting, setting_problems
 from atp.exceptions import Fatal
 from atp.fields import uuid7
 from atp.models import Inputs, Instance, Type
@@ -152,7 +152,7 @@ def test_time_of_sending_is_that_of_the_database(crm, target, monkeypatch):
 BAD = [
     ({"secret": SECRET}, "has no 'url'."),
     ({"url": "https://crm.example"}, "has no 'secret'."),
-    ({"url": "http://crm.example"}, "['url']: it must begin with https://; else say"),
+    ({"url": "http://crm.example"}, "['url']: it must begin with https://, unless"),
     ({"url": "https://"}, "['url']: it must begin with https:// and a host."),
     ({"url": "https://crm.example/aufträge"}, "its path and query must be ASCII"),
     ({"url": "https://a b"}, "['url']: it must be the text of an address, without spaces."),
@@ -170,11 +170,11 @@ BAD = [
 def test_what_the_checks_say_of_a_target(settings):
     good = {"url": "https://crm.example/hooks", "secret": SECRET}
     settings.ATP = {"WEBHOOKS": {"crm": good | {"on": ["dem.*"], "on_failed": ["tiles.?"]}}}
-    assert problems() == []
+    assert setting_problems() == []
     for given, problem in BAD:
         whole = given if problem.startswith("has no") else good | given
         settings.ATP = {"WEBHOOKS": {"crm": whole}}
-        [found] = problems()
+        [found] = setting_problems()
         assert found.startswith("ATP['WEBHOOKS']['crm']")
         assert problem in found
         assert str(whole.get("secret")) not in found or "secret" not in given
@@ -187,7 +187,7 @@ def test_what_the_checks_say_of_a_target(settings):
         ({7: {}}, "ATP['WEBHOOKS']: the name of a target=7: must be text."),
     ):
         settings.ATP = {"WEBHOOKS": given}
-        assert problems() == [problem]
+        assert setting_problems() == [problem]
 
 
 def declare(identifier, **parameters):

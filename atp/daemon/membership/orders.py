@@ -1,7 +1,7 @@
 """The orders to this daemon (go quiet, resume, stop), and its mode."""
 
 from ... import messages as attempt_messages
-from ...commands import REQUESTS, Mode, Order, wanted
+from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
 from .. import journal
 from ..shared import messages
 
@@ -20,7 +20,7 @@ class Orders:
         self._core = core
         self._attempts = attempts
         self._tell = core.tell
-        self.request = REQUESTS[Order.RESUME]
+        self.request = REQUESTS[DaemonCommand.RESUME]
         self.mode = Mode.RUNNING
         self.obey(request)
 
@@ -31,7 +31,7 @@ class Orders:
         self.request = request
         # The next dispatcher has to know the request, even if the row is gone by then.
         self._tell(messages.Ordered(request))
-        mode = wanted(request)
+        mode = requested_mode(request)
         if mode is Mode.STOPPING:
             # The supervisor decides, as after a signal, and tells the dispatcher to stop.
             self._tell(messages.StopWanted(ASKED))

@@ -30,7 +30,7 @@ class Ending:
         if asked.request == CANCEL:
             self.cancel(key, messages.cancelled(asked.who), asked.age)
         elif asked.request == RELEASE:
-            self._ask(key, Event.RELEASE, messages.asked(RELEASE), settings.RELEASE_GRACE)
+            self._ask(key, Event.RELEASE, messages.command_sent(RELEASE), settings.RELEASE_GRACE)
 
     def cancel(self, key, why, age=0.0):
         """Make a running attempt end as CANCELLED; the cancel is ``age`` seconds old.

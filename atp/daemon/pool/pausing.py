@@ -172,7 +172,7 @@ class Pausing:
     def _dismiss(self, link):
         """Ask the supervisor to kill a worker, unless it runs something."""
         link.dismissed_at = uptime()
-        why = attempt_messages.made_room()
+        why = attempt_messages.evicted_for_resume()
         self._tell(messages.Kill(link.slot, link.pid, running_page.NOTHING, why))
 
     def _go(self, link):

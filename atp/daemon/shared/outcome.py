@@ -8,12 +8,12 @@ from enum import Enum
 from ... import messages, states
 from ...authoring import retrying
 from ...conf import settings
-from ...models import MAX_DETAIL, misfit
+from ...models import MAX_DETAIL, incompatible_detail
 from ...operations.registry import registry
 from ...states import Event, Reason
 from ...store.misfits import FIRST_MISFIT
 from ...store.values import Failed, Move, ResponseData
-from ...text import seconds
+from ...text import as_timedelta
 
 # An attempt that has lost its connection to the database is tried again after CUT_DELAY; the
 # delay grows with each attempt.
@@ -101,7 +101,7 @@ def move(outcome, claimed, **facts):
         return Move(event=Event.DEFER, detail=outcome.kind.value, delay=delay, **told, **facts)
     if outcome.kind is Kind.MISFIT:
         # The store reads the Instance's log, and makes the delay longer or fails the Instance.
-        detail = misfit(outcome.signature)
+        detail = incompatible_detail(outcome.signature)
         told = {"message": outcome.message, "level": logging.WARNING, "detail": detail}
         return Move(event=Event.DEFER, delay=FIRST_MISFIT, **told, **facts)
     if outcome.kind is Kind.FATAL:
@@ -163,7 +163,7 @@ def killed(asked, why, claimed, left):
 def cancel_grace(identifier):
     """Return the grace of a cancelled attempt, in seconds: that of its Type or of the setting."""
     given = registry.get(identifier).cancel_grace if identifier in registry else None
-    return settings.CANCEL_GRACE if given is None else seconds(given).total_seconds()
+    return settings.CANCEL_GRACE if given is None else as_timedelta(given).total_seconds()
 
 
 def lost(why, claimed, **facts):
@@ -204,6 +204,8 @@ def _delay(outcome, claimed):
         return timedelta(seconds=outcome.after)
     steps = registry.backoff_steps(claimed.type)
     if steps:
-        return retrying.step(claimed.retries + 1, steps)
+        return retrying.step_delay(claimed.retries + 1, steps)
     allowed = claimed.parameters
-    return retrying.delay(claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max)
+    return retrying.retry_delay(
+        claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max
+    )

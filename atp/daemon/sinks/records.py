@@ -65,7 +65,7 @@ def made(logger, level, message, exc_info=None, extra=None):
     if record.exc_info:
         # Other formatters take this text instead of making their own.
         text = logging.Formatter().formatException(record.exc_info)
-        record.exc_text = wording.continued(text)
+        record.exc_text = wording.continuation_lines(text)
     record.__dict__ |= extra or {}
     record.__dict__[_BARE] = tuple(extra or ())
     return record

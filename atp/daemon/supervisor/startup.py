@@ -54,7 +54,7 @@ def tell_of_storage() -> None:
     """Log a warning if files cannot be stored, before a handler does its work for nothing."""
     storage = storages[settings.STORAGE]
     if isinstance(storage, FileSystemStorage) and storage.base_location:
-        why = folders.refusal(storage.location)
+        why = folders.why_unwritable(storage.location)
         if why:
             journal.storage_refused(why=why)
 
@@ -66,7 +66,7 @@ def _ask(writing, parent):
         connection = connections[settings.DATABASE].copy()
         connection.settings_dict["OPTIONS"].pop("pool", None)
         try:
-            os.write(writing, migrated.problem(connection).encode())
+            os.write(writing, migrated.describe_missing_tables(connection).encode())
         except DatabaseError:
             return 0  # the dispatcher tries again, and tells why
     return 0

@@ -37,7 +37,7 @@ class DaemonFolders:
         if folders.is_strange(settings.SCRATCH_DIR):
             raise FolderRefused(
                 f"ATP['SCRATCH_DIR'], {settings.SCRATCH_DIR}, is where every user can make it, "
-                f"and not this user's: {folders.whose(settings.SCRATCH_DIR)}. "
+                f"and not this user's: {folders.describe_owner(settings.SCRATCH_DIR)}. "
                 "Remove it, or choose a folder elsewhere."
             )
         with _told("ATP['SCRATCH_DIR']", settings.SCRATCH_DIR):
@@ -64,11 +64,11 @@ class DaemonFolders:
                 if folder.stat().st_mode & stat.S_IWOTH:
                     raise FolderRefused(
                         f"The folder of the daemons' locks, {folder}, can be written by every "
-                        f"user: {folders.whose(folder)}. Whoever can remove a lock there can "
-                        "have a running task started twice. Give that folder to a group that "
+                        f"user: {folders.describe_owner(folder)}. Whoever can remove a lock there "
+                        "can have a running task started twice. Give that folder to a group that "
                         "the users of all daemons are in: chmod 2770."
                     )
-                self._descriptors.append(folders.acquire(folder / name))
+                self._descriptors.append(folders.acquire_lock(folder / name))
                 break
             except FileNotFoundError:  # the last daemon that had a lock there has ended just now
                 if not remaining:
@@ -85,7 +85,7 @@ class DaemonFolders:
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         if self.lock:
-            folders.remove(self._lock_path)
+            folders.remove_file(self._lock_path)
             _remove_if_unused(self._lock_path.parent)
 
 
@@ -96,7 +96,7 @@ def _remove_if_unused(folder):
         # daemon's lock file may not be locked yet.
         for path in folder.glob("*.ear"):
             if folders.is_free(path):
-                folders.remove(path)
+                folders.remove_file(path)
         # Somebody has made it for daemons of several users: see docs/atpd.md.
         if not folder.stat().st_mode & stat.S_ISGID:
             folder.rmdir()
@@ -109,7 +109,7 @@ def _told(name, folder):
         yield
     except PermissionError as error:
         raise FolderRefused(
-            f"{name}, {folder}, cannot be written: {folders.whose(folder)}. "
+            f"{name}, {folder}, cannot be written: {folders.describe_owner(folder)}. "
             "Run every atpd as the same user, or give that user the folder."
         ) from error
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -48,7 +48,7 @@ class NonBlockingHandler(logging.Handler):
     def handleError(self, record):  # noqa: N802 (of logging)
         """Report a record that cannot be formatted, without sys.stderr, which could block."""
         with contextlib.suppress(OSError):
-            why = wording.continued(traceback.format_exc().rstrip())
+            why = wording.continuation_lines(traceback.format_exc().rstrip())
             text = f"{wording.one_line(record.name)}: a line could not be logged\n{why}\n"
             self._write(text.encode("utf-8", "backslashreplace"))
 
@@ -82,7 +82,7 @@ class NonBlockingStream(io.TextIOBase):
 
     def _write_marked(self, lines):
         with contextlib.suppress(OSError):
-            text = wording.continued(lines) + "\n"
+            text = wording.continuation_lines(lines) + "\n"
             self._write(text.encode("utf-8", "backslashreplace"))
 
 

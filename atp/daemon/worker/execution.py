@@ -10,12 +10,12 @@ from asgiref.sync import iscoroutinefunction
 from django.core.signals import got_request_exception
 
 from ... import messages, middleware, signals
-from ...authoring.logs import describe, exception_trace, release
+from ...authoring.logs import clear_variables, describe_exception, exception_trace
 from ...conf import settings
-from ...exceptions import CorruptData, Misfit, NoResult, NotSerializable, Unusable
+from ...exceptions import CorruptData, IncompatibleInputs, NoResult, NotSerializable, Unusable
 from ...operations.registry import registry
 from ...payload import binding, codec
-from ...payload.binding import fitted
+from ...payload.binding import adapt_arguments
 from ..shared.outcome import DONE, Kind, Outcome
 from ..sinks.bounded import own
 from . import endings
@@ -56,7 +56,7 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
             _tell(signals.handler_ended, outcome=outcome, **facts)
     finally:
         if error is not None:
-            release(error)
+            clear_variables(error)
     return outcome
 
 
@@ -78,15 +78,15 @@ def _call(claimed, context, interruption, is_left_open):
         inputs = codec.decode(claimed.inputs)
         if _may_have_results(claimed):
             inputs = context.results.resolved(inputs)
-        (args, kwargs), why = fitted(
+        (args, kwargs), why = adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
         )
     except (CorruptData, NoResult) as error:
         raise Unusable from error
     if task_type.sensitive:
-        context.secrets = binding.texts_of({**kwargs, "*": list(args)}, task_type.sensitive)
+        context.secrets = binding.sensitive_texts({**kwargs, "*": list(args)}, task_type.sensitive)
     if why:
-        raise Misfit(messages.misfit(settings.RELEASE, why))
+        raise IncompatibleInputs(messages.incompatible_inputs(settings.RELEASE, why))
     handler = task_type.handler
     if _is_coroutine_function(handler):
         handler = CoroutineCall(handler)
@@ -121,7 +121,7 @@ def _has_secrets(context):
 
 
 def _carried(claimed, context, call):
-    with middleware.restored_context(claimed.carried):
+    with middleware.restore_context(claimed.carried):
         return middleware.run(context, call)
 
 
@@ -134,7 +134,7 @@ def _log_raised(claimed, context, error):
     values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
     extra = {"fact": "raised", "values": values}
     if _has_secrets(context):
-        told = context.hidden(describe(error))
+        told = context.hidden(describe_exception(error))
         logger.error("%s %s raised\n%s", claimed.type, claimed.uuid, told, extra=extra)
         return
     logger.error(
@@ -159,4 +159,4 @@ def _tell(signal, **facts):
         signal.send_robust(sender=run, **facts)
     except BaseException:
         with contextlib.suppress(BaseException):
-            logger.warning("a receiver raised %s", describe(sys.exception()))
+            logger.warning("a receiver raised %s", describe_exception(sys.exception()))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...authoring import logs
-from ...exceptions import path_of
+from ...exceptions import dotted_path
 from ...operations.registry import registry
 from ...store import failures
 
@@ -30,7 +30,7 @@ def failed(type, error):
     tracebacks; without such functions, the message. Line numbers do not count, so that code
     above may change.
     """
-    exception = path_of(error)
+    exception = dotted_path(error)
     text = (logs.exception_text(error) or "")[:LONGEST]
     title = f"{logs.exception_name(error)}: {text}".removesuffix(": ")
     given = logs.exception_attribute(error, "fingerprint")
@@ -40,7 +40,7 @@ def failed(type, error):
     causes = list(_causes(error))
     frames = _frames(causes, _package(type))
     about = frames or [failures.plain(text)]
-    parts = ("raised", *map(path_of, causes), "at", *about)
+    parts = ("raised", *map(dotted_path, causes), "at", *about)
     return failures.failed(type, parts, exception=exception, title=title)
 
 

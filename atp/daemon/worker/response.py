@@ -12,7 +12,7 @@ from ...exceptions import NotSerializable
 from ...models import Response, Task
 from ...operations.registry import registry
 from ...payload import codec
-from ...payload.json import is_of_bytes
+from ...payload.json import holds_bytes
 from ...store.values import ResponseData
 from ...text import exception_words
 
@@ -76,7 +76,7 @@ def _render(value, task_type):
 def _raw(output):
     """Return content type and body of text or bytes. Raises NotSerializable."""
     content = output.content
-    if isinstance(content, memoryview) and not is_of_bytes(content):
+    if isinstance(content, memoryview) and not holds_bytes(content):
         raise NotSerializable("The response is a memoryview of something else than bytes in a row.")
     try:
         if isinstance(content, str):

@@ -13,7 +13,7 @@ from django.core.files.storage import storages
 from django.db import connections, transaction
 
 from ... import messages
-from ...authoring.logs import words
+from ...authoring.logs import exception_message
 from ...conf import settings
 from ...exceptions import TaskGone
 from ...operations.registry import registry
@@ -117,7 +117,7 @@ class Transaction:
                 self._tell_dispatcher()
             if not is_cut:
                 raise
-            told = f"{messages.no_connection()}: {' '.join(words(error).split())}"
+            told = f"{messages.no_connection()}: {' '.join(exception_message(error).split())}"
             return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, told)
         return Outcome(Kind.CONCLUDED)
 

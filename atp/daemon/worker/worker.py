@@ -211,7 +211,7 @@ class Worker:
             self._worn_out = self._process_state.restore() or self._worn_out
             if is_any_abandoned():
                 self._worn_out = "a coroutine has left a loop that does not end"
-                report("log", logging.WARNING, attempt_messages.left_in_loop())
+                report("log", logging.WARNING, attempt_messages.coroutines_left_behind())
             self._end_leftovers(claimed, report)
             self._capture.context = None
             context.end()

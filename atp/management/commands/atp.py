@@ -1,48 +1,51 @@
-"""`manage.py atp`."""
+"""The command ``manage.py atp``; its subcommands are in the modules ``shell``."""
 
 import contextlib
 import os
 import re
 import sys
+from typing import Any
 
 from django.core.checks import Tags
 from django.core.exceptions import PermissionDenied
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, ProgrammingError
 
 from ...deadletters.shell import Cancel, Delete, Error, Errors, Redrive
 from ...exceptions import ATPError
 from ...graphs.shell import Graph, Graphs
-from ...operations import base as migrated
+from ...operations.base import describe_cause
 from ...schedules.shell import ImportBeat, Schedule, Schedules
 from ...shell import present
-from ...shell.base import acting_as
+from ...shell.base import Subcommand, acting_as
 from ...shell.gates import Downstream, Downstreams, Gate, Gates, Limit, Limits
 from ...shell.instances import Enqueue, List, Show
-from ...shell.operations import Tell
-from ...shell.operations import subcommands as of_verbs
+from ...shell.operations import DaemonSubcommand
+from ...shell.operations import subcommands as operation_subcommands
 from ...shell.reports import Check, Metrics, Statistics, Why
 from ...shell.status import Daemons, OneType, Status, Types
 from ...tailers.shell import Tailer, Tailers
 from ...text import did_you_mean
 
-# The command ``manage.py atp``, with its subcommands from :mod:`atp.shell`.
-
 
 class Command(BaseCommand):
     help = "Look at the queue and steer it."
-    # Not the checks of pages, which import all views; nor warnings that "check" and atpd show.
+    # Leave out the checks of pages, which import all views, and the warnings that "check" and atpd
+    # show.
     requires_system_checks = (Tags.compatibility, Tags.models, Tags.security)
 
-    def create_parser(self, prog_name, subcommand, **kwargs):
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         refuse = parser.error
-        parser.error = lambda message: refuse(message + _hint(message))
+        parser.error = lambda message: refuse(message + _hint(message))  # type: ignore[method-assign]
         return parser
 
-    def add_arguments(self, parser):
-        told = "act as this user of the project, with this user's permissions"
-        parser.add_argument("--user", metavar="NAME", help=told)
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--user",
+            metavar="NAME",
+            help="act as this user of the project, with this user's permissions",
+        )
         words = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
         for subcommand in subcommands():
             added = words.add_parser(
@@ -51,8 +54,8 @@ class Command(BaseCommand):
             subcommand(self).add_arguments(added)
             added.add_argument("--json", action="store_true", help="print JSON and nothing else")
 
-    def handle(self, *args, **options):
-        # Escape characters that the encoding of stdout does not have.
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Escape characters that the encoding of stdout lacks.
         reconfigure = getattr(self.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
@@ -64,62 +67,55 @@ class Command(BaseCommand):
                 if options["json"]:
                     self._write(present.as_json(document))
                 else:
-                    self._write(present.page(chosen.text(document)))
+                    self._write(present.printable_text(chosen.text(document)))
                 chosen.check(document, options)
         except CommandError as error:
             # Its text may be stored text.
-            raise CommandError(present.page(error), returncode=error.returncode) from error
+            raise CommandError(
+                present.printable_text(error), returncode=error.returncode
+            ) from error
         except PermissionDenied as error:
             raise CommandError(present.printable(error)) from error
         except ATPError as error:
             raise CommandError(present.printable(error)) from error
         except (OperationalError, ProgrammingError) as error:
             raise CommandError(
-                migrated.problem_behind(error)
+                describe_cause(error)
                 or "The queue's database does not answer as it should: "
-                + present.page(str(error).strip())
+                + present.printable_text(str(error).strip())
             ) from error
 
-    def _write(self, text):
-        """Write the outcome. Raises CommandError if nobody takes it: the work is done by then."""
+    def _write(self, text: str) -> None:
+        """Write the outcome. Raises CommandError if that fails; the work was done before."""
         try:
             self.stdout.write(text)
             self.stdout.flush()
         except OSError as error:
+            # Otherwise Python would report the error again when it exits.
             with contextlib.suppress(OSError, ValueError):
-                # Python would complain once more at its end.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+                if sys.__stdout__ is not None:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
             why = error.strerror or error
             raise CommandError(
                 f"It was done, but its outcome could not be written: {why}."
             ) from error
 
 
-def _hint(message):
+def _hint(message: str) -> str:
     """Return " Did you mean …?" for the parser's message about an unknown subcommand."""
     found = re.match(r"argument SUBCOMMAND: invalid choice: '([^']*)'", message)
     return did_you_mean(found[1], [s.name for s in subcommands()]) if found else ""
 
 
-# The subcommands of ``manage.py atp``, a module for each noun.
-
-
-def subcommands():
+def subcommands() -> tuple[type[Subcommand], ...]:
     """Return the Subcommands in the order of the help."""
-    return (
+    found: list[type[Subcommand]] = [
         *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
-        *(
-            Redrive,
-            Cancel,
-            *of_verbs(),
-            Delete,
-            Gates,
-            Gate,
-            Limits,
-            Limit,
-            Downstreams,
-            Downstream,
-        ),
+        *(Redrive, Cancel),
+        *operation_subcommands(),
+        Delete,
+        *(Gates, Gate, Limits, Limit, Downstreams, Downstream),
         *(Schedules, Schedule, ImportBeat, Tailers, Tailer, Graphs, Graph, Errors, Error),
-        *(Daemons, Tell),
-    )
+        *(Daemons, DaemonSubcommand),
+    ]
+    return tuple(found)

@@ -1,15 +1,18 @@
-"""The command ``manage.py atpd``: run a daemon until it is told to stop."""
+"""The command ``manage.py atpd``: run a daemon until a command or a signal stops it."""
+
+from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from django.core.checks import Tags
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from ... import text as wording
-from ...conf import problems, settings
+from ...conf import setting_problems, settings
 from ...daemon.options import Options
 from ...daemon.supervisor.embedding import process_restored
 from ...daemon.supervisor.startup import begin_log, database_problem, tell_of_storage
@@ -17,24 +20,29 @@ from ...daemon.supervisor.supervisor import Supervisor
 from ...daemon.system import processes
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
-from ...text import did_you_mean
+from ...text import did_you_mean, read_memory
 
-# The most seconds that the exit of the process may take, after the daemon has ended.
+if TYPE_CHECKING:
+    from ...daemon.sinks.log_process import LogProcess
+
+# The most seconds that the process may take to exit after the daemon has ended.
 EXIT_WITHIN = 5.0
 
 
 class Command(BaseCommand):
     help = "Run the daemon: claim due tasks and execute them in a pool of worker processes."
-    # Not the checks of pages: they import all views, which would then use memory in
-    # every process of the daemon.
+    # Leave out the checks of pages: they import all views, which would then use memory in every
+    # process of the daemon.
     requires_system_checks = (Tags.compatibility, Tags.models, "atp")
+    # True on the command line, where the process ends with the command.
+    _owns_process = False
 
-    def add_arguments(self, parser):
+    def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add(
             "-p",
             "--processes",
-            type=_whole(1, 1024),
+            type=_whole_number(1, 1024),
             default=Options().processes,
             help="number of worker processes (default: one per processor, here %(default)s)",
         )
@@ -56,7 +64,7 @@ class Command(BaseCommand):
         add("--drain", action="store_true", help="empty the queue of what is due, then exit")
         add(
             "--grace",
-            type=_seconds,
+            type=_read_seconds,
             default=None,
             metavar="SECONDS",
             help="time that running tasks get when the daemon is told to stop "
@@ -64,13 +72,13 @@ class Command(BaseCommand):
         )
         add(
             "--max-tasks-per-worker",
-            type=_whole(1, 10**9),
+            type=_whole_number(1, 10**9),
             metavar="N",
-            help="replace a worker after so many tasks",
+            help="replace a worker after this many tasks",
         )
         add(
             "--max-memory-per-worker",
-            type=_size,
+            type=_read_size,
             metavar="SIZE",
             help="replace a worker whose resident memory exceeds this after a task, as in 512M",
         )
@@ -82,10 +90,7 @@ class Command(BaseCommand):
             "'atp' logger if there are any, else text",
         )
 
-    # True on the command line, where the process ends with the command.
-    _owns_process = False
-
-    def run_from_argv(self, argv):
+    def run_from_argv(self, argv: list[str]) -> None:
         self._owns_process = True
         status = 1
         try:
@@ -98,10 +103,9 @@ class Command(BaseCommand):
             # Python closes the log handlers at its exit, and one of them may hang.
             processes.exit_within(EXIT_WITHIN, status)
 
-    def handle(self, **options):
-        wrong = problems()
-        if wrong:
-            raise CommandError("\n".join(wrong))
+    def handle(self, *args: Any, **options: Any) -> None:
+        if invalid := setting_problems():
+            raise CommandError("\n".join(invalid))
         _check_connections()
         _check_patterns(options["type"] + options["exclude"])
         try:
@@ -110,7 +114,7 @@ class Command(BaseCommand):
                     stack.enter_context(process_restored())
                 log = begin_log(options["log_format"], options["verbosity"])
                 stack.callback(log.close)
-                supervisor = self._supervisor(options, log)
+                supervisor = self._make_supervisor(options, log)
                 status = supervisor.run()
         except FolderRefused as error:
             raise CommandError(error) from error
@@ -118,13 +122,13 @@ class Command(BaseCommand):
             sys.exit(status)
         supervisor.close()
         if status:
-            raise CommandError("What had ended could not all be recorded.", returncode=status)
+            raise CommandError("Not all results could be recorded.", returncode=status)
 
     @staticmethod
-    def _supervisor(options, log):
+    def _make_supervisor(options: Mapping[str, Any], log: LogProcess) -> Supervisor:
         """Check the database and the storage, and return the supervisor. Raises CommandError."""
-        if wrong := database_problem():
-            raise CommandError(wrong)
+        if problem := database_problem():
+            raise CommandError(problem)
         tell_of_storage()
         grace = options["grace"]
         return Supervisor(
@@ -142,21 +146,22 @@ class Command(BaseCommand):
         )
 
 
-def _check_connections():
+def _check_connections() -> None:
     """Raise CommandError inside a transaction, or if the database is in memory."""
     if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         raise CommandError(
-            "atpd cannot run inside a transaction: it would not see what that has enqueued. "
+            "atpd cannot run inside a transaction: it would not see what the transaction enqueues. "
             "In tests use TransactionTestCase, or pytest's transactional_db."
         )
-    connection = connections[settings.DATABASE]
+    connection: Any = connections[settings.DATABASE]
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
         raise CommandError(
             "atpd needs a database that other processes can open, not one in memory."
         )
 
 
-def _check_patterns(patterns):
+def _check_patterns(patterns: Iterable[str]) -> None:
+    """Raise CommandError for a pattern that matches no declared Type."""
     registry.declare_own()
     names = registry.names()
     for pattern in patterns:
@@ -167,16 +172,18 @@ def _check_patterns(patterns):
             )
 
 
-def _whole(least, most):
-    def whole(text):
+def _whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return the argparse type for whole numbers from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
             raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
         return int(text)
 
-    return whole
+    return read
 
 
-def _seconds(text):
+def _read_seconds(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -186,8 +193,8 @@ def _seconds(text):
     return number
 
 
-def _size(text):
+def _read_size(text: str) -> int:
     try:
-        return wording.read_memory(text)
+        return read_memory(text)
     except ValueError as error:
         raise ArgumentTypeError(error) from None

@@ -1,4 +1,4 @@
-"""The table of causes, a function each; no database, no clock. What would help."""
+"""The causes, one function each, and the acts that would resolve them. No database, no clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ... import commands
 from ...commands import CANCEL, PAUSE, RESUME, Mode
 from ...conf import settings
 from ...operations.registry import registry
-from ...operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, SCHEDULE, SCOPE, VERBS
+from ...operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, OPERATIONS, SCHEDULE, TARGET
 from ...options import MAX_PRIORITY
 from ...states import Event, State
 from ...store.values.outlooks import OpenTransaction
@@ -21,67 +21,70 @@ from .. import documents, overview
 from . import sentences
 from .facts import Facts, Help, Reason
 
-# The acts that would resolve a cause, from the table of verbs: with command and permission.
+# The acts that would resolve a cause, from the table of operations.
 
 MANAGE = "manage.py atp"
-_OF_ITS_KIND = (DAEMON, SCHEDULE, GRAPH, DOWNSTREAM)
+# Operations on these are shell subcommands of their kind, as in "atp daemon resume".
+_KINDS_WITH_SUBCOMMANDS = (DAEMON, SCHEDULE, GRAPH, DOWNSTREAM)
 
 
-def verb_help(kind: str, name: str, *arguments: object, label: str = "", **options: object) -> Help:
-    """Return the act for a verb of the table on a subject of this kind, with its shell command.
+def operation_help(
+    kind: str, name: str, *arguments: object, label: str = "", **options: object
+) -> Help:
+    """Return the act for an operation on a subject of this kind, with its shell command.
 
     ``arguments`` name the subject; an option that is None is left out.
     """
-    entry = VERBS[kind][name]
+    entry = OPERATIONS[kind][name]
     words = [shlex.quote(str(argument)) for argument in arguments]
     for option, value in options.items():
         if value is not None:
             words += [f"--{option.replace('_', '-')}", shlex.quote(str(value))]
     return Help(
         label=label or entry.label,
-        command=" ".join([MANAGE, *_words(kind, entry), *words]),
+        command=" ".join([MANAGE, *_subcommand(kind, entry), *words]),
         verb=entry.name,
         permission=entry.permission,
     )
 
 
-def scope_help(name: str, row: Any, **options: Any) -> Help:
-    """Return the act for a verb on the scope of a Gate or a Limit."""
+def target_help(name: str, row: Any, **options: Any) -> Help:
+    """Return the act for an operation on the target of a Gate or a Limit."""
     type = None if row.type is None else row.type.identifier
-    return verb_help(SCOPE, name, type=type, collection=row.collection, **options)
+    return operation_help(TARGET, name, type=type, collection=row.collection, **options)
 
 
 def daemon_help(label: str = "Start a daemon that serves it") -> Help:
-    """Return the act of starting a daemon, for which there is no verb."""
+    """Return the act of starting a daemon, for which no operation exists."""
     return Help(label=label, command="manage.py atpd")
 
 
 def terminate_help(pid: int) -> Help:
-    """Return the act of ending a session of PostgreSQL, for which there is no verb."""
+    """Return the act of ending a PostgreSQL session, for which no operation exists."""
     return Help(
         label="End the session in the database", command=f"SELECT pg_terminate_backend({pid});"
     )
 
 
-def _words(kind: str, entry: Any) -> list[str]:
-    """Return the subcommand of a verb."""
-    if kind in _OF_ITS_KIND:
+def _subcommand(kind: str, entry: Any) -> list[str]:
+    """Return the shell subcommand of an operation."""
+    if kind in _KINDS_WITH_SUBCOMMANDS:
         return [kind, entry.name]
-    of = getattr(entry, "of", "")
-    if of == "limit":
+    noun = getattr(entry, "of", "")
+    if noun == "limit":
         return ["limit"]
-    return [of, entry.name] if of else [entry.name]
+    return [noun, entry.name] if noun else [entry.name]
 
 
 # Causes that operators and code have set: gates, limits and downstreams.
 
 _CODES = {"running": "max-running", "lane": "max-running-per-collection", "rate": "rate"}
-# The option of the verb "limit" that removes a limit of this kind.
+# The option of the operation "limit" that removes a limit of this kind.
 _OPTIONS = {"running": "max_running", "lane": "max_running_per_collection", "rate": "rate"}
 
 
 def gate(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each shut gate: over everything, of the Type, or of the lane."""
+    """Yield a Reason for each shut gate: for everything, for the Type, or for the lane."""
     if not facts.is_waiting:
         return
     for row in sorted(facts.gates, key=_level):
@@ -97,12 +100,12 @@ def gate(facts: Facts) -> Iterator[Reason]:
             },
             since=row.since,
             until=row.until,
-            helps=scope_help("open", row),
+            helps=target_help("open", row),
         )
 
 
 def limit(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each full limit: the maximum is running, or the rate is used up."""
+    """Yield a Reason for each full limit: the maximum runs already, or the rate is used up."""
     if not facts.is_waiting:
         return
     for full in sorted(facts.full, key=lambda full: list(_CODES).index(full.kind)):
@@ -119,12 +122,12 @@ def limit(facts: Facts) -> Iterator[Reason]:
                 "who": row.who,
             },
             until=full.at,
-            helps=scope_help("limit", row, **{_OPTIONS[full.kind]: "none"}),
+            helps=target_help("limit", row, **{_OPTIONS[full.kind]: "none"}),
         )
 
 
 def downstream(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the service that the Type calls fails, or accepts no more calls."""
+    """Yield a Reason if the downstream that the Type calls fails, or accepts no more calls."""
     row = facts.downstream
     if row is None or not facts.is_waiting:
         return
@@ -134,12 +137,12 @@ def downstream(facts: Facts) -> Iterator[Reason]:
         facts={"downstream": row.name, "state": row.state, "per_second": row.per_second},
         since=row.since,
         until=row.not_before,
-        helps=verb_help(DOWNSTREAM, "reset", row.name),
+        helps=operation_help(DOWNSTREAM, "reset", row.name),
     )
 
 
 def schedule(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the schedule that enqueues the Type, as that of a tailer, is paused."""
+    """Yield a Reason if the schedule that enqueues the Type, for example a tailer, is paused."""
     row = facts.schedule
     if row is None:
         return
@@ -151,16 +154,16 @@ def schedule(facts: Facts) -> Iterator[Reason]:
         facts={"schedule": row.identifier, "who": row.paused_by, "reason": row.paused_reason},
         since=row.paused_since,
         until=row.paused_until,
-        helps=verb_help(SCHEDULE, "resume", row.identifier),
+        helps=operation_help(SCHEDULE, "resume", row.identifier),
     )
 
 
 def _level(row: object) -> int:
-    """Return 0 for the gate over everything, 1 for the gate of a Type, 2 for that of a lane."""
+    """Return 0 for the gate that covers everything, 1 for a gate of a Type, 2 for one of a lane."""
     return sum(getattr(row, name) is not None for name in ("type", "collection"))
 
 
-# Causes of time and order: nodes or Instances that it waits for, its due time, its misfit.
+# Causes of time and order: the nodes or Instances before it, its due time, incompatible inputs.
 
 
 def blocked(facts: Facts) -> Iterator[Reason]:
@@ -181,14 +184,14 @@ def blocked(facts: Facts) -> Iterator[Reason]:
 
 
 def not_due(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a Task is not due yet: as enqueued, by a retry's delay, or deferred."""
+    """Yield a Reason if a Task is not due yet: as enqueued, until a retry, or deferred."""
     if not facts.is_waiting or facts.is_blocked or facts.is_due:
         return
     task, instance, last = facts.task, facts.instance, facts.last
     assert task is not None
     assert instance is not None
     event = "" if last is None else last["kind"]
-    helped = verb_help(INSTANCE, "run-now", instance.uuid)
+    run_now = operation_help(INSTANCE, "run-now", instance.uuid)
     if event == Event.RETRY:
         most = instance.max_retries
         most = instance.type.max_retries if most is None else most
@@ -199,61 +202,61 @@ def not_due(facts: Facts) -> Iterator[Reason]:
             facts={"retry": instance.retries, "of": most, "error": error},
             since=None if last is None else last["time"],
             until=task.due_at,
-            helps=helped,
+            helps=run_now,
         )
     elif event == Event.DEFER and last is not None:
         yield Reason(
-            code="misfit" if facts.misfit else "deferred",
-            sentence=facts.misfit or sentences.deferred(task.due_at, facts.now),
+            code="misfit" if facts.incompatible else "deferred",
+            sentence=facts.incompatible or sentences.deferred(task.due_at, facts.now),
             facts={"message": documents.headline(last["message"])},
             since=last["time"],
-            until=None if facts.misfit and not facts.is_fit_elsewhere else task.due_at,
+            until=None if facts.incompatible and not facts.is_compatible_elsewhere else task.due_at,
             helps=daemon_help("Start a daemon whose handler takes its inputs")
-            if facts.misfit
-            else helped,
+            if facts.incompatible
+            else run_now,
         )
     else:
         yield Reason(
             code="not-due",
             sentence=f"It is not due before {sentences.time(task.due_at)}.",
             until=task.due_at,
-            helps=helped,
+            helps=run_now,
         )
 
 
-def misfits(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if Instances of a Type fit no daemon; it is none for a new one to wait."""
-    if facts.instance is None and facts.misfit:
+def incompatible_instances(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if Instances of a Type fit no daemon; new Instances do not wait for that."""
+    if facts.instance is None and facts.incompatible:
         yield Reason(
             code="misfits",
-            sentence=facts.misfit,
+            sentence=facts.incompatible,
             helps=daemon_help("Start a daemon whose handler takes their inputs"),
         )
 
 
-def misfit(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a Task is due, but its inputs do not fit the handler of some daemon."""
-    if facts.task is not None and facts.is_waiting and facts.is_due and facts.misfit:
+def incompatible_inputs(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if a Task is due, but a daemon refused its incompatible inputs."""
+    if facts.task is not None and facts.is_waiting and facts.is_due and facts.incompatible:
         yield Reason(
             code="misfit",
-            sentence=facts.misfit,
+            sentence=facts.incompatible,
             since=None if facts.last is None else facts.last["time"],
             helps=daemon_help("Start a daemon whose handler takes its inputs"),
         )
 
 
-# Causes that nothing resolves by itself: the Instance does not exist, or has ended.
+# Causes that never pass: the Instance does not exist, or has ended.
 
 
 def no_such(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if no Instance has the uuid: it was removed, or has never existed."""
+    """Yield a Reason if no Instance has the uuid: it was removed, or never existed."""
     if facts.missing:
-        trace = facts.trace or {}
+        removal = facts.removal or {}
         yield Reason(
             code="no-such",
-            sentence=sentences.no_such(facts.missing, facts.trace),
-            facts={"subject": trace.get("subject"), "who": trace.get("who")},
-            since=trace.get("time"),
+            sentence=sentences.no_such(facts.missing, facts.removal),
+            facts={"subject": removal.get("subject"), "who": removal.get("who")},
+            since=removal.get("time"),
         )
 
 
@@ -269,44 +272,44 @@ def ended(facts: Facts) -> Iterator[Reason]:
         sentence=sentences.ended(instance, error),
         facts={"reason": instance.reason, "error": error},
         since=instance.finished,
-        helps=verb_help(INSTANCE, "redrive", instance.uuid) if has_failed else None,
+        helps=operation_help(INSTANCE, "redrive", instance.uuid) if has_failed else None,
     )
 
 
-# Causes while a daemon holds the Task: requests to the daemon, its condition, the attempt.
+# Causes while a daemon holds the Task: commands to the attempt, the daemon's condition.
 
-# A run is called slow only if this many others were measured.
+# A run counts as slow only if this many others were measured.
 FEWEST_RUNS = 10
 
 
 def cancel_asked(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the holder was asked to cancel the Instance, and has not ended it yet."""
+    """Yield a Reason if the holder has a command to cancel the Instance that has not ended yet."""
     if facts.task is None or facts.task.daemon_id is None or facts.task.request != CANCEL:
         return
-    since = None if facts.asked is None else facts.asked["time"]
+    since = None if facts.command is None else facts.command["time"]
     killed = None if since is None else since + facts.cancel_grace
     yield Reason(
         code="cancel-asked",
-        sentence=sentences.cancel_asked(facts.asked, killed),
-        facts={"who": "" if facts.asked is None else facts.asked["who"]},
+        sentence=sentences.cancel_asked(facts.command, killed),
+        facts={"who": "" if facts.command is None else facts.command["who"]},
         since=since,
         until=killed,
     )
 
 
 def holder_lost(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the holder's lease is over: another daemon will take the Task away."""
+    """Yield a Reason if the holder's lease has expired: another daemon will rescue the Task."""
     holder = facts.holder
     if holder is None or holder["condition"] != overview.LOST:
         return
     others = len(facts.living)
-    swept = facts.now + timedelta(seconds=settings.SWEEP_EVERY) if others else None
+    rescued = facts.now + timedelta(seconds=settings.SWEEP_EVERY) if others else None
     yield Reason(
         code="holder-lost",
         sentence=sentences.holder_lost(holder, others),
         facts={"daemon": sentences.name(holder), "others": others},
         since=holder["lease_until"] if not holder["lock"] else holder["seen"],
-        until=swept,
+        until=rescued,
         helps=None if others else daemon_help("Start a daemon: it takes away what is held"),
     )
 
@@ -330,22 +333,22 @@ def paused(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if the Instance is PAUSED."""
     if facts.instance is None or facts.instance.state != State.PAUSED:
         return
-    asked, last = facts.asked or {}, facts.last or {}
-    if asked.get("attempt") != facts.instance.attempt:
-        asked = {}  # it was about an earlier attempt
-    who = asked["who"] if asked.get("detail") == PAUSE else ""
-    is_to_resume = asked.get("detail") == RESUME
+    command, last = facts.command or {}, facts.last or {}
+    if command.get("attempt") != facts.instance.attempt:
+        command = {}  # the command was for an earlier attempt
+    who = command["who"] if command.get("detail") == PAUSE else ""
+    is_to_resume = command.get("detail") == RESUME
     yield Reason(
         code="paused",
         sentence=sentences.paused(who),
         facts={"who": who},
         since=last.get("time"),
-        helps=None if is_to_resume else verb_help(INSTANCE, "resume", facts.instance.uuid),
+        helps=None if is_to_resume else operation_help(INSTANCE, "resume", facts.instance.uuid),
     )
 
 
 def running(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the Instance is RUNNING; it tells if that takes long, or is silent."""
+    """Yield a Reason if the Instance is RUNNING: since when, and if it is slow or silent."""
     instance = facts.instance
     if instance is None or instance.state != State.RUNNING or _is_lost(facts):
         return
@@ -355,13 +358,13 @@ def running(facts: Facts) -> Iterator[Reason]:
     runs = facts.flow.runs if facts.flow is not None else 0
     p99 = facts.flow.run[2] if facts.flow is not None and facts.flow.run else None
     if facts.pause is not None and facts.pause["attempt"] == instance.attempt:
-        # The time-out does not count pauses, and neither do the run times of others.
+        # Pauses count neither for the timeout nor in the run times of others.
         p99 = limit = None
     is_slow = p99 is not None and runs >= FEWEST_RUNS and age > p99
     until = None if limit is None else began + limit
-    heard = None if facts.word is None else facts.word["time"]
-    silent = heard if heard is not None and heard > began else began
-    told = {
+    latest = None if facts.newest is None else facts.newest["time"]
+    silent = latest if latest is not None and latest > began else began
+    figures = {
         "attempt": instance.attempt,
         "progress": instance.progress,
         "p99": p99,
@@ -371,18 +374,20 @@ def running(facts: Facts) -> Iterator[Reason]:
     }
     yield Reason(
         code="running",
-        sentence=sentences.running(told, began, until, facts.now),
-        facts=told,
+        sentence=sentences.running(figures, began, until, facts.now),
+        facts=figures,
         since=began,
         until=until,
-        helps=_end(facts, f"Run it again: most end within {duration(timedelta(seconds=p99))}")
+        helps=_release_help(
+            facts, f"Run it again: most end within {duration(timedelta(seconds=p99))}"
+        )
         if is_slow and p99 is not None
         else None,
     )
 
 
 def claimed(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a daemon has claimed the Instance, which waits there for a worker."""
+    """Yield a Reason if a daemon has claimed the Instance, which still waits for a worker."""
     instance = facts.instance
     if instance is None or instance.state != State.SCHEDULED or _is_lost(facts):
         return
@@ -392,38 +397,38 @@ def claimed(facts: Facts) -> Iterator[Reason]:
         sentence=sentences.claimed(facts.holder, alone=instance.lost > 0),
         facts={"daemon": sentences.name(facts.holder)},
         since=since,
-        helps=_end(facts, "Let another daemon take it"),
+        helps=_release_help(facts, "Let another daemon take it"),
     )
 
 
-def _end(facts: Facts, label: str) -> Help:
+def _release_help(facts: Facts, label: str) -> Help:
     assert facts.instance is not None
-    return verb_help(INSTANCE, "release", facts.instance.uuid, label=label)
+    return operation_help(INSTANCE, "release", facts.instance.uuid, label=label)
 
 
 def _is_lost(facts: Facts) -> bool:
     return facts.holder is not None and facts.holder["condition"] == overview.LOST
 
 
-# Causes of the daemons: none serves the Type, those that do claim nothing, or all are busy.
+# Causes in the daemons: none serves the Type, those that do claim nothing, or all are busy.
 
-# The maximum number of Types that are named as keeping workers busy.
+# At most this many Types are named that keep workers busy.
 MOST_TYPES = 3
-RESTART = "Start a daemon that serves it, or restart one: with --reload it does so by itself"
+RESTART = "Start a daemon that serves it, or restart one: with --reload it restarts automatically"
 
 
 def unserved(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if no living daemon serves the Type."""
     if not facts.is_waiting or facts.serving:
         return
-    gone = [each for each in facts.daemons if facts.identifier in each["types"]]
-    last = max(gone, key=lambda each: each["seen"]) if gone else None
-    found = facts.served_last or {}
+    lost = [each for each in facts.daemons if facts.identifier in each["types"]]
+    last = max(lost, key=lambda each: each["seen"]) if lost else None
+    found = facts.last_claim or {}
     module = _unreached_module(facts) if facts.living and not last and not found else ""
     restart = f"Import {module} in a tasks.py, and restart the daemon" if module else RESTART
     yield Reason(
         code="unserved",
-        sentence=sentences.unserved(len(facts.living), last, facts.served_last, module),
+        sentence=sentences.unserved(len(facts.living), last, facts.last_claim, module),
         facts={
             "alive": len(facts.living),
             "module": module or None,
@@ -437,10 +442,10 @@ def unserved(facts: Facts) -> Iterator[Reason]:
 
 
 def _unreached_module(facts: Facts) -> str:
-    """Return the module that declares the Type, if daemons with this code do not import it."""
+    """Return the module that declares the Type if daemons do not import it, otherwise ""."""
     if facts.type is None or registry.is_reached(facts.identifier):
         return ""
-    # The name of a function inside of another begins with that of the other.
+    # The name of a nested function begins with the name of the outer one.
     return facts.type.handler.partition(".<locals>")[0].rpartition(".")[0]
 
 
@@ -448,15 +453,19 @@ def quiet(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if all daemons that serve the Type are quiet or stopping."""
     if not facts.is_waiting or not facts.serving or facts.claiming:
         return
-    aims = {str(commands.aim(each["mode"], each["request"])) for each in facts.serving}
+    modes = {str(commands.mode_after(each["mode"], each["request"])) for each in facts.serving}
     resumable = [
-        each for each in facts.serving if commands.aim(each["mode"], each["request"]) is Mode.QUIET
+        each
+        for each in facts.serving
+        if commands.mode_after(each["mode"], each["request"]) is Mode.QUIET
     ]
     yield Reason(
         code="quiet",
-        sentence=sentences.quiet(aims),
-        facts={"daemons": [sentences.name(each) for each in facts.serving], "modes": sorted(aims)},
-        helps=verb_help(DAEMON, "resume", resumable[0]["uuid"]) if resumable else daemon_help(),
+        sentence=sentences.quiet(modes),
+        facts={"daemons": [sentences.name(each) for each in facts.serving], "modes": sorted(modes)},
+        helps=operation_help(DAEMON, "resume", resumable[0]["uuid"])
+        if resumable
+        else daemon_help(),
     )
 
 
@@ -468,9 +477,9 @@ def busy(facts: Facts) -> Iterator[Reason]:
     longest = min(facts.running, key=lambda worker: str(worker["since"]))
     yield Reason(
         code="workers-busy",
-        sentence=sentences.busy(facts.places, types, longest, facts.now),
+        sentence=sentences.busy(facts.workers, types, longest, facts.now),
         facts={
-            "workers": facts.places,
+            "workers": facts.workers,
             "types": dict(types),
             "longest": {name: longest[name] for name in ("instance", "type", "since")},
         },
@@ -478,7 +487,7 @@ def busy(facts: Facts) -> Iterator[Reason]:
     )
 
 
-# Causes of the queue itself: the Tasks before it, and other obstacles to a start.
+# Causes in the queue: the Tasks before it, and other obstacles to a start.
 
 
 def behind(facts: Facts) -> Iterator[Reason]:
@@ -500,14 +509,14 @@ def behind(facts: Facts) -> Iterator[Reason]:
             "other_lanes": found.beside,
             "other_types": sorted(found.rivals),
         },
-        helps=verb_help(INSTANCE, "change", facts.instance.uuid, priority=above)
+        helps=operation_help(INSTANCE, "change", facts.instance.uuid, priority=above)
         if facts.instance is not None and found.ahead
         else None,
     )
 
 
 def alone(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if attempts were lost before: it now needs a worker without other Tasks."""
+    """Yield a Reason if attempts were lost before: it now needs a worker that runs nothing else."""
     instance = facts.instance
     if instance is None or not instance.lost:
         return
@@ -518,19 +527,20 @@ def alone(facts: Facts) -> Iterator[Reason]:
 
 
 def locked(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each transaction that has locked the Task's row, or a table."""
+    """Yield a Reason for each transaction that has locked the Task's row or a table."""
     if facts.is_waiting and facts.is_due and not facts.is_blocked:
-        yield from (_open("locked", each, facts) for each in facts.transactions if each.locked)
+        found = (each for each in facts.transactions if each.locked)
+        yield from (_transaction_reason("locked", each, facts) for each in found)
 
 
 def transaction(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each long open transaction: no daemon can claim the rows it has locked."""
+    """Yield a Reason for each long open transaction: no daemon can claim the rows that it locks."""
     if facts.is_waiting or (facts.task is not None and facts.task.daemon_id is not None):
         found = (each for each in facts.transactions if not each.locked)
-        yield from (_open("transaction", each, facts) for each in found)
+        yield from (_transaction_reason("transaction", each, facts) for each in found)
 
 
-def _open(code: str, found: OpenTransaction, facts: Facts) -> Reason:
+def _transaction_reason(code: str, found: OpenTransaction, facts: Facts) -> Reason:
     return Reason(
         code=code,
         sentence=sentences.transaction(found, facts.now),
@@ -547,12 +557,12 @@ def _open(code: str, found: OpenTransaction, facts: Facts) -> Reason:
     )
 
 
-# The table of causes; the one that must be removed first comes first.
+# The table of causes: the cause that must be resolved first comes first.
 #
-# To add one: write a function in a module of this room that takes :class:`..facts.Facts` and
-# yields a :class:`..values.Reason` for each time that it applies. Add the facts that it needs to
-# Facts (gathered in :mod:`..gathering`), and list the function here. A code without a known end is
-# listed in :data:`OPEN`, and gets its short words in :mod:`..brief`.
+# To add one: write a function in this module that takes :class:`.facts.Facts` and yields a
+# :class:`.facts.Reason` for each time that it applies. Add the facts that it needs to Facts, gather
+# them in :mod:`.gathering`, and list the function here. If nobody knows when the cause ends, list
+# its code in :data:`OPEN`. Its short words are in :data:`.explain.SHORT`.
 
 Cause = Callable[[Facts], Iterator[Reason]]
 
@@ -560,7 +570,7 @@ CAUSES: tuple[Cause, ...] = (
     no_such,
     ended,
     cancel_asked,
-    # Before what it does: nobody does that any more, or perhaps not.
+    # These come before what the holder does: perhaps it no longer does that.
     holder_lost,
     holder_late,
     paused,
@@ -569,7 +579,7 @@ CAUSES: tuple[Cause, ...] = (
     gate,
     blocked,
     not_due,
-    misfit,
+    incompatible_inputs,
     limit,
     downstream,
     unserved,
@@ -580,12 +590,12 @@ CAUSES: tuple[Cause, ...] = (
     alone,
     claimed,
     transaction,
-    misfits,
+    incompatible_instances,
 )
-# Causes of which nobody knows when they end, unless their Reason has an ``until``.
+# Nobody knows when these causes end, unless their Reason has an ``until``.
 OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet", "locked")
 
 
-def judged(facts: Facts) -> tuple[Reason, ...]:
-    """Return all causes that apply, in the order of the table."""
+def find_reasons(facts: Facts) -> tuple[Reason, ...]:
+    """Return a Reason for each cause that applies, in the order of the table."""
     return tuple(reason for cause in CAUSES for reason in cause(facts))

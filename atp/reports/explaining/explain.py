@@ -1,4 +1,4 @@
-"""`explain()`: facts, causes, estimate; the main cause for each row of a list."""
+"""Explain why something does not run, who can resolve that, and when it will start."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ...states import TERMINAL, Event
 from ...text import did_you_mean
 from .. import documents, overview, releases
 from . import gathering, sentences
-from .causes import OPEN, judged
-from .facts import MOST_COUNTED, Estimate, Explanation, Facts, Flow, Queued, Reason
+from .causes import OPEN, find_reasons
+from .facts import MOST_COUNTED, Estimate, Explanation, Facts, Flow, QueuePosition, Reason
 from .gathering import covers
 
 if TYPE_CHECKING:
     from ...operations.registry import TypeLike
 
+    Lane = tuple[TypeLike, str]
+
 
 # The main cause for each row of a list, in a few words.
-#
-# It takes five queries a page; one more if lanes are limited, and one if some wait for a retry.
 
-# The words of a cause in a list, by its code. Other causes need none: the state says enough.
+# The words for a cause in a list, by its code. Other causes need none: the state says enough.
 SHORT = {
     "cancel-asked": "asked to be cancelled",
     "holder-lost": "its daemon is lost",
@@ -60,7 +60,7 @@ SHORT = {
 
 
 @dataclass(frozen=True)
-class Brief:
+class MainCause:
     """A cause in a few ``words``, with its ``code`` and its ``sentence``."""
 
     code: str
@@ -68,24 +68,25 @@ class Brief:
     sentence: str
 
 
-def briefs(
+def main_causes(
     instances: Iterable[Instance], now: datetime, *, errors: bool = True, daemons: bool = True
-) -> dict[int, Brief]:
+) -> dict[int, MainCause]:
     """Return the first cause for each live Instance among these, by primary key.
 
-    Running Instances have none, unless they are asked to end. ``errors`` and ``daemons`` say
-    whether the reader may see error lines, and names of daemons.
+    Running Instances have none, unless they have a command to end. Without ``errors`` errors of
+    handlers are left out, without ``daemons`` the names of daemons. It takes five queries, one
+    more if lanes are limited, and one more if Tasks wait for a retry.
     """
     live = {row.pk: row for row in instances if row.state not in TERMINAL}
     if not live:
         return {}
     tasks = Task.objects.using(settings.DATABASE).select_related("daemon").in_bulk(list(live))
-    told = releases.told(overview.daemons(), now)
+    all_daemons = releases.daemon_documents(overview.daemons(), now)
     shut = gates(now=now)
-    limits = _limits(live.values())
+    limits = _limits_over(live.values())
     held = _held_in_lanes(limits)
-    sick = Downstream.objects.using(settings.DATABASE).exclude(state=Protection.CLOSED)
-    downstreams = {row.name: row for row in sick}
+    unhealthy = Downstream.objects.using(settings.DATABASE).exclude(state=Protection.CLOSED)
+    downstreams = {row.name: row for row in unhealthy}
     last = _last_events(task for task in tasks.values() if task.due_at > now)
     found = {}
     for key, task in tasks.items():
@@ -95,7 +96,7 @@ def briefs(
             type=instance.type,
             instance=instance,
             task=task,
-            daemons=told,
+            daemons=all_daemons,
             last=last.get(key),
             downstream=downstreams.get(instance.type.downstream),
         )
@@ -105,24 +106,24 @@ def briefs(
         facts = replace(
             facts,
             gates=[gate for gate in shut if covers(gate, facts)],
-            full=gathering.limited_full(own, task.collection, now),
+            full=gathering.full_limits(own, task.collection, now),
         )
         facts = facts.redacted(errors=errors, daemons=daemons)
-        brief = _brief(judged(facts), facts)
+        brief = _brief(find_reasons(facts), facts)
         if brief is not None:
             found[key] = brief
     return found
 
 
-def _brief(reasons: Iterable[Reason], facts: Facts) -> Brief | None:
+def _brief(reasons: Iterable[Reason], facts: Facts) -> MainCause | None:
     for reason in reasons:
         if reason.code in SHORT:
-            return Brief(reason.code, SHORT[reason.code], reason.sentence)
-    return Brief("ready", SHORT["ready"], sentences.READY) if facts.is_waiting else None
+            return MainCause(reason.code, SHORT[reason.code], reason.sentence)
+    return MainCause("ready", SHORT["ready"], sentences.READY) if facts.is_waiting else None
 
 
 def _last_events(tasks: Iterable[Task]) -> dict[int, documents.Document]:
-    """Return the last retry or deferral of these Tasks' Instances: it set their due time."""
+    """Return the last event of these Tasks' Instances: the retry or deferral that delays them."""
     begun = [task.pk for task in tasks if task.attempt]
     if not begun:
         return {}
@@ -133,15 +134,15 @@ def _last_events(tasks: Iterable[Task]) -> dict[int, documents.Document]:
     return {row.instance_id: documents.log_record(row) for row in rows if row.instance_id}
 
 
-def _limits(instances: Iterable[Instance]) -> list[Any]:
+def _limits_over(instances: Iterable[Instance]) -> list[Any]:
     types = {row.type_id for row in instances}
     lanes = {row.collection for row in instances}
     of_lane = Q(collection__isnull=True) | Q(collection__in=lanes)
-    return gathering.limited_rows(Q(type__in=types) & of_lane)
+    return gathering.limits_with_counts(Q(type__in=types) & of_lane)
 
 
 def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Return the number of claimed Tasks of each lane, for Types that limit each lane."""
+    """Return the number of claimed Tasks in each lane of the Types that limit each lane."""
     types = {row.type_id for row in limits if row.max_running_per_collection is not None}
     if not types:
         return Counter()
@@ -153,14 +154,14 @@ def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
 
 # The estimate of the time until the start. No database, no clock.
 #
-# The number of Tasks ahead is divided by the start rate of the Type. There are two rates: that of
-# the last minutes, and that which the workers, the Type's share of them and its limits allow. The
-# slower one with the worst order of lanes gives ``high``, the faster one with the best order
-# ``low``.
+# The number of Tasks ahead is divided by the start rate of the Type. Two rates are used: the rate
+# of the last minutes, and the rate that the workers, the Type's share of them and its limits allow.
+# The slower rate with the worst order of lanes gives ``high``, the faster rate with the best order
+# gives ``low``.
 
-# The factors for low and high: the Tasks ahead may run faster, or slower, than those before.
+# The factors for low and high: the Tasks ahead may run faster or slower than earlier ones.
 QUICKER, SLOWER = 0.7, 1.6
-# In seconds, for the claim, the hand-out and the record.
+# The least ``high``, in seconds: for the claim, for handing the Task to a worker, for its record.
 LEAST_HIGH = 2.0
 
 
@@ -175,16 +176,16 @@ def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
             return Estimate(why=reason.code)
     if facts.queued is None or facts.flow is None:
         return Estimate(why="no-figures")
-    floor = _floor(facts, reasons)
-    low, likely, high = _turn(facts, facts.queued, facts.flow)
+    floor = _earliest_start(facts, reasons)
+    low, likely, high = _estimate_turn(facts, facts.queued, facts.flow)
     if high is None:
         return Estimate(why="no-figures")
     found = Estimate(
-        low=_delay(max(floor, low)),
-        likely=_delay(max(floor, likely)),
-        high=_delay(max(floor + LEAST_HIGH, high)),
+        low=_as_delay(max(floor, low)),
+        likely=_as_delay(max(floor, likely)),
+        high=_as_delay(max(floor + LEAST_HIGH, high)),
     )
-    # Beyond the bound of a count nobody knows how many more there are.
+    # A count that has reached its maximum does not show how many more Tasks wait.
     if facts.queued.ahead >= MOST_COUNTED:
         return replace(found, likely=None, high=None, why="many")
     if facts.queued.beside >= MOST_COUNTED:
@@ -192,25 +193,27 @@ def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
     return found
 
 
-def _delay(seconds: float) -> timedelta:
+def _as_delay(seconds: float) -> timedelta:
     return timedelta(seconds=max(0.0, seconds))
 
 
-def _floor(facts: Facts, reasons: Sequence[Reason]) -> float:
-    """Return the seconds before which it cannot start: by its due time, by gates, by rates."""
+def _earliest_start(facts: Facts, reasons: Sequence[Reason]) -> float:
+    """Return the seconds for which its due time, gates and rates keep it from starting."""
     times = [reason.until for reason in reasons if reason.until is not None]
     if facts.task is not None and not facts.is_blocked:
         times.append(facts.task.due_at)
     return max([0.0, *((at - facts.now).total_seconds() for at in times)])
 
 
-def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float | None]:
-    """Return the seconds until its turn: low, likely and high. Without figures high is None."""
+def _estimate_turn(
+    facts: Facts, queued: QueuePosition, flow: Flow
+) -> tuple[float, float, float | None]:
+    """Return the seconds until its turn: low, likely and high; high is None without figures."""
     others = min(queued.beside, queued.ahead + 1)
     counts = queued.ahead, queued.ahead + others, queued.ahead + queued.beside
     if not counts[2] and not facts.is_busy and not _is_full(facts):
         return 0.0, min(0.1, settings.POLL_EVERY), settings.POLL_EVERY + LEAST_HIGH
-    most = _most(facts)
+    most = _allowed_rate(facts)
     found = flow.rate, _capacity(facts, queued, flow)
     rates = [min(rate, most) for rate in found if rate > 0]
     if not rates:
@@ -218,7 +221,7 @@ def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float
     free = _wait_for_worker(facts, flow)
     alone = _capacity(facts, queued, flow, share=1.0)
     quick, slow = min(most, max(*rates, alone)), min(rates)
-    lane = _in_lane(facts, queued, flow)
+    lane = _time_of_lane(facts, queued, flow)
     return (
         QUICKER * max(counts[0] / quick, lane),
         max((counts[1] + 0.5) / rates[0] + (0.0 if counts[1] else free / 2), lane),
@@ -226,56 +229,53 @@ def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float
     )
 
 
-def _capacity(facts: Facts, queued: Queued, flow: Flow, share: float | None = None) -> float:
-    """Return how many attempts of its Type the workers can start a second, by its share."""
-    if flow.run is None or not facts.places:
+def _capacity(facts: Facts, queued: QueuePosition, flow: Flow, share: float | None = None) -> float:
+    """Return how many attempts of its Type the workers can start per second, in its share."""
+    if flow.run is None or not facts.workers:
         return 0.0
     if share is None:
         share = queued.weight / (queued.weight + sum(queued.rivals.values()))
     running = [row.max_running for row in facts.limits if row.max_running is not None]
-    workers = min([share * facts.places, *running])
+    workers = min([share * facts.workers, *running])
     return workers / max(flow.run[0], 0.001)
 
 
-def _most(facts: Facts) -> float:
-    """Return the starts a second that the rates of its limits allow."""
+def _allowed_rate(facts: Facts) -> float:
+    """Return the starts per second that its rate limits allow."""
     rates = [row.per_second for row in facts.limits if row.per_second]
     return min(rates, default=float("inf"))
 
 
 def _wait_for_worker(facts: Facts, flow: Flow) -> float:
-    """Return the seconds until a worker is free and limits have room, with 95% probability."""
+    """Return the seconds until a worker is free and limits have headroom, in 95% of cases."""
     is_to_wait = facts.is_busy or _is_full(facts)
     return flow.run[1] if is_to_wait and flow.run is not None else 0.0
 
 
 def _is_full(facts: Facts) -> bool:
-    """Return whether something has to end before it may start, by a limit."""
+    """Return True if a limit requires that another Task ends before it may start."""
     return any(full.kind != "rate" for full in facts.full)
 
 
-def _in_lane(facts: Facts, queued: Queued, flow: Flow) -> float:
-    """Return the seconds that those ahead take at least, so many at once as its lane may run."""
+def _time_of_lane(facts: Facts, queued: QueuePosition, flow: Flow) -> float:
+    """Return the seconds that the Tasks ahead take at least, at the concurrency of its lane."""
     if facts.lane is None or flow.run is None:
         return 0.0
     own = [row.max_running for row in facts.limits if row.collection is not None]
     each = [row.max_running_per_collection for row in facts.limits if row.collection is None]
-    # The limit of a lane replaces that for each lane.
+    # The lane's own limit replaces the limit for each lane.
     found = [number for number in own if number is not None] or each
     most = min((number for number in found if number is not None), default=None)
     return 0.0 if most is None else queued.ahead * flow.run[0] / max(most, 1)
 
 
-# Explain why something does not run, who can resolve that, and when it will start.
-
-if TYPE_CHECKING:
-    Lane = tuple[TypeLike, str]
+# The explanation of an Instance, a Type or a lane.
 
 FORMS = (
     "Give the uuid of an Instance, its identifier, the identifier of a Type, or a Type and a "
     "collection."
 )
-# The maximum number of Instances of one identifier that a message names.
+# A message names at most this many Instances with the same identifier.
 MOST_NAMED = 10
 
 
@@ -287,14 +287,14 @@ def explain(
 
     ``subject`` is an Instance or its uuid, its identifier if only one Type has it, a Type or
     its identifier, or a pair of a Type and a collection. Without ``errors`` errors of handlers are
-    left out, without ``daemons`` the names of daemons. It takes ten queries at most, and is as
-    fast with a million waiting Instances as with some thousand. An unknown uuid is explained, too.
+    left out, without ``daemons`` the names of daemons. It takes at most ten queries, and is as
+    fast with a million waiting Instances as with a few thousand. An unknown uuid is explained, too.
 
     Raises UnknownInstance for any other subject, and for an identifier that Instances of several
-    Types have (the message names them); UnknownType for a lane of an unknown Type.
+    Types have (the message names them). Raises UnknownType for a lane of an unknown Type.
     """
     facts = _facts(subject)
-    return _explained(facts.redacted(errors=errors, daemons=daemons))
+    return _explain_facts(facts.redacted(errors=errors, daemons=daemons))
 
 
 def why(
@@ -302,20 +302,20 @@ def why(
 ) -> tuple[str, ...]:
     """Return sentences about why an Instance does not start; an empty tuple if it does not wait.
 
-    ``task`` is its Task, or None; for the others see :func:`explain`. The start is not estimated,
-    which saves a query.
+    ``task`` is its Task, or None. For the other parameters see :func:`explain`. The start is not
+    estimated, which saves a query.
     """
     if task is None or task.daemon_id is not None:
         return ()
-    facts = gathering.of_instance(instance.uuid, estimates=False)
+    facts = gathering.gather_instance(instance.uuid, estimates=False)
     facts = facts.redacted(errors=errors, daemons=daemons)
-    return tuple(reason.sentence for reason in _reasons(facts)) if facts.is_waiting else ()
+    return tuple(reason.sentence for reason in _find_reasons(facts)) if facts.is_waiting else ()
 
 
-def _explained(facts: Facts) -> Explanation:
-    reasons = _reasons(facts)
+def _explain_facts(facts: Facts) -> Explanation:
+    reasons = _find_reasons(facts)
     return Explanation(
-        subject=_subject(facts),
+        subject=_name_subject(facts),
         state="" if facts.instance is None else facts.instance.state,
         reasons=reasons,
         ahead=facts.queued.ahead if facts.queued is not None else None,
@@ -324,16 +324,16 @@ def _explained(facts: Facts) -> Explanation:
     )
 
 
-def _reasons(facts: Facts) -> tuple[Reason, ...]:
-    found = judged(facts)
-    # Misfits of a Type keep back themselves, and none that is enqueued now.
+def _find_reasons(facts: Facts) -> tuple[Reason, ...]:
+    found = find_reasons(facts)
+    # Instances with incompatible inputs wait, but they do not hold back one that is enqueued now.
     if facts.is_waiting and all(reason.code == "misfits" for reason in found):
         ready = sentences.NEW if facts.instance is None else sentences.READY
         return (Reason(code="ready", sentence=ready), *found)
     return found
 
 
-def _subject(facts: Facts) -> str:
+def _name_subject(facts: Facts) -> str:
     if facts.missing:
         return facts.missing
     if facts.instance is not None:
@@ -344,53 +344,53 @@ def _subject(facts: Facts) -> str:
 
 def _facts(subject: Any) -> Facts:
     if isinstance(subject, Instance):
-        return gathering.of_instance(subject.uuid)
+        return gathering.gather_instance(subject.uuid)
     if isinstance(subject, UUID):
-        return gathering.of_instance(subject)
+        return gathering.gather_instance(subject)
     if isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[1], str):
-        return gathering.of_type(get_type(str(subject[0])), _printable(subject[1]))
+        return gathering.gather_type(get_type(str(subject[0])), _check_printable(subject[1]))
     if isinstance(subject, Type):
-        return gathering.of_type(subject, None)
+        return gathering.gather_type(subject, None)
     if isinstance(subject, str):
-        return _named(subject)
+        return _find_by_text(subject)
     if hasattr(subject, "identifier"):  # a Type as code declares it
-        return gathering.of_type(get_type(subject.identifier), None)
-    raise UnknownInstance(f"{subject!r} is nothing that could be explained. {FORMS}")
+        return gathering.gather_type(get_type(subject.identifier), None)
+    raise UnknownInstance(f"{subject!r} cannot be explained. {FORMS}")
 
 
-def _named(text: str) -> Facts:
+def _find_by_text(text: str) -> Facts:
     """Return the facts about the subject of a text: a uuid, a Type or an identifier."""
-    none = None
+    missing = None
     try:
-        none = gathering.of_instance(UUID(text))
+        missing = gathering.gather_instance(UUID(text))
     except ValueError:
         pass
     else:
-        if not none.missing:
-            return none
-    if not _printable(text):
+        if not missing.missing:
+            return missing
+    if not _check_printable(text):
         raise UnknownInstance(f"Nothing is named. {FORMS}")
     types = {row.identifier: row for row in Type.objects.using(settings.DATABASE)}
     if text in types:
-        return gathering.of_type(types[text], None)
+        return gathering.gather_type(types[text], None)
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     # The index on identifiers begins with the Type.
     of_any = rows.filter(identifier=text, type__in=types.values())
     # An identifier may look like a uuid.
-    if none is not None and not of_any.exists():
-        return none
-    named = _only(text, of_any.order_by("pk")[: MOST_NAMED + 1], types)
-    return gathering.of_instance(named.uuid)
+    if missing is not None and not of_any.exists():
+        return missing
+    instance = _choose_only(text, of_any.order_by("pk")[: MOST_NAMED + 1], types)
+    return gathering.gather_instance(instance.uuid)
 
 
-def _printable(text: str) -> str:
+def _check_printable(text: str) -> str:
     """Return the text if the database can store it. Raises UnknownInstance otherwise."""
     if not text.isprintable():
         raise UnknownInstance(f"{text!r} names nothing. {FORMS}")
     return text
 
 
-def _only(text: str, found: Iterable[Instance], types: Iterable[str]) -> Instance:
+def _choose_only(text: str, found: Iterable[Instance], types: Iterable[str]) -> Instance:
     instances = list(found)
     if not instances:
         hint = did_you_mean(text, types)

@@ -1,4 +1,4 @@
-"""The facts at one moment, and the values of an answer: Reason, Help, Estimate."""
+"""The facts at one moment, and the values of an explanation: Reason, Help, Estimate."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task,
 from ...store.values.outlooks import OpenTransaction
 from ..documents import Document
 
-# The facts that causes judge, gathered at one moment.
+# Tasks before another one are counted up to this number. They are a range of an index, which is
+# read at once.
+MOST_COUNTED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """The speed of a Type: ``rate`` in starts a second, ``run`` as quantiles of its run times.
+    """The speed of a Type: ``rate`` in starts per second, ``run`` as quantiles of its run times.
 
-    ``run`` are the quantiles 0.5, 0.95 and 0.99, in seconds; None if nothing was counted. ``runs``
-    is the number of run times that these were computed from.
+    ``run`` has the quantiles 0.5, 0.95 and 0.99 in seconds, or is None if nothing was counted.
+    ``runs`` is the number of run times from which they were computed.
     """
 
     rate: float = 0.0
@@ -30,17 +32,14 @@ class Flow:
     runs: int = 0
 
 
-# What is before a Task is counted up to this number. It is a range of an index, read in one piece.
-MOST_COUNTED = 50_000
-
-
 @dataclass(frozen=True, kw_only=True)
-class Queued:
-    """The queue around a waiting Task: ``ahead`` of it in its lane, ``above`` of these by priority.
+class QueuePosition:
+    """The queue around a waiting Task.
 
-    ``beside`` are the due Tasks in other lanes of its Type, which take turns with it. Each count
-    stops at MOST_COUNTED. ``rivals`` are the weights, by identifier, of other Types with due Tasks
-    that the same daemons serve; ``weight`` is that of its own Type.
+    ``ahead`` counts the Tasks before it in its lane, ``above`` those of them with a higher
+    priority, ``beside`` the due Tasks in other lanes of its Type, which take turns with it. Each
+    count stops at MOST_COUNTED. ``rivals`` are the weights, by identifier, of other Types with due
+    Tasks that the same daemons serve; ``weight`` is the weight of its own Type.
     """
 
     ahead: int = 0
@@ -51,10 +50,11 @@ class Queued:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Full:
+class FullLimit:
     """A Limit that allows no further start: ``kind`` is "running", "lane" or "rate".
 
-    ``held`` is the number of claimed Tasks under it; for a rate ``at`` is when the next may start.
+    ``held`` is the number of claimed Tasks that count for it. For a rate, ``at`` is the time at
+    which the next Task may start.
     """
 
     limit: Limit
@@ -65,41 +65,44 @@ class Full:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The facts at ``now``. If there is no such Instance, ``type`` is None, ``missing`` its uuid.
+    """The facts at ``now`` about an Instance, a Type or a lane.
 
-    About an Instance, ``instance`` is set, and ``task`` while it is live. About a Type or a lane,
-    neither is: the facts are those of an Instance that would be enqueued there now, in
-    ``collection`` (None: any). ``last`` is the last transition of the Instance, ``asked`` the last
-    request to its holder, ``pause`` its last pause, ``word`` the newest record of its log, all as
-    plain values. ``daemons`` are documents, with ``misfits``. ``misfit`` says why its inputs fit
-    some daemon or none, ``is_fit_elsewhere`` whether they may fit another that claims; about a
-    Type, which of its Instances fit none.
+    For an Instance, ``instance`` is set, and ``task`` while it is live. For a Type or a lane both
+    are None: the facts apply to an Instance that would be enqueued there now, in ``collection``
+    (None: any). If no Instance has the uuid, ``type`` is None and ``missing`` is the uuid.
+
+    ``last`` is the last transition of the Instance, ``command`` the last command to its holder,
+    ``pause`` its last pause, ``newest`` the newest record of its log, all as plain values.
+    ``daemons`` are documents, with ``misfits``. ``incompatible`` is a sentence about incompatible
+    inputs: for an Instance why a daemon refused them, for a Type how many Instances no daemon
+    accepts. ``is_compatible_elsewhere`` is True if another daemon that claims may accept them.
     ``downstream`` is set if the downstream of the Type is not healthy, ``schedule`` if a schedule
-    that has the name of the Type, as that of a tailer, is paused.
+    with the name of the Type, for example of a tailer, is paused. ``removal`` is the log record of
+    the removal of a missing Instance, ``last_claim`` the last claim of an Instance of the Type.
     """
 
     now: datetime
     missing: str = ""
-    trace: Document | None = None
+    removal: Document | None = None
     type: Type | None = None
     collection: str | None = None
     instance: Instance | None = None
     task: Task | None = None
     last: Document | None = None
-    asked: Document | None = None
+    command: Document | None = None
     pause: Document | None = None
-    word: Document | None = None
+    newest: Document | None = None
     daemons: Sequence[Document] = ()
     gates: Sequence[Gate] = ()
     limits: Sequence[Limit] = ()
-    full: Sequence[Full] = ()
+    full: Sequence[FullLimit] = ()
     downstream: Downstream | None = None
     schedule: Schedule | None = None
     upstream: Sequence[Document] = ()
-    misfit: str = ""
-    is_fit_elsewhere: bool = False
-    served_last: Document | None = None
-    queued: Queued | None = None
+    incompatible: str = ""
+    is_compatible_elsewhere: bool = False
+    last_claim: Document | None = None
+    queued: QueuePosition | None = None
     flow: Flow | None = None
     transactions: Sequence[OpenTransaction] = ()
     cancel_grace: timedelta = timedelta()
@@ -114,7 +117,7 @@ class Facts:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the facts are about a Type, a lane, or a Task that no daemon holds."""
+        """True if the facts are about a Type, a lane, or a Task that no daemon holds."""
         if self.instance is None:
             return self.type is not None
         return self.task is not None and self.task.daemon_id is None
@@ -132,17 +135,20 @@ class Facts:
         return next((each for each in self.daemons if each["uuid"] == own.uuid), None)
 
     def redacted(self, *, errors: bool, daemons: bool) -> Facts:
-        """Return the facts for a user who may not see errors, or not the names of daemons."""
-        found = self
+        """Return the facts without errors or names of daemons, for a user who may not see them."""
+        facts = self
         if not errors:
             last = None if self.last is None else self.last | {"message": ""}
-            found = replace(found, last=last)
-            if self.misfit and self.instance is not None:
-                found = replace(found, misfit=text.misfit(is_elsewhere=self.is_fit_elsewhere))
+            facts = replace(facts, last=last)
+            if self.incompatible and self.instance is not None:
+                sentence = text.describe_incompatible_inputs(
+                    is_elsewhere=self.is_compatible_elsewhere
+                )
+                facts = replace(facts, incompatible=sentence)
         if not daemons:
             nameless = [each | {"host": "", "pid": 0} for each in self.daemons]
-            found = replace(found, daemons=nameless, served_last=None)
-        return found
+            facts = replace(facts, daemons=nameless, last_claim=None)
+        return facts
 
     @cached_property
     def living(self) -> list[Document]:
@@ -150,7 +156,7 @@ class Facts:
 
     @cached_property
     def serving(self) -> list[Document]:
-        """The living daemons that serve the Type, whether they claim or not."""
+        """The living daemons that serve the Type; not all of them may claim."""
         return [each for each in self.living if self.identifier in each["types"]]
 
     @cached_property
@@ -159,42 +165,43 @@ class Facts:
         return [
             each
             for each in self.serving
-            if commands.aim(each["mode"], each["request"]) is Mode.RUNNING
+            if commands.mode_after(each["mode"], each["request"]) is Mode.RUNNING
         ]
 
     @cached_property
     def running(self) -> list[Document]:
-        """The busy workers of the claiming daemons, as far as the rows of these show them."""
+        """The busy workers of the claiming daemons, according to the Daemon rows."""
         workers = [worker for each in self.claiming for worker in each["workers"]]
         return [worker for worker in workers if worker["type"] and not worker["paused"]]
 
     @cached_property
-    def places(self) -> int:
-        """The number of workers of the claiming daemons, without those whose attempt is paused."""
-        workers = [worker for each in self.claiming for worker in each["workers"]]
-        return sum(not worker["paused"] for worker in workers)
+    def workers(self) -> int:
+        """The number of workers of the claiming daemons, except those with a paused attempt."""
+        every = [worker for each in self.claiming for worker in each["workers"]]
+        return sum(not worker["paused"] for worker in every)
 
     @property
     def is_due(self) -> bool:
-        """Whether its due time has come; a Task that waits for other nodes has none."""
+        """True if its due time has come. A Task that waits for other nodes is not due."""
         return self.task is None or self.task.due_at <= self.now
 
     @property
     def is_busy(self) -> bool:
-        """Whether all workers of the claiming daemons are running something."""
-        return 0 < self.places <= len(self.running)
+        """True if all workers of the claiming daemons are running something."""
+        return 0 < self.workers <= len(self.running)
 
 
-# The values of an explanation: frozen, with named fields.
+# The values of an explanation.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Help:
     """An act that would resolve a cause.
 
-    ``verb`` is its name in the table of verbs, empty if it is no verb; ``label`` names it for
-    people. ``command`` is a shell command. ``permission`` is what a user of pages and API needs for
-    it; empty if it is done on the host of the daemons or of the database.
+    ``verb`` is its name in the table of operations, empty if it is not an operation; ``label``
+    names it for people. ``command`` is a shell command. ``permission`` is the permission that a
+    user of pages and API needs for it; empty if the act is done on the host of the daemons or of
+    the database.
     """
 
     label: str
@@ -207,9 +214,9 @@ class Help:
 class Reason:
     """One cause: its ``code``, and a ``sentence`` about it.
 
-    ``facts`` are its numbers and names, as plain values by name. ``since`` is when it began and
-    ``until`` when it ends by itself; None if unknown. ``helps`` is the act that would resolve it;
-    None if nobody needs to act, or nobody can.
+    ``facts`` are its numbers and names, as plain values by name. ``since`` is the time at which it
+    began, ``until`` the time at which it ends if nobody acts; both are None if unknown. ``helps``
+    is the act that would resolve it; None if nobody needs to act, or nobody can.
     """
 
     code: str
@@ -224,9 +231,9 @@ class Reason:
 class Estimate:
     """An estimate of the time until the start: ``low``, ``likely`` and ``high``.
 
-    All are None if the end is unknown; ``why`` is then the code of the cause. Where more Tasks wait
-    than are counted, ``why`` is "many": then ``high`` is None, and ``likely`` too if they are
-    ahead of it in its lane.
+    All are None if the time is unknown; ``why`` is then the code of the cause. If more Tasks wait
+    than are counted, ``why`` is "many": then ``high`` is None, and ``likely`` too if these Tasks
+    are ahead of it in its lane.
     """
 
     low: timedelta | None = None
@@ -246,7 +253,7 @@ class Estimate:
 class Explanation:
     """The reasons why something does not run, at ``looked_at`` by the database's clock.
 
-    ``subject`` is the uuid of an Instance, the identifier of a Type, or that and a collection.
+    ``subject`` is the uuid of an Instance, the identifier of a Type, or "identifier/collection".
     ``state`` is the Instance's state; empty for a Type or a missing Instance. The first of
     ``reasons`` must be resolved first. ``ahead`` is the number of Instances of the lane that start
     before it, counted up to MOST_COUNTED; None if it does not wait. ``starts`` is None if it will
@@ -265,5 +272,5 @@ class Explanation:
         return tuple(reason.code for reason in self.reasons)
 
     def has(self, *codes: str) -> bool:
-        """Whether one of these codes is among the reasons."""
+        """Return True if one of these codes is among the reasons."""
         return any(code in self.codes for code in codes)

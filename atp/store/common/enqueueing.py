@@ -8,7 +8,7 @@ from django.db import IntegrityError
 
 from ... import options
 from ...exceptions import DuplicateIdentifier, IllegalTransition
-from ...models import HOOKED, Inputs, Instance, LogRecord, Task, Type, families
+from ...models import HOOKED, Inputs, Instance, LogRecord, Task, Type, group_renamed_types
 from ...states import Actor, Event, State
 from ..values import Move
 from .mover import Mover
@@ -106,7 +106,7 @@ class Enqueueing(Unique):
         transaction commits, nobody else enqueues with these identifiers and keys.
         """
         keys = {key for each in submissions for key in (each.identifier, each.unique)} - {None}
-        family = families(self.rows(Type)).get(type_id) if keys else None
+        family = group_renamed_types(self.rows(Type)).get(type_id) if keys else None
         if family is None or len(family) == 1:
             return [type_id]
         take_turns(self, family)

@@ -100,6 +100,6 @@ def _record(ended, hook, uuid, who):
         who=who,
         message=messages.hook_unknown(hook.on, hook.type)
         if uuid is None
-        else messages.hooked(hook.on, hook.type, uuid),
+        else messages.hook_enqueued(hook.on, hook.type, uuid),
         detail="" if uuid is None else str(uuid),
     )

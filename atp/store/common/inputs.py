@@ -6,7 +6,7 @@ from collections import defaultdict
 from ...graphs.placeholders import TAG
 from ...models import Task
 from ...payload import codec
-from ...payload.binding import shape
+from ...payload.binding import inputs_shape
 from ..contract.inputs import Inputs as InputsContract
 from ..values import Shape
 
@@ -40,7 +40,7 @@ def _shape(format, data):
         inputs = None
     if not isinstance(inputs, dict) or not isinstance(inputs.get("*", []), list):
         return 0, None, False
-    return *shape(inputs), f'"{TAG}"' in data
+    return *inputs_shape(inputs), f'"{TAG}"' in data
 
 
 def _group(facts, members):

@@ -112,7 +112,7 @@ class _Logs:
             message = messages.attempt_refused(entry.attempt, event, seconds)
         else:
             kind = Kind.LATE
-            message = messages.late(
+            message = messages.late_result(
                 entry.attempt, event, seconds, transactional=entry.transactional
             )
             if said := getattr(entry, "message", ""):

@@ -95,7 +95,7 @@ class _Remedy:
             return self._remove_orphan(task)
         if instance.is_terminal:
             self._tasks.filter(pk=task.pk).delete()
-            return self._say(instance, messages.had_ended(), messages.task_removed())
+            return self._say(instance, messages.ended_with_task(), messages.task_removed())
         is_held, is_claimed = task.daemon_id is not None, instance.state in CLAIMED
         fits = is_held == is_claimed and (is_held or task.attempt == instance.attempt)
         if fits or task.pk in spare:
@@ -104,8 +104,8 @@ class _Remedy:
             return self._free(task, instance)
         if is_claimed:
             self._level(task, instance)
-            return self._expire(task.pk, messages.nobody_held(instance.state))
-        what = messages.other_attempt(instance.attempt, task.attempt)
+            return self._expire(task.pk, messages.task_not_held(instance.state))
+        what = messages.attempts_differ(instance.attempt, task.attempt)
         self._level(task, instance)
         return self._say(instance, what, messages.attempt_aligned())
 
@@ -130,7 +130,7 @@ class _Remedy:
         if instance.state in CLAIMED:
             return self._expire(instance.pk, messages.no_task(instance.state))
         self._store.tell()
-        return self._say(instance, messages.no_task(), messages.task_given())
+        return self._say(instance, messages.no_task(), messages.task_created())
 
     def _remove_orphan(self, task):
         self._tasks.filter(pk=task.pk).delete()
@@ -148,7 +148,7 @@ class _Remedy:
         self._level(task, instance)
         self._tasks.filter(pk=task.pk).update(daemon=None, request="")
         self._store.tell()
-        return self._say(instance, messages.somebody_held(instance.state), messages.task_freed())
+        return self._say(instance, messages.task_held(instance.state), messages.task_freed())
 
     def _level(self, task, instance):
         """Set both attempts to the higher of the two: an attempt's number never goes down."""
@@ -175,6 +175,6 @@ class _Remedy:
             attempt=instance.attempt,
             level=logging.WARNING,
             who=self._who,
-            message=messages.mended(what, done),
+            message=messages.repaired(what, done),
         )
         return done

@@ -176,7 +176,9 @@ class Mover:
             event=Event.FAIL,
             instance=instance.pk,
             who=move.who,
-            message=messages.given_up(instance.restarts, budget, instance.lost, move.message),
+            message=messages.attempts_given_up(
+                instance.restarts, budget, instance.lost, move.message
+            ),
             level=logging.ERROR,
             reason=Reason.STALE,
             failed=failures.of_loss(instance.type.identifier, move.detail),

@@ -148,7 +148,7 @@ class Records(Late):
                 own.filter(pk=ends[0]).update(
                     kind=Kind.LEFT_OUT,
                     level=logging.WARNING,
-                    message=messages.left_out(note.left_out),
+                    message=messages.messages_left_out(note.left_out),
                     detail=str(note.left_out),
                 )
 

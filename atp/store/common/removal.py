@@ -25,7 +25,7 @@ from ...models import (
     Type,
     Undo,
 )
-from ...text import seconds
+from ...text import as_timedelta
 from ..findings import Marks
 from .base import ORMBase
 
@@ -171,7 +171,7 @@ class Removal(ORMBase):
         for identifier, gone in uuids.items():
             self.log(
                 Kind.REMOVED,
-                messages.removed(gone),
+                messages.instances_removed(gone),
                 subject=f"type:{identifier}",
                 time=self.now(),
                 who=who,
@@ -216,8 +216,8 @@ def failures_kept() -> timedelta | None:
     It is the setting RETENTION, or the default where that is 0: an operator must be able to see a
     failure.
     """
-    kept = seconds(settings.RETENTION)
-    return seconds(Defaults.RETENTION) if kept == timedelta(0) else kept
+    kept = as_timedelta(settings.RETENTION)
+    return as_timedelta(Defaults.RETENTION) if kept == timedelta(0) else kept
 
 
 def is_followed() -> bool:

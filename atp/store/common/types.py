@@ -35,7 +35,7 @@ class Types(ORMBase):
                 )
                 self._add_downstreams(missing, now)
                 self._keep_hooks(missing)
-                message = messages.registered()
+                message = messages.type_registered()
                 self.log_all(
                     self._told(Kind.REGISTERED, message, registration, now, who)
                     for registration in missing
@@ -74,7 +74,7 @@ class Types(ORMBase):
             }
             if differs:
                 changes = {name: (getattr(row, name), value) for name, value in differs.items()}
-                message = messages.parameters(changes)
+                message = messages.parameters_changed(changes)
                 with self.unless_locked() as is_locked:
                     self.rows(Type).filter(pk=row.pk).update(**differs, registered=now)
                     self._add_downstreams([registration], now)
@@ -141,7 +141,7 @@ class Types(ORMBase):
             self._refuse_hook(identifier)
             self.tailers.remove(identifier)
             row.delete(using=self.alias)
-            self._log(Kind.UNREGISTERED, messages.unregistered(), row, self.now(), who)
+            self._log(Kind.UNREGISTERED, messages.type_unregistered(), row, self.now(), who)
 
     def _refuse_hook(self, identifier):
         """Raise TypeInUse if a Type, or a live Instance, has this Type as a hook."""

@@ -11,7 +11,7 @@ from django.db.models import F
 
 from ... import messages
 from ...exceptions import UniqueTaken
-from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, families
+from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, group_renamed_types
 from ...options import UNIQUE
 from ...states import State
 from ..values import Changes
@@ -99,7 +99,7 @@ class Keys:
         wanted = {(each.type_id, key_of(each)) for each in instances if key_of(each) is not None}
         self._taken, self._families = set(), {}
         if wanted:
-            self._families = families(store.rows(Type))
+            self._families = group_renamed_types(store.rows(Type))
             asked = {self._families.get(type_id, frozenset()) for type_id, _ in wanted}
             for family in sorted((each for each in asked if len(each) > 1), key=min):
                 take_turns(store, family)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from ...commands import Ask, Cancelled
+from ...commands import AttemptCommand, Cancelled
 from ...models import Gate, Limit
 from ..values.changes import Changes
 from ..values.scopes import Scope
@@ -90,8 +90,8 @@ class Control(ABC):
         """
 
     @abstractmethod
-    def asked(self, daemon: UUID) -> list[Ask]:
-        """Return the requests on the Tasks that the daemon holds, as a list of :class:`Ask`."""
+    def asked(self, daemon: UUID) -> list[AttemptCommand]:
+        """Return the commands to the attempts of a daemon: a list of :class:`AttemptCommand`."""
 
     @abstractmethod
     def change(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from ...commands import Mode, Order
+from ...commands import DaemonCommand, Mode
 from ...models import Daemon
 from ..values import NO_MISFITS, DaemonFacts, Misfits, Outlook, Reconciled, Renewal, Swept
 
@@ -62,7 +62,7 @@ class Daemons(ABC):
         """
 
     @abstractmethod
-    def command(self, daemon: UUID, order: Order, *, who: str = "") -> Daemon:
+    def command(self, daemon: UUID, order: DaemonCommand, *, who: str = "") -> Daemon:
         """Write an order on a daemon's row, and log who gave it; returns the row.
 
         The daemon finds the order there. Raises UnknownDaemon, or IllegalOrder if the daemon is

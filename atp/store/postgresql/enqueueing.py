@@ -8,8 +8,8 @@ from django.db import DataError
 from django.db.models.base import ModelState
 
 from ... import options
-from ...fields import number as uuid_number
-from ...fields import numbers as uuids_of
+from ...fields import uuid7_number as uuid_number
+from ...fields import uuid7_numbers as uuids_of
 from ...models import HOOKED, Instance
 from ...payload.codec import JSON, Payload
 from ...states import State

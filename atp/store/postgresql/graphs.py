@@ -119,7 +119,7 @@ class Graphs(ORMGraphs):
             "instances": array(list(ended)),
             "finished": [state == State.FINISHED for state in ended.values()],
             "who": who,
-            "message": messages.freed(),
+            "message": messages.node_freed(),
         }
         with cursor_of(self.store.connection) as cursor:
             execute(cursor, "settle", parameters, prepared=len(ended) <= FEW)

@@ -55,6 +55,6 @@ class Graphs(ORMGraphs):
     def _free(self, tasks, who):
         given = {"keys": as_json([task.pk for task in tasks]), "now": as_text(self.store.now())}
         self.store.run(_FREE, **given)
-        said = {"kind": Kind.FREED.value, "who": who, "message": messages.freed()}
+        said = {"kind": Kind.FREED.value, "who": who, "message": messages.node_freed()}
         self.store.run(_LOG, **given, **said)
         self.store.tell()

@@ -4,7 +4,8 @@ Times are aware datetimes. A daemon is named by its uuid, an Instance by its
 integer key.
 """
 
-from ...commands import CANCEL, PAUSE, RELEASE, RESUME, Ask, Cancelled
+from ...commands import CANCEL, PAUSE, RELEASE, RESUME, Cancelled
+from ...commands import AttemptCommand as Ask
 from .changes import Changes
 from .claims import Claimed
 from .daemons import NO_MISFITS, DaemonFacts, Lost, Misfits, Reconciled, Renewal, Swept

@@ -55,7 +55,7 @@ class Downstreams:
         if kind not in DOWNSTREAMS:
             return outcome
         opens_in = max(0.0, known.opens_at - uptime())
-        return replace(outcome, after=protection.due_in(after, opens_in, random.random()))  # noqa: S311
+        return replace(outcome, after=protection.delay_until_call(after, opens_in, random.random()))  # noqa: S311
 
     def held_back(self, pool):
         """Remove from the pool and return the waiting Tasks whose downstream is paused."""

@@ -69,4 +69,4 @@ def has_children():
 
 def _message(entries, *, ended):
     names = sorted({each.name for each in entries.values()})
-    return messages.left_behind(names, len(entries), ended=ended)
+    return messages.processes_left_behind(names, len(entries), ended=ended)

@@ -3,7 +3,7 @@
 import logging
 
 from .... import messages
-from ....commands import CANCEL, PAUSE, RESUME, Ask, Cancelled
+from ....commands import CANCEL, PAUSE, RESUME, AttemptCommand, Cancelled
 from ....models import Instance, Kind, LogRecord, Task
 from ....states import Actor, Event, Reason, State
 from ...values.moves import Move
@@ -72,7 +72,7 @@ class Asks(ORMBase):
                     attempt=task.attempt,
                     level=logging.INFO,
                     who=who,
-                    message=message or messages.asked(request),
+                    message=message or messages.command_sent(request),
                     detail=request,
                 )
                 for task in tasks
@@ -85,7 +85,9 @@ class Asks(ORMBase):
         cancels = cancel_requests(self, [key for key, _, request in asked if request == CANCEL])
         now = self.now() if cancels else None
         return [
-            Ask(instance=key, attempt=attempt, request=request, **_by(cancels.get(key), now))
+            AttemptCommand(
+                instance=key, attempt=attempt, request=request, **_by(cancels.get(key), now)
+            )
             for key, attempt, request in asked
         ]
 

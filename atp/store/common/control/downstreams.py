@@ -25,7 +25,7 @@ class Downstreams(ORMBase):
             if row is None:
                 return None
             now = self.now()
-            found = protection.reported(row.protection, report, now.timestamp(), spread=spread)
+            found = protection.apply_report(row.protection, report, now.timestamp(), spread=spread)
             self._save(row, found, now, who)
             return row
 
@@ -33,9 +33,11 @@ class Downstreams(ORMBase):
         def change(row, now):
             for column, value in changes.items():
                 setattr(row, column, value)
-            return protection.bounded(row.protection, now)
+            return protection.apply_limits(row.protection, now)
 
-        return self._set(name, expected, who, change, messages.downstream_bound(changes), "set")
+        return self._set(
+            name, expected, who, change, messages.downstream_rate_limited(changes), "set"
+        )
 
     def reset(self, name, *, who="", expected=None):
         message = messages.downstream_reset()
@@ -43,18 +45,18 @@ class Downstreams(ORMBase):
             name,
             expected,
             who,
-            lambda row, now: protection.closed(row.protection, now),
+            lambda row, now: protection.close_breaker(row.protection, now),
             message,
             "reset",
         )
 
     def trip(self, name, *, who="", expected=None):
-        message = messages.downstream_tripped()
+        message = messages.downstream_breaker_opened()
         return self._set(
             name,
             expected,
             who,
-            lambda row, now: protection.tripped(row.protection, now),
+            lambda row, now: protection.open_breaker(row.protection, now),
             message,
             "trip",
         )
@@ -143,9 +145,9 @@ class Downstreams(ORMBase):
         row = self.rows(Downstream).get(pk=bucket.key)
         at = bucket.now.timestamp()
         if bucket.probes:
-            found = protection.probing(row.protection, tasks[0].instance, at)
+            found = protection.start_probe(row.protection, tasks[0].instance, at)
         else:
-            found = protection.spent(row.protection, len(tasks), at)
+            found = protection.spend_tokens(row.protection, len(tasks), at)
         was = row.state
         row.take(found)
         if row.state != was:

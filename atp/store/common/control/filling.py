@@ -8,7 +8,7 @@ from django.db.models import Count, Min, Q, Sum
 
 from .... import messages
 from ....models import (
-    FAILED,
+    FAILURE_COLUMNS,
     Instance,
     Kind,
     Limit,
@@ -17,7 +17,7 @@ from ....models import (
     Statistic,
     Task,
     Type,
-    families,
+    group_renamed_types,
 )
 from ...values import Fill, Scope
 from ...values.scopes import LOW
@@ -92,7 +92,7 @@ class Filling(ORMBase):
         if not names and not keys:
             return set()
         own = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
-        family = families(self.rows(Type)).get(own, {own})
+        family = group_renamed_types(self.rows(Type)).get(own, {own})
         if names:
             found = self.rows(Instance).filter(type__in=family, identifier__in=names)
             named = set(found.values_list("identifier", flat=True))
@@ -125,7 +125,9 @@ class Filling(ORMBase):
         """Return the ends a second as the daemons have counted them, by minutes."""
         begin = since.replace(second=0, microsecond=0)
         rows = self.rows(Statistic).filter(span=Span.MINUTE, type=type, start__gte=begin)
-        sums = rows.aggregate(**{f"sum_{name}": Sum(name) for name in ("finished", *FAILED)})
+        sums = rows.aggregate(
+            **{f"sum_{name}": Sum(name) for name in ("finished", *FAILURE_COLUMNS)}
+        )
         return float(sum(filter(None, sums.values()))) / (now - begin).total_seconds()
 
     @contextmanager
@@ -150,7 +152,7 @@ class Filling(ORMBase):
                 return False
             self.log(
                 Kind.FULL,
-                messages.full(count, fill.waiting),
+                messages.queue_full(count, fill.waiting),
                 subject=subject,
                 time=now,
                 who=who,

@@ -16,13 +16,13 @@ class Orders(ORMBase):
             now = self.now()
             if self.is_over(row, now):
                 raise _illegal(row, order, "is lost")
-            if order not in commands.allowed(row.aim):
+            if order not in commands.allowed_commands(row.aim):
                 raise _illegal(row, order, _doing(row))
             row.request = commands.REQUESTS[order]
             rows.filter(pk=row.pk).update(request=row.request)
             self.log(
                 Kind.ORDER,
-                messages.ordered(order),
+                messages.daemon_commanded(order),
                 subject=f"daemon:{row}",
                 time=now,
                 who=who,
@@ -40,5 +40,5 @@ def _doing(row):
     """Return words for what a daemon does now, or has been told to do."""
     if row.mode == row.aim:
         return f"is {row.mode}"
-    [told] = [order for order, (_, aim) in commands.ORDERS.items() if aim == row.aim]
+    [told] = [order for order, (_, aim) in commands.MODE_CHANGES.items() if aim == row.aim]
     return f"has been told to {told.label}"

@@ -44,7 +44,7 @@ class Setting(ORMBase):
                 gate = self.rows(Gate).select_related("type").get(pk=gate.pk)
             gate.was = was
             self._forget_open(now - KEPT)
-            message = messages.gate(mode, until=until, reason=reason, was=was)
+            message = messages.gate_set(mode, until=until, reason=reason, was=was)
             self._log_scope(scope, now, who, Kind.GATE, message, mode)
             # Daemons must look again: the new mode may let Tasks go that the old one kept.
             self.tell()
@@ -66,7 +66,7 @@ class Setting(ORMBase):
             if was is not None:
                 # The row stays, because a scan needs to know since when the gate has been open.
                 rows.update(until=now)
-                message = messages.gate("open", reason=reason, was=was)
+                message = messages.gate_set("open", reason=reason, was=was)
                 self._log_scope(scope, now, who, Kind.GATE, message, "open")
                 self.tell()
         return was
@@ -110,7 +110,7 @@ class Setting(ORMBase):
                 if before["per_second"] != after["per_second"]:
                     columns |= {"tokens": 0.0, "refilled": None}
                 rows.update(**columns)
-            message = messages.limits_left(after, is_known=declared is not None)
+            message = messages.limits_left_to_code(after, is_known=declared is not None)
             self._log_scope(scope, now, who, Kind.LIMITS, message, "left")
             self.tell()
         return True
@@ -175,7 +175,7 @@ def check_expected(scope, gate, expected):
         return
     identifier = None if scope.type is None else scope.type.identifier
     raise GateChanged(
-        f"The gate of {text.where(identifier, scope.collection)} is not as expected: "
-        f"it is {text.state_of(gate)}.",
+        f"The gate of {text.describe_target(identifier, scope.collection)} is not as expected: "
+        f"it is {text.describe_gate(gate)}.",
         gate=gate,
     )

@@ -29,9 +29,9 @@ class Identity(Holding):
             self._hand_on_order(previous)
             if created:
                 if old is None:
-                    self._log_daemon(row, now, Kind.STARTED, messages.started())
+                    self._log_daemon(row, now, Kind.STARTED, messages.daemon_started())
                 else:
-                    self._log_daemon(row, now, Kind.REJOINED, messages.rejoined())
+                    self._log_daemon(row, now, Kind.REJOINED, messages.daemon_rejoined())
             return self._take_over(previous, row, now, until, holding)
 
     def settle(self, old, daemon, *, lease, holding=()):

@@ -58,11 +58,11 @@ class Leases(Holding):
             if lost:
                 self._log_loss(row, now, len(ended))
             else:
-                self._log_daemon(row, now, Kind.LEFT, messages.left(row.uuid))
+                self._log_daemon(row, now, Kind.LEFT, messages.daemon_left(row.uuid))
             return True
 
     def _log_loss(self, row, now, count, who=""):
-        message = messages.lost(row.uuid, count)
+        message = messages.daemon_lost_tasks(row.uuid, count)
         self._log_daemon(row, now, Kind.LOST, message, logging.WARNING, who)
 
     def sweep(self, *, daemon=None, limit=500):
@@ -109,5 +109,5 @@ class Leases(Holding):
             self._delete(row)
             self._log_loss(row, now, len(lost), who)
         if row.lock:
-            folders.remove(self._lock_path(row))
+            folders.remove_file(self._lock_path(row))
         return True, lost

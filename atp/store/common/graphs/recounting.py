@@ -71,7 +71,7 @@ class Recounting:
                 doomed.add(upstream)
         words = ""
         if task.waits != count:
-            words = messages.recounted(task.waits, count)
+            words = messages.waits_corrected(task.waits, count)
             self.rows(Task).filter(pk=task.pk).update(waits=count, due_at=BLOCKED)
             self.rows(LogRecord).create(
                 instance_id=task.pk,
@@ -88,5 +88,5 @@ class Recounting:
         if doomed:
             there = self.rows(Failing).filter(pk__in=doomed).count()
             self._leave(doomed)
-            words = words or (messages.left_to_fail() if there < len(doomed) else "")
+            words = words or (messages.node_will_fail() if there < len(doomed) else "")
         return words

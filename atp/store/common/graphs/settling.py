@@ -105,7 +105,7 @@ class Settling:
                     attempt=task.attempt,
                     level=logging.INFO,
                     who=who,
-                    message=messages.freed(),
+                    message=messages.node_freed(),
                 )
                 for task in tasks
             ]

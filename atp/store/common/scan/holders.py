@@ -64,13 +64,13 @@ class Holders:
         if is_new:
             look.store.log(
                 Kind.MENDED,
-                messages.row_gone(),
+                messages.daemon_row_missing(),
                 subject=f"daemon:{name}",
                 time=look.now,
                 who=look.who,
                 level=logging.WARNING,
             )
-        return messages.taken_later()
+        return messages.tasks_taken_later()
 
 
 def _name(key):

@@ -5,7 +5,7 @@ from django.db import IntegrityError
 from .... import messages
 from ....exceptions import IllegalSchedule, InvalidSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
-from ....payload.binding import masked_json
+from ....payload.binding import mask_json
 from ...values.hooks import read
 from ...values.schedules import timing_of
 from .backfilling import Backfilling
@@ -122,7 +122,9 @@ class Schedules(Backfilling):
             row.is_set = False
             # At the next registration it differs from the code, and is written.
             row.declared = {}
-            return self._save(row, self._store.now(), who, "leave", messages.schedule_left())
+            return self._save(
+                row, self._store.now(), who, "leave", messages.schedule_left_to_code()
+            )
 
     def pause(self, identifier, *, who="", reason="", until=None):
         with self._store.atomic():
@@ -193,7 +195,7 @@ class Schedules(Backfilling):
             row.trouble = ""
         if "data" in changes:
             names = type.sensitive or ()
-            changes["data"] = tuple(masked_json(text, names) for text in changes["data"])
+            changes["data"] = tuple(mask_json(text, names) for text in changes["data"])
         if "hooks" in changes:
             changes["hooks"] = tuple(map(_hook_names, changes["hooks"]))
         return changes

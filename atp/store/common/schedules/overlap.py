@@ -3,7 +3,7 @@
 from collections import Counter
 
 from .... import messages, options
-from ....models import HOOKED, Instance, Type, families
+from ....models import HOOKED, Instance, Type, group_renamed_types
 from ....schedules.models import IN_LINE, LONGEST_LINE, Overlap
 from ....states import LIVE
 from ...values import Registration, Submission
@@ -115,7 +115,7 @@ class Runs:
 
     def _names_of(self, type):
         """Return the keys of the rows that are names of one Type."""
-        return families(self._store.rows(Type)).get(type.pk, {type.pk})
+        return group_renamed_types(self._store.rows(Type)).get(type.pk, {type.pk})
 
     def _make_room(self, rows, lines):
         """Cancel live Instances where ``overlap`` is "cancel"; returns how many, by schedule.

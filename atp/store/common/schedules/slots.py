@@ -172,7 +172,7 @@ def full(row, at, waiting):
 
 def no_room(row, at, fill):
     """Return a SKIPPED Slot: the Type or the lane is full, as ``fill`` says."""
-    message = messages.slot_no_room(fill)
+    message = messages.slot_queue_full(fill)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message[:400])
 
 

@@ -96,7 +96,7 @@ class Tailers(Contract):
     def _log_source(self, tailer, text, count, now, who):
         """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
         subject = f"type:{tailer}"
-        message = messages.source_left(text)
+        message = messages.unreadable_source(text)
         last = self._store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
         if last is None and not text:
             return False

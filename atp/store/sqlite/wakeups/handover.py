@@ -87,16 +87,16 @@ class ChannelLock:
         folders.make_folder(folder)
         for path in folder.glob("*.ear"):
             if folders.is_free(path):
-                folders.remove(path)
+                folders.remove_file(path)
         self.name = os.urandom(16).hex()
         self._path = _path(folder, self.name)
         # The file is renamed once it is locked; else another process could take it for abandoned.
         made = self._path.with_suffix(".new")
-        self._lock = folders.acquire(made)
+        self._lock = folders.acquire_lock(made)
         made.rename(self._path)
 
     def close(self):
-        folders.remove(self._path)
+        folders.remove_file(self._path)
         os.close(self._lock)
 
 
