@@ -12,16 +12,20 @@ from django.urls import clear_url_caches
 from drf_spectacular.generators import SchemaGenerator
 
 from atp import models, queue
-from atp.api import instances, serializers
+from atp.api import instances, resources, serializers
 from atp.api import urls as api_urls
+from atp.deadletters import api as deadletters_api
 from atp.downstreams.operations import DownstreamState
+from atp.graphs import api as graphs_api
 from atp.models import Instance, LogRecord, Schedule, Task
 from atp.operations import operation as kinds
 from atp.operations import table
 from atp.operations.operation import GateState, Inputs, Parameter, Past
 from atp.operations.table import INSTANCE, OPERATIONS, TARGET, InstanceOperation, Level
+from atp.schedules import api as schedules_api
 from atp.states import State
 from atp.store import get_store
+from atp.tailers import api as tailers_api
 from atp.tailers.operations import Position, Shard
 
 from . import generated, urls
@@ -259,7 +263,9 @@ def test_each_surface_refuses_the_same(kind, full, surfaces):
 @pytest.fixture
 def anew(monkeypatch):
     """Return a function that lets the API read the table again, as when a process starts."""
-    modules = [serializers, instances, api_urls, urls]
+    # All of the API, or its parts would tell apart what each has read.
+    features = [deadletters_api, graphs_api, schedules_api, tailers_api]
+    modules = [serializers, instances, resources, *features, api_urls, urls]
 
     def read():
         for module in modules:
