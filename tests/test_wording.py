@@ -75,6 +75,15 @@ def test_a_traceback_that_was_told_before_is_known_by_its_claim():
     assert text.repetitions([("busy", 1), ("busy", 2)]) == [None, None]
 
 
+def test_frames_of_a_project_in_a_folder_called_atp_are_kept():
+    for file in ("api/tasks.py", "pages/render.py", "shop/tasks.py"):
+        trace = (
+            "Traceback (most recent call last):\n"
+            f'  File "/srv/atp/{file}", line 3, in f\n    g()\nKeyError: 7'
+        )
+        assert text.without_own_frames(trace) == trace
+
+
 def test_frames_of_atp_are_left_out():
     """From each exception of a chain, and from a group."""
     header = "Traceback (most recent call last):\n"
@@ -83,6 +92,8 @@ def test_frames_of_atp_are_left_out():
         "/site-packages/atp/daemon/execution.py",  # as logs of earlier versions have it
         "/site-packages/atp/queue.py",
         "/site-packages/atp/backend/backend.py",
+        "/site-packages/atp/operations/enqueueing.py",
+        "/site-packages/atp/verbs/submissions/submission.py",
         *(module.__file__ for module in (context, querysets, middleware)),
     ):
         own = f'  File "{file}", line 9, in run\n    call()\n'
