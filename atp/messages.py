@@ -14,6 +14,7 @@ from uuid import UUID
 
 from . import text
 from .commands import DaemonCommand
+from .states import Event
 
 if TYPE_CHECKING:
     from .models import Gate
@@ -264,18 +265,6 @@ def asleep(name: str) -> str:
 
 # Writes that the fence refused.
 
-_DID = {
-    "start": "started",
-    "pause": "was paused",
-    "resume": "went on after a pause",
-    "finish": "finished",
-    "fail": "failed",
-    "retry": "asked to be tried again",
-    "defer": "asked to be deferred",
-    "release": "was handed back",
-    "expire": "was lost",
-}
-
 
 def attempt_refused(attempt: int, event: str | None, seconds: float | None) -> str:
     """``event`` is None for a progress update.
@@ -303,7 +292,7 @@ def rolled_back() -> str:
 def _describe_event(attempt: int, event: str | None) -> str:
     if event is None:
         return f"attempt {attempt} reported progress, messages or files"
-    return f"attempt {attempt} {_DID.get(event, f'asked for {event}')}"
+    return f"attempt {attempt} {Event(event).label}"
 
 
 def _describe_delay(seconds: float | None) -> str:

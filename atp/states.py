@@ -48,20 +48,23 @@ DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
 
 
 class Event(TextChoices):
-    """An event moves an Instance from one state to another."""
+    """An event moves an Instance from one state to another.
 
-    ENQUEUE = "enqueue"
-    CLAIM = "claim"
-    START = "start"
-    PAUSE = "pause"
-    RESUME = "resume"
-    FINISH = "finish"
-    RETRY = "retry"
-    DEFER = "defer"
-    RELEASE = "release"
-    EXPIRE = "expire"
-    FAIL = "fail"
-    REDRIVE = "redrive"
+    Its label continues the sentence "attempt 3 …".
+    """
+
+    ENQUEUE = "enqueue", "was enqueued"
+    CLAIM = "claim", "was claimed"
+    START = "start", "started"
+    PAUSE = "pause", "was paused"
+    RESUME = "resume", "went on after a pause"
+    FINISH = "finish", "finished"
+    RETRY = "retry", "asked to be tried again"
+    DEFER = "defer", "asked to be deferred"
+    RELEASE = "release", "was handed back"
+    EXPIRE = "expire", "was lost"
+    FAIL = "fail", "failed"
+    REDRIVE = "redrive", "was redriven"
 
 
 class Actor(Enum):
@@ -89,6 +92,7 @@ class Transition:
 
     ``counts`` names the counters of the Instance that the event increments by one, ``resets`` those
     that it sets to zero. ``sources`` is empty for the event that creates the Instance.
+    ``statistic`` names the column of Statistic that counts the event, "" if none does.
     """
 
     event: Event
@@ -98,6 +102,7 @@ class Transition:
     row: Row
     counts: tuple[str, ...] = ()
     resets: tuple[str, ...] = ()
+    statistic: str = ""
 
     @property
     def is_holders(self) -> bool:
@@ -125,6 +130,11 @@ class Transition:
         return self.row is Row.FREED
 
     @property
+    def is_plain(self) -> bool:
+        """True if the holder causes it, and it changes no counter except ``retries``."""
+        return self.is_holders and set(self.counts) <= {"retries"} and not self.resets
+
+    @property
     def loses(self) -> bool:
         """True if the attempt is lost: the Instance may then become FAILED (STALE) instead."""
         return "lost" in self.counts
@@ -138,6 +148,7 @@ def _row(
     row: Row,
     counts: tuple[str, ...] = (),
     resets: tuple[str, ...] = (),
+    statistic: str = "",
 ) -> Transition:
     return Transition(
         event=event,
@@ -147,6 +158,7 @@ def _row(
         row=row,
         counts=counts,
         resets=resets,
+        statistic=statistic,
     )
 
 
@@ -156,14 +168,30 @@ _S, _E, _A, _R = State, Event, Actor, Row
 TRANSITIONS = (
     _row(_E.ENQUEUE, [], _S.ACCEPTED, [_A.ANYONE], _R.CREATED),
     _row(_E.CLAIM, [_S.ACCEPTED], _S.SCHEDULED, [_A.DAEMON], _R.HELD, ("attempt",)),
-    _row(_E.START, [_S.SCHEDULED], _S.RUNNING, [_A.HOLDER], _R.KEPT),
+    _row(_E.START, [_S.SCHEDULED], _S.RUNNING, [_A.HOLDER], _R.KEPT, statistic="started"),
     _row(_E.PAUSE, [_S.RUNNING], _S.PAUSED, [_A.HOLDER], _R.KEPT),
     _row(_E.RESUME, [_S.PAUSED], _S.RUNNING, [_A.HOLDER], _R.KEPT),
-    _row(_E.FINISH, [_S.RUNNING], _S.FINISHED, [_A.HOLDER], _R.DELETED),
-    _row(_E.RETRY, [_S.RUNNING], _S.ACCEPTED, [_A.HOLDER], _R.FREED, ("retries",)),
-    _row(_E.DEFER, [_S.RUNNING], _S.ACCEPTED, [_A.HOLDER], _R.FREED),
+    _row(_E.FINISH, [_S.RUNNING], _S.FINISHED, [_A.HOLDER], _R.DELETED, statistic="finished"),
+    _row(
+        _E.RETRY,
+        [_S.RUNNING],
+        _S.ACCEPTED,
+        [_A.HOLDER],
+        _R.FREED,
+        ("retries",),
+        statistic="retried",
+    ),
+    _row(_E.DEFER, [_S.RUNNING], _S.ACCEPTED, [_A.HOLDER], _R.FREED, statistic="deferred"),
     _row(_E.RELEASE, CLAIMED, _S.ACCEPTED, [_A.HOLDER], _R.FREED),
-    _row(_E.EXPIRE, [_S.SCHEDULED], _S.ACCEPTED, [_A.HOLDER, _A.SWEEPER], _R.FREED, ("lost",)),
+    _row(
+        _E.EXPIRE,
+        [_S.SCHEDULED],
+        _S.ACCEPTED,
+        [_A.HOLDER, _A.SWEEPER],
+        _R.FREED,
+        ("lost",),
+        statistic="lost",
+    ),
     _row(
         _E.EXPIRE,
         [_S.RUNNING, _S.PAUSED],
@@ -171,7 +199,9 @@ TRANSITIONS = (
         [_A.HOLDER, _A.SWEEPER],
         _R.FREED,
         ("lost", "restarts"),
+        statistic="lost",
     ),
+    # Statistic has a column for each reason of a failure.
     _row(_E.FAIL, [_S.RUNNING], _S.FAILED, [_A.HOLDER], _R.DELETED),
     _row(_E.FAIL, [_S.ACCEPTED], _S.FAILED, [_A.ANYONE], _R.DELETED),
     _row(
@@ -199,6 +229,16 @@ def transition(event: Event, source: State | None) -> Transition | None:
 def events(fact: Callable[[Transition], bool]) -> frozenset[Event]:
     """Return the events of the transitions for which ``fact(transition)`` is true."""
     return frozenset(row.event for row in TRANSITIONS if fact(row))
+
+
+def plain_transitions() -> dict[Event, Transition]:
+    """Return the plain transition of each event for which it is the only one of the holder.
+
+    The stores record these with one statement, and any other event with more.
+    """
+    of_holder = [row for row in TRANSITIONS if row.is_holders]
+    events = [row.event for row in of_holder]
+    return {row.event: row for row in of_holder if row.is_plain and events.count(row.event) == 1}
 
 
 def allowed_events(source: State, actor: Actor | None = None) -> list[Event]:

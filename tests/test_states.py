@@ -27,6 +27,7 @@ def test_facts_of_events():
         "is_outcome": "finish retry defer fail",
         "puts_back": "retry defer release expire",
         "loses": "expire",
+        "is_plain": "start pause resume finish retry defer release fail",
     }.items():
         found = states.events(lambda row, fact=fact: getattr(row, fact))
         assert found == {Event(word) for word in told.split()}

@@ -243,7 +243,7 @@ class KindFilter(_ChoiceFilter):
     title = parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, Any]]:
-        return [*Event.choices, *((kind.value, kind.value) for kind in Kind)]
+        return [(kind.value, kind.value) for kind in (*Event, *Kind)]
 
     def select(self, queryset: Any, value: str) -> QuerySet[Any]:
         return queryset.filter(kind=value)

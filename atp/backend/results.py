@@ -14,7 +14,7 @@ from ..conf import settings
 from ..exceptions import UnknownInstance
 from ..models import BLOCKED, MAX_DETAIL, LogRecord
 from ..payload import binding
-from ..states import Event, Reason, State
+from ..states import Event, Reason, State, events
 from . import task as declared
 from .frameworks import (
     DEFAULT_QUEUE_NAME,
@@ -42,7 +42,7 @@ EXCEPTION_OF_REASON = {
 # The class for an attempt that was recorded before the log named classes.
 _UNKNOWN_CLASS = "builtins.Exception"
 # The events of attempts that may have an error.
-EVENTS = (Event.RETRY, Event.FAIL)
+EVENTS = events(lambda row: row.is_outcome) - {Event.FINISH, Event.DEFER}
 STATUS = {
     State.ACCEPTED: TaskResultStatus.READY,
     State.SCHEDULED: TaskResultStatus.READY,

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from ..models import BUCKETS, COUNTS, HISTOGRAMS, Span, Statistic, bucket_of, failure_column
-from ..states import Event, Reason
+from ..states import TRANSITIONS, Event, Reason
 
-COLUMNS = {
-    Event.START: "started",
-    Event.FINISH: "finished",
-    Event.RETRY: "retried",
-    Event.DEFER: "deferred",
-    Event.EXPIRE: "lost",
-}
+COLUMNS = {row.event: row.statistic for row in TRANSITIONS if row.statistic}
 # The kinds of LogRecords that Statistic counts.
 COUNTED = frozenset({*COLUMNS, Event.FAIL})
 # The events after which a handler has ended: only for these its running time is counted.
 _RUNS = frozenset(
-    {"finished", "retried", "deferred", failure_column(Reason.ERROR), failure_column(Reason.FATAL)}
+    {
+        *(row.statistic for row in TRANSITIONS if row.statistic and row.is_outcome),
+        *(failure_column(Reason.ERROR), failure_column(Reason.FATAL)),
+    }
 )
 _FAILED = {str(reason): failure_column(reason) for reason in Reason}
 _MINUTE, _MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)

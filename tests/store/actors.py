@@ -308,7 +308,7 @@ class Daemons(Actors):
 # Events in the order of a life, so that a smaller example is a simpler one.
 EVENTS = st.sampled_from(
     [
-        *("start", "finish", "retry", "fail", "expire", "release", "pause", "resume", "defer"),
+        *dict.fromkeys(event for _, event in MOVES),
         *("start", "start", "finish", "expire", "redrive", "claim", "enqueue"),
     ]
 )

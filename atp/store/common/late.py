@@ -16,7 +16,7 @@ from .base import ORMBase
 _OUTCOMES = events(lambda row: row.is_outcome)
 _ENDS = events(lambda row: row.ends)
 # Ends that a daemon causes: they carry no outcome of the handler.
-_ENDED_BY_DAEMON = frozenset({Event.RELEASE, Event.EXPIRE})
+_ENDED_BY_DAEMON = _ENDS - _OUTCOMES
 # After an attempt has concluded, these add nothing: whoever sent them did not know of the end.
 _DOUBTFUL = frozenset({*_ENDED_BY_DAEMON, Event.DEFER})
 _REFUSALS = (Kind.LATE, Kind.REFUSED)

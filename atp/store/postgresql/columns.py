@@ -6,7 +6,7 @@ from ... import states
 from ...states import Event
 from ..values import Failed
 from .driver.arrays import array, texts
-from .plain import EFFECTS, SOURCES, TARGETS, events_of
+from .plain import EFFECTS, RETRIES, SOURCES, TARGETS, events_of
 
 _NUMBERS = (
     *("instances", "attempts", "started", "finished", "retries", "delays"),
@@ -96,7 +96,7 @@ def _add_instance(columns, key, moves):
     columns["started"].append(_epoch(started[-1]) if started else None)
     columns["finished"].append(_epoch(last.time) if is_terminal else None)
     columns["reasons"].append(str(last.reason) if is_terminal else "")
-    columns["retries"].append(sum(move.event == Event.RETRY for move in moves))
+    columns["retries"].append(sum(RETRIES[move.event] for move in moves))
     columns["delays"].append(None if last.delay is None else last.delay.total_seconds())
 
 

@@ -7,12 +7,14 @@ from ..values import Move
 
 # Most moves of a batch are plain. An expiry is not, since it may end in FAILED, which the portable
 # store decides. The same holds for a deferral of a misfit.
-PLAIN = states.events(lambda row: row.is_holders and not row.loses)
-_ROWS = [row for row in states.TRANSITIONS if row.is_holders and row.event in PLAIN]
-TARGETS = {row.event: row.target for row in _ROWS}
-EFFECTS = {row.event: row.row for row in _ROWS}
-SOURCES = {row.event: "{" + ",".join(sorted(row.sources)) + "}" for row in _ROWS}
-_HOLDERS = {state: {row.event for row in _ROWS if state in row.sources} for state in State}
+PLAIN = states.plain_transitions()
+TARGETS = {event: row.target for event, row in PLAIN.items()}
+EFFECTS = {event: row.row for event, row in PLAIN.items()}
+SOURCES = {event: "{" + ",".join(sorted(row.sources)) + "}" for event, row in PLAIN.items()}
+RETRIES = {event: row.counts.count("retries") for event, row in PLAIN.items()}
+_HOLDERS = {
+    state: {event for event, row in PLAIN.items() if state in row.sources} for state in State
+}
 
 
 def is_plain(moves):

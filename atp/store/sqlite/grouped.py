@@ -13,7 +13,7 @@ from .base import as_json, as_text
 
 # The events that holders record most. An expiry is not among them: it may end in FAILED, which
 # the portable store decides.
-PLAIN = {row.event: row for row in states.TRANSITIONS if row.is_holders and not row.loses}
+PLAIN = states.plain_transitions()
 
 # %(times)s is a JSON object: by the Instance's key, the time at which the attempt was started, if
 # that is recorded too, and the time of the event.
