@@ -110,7 +110,7 @@ def test_entries_that_were_removed_unread_are_a_gap_that_may_be_passed_over(
     assert (data(), losses()) == (["a"], (0, 0))
     made = tail(on_gap="skip")
     assert read(made) == {"records": 1, "enqueued": 1, "rejected": 0, "behind": 0}
-    assert "2 entries behind" in read.context.messages[0][1]
+    assert "2 entries after" in read.context.messages[0][1]
     assert (data(), losses()) == (["a", "d"], (1, 2))
     assert read(made)["records"] == 0
     assert losses() == (1, 2)
