@@ -4,13 +4,13 @@
     The tests are run on that kind of database, too, at the same time. So this run leaves
     to the other what need not be shown twice: what does not depend on the database, and the
     surfaces, are run on SQLite, the rest on PostgreSQL; on both, the store and what else is
-    ``ON_BOTH``, what is marked ``each_database``, and of each other module without such a
-    mark the first test, where that takes little.
+    ``ON_BOTH``, what is marked ``each_database``, and the first test of each module that
+    has no such mark, but for ``WITHOUT_SMOKE``.
 ``--short``
     No test that is marked ``long``.
 ``--quick``
-    No test that starts a process. One that is not known to do so, by its fixtures or the mark
-    ``processes``, is skipped at that moment.
+    No test that starts a process, and none that is marked ``slow``. One that is not known to
+    start a process, by its fixtures or the mark ``processes``, is skipped at that moment.
 ``--share=FOLDER``
     Several processes have this option with the same folder. Each test is run by one of them.
 """
@@ -33,11 +33,12 @@ SURFACES = (
     *("tests/api", "tests/browser", "tests/demo", "tests/packaging", "tests/views", "tests/web"),
     *("tests/test_admin", "tests/test_commands", "tests/test_verbs"),
 )
-# Modules that take long: on the other database only what is marked for it.
+# The surfaces, and what starts processes, on the other database only where it is marked: it takes
+# long, and little of it depends on the database.
 WITHOUT_SMOKE = (
-    *("tests/api/test_generated_client", "tests/api/test_schemathesis"),
-    *("tests/api/test_typescript_client", "tests/browser", "tests/chaos", "tests/deploys"),
-    *("tests/packaging", "tests/test_benchmarks"),
+    *SURFACES,
+    *("tests/backend", "tests/chaos", "tests/daemon", "tests/deploys", "tests/testing"),
+    *("tests/test_benchmarks", "tests/test_router"),
 )
 # Where the database matters: the contract of the store; connections, leases, hand-over, outages,
 # exactly once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.
@@ -50,6 +51,8 @@ ON_BOTH = (
     "tests/test_querysets",
 )
 EACH = "each_database"
+# What takes more than a second of the processor, or waits for long: it is begun first.
+SLOW = "slow"
 # A test with one of these fixtures touches the database.
 OF_DATABASE = {"db", "transactional_db", "live_server", "django_db_serialized_rollback"}
 # A module with one of these names may depend on the kind of database without touching it.
@@ -82,8 +85,8 @@ def select(config, items):
                 left[item] = "left to a run with --all, as they take long"
     if config.option.quick:
         for item in items:
-            if _starts_processes(item):
-                left[item] = "left out, as they start processes"
+            if item.get_closest_marker(SLOW) or _starts_processes(item):
+                left[item] = "left out, as they are slow or start processes"
     items[:] = [item for item in items if item not in left]
     if left:
         config.hook.pytest_deselected(items=list(left))
@@ -174,8 +177,8 @@ class NoProcesses:
 class Sharing:
     """Takes one test after another of those that no process has taken yet.
 
-    Tests that share a fixture of their module or package are taken together, and first,
-    as they take longest.
+    Tests that share a fixture of their module or package are taken together. These, and what is
+    marked ``slow``, come first: else one process would work on them when the others have ended.
     """
 
     def __init__(self, folder):
@@ -205,7 +208,7 @@ class Sharing:
             raise session.Interrupted("errors during collection")
         if session.config.option.collectonly:
             return True
-        items = sorted(session.items, key=lambda item: self._unit(item) == item.nodeid)
+        items = sorted(session.items, key=self._is_late)
         taken = filter(self._takes, items)
         item = next(taken, None)
         while item is not None:
@@ -217,6 +220,9 @@ class Sharing:
                 raise session.Interrupted(session.shouldstop)
             item = following
         return True
+
+    def _is_late(self, item):
+        return self._unit(item) == item.nodeid and not item.get_closest_marker(SLOW)
 
     def _takes(self, item):
         return self._is_own(self._unit(item))
