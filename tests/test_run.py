@@ -74,13 +74,15 @@ PURE_PAGE = Item(PAGES, "test_pure", line=1)
 DAEMON = Item("tests/daemon/test_kills.py", fixtures=["atpd", "transactional_db"])
 PAUSE_ON = Item(PAUSES, "test_on", fixtures=["transactional_db"], line=9)
 LONG = Item("tests/test_many.py", marks=["long"])
+SLOW = Item("tests/test_codec.py", "test_slow", marks=["slow"])
+PAGE_FIRST = Item(PAGES, "test_first", fixtures=["db"], line=5)
+PAUSE_FIRST = Item(PAUSES, "test_first", fixtures=["transactional_db"], line=5)
 BESIDE_MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
 ALL = [
-    *(UNIT, BY_MARK, PAGE, PURE_PAGE, DAEMON, LONG, PAUSE_ON, BESIDE_MARKED),
-    # The first of each module, what may depend on the database, and what is marked.
+    *(UNIT, BY_MARK, PAGE, PURE_PAGE, DAEMON, LONG, PAUSE_ON, BESIDE_MARKED, SLOW),
+    *(PAGE_FIRST, PAUSE_FIRST),
+    # The first of a module, what may depend on the database, and what is marked.
     Item("tests/test_queue.py", fixtures=["db"], line=5),
-    Item(PAGES, "test_first", fixtures=["db"], line=5),
-    Item(PAUSES, "test_first", fixtures=["transactional_db"], line=5),
     Item("tests/store/test_listener.py", marks=["skipif"]),
     Item("tests/store/test_choice.py", names=["connection"]),
     Item("tests/web/test_a.py", fixtures=["db"], marks=["each_database"], line=20),
@@ -88,13 +90,23 @@ ALL = [
 
 
 def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
-    others = [UNIT, PAGE, PURE_PAGE, LONG, BESIDE_MARKED]
+    others = [UNIT, PAGE, PURE_PAGE, LONG, BESIDE_MARKED, SLOW, PAGE_FIRST]
     for kind, given, left, why in (
         ("sqlite", {}, [], ""),
-        ("sqlite", {"beside": "postgres"}, [BY_MARK, PAUSE_ON], "left to the run on postgres"),
+        (
+            "sqlite",
+            {"beside": "postgres"},
+            [BY_MARK, PAUSE_ON, PAUSE_FIRST],
+            "left to the run on postgres",
+        ),
         ("postgres", {"beside": "sqlite"}, others, "left to the run on sqlite"),
         ("sqlite", {"short": True}, [LONG], "left to a run with --all, as they take long"),
-        ("sqlite", {"quick": True}, [DAEMON], "left out, as they start processes"),
+        (
+            "sqlite",
+            {"quick": True},
+            [DAEMON, SLOW],
+            "left out, as they are slow or start processes",
+        ),
     ):
         monkeypatch.setattr(environment, "kind", lambda kind=kind: kind)
         told, items = [], list(ALL)
@@ -126,6 +138,12 @@ def test_what_is_shared_is_taken_once(tmp_path, scope, units):
     assert not other._takes(items[0])
     assert other._takes(items[1]) == (units == 2)
     assert one._takes(items[1]) == (units == 1)
+
+
+def test_slow_tests_and_those_with_a_shared_fixture_come_first(tmp_path):
+    shares = Item(PAGES, scope="module")
+    items = [UNIT, SLOW, PAGE, shares]
+    assert sorted(items, key=Sharing(tmp_path)._is_late) == [SLOW, shares, UNIT, PAGE]
 
 
 def some(passed=0, failed=0, skipped=0):
