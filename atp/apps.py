@@ -1,4 +1,4 @@
-"""The Django app."""
+"""The Django app configuration of ATP, which imports tasks and registers checks and Types."""
 
 from importlib import import_module
 from typing import Any
@@ -28,7 +28,7 @@ class ATPConfig(AppConfig):
 
 
 def _import_modules_of_tasks() -> None:
-    """Import the modules that the setting TASKS lists in ``OPTIONS["modules"]``."""
+    """Import the modules in ``OPTIONS["modules"]`` of each entry of the setting TASKS."""
     tasks = getattr(settings, "TASKS", None) or {}
     entries = {
         alias: entry
@@ -42,7 +42,7 @@ def _import_modules_of_tasks() -> None:
 
 
 def _import_webhooks() -> None:
-    """Import :mod:`atp.webhooks`, which declares its Type, if the project has webhook targets."""
+    """Import :mod:`atp.webhooks`, which declares a Type, if the project has webhook targets."""
     values = getattr(settings, "ATP", {})
     if isinstance(values, dict) and values.get("WEBHOOKS"):
         import_module("atp.webhooks")
@@ -62,7 +62,10 @@ def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
 
 
 def _has_all_tables(apps: Apps) -> bool:
-    """Return True if the migrations in ``apps`` have made all tables and columns of ATP."""
+    """Return True if ``apps`` has every table and column of ATP's models.
+
+    ``apps`` are the models as the migrations have left them in the database.
+    """
     migrated = apps.all_models["atp"]
     return all(
         (name := model._meta.model_name) in migrated and _columns(model) == _columns(migrated[name])

@@ -1,4 +1,4 @@
-"""All system checks, `atp.W014` and so on: settings, database, folders, deployment."""
+"""ATP's system checks, such as `atp.W014`: settings, databases, folders, deployment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Check = Callable[..., list[CheckMessage]]
 
 
 def with_valid_settings(check: Check) -> Check:
-    """Skip a check while :func:`check_settings` reports problems."""
+    """Decorate a check to report nothing while :func:`check_settings` reports problems."""
 
     @wraps(check)
     def checked(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -59,16 +59,16 @@ def with_valid_settings(check: Check) -> Check:
 
 @register(Tags.compatibility)
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check ATP's own settings: unknown keys, wrong types, a lease that breaks G3."""
+    """Check ``settings.ATP``: unknown keys, wrong types, lease times that break guarantee G3."""
     return [Error(problem, id="atp.E001") for problem in setting_problems()]
 
 
 @register(Tags.compatibility, deploy=True)
 def check_contracts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report the annotations of handlers from which ATP cannot make a JSON Schema.
+    """Report the annotations of handlers that ATP cannot convert to a JSON Schema.
 
-    The report is a hint: such a parameter takes any JSON. The check runs only with ``--deploy``,
-    since making a contract for each Type takes a while.
+    Each report is only a hint, because ATP accepts any JSON where it has no schema. The check runs
+    only with ``--deploy``, because it takes a while to make the schemas of all Types.
     """
     found: list[CheckMessage] = []
     for task_type in sorted(registry, key=str):
@@ -81,13 +81,13 @@ def check_contracts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-# A deployment (``manage.py check --deploy``): who else can read, write or run
+# Checks of a deployment (``manage.py check --deploy``): who else can read, write or run code
 
 
 @register(Tags.security, deploy=True)
 @with_valid_settings
 def check_public_files(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that the site does not serve large responses and published files."""
+    """Warn if large responses and published files are stored below MEDIA_ROOT or STATIC_ROOT."""
     storage = storages[settings.STORAGE]
     if not isinstance(storage, FileSystemStorage) or not storage.base_location:
         return []
@@ -116,7 +116,7 @@ def _is_below(path: Path, root: str | Path) -> bool:
 
 
 def _storage_hint(storage: FileSystemStorage, folder: Path) -> str:
-    """Return the lines for the settings that give ATP its own storage."""
+    """Return a hint: the lines to add to the settings to give ATP its own storage."""
     location = f"{os.path.realpath(storage.location)}-atp"
     entry = (
         "{'BACKEND': 'django.core.files.storage.FileSystemStorage', "
@@ -144,7 +144,7 @@ def _storage_hint(storage: FileSystemStorage, folder: Path) -> str:
 @register(Tags.security, deploy=True)
 @with_valid_settings
 def check_pickle(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report that Types may use pickle."""
+    """Warn if ``ATP["ALLOW_PICKLE"]`` allows Types to use pickle."""
     if not settings.ALLOW_PICKLE:
         return []
     return [
@@ -160,7 +160,7 @@ def check_pickle(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.security, deploy=True)
 @with_valid_settings
 def check_webhooks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report the targets to which webhooks go unencrypted."""
+    """Warn about webhook targets that receive messages over unencrypted http."""
     return [
         checks.Warning(
             f"ATP['WEBHOOKS'][{name!r}] is sent over http: anyone on the network path can read it, "
@@ -175,13 +175,13 @@ def check_webhooks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def check_user(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report that this process runs as root, since daemons may do so too."""
+    """Warn if this process runs as root, because the daemons might then run as root too."""
     if os.geteuid() != 0:
         return []
     return [
         checks.Warning(
-            "This process runs as root. If atpd does so too, every fault in a handler acts with "
-            "the rights of root.",
+            "This process runs as root. If atpd runs as root too, a bug in a handler can do "
+            "everything that root can do.",
             hint="Run atpd, and this check, as a dedicated user: User= in a systemd unit, USER in "
             "a container file.",
             id="atp.W033",
@@ -192,7 +192,7 @@ def check_user(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.security, deploy=True)
 @with_valid_settings
 def check_database_file(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that other users of the host cannot open the queue's SQLite file."""
+    """Warn if every user of the host can open the queue's SQLite file."""
     connection: Any = connections[settings.DATABASE]
     if connection.vendor != "sqlite" or connection.is_in_memory_db():
         return []
@@ -214,7 +214,7 @@ def check_database_file(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.security, deploy=True)
 @with_valid_settings
 def check_scratch_owner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that other users cannot replace the folders in SCRATCH_DIR."""
+    """Warn if other users can replace the folders in SCRATCH_DIR."""
     folder = settings.SCRATCH_DIR
     mode = _mode(folder)
     if not mode & stat.S_IWOTH or mode & stat.S_ISVTX:
@@ -231,7 +231,7 @@ def check_scratch_owner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _mode(path: str | Path) -> int:
-    """Return the mode of a file; 0 if it cannot be read."""
+    """Return the ``st_mode`` of a file; 0 if ``os.stat()`` fails."""
     try:
         return os.stat(path).st_mode
     except OSError:
@@ -244,7 +244,7 @@ def _mode(path: str | Path) -> int:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_storage(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that this user can write the folder for published files and large responses."""
+    """Check that this process can write to the folder for large responses and published files."""
     storage = storages[settings.STORAGE]
     if not isinstance(storage, FileSystemStorage):
         return []
@@ -270,7 +270,10 @@ def check_storage(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_scratch(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that this user can write SCRATCH_DIR. A daemon may run as another user."""
+    """Check that this process can write to SCRATCH_DIR.
+
+    A daemon might run as another user, so the check only warns.
+    """
     return _check_writable(
         "ATP['SCRATCH_DIR']",
         settings.SCRATCH_DIR,
@@ -291,14 +294,14 @@ def _check_writable(name: str, folder: str | Path, hint: str, id: str) -> list[C
 @register("atp")
 @with_valid_settings
 def check_hooks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that each pattern of ``on_finished`` and ``on_failed`` matches a Type."""
+    """Check that the pattern of each ``on_finished`` and ``on_failed`` hook matches a Type."""
     return [checks.Warning(problem, id="atp.W014") for problem in describe_unmatched()]
 
 
 @register(Tags.compatibility)
 @with_valid_settings
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that ATP can use all that ``ATP["MIDDLEWARE"]`` and ``ATP["CARRIERS"]`` name."""
+    """Check that ATP can load the classes in ``ATP["MIDDLEWARE"]`` and ``ATP["CARRIERS"]``."""
     return [Error(problem, id="atp.E020") for problem in middleware_problems()]
 
 
@@ -307,7 +310,7 @@ def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_users(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that AuthenticationMiddleware gives each request the user that the pages need."""
+    """Check that AuthenticationMiddleware is in MIDDLEWARE, if the project uses ATP's pages."""
     if not _are_pages_in_use() or any(map(_is_authenticating, project.MIDDLEWARE)):
         return []
     return [
@@ -321,7 +324,7 @@ def check_users(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _is_authenticating(name: str) -> bool:
-    """Return True if a middleware may give requests a user."""
+    """Return True if the middleware with this dotted path might set ``request.user``."""
     try:
         found = import_string(name)
     except ImportError:
@@ -343,7 +346,7 @@ def _are_pages_in_use() -> bool:
 
 @register(Tags.urls)
 def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that LOGIN_URL exists: the pages send users there to log in."""
+    """Check that LOGIN_URL leads to a page, because ATP's pages redirect users there to log in."""
     if not _are_pages_in_use():
         return []
     if _leads_somewhere(str(project.LOGIN_URL)):
@@ -351,8 +354,8 @@ def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"LOGIN_URL is {project.LOGIN_URL!r}, which is not a page of this project.",
-            hint="The pages of ATP send users there who are not logged in. Set LOGIN_URL to a page "
-            "to log in; ATP has a template for one: "
+            hint="ATP's pages redirect users who are not logged in to LOGIN_URL. Set it to a login "
+            "page; ATP has a template for one: "
             "LoginView.as_view(template_name='atp/login.html').",
             id="atp.W006",
         )
@@ -360,7 +363,7 @@ def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _leads_somewhere(url: str) -> bool:
-    """Return True if an address is a page of this project, or of another site."""
+    """Return True if a URL belongs to a view of this project, or to another site."""
     try:
         path = resolve_url(url)
         if path.startswith("/") and not path.startswith("//"):
@@ -404,7 +407,11 @@ def check_queue_database(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_transactional(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that transactional Types name the queue's database, where their end is written (G7)."""
+    """Check that each transactional Type uses the queue's database.
+
+    ATP records the end of an attempt in the queue's database, in the same transaction in which the
+    handler of a transactional Type writes (guarantee G7).
+    """
     return [
         Error(
             f"Type {task_type.identifier!r} is transactional on database {task_type.database!r}, "
@@ -422,7 +429,7 @@ def check_transactional(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_exceptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check the dotted names in ``retry_on``, ``fatal_on`` and ``downstream_errors``."""
+    """Check that ``retry_on``, ``fatal_on`` and ``downstream_errors`` name existing exceptions."""
     return [
         Error(f"Type {task_type.identifier!r}: {problem}", id="atp.E008")
         for task_type in registry
@@ -433,7 +440,7 @@ def check_exceptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_retention(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report the Types that keep Instances for ever, until these fill the disk."""
+    """Report the Types whose terminal Instances ATP never purges, which can fill the disk."""
     kept = sorted(
         task_type.identifier for task_type in registry if task_type.registration().retention is None
     )
@@ -444,7 +451,7 @@ def check_retention(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         Info(
             f"{len(kept)} Types keep terminal Instances for ever: {named}.",
             hint="An Instance with its log takes about 1 kB. Set retention=timedelta(days=…) "
-            "of the Type, or ATP['RETENTION']. If they are to be kept for ever, add 'atp.I007' to "
+            "of the Type, or ATP['RETENTION']. To keep them for ever, add 'atp.I007' to "
             "SILENCED_SYSTEM_CHECKS.",
             id="atp.I007",
         )
@@ -473,7 +480,7 @@ def check_server(
 ) -> list[CheckMessage]:
     """Check the encoding and ``array_nulls`` of a queue's database on PostgreSQL.
 
-    This connects to the database.
+    The check connects to the database.
     """
     if settings.DATABASE not in (databases or ()):
         return []
@@ -506,7 +513,7 @@ def check_server(
 
 
 def _check_pool(connection: Any) -> list[CheckMessage]:
-    """Check that psycopg's pool has a connection for each thread of a daemon."""
+    """Check that psycopg's connection pool is large enough for a daemon's dispatcher."""
     pool = connection.settings_dict.get("OPTIONS", {}).get("pool")
     if not pool or connection.vendor != "postgresql":
         return []
@@ -525,7 +532,7 @@ def _check_pool(connection: Any) -> list[CheckMessage]:
 
 
 def _check_sqlite(connection: Any) -> list[CheckMessage]:
-    """Check the options that SQLite needs as a queue: WAL, immediate transactions, a time-out."""
+    """Check that a queue in SQLite uses WAL, immediate transactions and a sufficient timeout."""
     options = connection.settings_dict.get("OPTIONS", {})
     mode = str(options.get("transaction_mode") or "").upper()
     pragmas = "".join(str(options.get("init_command") or "").lower().split())
@@ -555,8 +562,7 @@ _SQLITE = {
     ),
     "atp.W003": (
         "['timeout'] is less than 10 seconds.",
-        "SQLite has one writer at a time: the others wait this long for their turn before they "
-        "fail.",
+        "SQLite allows one writer at a time. The other writers wait this long, and then they fail.",
     ),
 }
 
@@ -567,7 +573,11 @@ _SQLITE = {
 @register(Tags.compatibility)
 @with_valid_settings
 def check_tailers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that the source of each tailer exists, with the library that it needs (G18)."""
+    """Check that each tailer can read its source (G18).
+
+    The table of a tailer must be in the queue's database, and the library for a source must be
+    installed.
+    """
     return [*_check_tables(), *_check_sources()]
 
 
@@ -598,10 +608,11 @@ def _check_sources() -> list[CheckMessage]:
 @register(Tags.compatibility)
 @with_valid_settings
 def check_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check the OPTIONS and QUEUES of each entry in TASKS for ATPBackend.
+    """Check the OPTIONS and QUEUES of each entry in TASKS whose BACKEND is ATPBackend.
 
-    The backend's own ``check()`` is not enough: ``atpd`` does not run the checks of
-    ``django.tasks``, and the backport has none unless it is an installed app itself.
+    The backend's own ``check()`` is not enough, because ``atpd`` does not run the checks of
+    ``django.tasks``. The backport of ``django.tasks`` runs its checks only if it is an installed
+    app.
     """
     return [
         message
@@ -611,7 +622,7 @@ def check_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _backend_entries() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the alias and the entry of each ATPBackend in TASKS."""
+    """Yield the alias and the settings of each entry in TASKS whose BACKEND is ATPBackend."""
     tasks = getattr(project, "TASKS", None)
     for alias, entry in tasks.items() if isinstance(tasks, dict) else ():
         try:
@@ -634,12 +645,12 @@ def _check_entry(alias: str, queues: Any, options: Any) -> Iterable[CheckMessage
 # The modules that declare Types
 
 
-# It runs with the checks of URLs, which import the views: a view may enqueue a Type that daemons
-# do not import.
+# This check has the tag of the checks of URLs, which import the views. A view might enqueue a Type
+# whose module no daemon imports.
 @register(Tags.urls)
 @with_valid_settings
 def check_types(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check that daemons import the modules of all Types that views import."""
+    """Warn about Types that the project's views import, but that no daemon imports."""
     if getattr(project, "ROOT_URLCONF", None):
         # Django's own check reports a URLconf that cannot be imported.
         with contextlib.suppress(Exception):

@@ -1,5 +1,7 @@
-"""The commands of operators: to a running attempt (cancel, pause, resume, release) and to a daemon
-(quiet, resume, stop), with the modes of a daemon.
+"""The commands that operators send to running attempts and to daemons; the modes of a daemon.
+
+An operator can cancel, pause, resume or release an attempt; a daemon can be made quiet, resumed or
+stopped.
 """
 
 from dataclasses import dataclass
@@ -16,10 +18,10 @@ PAUSE, RESUME = "pause", "resume"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptCommand:
-    """A command on a claimed Task, which its holder has to carry out.
+    """A command on a claimed Task, which the daemon that holds the Task has to carry out.
 
-    ``instance`` is the key of the Instance. Only a cancel has an actor, ``who``, and an ``age`` in
-    seconds.
+    ``instance`` is the primary key of the Instance, ``request`` the command, such as "cancel". For
+    a cancel, ``who`` is the operator, and ``age`` the time in seconds since the operator sent it.
     """
 
     instance: int
@@ -31,10 +33,11 @@ class AttemptCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The outcome of a cancel, as keys of Instances.
+    """The result of a cancel, as three groups of primary keys of Instances.
 
-    ``failed``: they were waiting and are FAILED now. ``asked``: their holders have the command now.
-    ``before``: their holders had it already. Instances with other keys are not live.
+    The Instances in ``failed`` were waiting, and are FAILED now. The daemons that hold those in
+    ``asked`` have now been sent the command. For those in ``before``, an earlier cancel had already
+    sent the command. Instances in none of the groups are not live.
     """
 
     failed: tuple[int, ...] = ()
@@ -43,7 +46,7 @@ class Cancelled:
 
 
 class Mode(TextChoices):
-    """The mode of a daemon, which the daemon itself writes to its row."""
+    """The mode of a daemon. The daemon itself writes its mode to its row in the database."""
 
     RUNNING = "running", "claims what it serves"
     QUIET = "quiet", "claims nothing more, and goes on with what it runs"
@@ -78,18 +81,24 @@ MODE_CHANGES = {
 
 
 def mode_after(mode: str, request: str) -> Mode:
-    """Return the mode to which the request in its row brings a daemon; STOPPING never ends."""
+    """Return the mode that a daemon enters when it obeys ``request``.
+
+    A daemon that is STOPPING never leaves that mode.
+    """
     if Mode.STOPPING in (mode, requested_mode(request)):
         return Mode.STOPPING
     return requested_mode(request)
 
 
 def requested_mode(request: str) -> Mode:
-    """Return the mode that a request in a daemon's row demands."""
+    """Return the mode that ``request``, the value in a daemon's row, commands."""
     commands = (command for command, text in REQUESTS.items() if text == request)
     return MODE_CHANGES[next(commands, DaemonCommand.RESUME)][1]
 
 
 def allowed_commands(aim: Mode) -> list[DaemonCommand]:
-    """Return the commands that would change the mode of a daemon on its way to the mode ``aim``."""
+    """Return the commands that would have an effect on a daemon.
+
+    ``aim`` is the mode that the daemon has, or is about to enter.
+    """
     return [command for command, (sources, _) in MODE_CHANGES.items() if aim in sources]

@@ -1,12 +1,12 @@
-"""``settings.ATP``: its keys and defaults, the checks of its values, the targets of webhooks.
+"""The setting ``ATP``: its keys and defaults, checks of its values, and the webhook targets.
 
 A project writes only the values that differ from the defaults::
 
-    ATP = {"LEASE": 60, "RETENTION": timedelta(days=30)}
+ATP = {"LEASE": 60, "RETENTION": timedelta(days=30)}
 
-Times are in seconds, or timedeltas where the annotation says so. ATP reads a value when it first
-uses it, and again after Django's signal ``setting_changed``, which tests that override settings
-send.
+Times are in seconds, or timedeltas where the annotation says so. ATP reads a value on first use and
+keeps it. Django's signal ``setting_changed``, which tests that override settings send, makes ATP
+read the values again.
 """
 
 import base64
@@ -33,7 +33,10 @@ from .text import as_timedelta, did_you_mean, read_memory
 
 
 class Defaults:
-    """The keys of ``settings.ATP``, with their types and defaults. The docs are made from them."""
+    """The keys of ``settings.ATP``, with their types and defaults.
+
+    The documentation of the settings is generated from this class.
+    """
 
     DATABASE: str = "default"
     """Alias of the queue's database."""
@@ -166,11 +169,14 @@ class Defaults:
 
 
 class InvalidSetting(ImproperlyConfigured):
-    """A value in ``settings.ATP`` has the wrong type."""
+    """A value in ``settings.ATP`` is invalid."""
 
 
 class Settings:
-    """The project's value for each key, or the default. Raises InvalidSetting."""
+    """Has an attribute for each key: the project's value, or else the default.
+
+    Reading an attribute raises InvalidSetting if the project's value is invalid.
+    """
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(Defaults, name)
@@ -217,7 +223,7 @@ MAX_RELEASE = 64
 
 
 def kind_problem(name: str, value: Any) -> str | None:
-    """Return a sentence if a value has the wrong type for its key or is out of range, else None."""
+    """Return what is wrong with the type or the range of a value; None if both are valid."""
     hint = TYPES[name]
     kinds = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(get_origin(kind) or kind for kind in kinds)
@@ -315,7 +321,7 @@ def _find_value_problems() -> list[str]:
 
 
 def _find_lease_problems() -> list[str]:
-    """Return the problems with the times behind G3.
+    """Return the problems with the times on which guarantee G3 depends.
 
     A daemon must kill its workers before another daemon may take their Tasks.
     """
@@ -330,7 +336,7 @@ def _find_lease_problems() -> list[str]:
         found.append(
             f"ATP['RENEW_EVERY'] ({settings.RENEW_EVERY} s) and ATP['STATEMENT_TIMEOUT'] "
             f"({settings.STATEMENT_TIMEOUT} s) together must be less than ATP['KILL_AFTER'] "
-            f"({settings.KILL_AFTER} s): one renewal that is late would kill all workers."
+            f"({settings.KILL_AFTER} s). Otherwise one late renewal would kill all workers."
         )
     return found
 
@@ -352,9 +358,10 @@ _SHORTEST, _LONGEST = 24, 64
 
 @dataclass(frozen=True)
 class WebhookTarget:
-    """A system to which webhooks report ends. The first of its ``keys`` is the newest.
+    """A system to which ATP sends a message when an Instance ends.
 
-    ``patterns`` are pairs of the name of a hook and a pattern of Types.
+    ``keys`` are the keys that sign the messages, the newest first. ``patterns`` are pairs of a
+    hook's name, such as "on_failed", and a pattern of Types, such as "dem.*".
     """
 
     name: str
@@ -368,7 +375,7 @@ class WebhookTarget:
 
 
 def webhook_target(name: str, entry: Mapping[str, Any]) -> WebhookTarget:
-    """Return the Target for an entry of the setting that has no :func:`webhook_problems`."""
+    """Return the WebhookTarget for an entry of ``ATP["WEBHOOKS"]``, which must be valid."""
     return WebhookTarget(
         name,
         entry["url"],
@@ -383,7 +390,7 @@ def webhook_target(name: str, entry: Mapping[str, Any]) -> WebhookTarget:
 
 
 def webhook_problems(entries: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield the problems with the setting, as sentences."""
+    """Yield the problems with ``ATP["WEBHOOKS"]``, as sentences."""
     for name, target in entries.items():
         label = f"ATP['WEBHOOKS'][{name!r}]"
         problem = _find_name_problem(name)
@@ -455,7 +462,7 @@ def _as_list(secret: Any) -> list[Any]:
 
 
 def _read_key(secret: Any) -> bytes | None:
-    """Return the key in a secret; None if the secret is not valid."""
+    """Return the key that a webhook's secret contains; None if the secret is invalid."""
     if not isinstance(secret, str) or not secret.startswith(_PREFIX):
         return None
     try:

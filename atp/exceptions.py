@@ -1,7 +1,7 @@
-"""All exceptions: those that ATP raises, and those that a handler raises to control its end.
+"""All exceptions: ATP's own errors, and the exceptions with which a handler controls its outcome.
 
-Errors of ATP are ATPErrors. Those about invalid arguments are also ValueErrors, those about
-something that does not exist LookupErrors.
+All of ATP's own errors are ATPErrors. An error about an invalid argument is also a ValueError, and
+an error about something that does not exist is also a LookupError.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [  # noqa: RUF022 (sorted by who raises them)
 LONGEST_DELAY = 315_360_000.0
 
 
-# Exceptions that a handler raises, and those that stand for another end of an Instance.
+# The exceptions that a handler raises, and the classes that describe other failures.
 
 
 class Retry(Exception):
-    """A handler raises Retry to be tried again later.
+    """A handler raises Retry so that ATP runs it again later.
 
-    It uses up one of the Type's ``max_retries``; ATP logs it without a traceback. ``after`` is the
-    delay, in seconds or as a timedelta; by default the Type's backoff decides.
+    Retry uses up one of the Type's ``max_retries``. ATP logs it without a traceback. ``after`` is
+    the delay, in seconds or as a timedelta; without ``after`` the Type's backoff sets the delay.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
@@ -58,10 +58,10 @@ class Retry(Exception):
 
 
 class Defer(Exception):
-    """A handler raises Defer to run later, without a failure. It never uses up a retry.
+    """A handler raises Defer so that ATP runs it again later, without using up a retry.
 
-    ``after`` is the delay, in seconds or as a timedelta. It must be more than 0: otherwise an
-    Instance that always defers would run again and again without a pause.
+    ``after`` is the delay, in seconds or as a timedelta. It must be more than 0, because otherwise
+    an Instance that always defers would run again and again without a pause.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float) -> None:
@@ -70,12 +70,12 @@ class Defer(Exception):
 
 
 class Throttled(Defer):
-    """A handler raises Throttled if its Type's downstream refuses calls. It never uses up a retry.
+    """A handler raises Throttled if its Type's downstream refuses calls. No retry is used up.
 
-    ``after`` is the delay that the downstream asks for: the unchanged HTTP header Retry-After, in
-    seconds or as a date; a timedelta; or None. A past time counts as 0, more than an hour as an
-    hour, and a value that cannot be read as None. If the Type has no downstream, Throttled is a
-    :class:`Defer` by at least ``LEAST`` seconds.
+    ``after`` is the delay that the downstream asks for: the unchanged value of the HTTP header
+    Retry-After (seconds or a date), a timedelta, or None. ATP waits an hour at most. It treats a
+    time in the past as 0, and a value that it cannot read as None. If the Type has no downstream,
+    Throttled acts as a :class:`Defer` with a delay of at least ``LEAST`` seconds.
     """
 
     # The shortest delay in seconds. Without a delay the attempts would follow without a pause.
@@ -91,8 +91,8 @@ class Throttled(Defer):
 class Unavailable(Exception):
     """A handler raises Unavailable if its Type's downstream fails or cannot be reached.
 
-    It uses up no retry. ``after`` is as in :class:`Throttled`. If the Type has no downstream,
-    Unavailable is an error like any other, and uses up a retry.
+    Unavailable uses up no retry. :class:`Throttled` describes ``after``. If the Type has no
+    downstream, ATP treats Unavailable like any other error, which uses up a retry.
     """
 
     def __init__(self, message: str = "", *, after: object = None) -> None:
@@ -102,10 +102,11 @@ class Unavailable(Exception):
 
 
 class Fatal(Exception):
-    """A handler raises Fatal if another attempt would not help: the Instance is FAILED at once.
+    """A handler raises Fatal if a retry would not help. The Instance becomes FAILED at once.
 
     ``fingerprint`` is a word that the handler chooses. All failures of one Type with the same
-    fingerprint are one error group, whatever their messages are and wherever they were raised.
+    fingerprint belong to one error group, whatever their messages are and wherever they were
+    raised.
     """
 
     def __init__(self, *args: object, fingerprint: str = "") -> None:
@@ -119,48 +120,50 @@ class Interrupted(BaseException):
     """ATP raises Interrupted in ``context.check()``, or anywhere in a handler, to end the attempt.
 
     It derives from BaseException so that ``except Exception`` in a handler does not catch it. A
-    handler may clean up, and must then let it pass to ATP.
+    handler that catches it to clean up must raise it again.
     """
 
 
 class TaskFailed(Exception):
-    """An Instance is FAILED for another reason than an exception of its handler.
+    """Stands for a failure that no exception of the handler has caused, such as a cancel.
 
-    Nothing raises this class or its subclasses: results of django.tasks name them as errors.
+    ATP never raises this class or its subclasses. A result of django.tasks names one of them as the
+    class of its error.
     """
 
 
 class Stale(TaskFailed):
-    """More attempts of the Instance were lost than allowed."""
+    """The Instance is FAILED because more of its attempts were lost than allowed."""
 
 
 class Cancelled(TaskFailed):
-    """Somebody has cancelled the Instance."""
+    """The Instance is FAILED because a user or a program cancelled it."""
 
 
 class Dropped(TaskFailed):
-    """A gate dropped the Instance."""
+    """The Instance is FAILED because a gate dropped it."""
 
 
 class Missed(TaskFailed):
-    """The Instance was not started before its ``start_before``."""
+    """The Instance is FAILED because it was not started before its ``start_before``."""
 
 
 class Upstream(TaskFailed):
-    """A node of its graph that the Instance depends on failed."""
+    """The Instance is FAILED because a node of its graph on which it depends failed."""
 
 
 class Unusable(Exception):
-    """ATP raises this ``from`` an error about values that would fail in each further attempt too.
+    """An attempt's inputs or result cannot be used, so each further attempt would fail too.
 
-    The Instance is FAILED for the reason FATAL, with the message of that error.
+    ATP raises Unusable ``from`` the error that says why. The Instance becomes FAILED for the reason
+    FATAL, with the message of that error.
     """
 
 
 class IncompatibleInputs(Exception):
     """The inputs are incompatible with this process's handler; another release may accept them.
 
-    The Instance is deferred. The message says why the inputs are incompatible.
+    ATP defers the Instance. The message says why the inputs are incompatible.
     """
 
 
@@ -178,7 +181,7 @@ def dotted_path(error: BaseException) -> str:
 
 
 def _check_delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) -> float:
-    """Return a delay in seconds. Raises ValueError if it is out of range."""
+    """Return the argument ``after`` in seconds. Raises ValueError if it is out of range."""
     after = after.total_seconds() if isinstance(after, timedelta) else float(after)
     if not 0 <= after <= LONGEST_DELAY or not (after or is_from_zero):
         bounds = "from 0 to" if is_from_zero else "more than 0 and at most"
@@ -190,22 +193,22 @@ def _check_delay(name: str, after: timedelta | float, *, is_from_zero: bool = Tr
 
 
 class ATPError(Exception):
-    """The base class of ATP's errors.
+    """The base class of ATP's own errors.
 
-    ``call`` is the number of the call or row that the error is about, if the caller gave several.
+    If the caller passed several calls or rows, ``call`` is the number of the invalid one, from 0.
     """
 
     call: int
 
 
 class QueueFull(ATPError):
-    """Too many Instances wait in a Type or a lane, so nothing was enqueued.
+    """Too many Instances wait in a Type or a lane, so ATP enqueued nothing.
 
-    ``scope`` is the Type, or the Type and the collection, in words. ``waiting`` is the number of
-    waiting Instances, counted up to a little more than ``limit``. ``limit`` is the ``max_waiting``
-    that was reached; None if only ``max_wait`` is set. ``oldest`` is how long the oldest due
-    Instance has waited, as a timedelta; None if ATP did not read it. ``retry_after`` is in seconds,
-    from 1 to 600.
+    ``scope`` names the Type, or the Type and the collection. ``waiting`` is the number of waiting
+    Instances, counted up to a little more than ``limit``. ``limit`` is the ``max_waiting`` that was
+    reached, or None if only ``max_wait`` is set. ``oldest`` is how long the oldest due Instance has
+    waited, as a timedelta, or None if ATP did not read it. ``retry_after`` is the time to wait
+    before the next try, from 1 to 600 seconds.
     """
 
     def __init__(
@@ -261,7 +264,10 @@ class InvalidGate(ATPError, ValueError):
 
 
 class GateChanged(ATPError):
-    """Somebody else has set the gate meanwhile. ``gate`` is the current Gate, None if open."""
+    """Somebody else has set the gate since the caller read it.
+
+    ``gate`` is the current Gate, or None if it is open.
+    """
 
     def __init__(self, message: str, *, gate: Any = None) -> None:
         super().__init__(message)
@@ -280,7 +286,10 @@ class UnknownSchedule(ATPError, LookupError):
 
 
 class ScheduleChanged(ATPError):
-    """Somebody else has changed the schedule meanwhile. ``schedule`` is its current row."""
+    """Somebody else has changed the schedule since the caller read it.
+
+    ``schedule`` is the current row of the schedule.
+    """
 
     def __init__(self, message: str, *, schedule: object = None) -> None:
         super().__init__(message)
@@ -288,7 +297,7 @@ class ScheduleChanged(ATPError):
 
 
 class InvalidLimit(ATPError, ValueError):
-    """A limit or a weight cannot be read, or is out of range."""
+    """A limit or a weight cannot be parsed, or is out of range."""
 
 
 class UnknownDownstream(ATPError, LookupError):
@@ -296,7 +305,10 @@ class UnknownDownstream(ATPError, LookupError):
 
 
 class DownstreamChanged(ATPError):
-    """A downstream is not in the expected state. ``downstream`` is its current row."""
+    """A downstream is not in the state that the caller expects.
+
+    ``downstream`` is the current row of the downstream.
+    """
 
     def __init__(self, message: str, *, downstream: object = None) -> None:
         super().__init__(message)
@@ -306,7 +318,7 @@ class DownstreamChanged(ATPError):
 class InvalidSchedule(ATPError, ValueError):
     """The parameters of a schedule are invalid.
 
-    ``parameter`` is the name of the invalid one ("cron", "every", "timezone"), or None.
+    ``parameter`` is the name of the invalid parameter ("cron", "every", "timezone"), or None.
     """
 
     def __init__(self, message: str, *, parameter: str | None = None) -> None:
@@ -330,22 +342,26 @@ class UnknownGraph(ATPError, LookupError):
 
 
 class NoResult(ATPError, LookupError):
-    """The result of a node does not exist, or has no such key; the message says which."""
+    """A node has no result, or its result lacks the requested key; the message says which."""
 
 
 class UnknownErrorGroup(ATPError, LookupError):
-    """No error group has this name, or several names of error groups begin with it."""
+    """No error group has this name, or the given digits begin the names of several groups."""
 
 
 class GraphClosed(ATPError):
-    """Nodes cannot be added to the graph any more, or not before the given node."""
+    """The graph accepts no more nodes at this place.
+
+    Either the graph has ended or is being ended, or the node that should wait for the new nodes no
+    longer waits.
+    """
 
 
 class InvalidInputs(ATPError, ValueError, TypeError):
-    """The inputs are invalid for the handler or the contract.
+    """The inputs do not fit the handler's signature, or violate its contract.
 
-    ``argument`` names the first invalid argument, or is None. ``problems`` are pairs of path and
-    message, one for each problem with the contract.
+    ``argument`` is the name of the first invalid argument, or None. ``problems`` has a pair for
+    each problem with the contract: the path of the invalid value, and a message.
     """
 
     problems: Sequence[tuple[str, str]] = ()
@@ -360,7 +376,7 @@ class NotSerializable(ATPError, ValueError):
 
 
 class TooLarge(ATPError, ValueError):
-    """A serialized value exceeds the limit of its kind."""
+    """A serialized value is larger than the limit for its kind, such as MAX_INPUTS_SIZE."""
 
 
 class CorruptData(ATPError, ValueError):
@@ -376,17 +392,17 @@ class DuplicateIdentifier(ATPError, ValueError):
 
 
 class UniqueTaken(DuplicateIdentifier):
-    """A live Instance of the Type has this unique key. ``instance`` is that Instance, unchanged."""
+    """A live Instance of the Type already has this unique key. ``instance`` is that Instance."""
 
 
 class InvalidPageKey(ATPError, ValueError):
-    """A page key is malformed, or belongs to another list."""
+    """The key of a page in a list is malformed, or belongs to another list."""
 
 
 class InvalidSelection(ATPError, ValueError):
-    """A filter of a list is invalid: its name or its value is unknown.
+    """A filter of a list is invalid, because its name or its value is unknown.
 
-    ``errors`` are pairs of the name of a filter and the problem with it.
+    ``errors`` has a pair for each invalid filter: its name, and the problem.
     """
 
     def __init__(self, message: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
@@ -414,11 +430,11 @@ class NotPausable(IllegalTransition):
 
 
 class UnknownDaemon(ATPError, LookupError):
-    """No daemon has this uuid, or this host and pid: it has left, or it never existed."""
+    """No daemon has this uuid, or this host and pid. The daemon has left, or never existed."""
 
 
 class IllegalOrder(ATPError):
-    """The ``mode`` of the daemon does not allow the requested ``order``."""
+    """The daemon's ``mode`` does not allow ``order``, the requested command."""
 
     def __init__(
         self, message: str, *, order: DaemonCommand | None = None, mode: Mode | None = None
@@ -433,23 +449,23 @@ class WaitTimeout(ATPError, TimeoutError):
 
 
 class WaitInTransaction(ATPError):
-    """The caller waits inside a transaction, which would never see the end."""
+    """The caller waits inside a transaction, which would never see the Instance or graph end."""
 
 
 class FolderRefused(ATPError):
-    """A daemon cannot start: a folder that it needs belongs to somebody else."""
+    """A daemon cannot start, because a folder that it needs belongs to another user."""
 
 
 class LeaseLost(ATPError):
-    """The daemon has lost its lease: the lease has expired, or its row no longer exists."""
+    """The daemon has lost its lease, because the lease expired or its row was deleted."""
 
 
 class PausedInTransaction(ATPError):
-    """A handler cannot pause inside a transaction, which would stay open during the pause."""
+    """A handler tried to pause inside a transaction, which would stay open during the pause."""
 
 
 class TaskGone(ATPError):
-    """The attempt no longer holds its Task: the writes of its final transaction are rolled back."""
+    """The attempt no longer holds its Task, so ATP rolls back its final transaction."""
 
 
 class InvalidStep(ATPError, ValueError):
@@ -461,7 +477,7 @@ class DoubledStep(InvalidStep):
 
 
 class UncheckedStep(InvalidStep):
-    """The block of a step did not read ``is_done``, so it would run in each attempt."""
+    """The ``with`` block of a step did not read ``is_done``, so it would run in each attempt."""
 
 
 class StepInTransaction(ATPError):
@@ -469,7 +485,7 @@ class StepInTransaction(ATPError):
 
 
 class UnusableResult(NotSerializable):
-    """The result of a step cannot be stored. The attempt ends as FATAL: it would fail again."""
+    """The result of a step cannot be stored. The Instance fails as FATAL, without a retry."""
 
 
 # The HTTP header Retry-After (RFC 9110, 10.2.3): seconds, or a date.
@@ -479,18 +495,22 @@ LONGEST_RETRY_AFTER = 3600.0
 
 
 class RequestedDelay(NamedTuple):
-    """The delay that a downstream asks for, in seconds; ``told`` says how ATP changed it."""
+    """The delay in seconds that a downstream asks for, or None.
+
+    ``told`` says how ATP changed the value, or that ATP could not read it.
+    """
 
     after: float | None
     told: str = ""
 
 
 def read_retry_after(value: object, now: datetime) -> RequestedDelay:
-    """Return the delay that a Retry-After asks for; ``after`` is None if it asks for no delay.
+    """Return the delay in the value of a Retry-After header, as a :class:`RequestedDelay`.
 
-    The value is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A
-    datetime without a zone is local if USE_TZ is off, else in UTC. A past time gives 0. A value
-    that cannot be read gives None instead of an exception, because another system has sent it.
+    ``value`` is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A
+    datetime without a zone is in local time if USE_TZ is off, else in UTC. A time in the past gives
+    0. A value that cannot be read gives None instead of an exception, because another system has
+    sent it.
     """
     if value is None or value == "":
         return RequestedDelay(None)

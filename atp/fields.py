@@ -1,4 +1,4 @@
-"""What the models share: points in time, UUIDs of version 7, the check constraints of Instance."""
+"""What the models share: a field for times, version 7 UUIDs, the check constraints of Instance."""
 
 import os
 import time
@@ -24,9 +24,10 @@ from .states import TERMINAL, Reason, State
 
 
 class CheckByDomain(CheckConstraint):
-    """A check constraint; on PostgreSQL its condition is in a domain over the rows of the table.
+    """A check constraint that PostgreSQL evaluates through a domain over the rows of the table.
 
-    The domain has the name of the constraint. It is dropped with the constraint or the table.
+    Other databases get a plain check constraint. The domain has the name of the constraint, and is
+    dropped with the constraint or the table.
     """
 
     def constraint_sql(self, model: Any, schema_editor: Any) -> Any:
@@ -58,7 +59,7 @@ class CheckByDomain(CheckConstraint):
         return f"ALTER TABLE {table} DROP CONSTRAINT {name};\nDROP DOMAIN {name}"
 
     def _condition_of_row(self, model: Any, schema_editor: Any) -> str:
-        """Return the condition with every column as a field of the row."""
+        """Return the SQL of the condition, with each column as a field of the domain's VALUE."""
         query = Query(model=model)
         where = query.build_where(self.condition)  # type: ignore[arg-type]
         compiler = query.get_compiler(connection=schema_editor.connection)
@@ -69,22 +70,22 @@ class CheckByDomain(CheckConstraint):
 
 
 def _check_reason() -> Q:
-    """Return the condition that a row has a reason if, and only if, it is FAILED."""
+    """Return the condition that a row has a reason if, and only if, the Instance is FAILED."""
     others = [state for state in State if state != State.FAILED]
     return Q(state__in=others, reason="") | Q(state=State.FAILED, reason__in=list(Reason))
 
 
 def _check_finished() -> Q:
-    """Return the condition that a row has ``finished`` if, and only if, it is terminal.
+    """Return the condition that a row has ``finished`` if, and only if, the Instance is terminal.
 
-    Partial indexes rely on it.
+    Partial indexes rely on this condition.
     """
     ended = Q(state__in=sorted(TERMINAL))
     return Q(ended, finished__isnull=False) | Q(~ended, finished__isnull=True)
 
 
 def _check_numbers() -> Q:
-    """Return the condition that the priority and the counters are in their ranges."""
+    """Return the condition that the priority and the counters are within their ranges."""
     counts = ("attempt", "restarts", "retries", "lost")
     not_negative = Q(**{f"{count}__gte": 0 for count in counts})
     return Q(priority__gte=MIN_PRIORITY, priority__lte=MAX_PRIORITY) & not_negative
@@ -101,11 +102,11 @@ INSTANCE_CONSTRAINTS = [
 
 
 class InstantField(models.DateTimeField):
-    """A point in time, always aware, whatever USE_TZ is.
+    """A DateTimeField whose values always have a time zone, whatever USE_TZ is.
 
-    SQLite has no type for times, so Django writes text in the connection's time zone. Text in
-    local time is not in order when the clocks go back. This field writes UTC, so that the store
-    can compare due times and leases on every database.
+    SQLite has no type for times, so Django writes text in the connection's time zone. Text in local
+    time sorts wrongly when the clocks go back. This field writes UTC, so that the store can compare
+    due times and leases on every database.
     """
 
     description = "Point in time"
@@ -145,7 +146,7 @@ class InstantField(models.DateTimeField):
         return value
 
     def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
-        """Ask for UTC: a connection's local time is ambiguous when the clocks go back."""
+        """Select the time in UTC, because local time is ambiguous when the clocks go back."""
         connection = compiler.connection
         if connection.vendor == "postgresql" and connection.timezone_name != "UTC":
             return f"({sql}) AT TIME ZONE 'UTC'", params
@@ -172,7 +173,7 @@ def uuid7_number() -> int:
 
 
 def uuid7_numbers(count: int) -> list[int]:
-    """Return ``count`` version 7 UUIDs of this millisecond as 128-bit numbers."""
+    """Return ``count`` version 7 UUIDs with the current time, as 128-bit numbers."""
     base = _without_random()
     random = os.urandom(_RANDOM * count)
     return [
@@ -182,7 +183,10 @@ def uuid7_numbers(count: int) -> list[int]:
 
 
 def uuid7_time(uuid: uuid.UUID) -> datetime:
-    """Return the time in a version 7 UUID, to the millisecond. For an Instance: its enqueue."""
+    """Return the time in a version 7 UUID, to the millisecond.
+
+    The uuid of an Instance has the time of its enqueue.
+    """
     return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 

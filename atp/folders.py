@@ -1,4 +1,4 @@
-"""Folders that the daemons of a host share: owners, modes, file locks."""
+"""Folders that the daemons of one host share: their owners, permissions and file locks."""
 
 import contextlib
 import fcntl
@@ -14,18 +14,18 @@ from pathlib import Path
 # open file, which forked children inherit, so one lock can stand for a daemon with all its
 # processes.
 #
-# A user who may read a file may also lock it, and would keep a dead daemon alive. So only its user
-# may open a lock, except in a folder that a group may write: those who may remove a lock may also
-# try it.
+# A user who can open a lock file can also lock it, and would make a dead daemon look alive. So only
+# the daemon's user can open it. In a folder to which a group can write, the group can open it too,
+# because its members could also remove the lock file.
 
 # The name of a folder's own lock.
 LOCK = ".lock"
 
 
 def acquire_lock(path: str | Path) -> int:
-    """Create and lock a file; return a descriptor, which holds the lock until it is closed.
+    """Lock a file, and create it if it is missing; return the descriptor that holds the lock.
 
-    Raises BlockingIOError if another process holds the lock.
+    Closing the descriptor releases the lock. Raises BlockingIOError if another process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
@@ -42,16 +42,16 @@ def acquire_lock(path: str | Path) -> int:
 
 
 def _mode(status: os.stat_result, folder: os.stat_result) -> int:
-    """Return the permissions of a lock file in this folder."""
+    """Return the permissions for a lock file: a group may write it if it may write the folder."""
     is_shared = folder.st_mode & stat.S_IWGRP and folder.st_gid == status.st_gid
     return 0o660 if is_shared else 0o600
 
 
 def make_locked_folder(parent: str | Path, prefix: str) -> tuple[Path, int]:
-    """Make a folder with a random name and a lock in it; return the folder and the descriptor.
+    """Create a folder with a random name and a lock file in it.
 
-    The folder gets its final name only once the lock is held: before, another process could think
-    that the folder is abandoned.
+    Return the folder, and the descriptor that holds the lock. The folder gets its final name only
+    after the lock is held, because other processes remove folders that nobody has locked.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"new-{prefix}", dir=parent))
     descriptor = acquire_lock(folder / LOCK)
@@ -59,9 +59,10 @@ def make_locked_folder(parent: str | Path, prefix: str) -> tuple[Path, int]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for locks, unless it exists, and close it and its locks to other users.
+    """Create a folder for lock files if it is missing, and protect it from other users.
 
-    The parents must exist. An older release may have left locks that other users can open.
+    The parent folder must exist. This also restricts the permissions of lock files that exist
+    already, because older releases created them with wider permissions.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     folder = path.stat()
@@ -76,9 +77,9 @@ def make_folder(path: Path) -> None:
 
 
 def is_free(path: str | Path) -> bool:
-    """Return True if no process holds the lock, or the file does not exist.
+    """Return True if no process holds the lock on a file, or if the file does not exist.
 
-    Another user's lock, which this process may not try, counts as held.
+    A file that this process has no permission to open counts as locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -108,7 +109,7 @@ def remove_file(path: str | Path) -> None:
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user of the operating system; the number as text without a name."""
+    """Return the name of the user with this number; the number as text if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:  # the user of a container may have no name
@@ -116,7 +117,7 @@ def user_name(number: int) -> str:
 
 
 def describe_owner(path: str | Path) -> str:
-    """Return the owner and mode of a folder, and the user of this process, in words."""
+    """Say who owns a folder, which mode the folder has, and which user runs this process."""
     me = f"this is user {user_name(os.geteuid())}"
     try:
         status = os.stat(path)
@@ -127,10 +128,10 @@ def describe_owner(path: str | Path) -> str:
 
 
 def make_private(path: str | Path) -> bool:
-    """Make a folder unless it exists; return True if it belongs to this user alone.
+    """Create a folder if it is missing; return True if :func:`is_private` holds for it.
 
-    In a folder such as /tmp another user may make a folder or a link with that name, after a
-    program that tidies temporary files has removed ours.
+    In a folder such as /tmp, a cleanup program can remove our folder. Another user can then create
+    a folder or a link with the same name.
     """
     try:
         os.mkdir(path, 0o700)
@@ -140,7 +141,10 @@ def make_private(path: str | Path) -> bool:
 
 
 def is_private(path: str | Path) -> bool:
-    """Return True if the path is a folder, not a link, in which only this user can write."""
+    """Return True if a path is a folder, not a link, and only this user can write to it.
+
+    This user must also own the folder.
+    """
     try:
         status = os.lstat(path)
     except OSError:
@@ -150,9 +154,10 @@ def is_private(path: str | Path) -> bool:
 
 
 def is_strange(path: str | Path) -> bool:
-    """Return True if a stranger may have made the folder or the link at this path.
+    """Return True if another user might have created the folder or link at this path.
 
-    So every user can write in its parent, and it belongs to neither this user nor root.
+    This is assumed if every user can write to the parent folder, and neither this user nor root
+    owns the folder or link.
     """
     try:
         status, parent = os.lstat(path), os.stat(Path(path).parent)
@@ -164,8 +169,8 @@ def is_strange(path: str | Path) -> bool:
 def why_unwritable(path: str | Path) -> str:
     """Return why this process cannot create files in a folder; "" if it can.
 
-    If the folder is missing, or this process cannot see it, this checks its nearest parent that
-    this process can see.
+    If the folder does not exist, or this process cannot see it, the function checks the nearest
+    parent that this process can see.
     """
     folder = Path(path)
     # Path.exists() raises PermissionError.

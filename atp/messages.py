@@ -1,7 +1,7 @@
 """Every sentence that ATP writes to LogRecords and slots.
 
-The sentences are for people. No code compares them: it decides by the kind and the detail of a
-LogRecord. Call the functions through this module (``messages.missed()``), so that the tests can
+The sentences are for people, and no code compares them. Code decides by the kind and the detail of
+a LogRecord. Call the functions through this module (``messages.missed()``), so that the tests can
 replace them (``python -m tests.run --nonsense``).
 """
 
@@ -44,7 +44,7 @@ def downstream_takes_no_more(name: str) -> str:
 
 
 def downstream_locked() -> str:
-    return "its downstream has refused a call, which cannot be noted while its row is locked"
+    return "its downstream refused a call, which cannot be recorded while the downstream is locked"
 
 
 def downstream_changed(was: str, state: str, per_second: float, not_before: datetime | None) -> str:
@@ -57,18 +57,21 @@ def downstream_changed(was: str, state: str, per_second: float, not_before: date
 
 
 def downstream_rate_limited(changes: Mapping[str, float | None]) -> str:
-    """``changes`` are the new rate limits by name, in calls a second; None removes a limit."""
+    """Say which rate limits of a downstream an operator has set.
+
+    ``changes`` maps the name of each limit to calls a second; None removes the limit.
+    """
     return ", ".join(
         f"{name}: {'none' if value is None else f'{value:g}/s'}" for name, value in changes.items()
     )
 
 
 def downstream_reset() -> str:
-    return "reset: taken as healthy"
+    return "reset: treated as healthy"
 
 
 def downstream_breaker_opened() -> str:
-    return "tripped: no call for now"
+    return "breaker opened: no calls for now"
 
 
 # Commands to an attempt, and ends that no handler caused.
@@ -87,7 +90,10 @@ def missed() -> str:
 
 
 def attempts_given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
-    """``last`` says why the last attempt was lost; "" if nobody knows."""
+    """Say why an Instance became FAILED after too many of its attempts were lost.
+
+    ``last`` says why the last attempt was lost; it is "" if nobody knows.
+    """
     why = f"{lost} attempts were lost before they were seen running"
     if restarts > allowed:
         were = "1 attempt was" if restarts == 1 else f"{restarts} attempts were"
@@ -151,7 +157,7 @@ def worker_stuck(*, is_ready: bool = True) -> str:
 
 
 def evicted_for_resume() -> str:
-    return "its place was needed for a paused task that goes on"
+    return "its place was needed to resume a paused task"
 
 
 def task_taken_away() -> str:
@@ -163,7 +169,10 @@ def timed_out(seconds: float) -> str:
 
 
 def too_much_memory(taken: float, others: int, limit: float) -> str:
-    """``taken`` and ``limit`` are in bytes; ``others`` is the number of its child processes."""
+    """Say that an attempt used more memory than its Type allows.
+
+    ``taken`` and ``limit`` are in bytes; ``others`` is the number of the worker's child processes.
+    """
     who = f"it and its {others} child processes" if others > 1 else "it"
     if others == 1:
         who = "it and its child process"
@@ -192,7 +201,7 @@ def interrupted() -> str:
 
 
 def raised_retry() -> str:
-    return "the handler asked to try again"
+    return "the handler asked for a retry"
 
 
 def raised_defer() -> str:
@@ -224,7 +233,10 @@ def no_retries() -> str:
 
 
 def processes_left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
-    """``names`` are the names of the ``count`` processes that the attempt left running."""
+    """Say that ATP ended the processes that an attempt left running, or could not end them.
+
+    ``names`` are their names, and ``count`` is their number.
+    """
     named = ", ".join(names[:MAX_PROCESSES_NAMED]) + (
         ", …" if len(names) > MAX_PROCESSES_NAMED else ""
     )
@@ -235,7 +247,7 @@ def processes_left_behind(names: Sequence[str], count: int, *, ended: bool = Tru
 
 
 def coroutines_left_behind() -> str:
-    return "what the handler left in its event loop did not end when it was cancelled"
+    return "coroutines that the handler left in its event loop did not end when they were cancelled"
 
 
 def messages_left_out(count: int) -> str:
@@ -246,7 +258,7 @@ def messages_left_out(count: int) -> str:
 
 
 def step_repeated(name: str, attempt: int) -> str:
-    return f"step {name} is repeated: attempt {attempt} had begun it and kept no result"
+    return f"step {name} is repeated: attempt {attempt} had begun it and stored no result"
 
 
 def write_refused(what: str) -> str:
@@ -254,7 +266,10 @@ def write_refused(what: str) -> str:
 
 
 def write_waits(what: str, why: str = "") -> str:
-    """``why`` is the error of the database; without it, another session has locked the Task."""
+    """Say that an attempt's write has to wait.
+
+    ``why`` is the error of the database; it is "" if another session has locked the Task.
+    """
     why = why or "another session has locked the Task"
     return f"{what} cannot be written yet: {why}"
 
@@ -267,9 +282,10 @@ def asleep(name: str) -> str:
 
 
 def attempt_refused(attempt: int, event: str | None, seconds: float | None) -> str:
-    """``event`` is None for a progress update.
+    """Say that ATP refused a write of an attempt whose Task had been taken away.
 
-    ``seconds`` is the time since the Task was taken away; None if the time of the event is unknown.
+    ``event`` is None for a progress update. ``seconds`` is the time from the loss of the Task to
+    the event; None if the time of the event is unknown.
     """
     return f"{_describe_event(attempt, event)} {_describe_delay(seconds)}"
 
@@ -327,7 +343,10 @@ def addition_refused() -> str:
 
 
 def addition_waits(why: str = "") -> str:
-    """``why`` is the error of the database; without it, another session has locked a needed row."""
+    """Say that the nodes that an attempt adds to its graph cannot be written yet.
+
+    ``why`` is the error of the database; it is "" if another session has locked a needed row.
+    """
     why = why or "another session has locked the graph, a node or a Task"
     return f"the nodes that this attempt wants to add cannot be written yet: {why}"
 
@@ -336,7 +355,10 @@ def addition_waits(why: str = "") -> str:
 
 
 def task_changed(steps: Sequence[tuple[str, Any, Any]], now: datetime) -> str:
-    """``steps`` are triples: a column, its old value, and its new value."""
+    """Say how a waiting Task was changed.
+
+    ``steps`` has a triple for each changed column: its name, its old value, and its new value.
+    """
     return "; ".join(
         f"{name} {_describe_value(was, now)} → {_describe_value(value, now)}"
         for name, was, value in steps
@@ -364,13 +386,19 @@ def dropped(gate: Gate) -> str:
 
 
 def incompatible_inputs(release: str, why: str) -> str:
-    """``release`` is that of the daemon or ""; ``why`` says why the inputs are incompatible."""
+    """Say that a daemon cannot run an Instance, because the inputs do not fit its handler.
+
+    ``release`` is the release of the daemon, or ""; ``why`` says why the inputs are incompatible.
+    """
     who = f"release {release} does" if release else "this daemon does"
     return f"{who} not take its inputs: {why}"
 
 
 def incompatible_too_long(last: str, since: datetime) -> str:
-    """``last`` is the message of the last deferral, ``since`` the time of the first one."""
+    """Say that an Instance became FAILED because no daemon accepted its inputs for too long.
+
+    ``last`` is the message of the last deferral; ``since`` is the time of the first deferral.
+    """
     return f"{last}. Every daemon that tried since {text.utc_text(since)} refused the inputs"
 
 
@@ -390,7 +418,10 @@ def cursor_set(shard: str, before: str | None, after: str | None) -> str:
 
 
 def unreadable_source(what: str) -> str:
-    """``what`` has one line for each note of the last read; it is empty if there is no note."""
+    """Say what a tailer cannot read in its source.
+
+    ``what`` has one line for each note of the last read; it is empty if there is no note.
+    """
     return "; ".join(what.splitlines()) or "everything in the source can be read again"
 
 
@@ -450,7 +481,7 @@ def tasks_taken_later() -> str:
 
 
 def daemon_row_missing() -> str:
-    return f"its row was gone: {_TAKEN_LATER}"
+    return f"its row was deleted: {_TAKEN_LATER}"
 
 
 def unclaimed() -> str:
@@ -463,7 +494,7 @@ def unclaimed() -> str:
 def gate_set(
     mode: str, *, until: datetime | None = None, reason: str = "", was: Gate | None = None
 ) -> str:
-    """``was`` is the shut gate that this gate replaces, or None."""
+    """Say that an operator set a gate. ``was`` is the shut gate that it replaces, or None."""
     until = f", until {text.utc_text(until)}" if until else ""
     reason = f": {reason}" if reason else ""
     before = f" (was: {text.describe_gate(was, text.utc_text)})" if was is not None else ""
@@ -475,7 +506,11 @@ def limits_set(limits: Mapping[str, Any]) -> str:
 
 
 def limits_left_to_code(limits: Mapping[str, Any], *, is_known: bool) -> str:
-    """``is_known`` says whether ``limits`` are the limits that the code declares."""
+    """Say that an operator removed limits, so that the limits that the code declares apply.
+
+    ``is_known`` is True if ``limits`` are those that the code declares. Otherwise they are the old
+    limits, which stay until the next registration.
+    """
     until = "" if is_known else ", unchanged until the next registration"
     return f"limits left to the code{until}: {_describe_limits(limits)}"
 
@@ -497,7 +532,10 @@ def _describe_limits(limits: Mapping[str, Any]) -> str:
 
 
 def queue_full(count: int, waiting: int) -> str:
-    """``count`` enqueues of one process were refused or delayed; ``waiting`` Instances waited."""
+    """Say that a process refused or delayed enqueues because too many Instances waited.
+
+    ``count`` is the number of enqueues, and ``waiting`` the number of Instances that waited.
+    """
     return f"full: {count} enqueues refused or delayed, {waiting} waiting"
 
 
@@ -509,7 +547,7 @@ def type_registered() -> str:
 
 
 def parameters_changed(changes: Mapping[str, tuple[object, object]]) -> str:
-    """``changes`` maps each name to its old and its new value."""
+    """Say which parameters changed; ``changes`` maps each name to its old and its new value."""
     words = ", ".join(f"{name}: {was} → {value}" for name, (was, value) in changes.items())
     return f"changed: {words}"
 
@@ -571,20 +609,26 @@ def skipped_in_test() -> str:
 
 
 def schedule_declared(*, is_new: bool, is_set: bool) -> str:
-    """``is_set`` says whether the schedule keeps the values that an operator has set."""
+    """Say that code declared a schedule.
+
+    ``is_set`` is True if the schedule keeps the values that an operator has set.
+    """
     words = "declared" if is_new else "declared again"
     return f"{words}; the values set by an operator stay" if is_set else words
 
 
 def schedule_changed(changes: Mapping[str, tuple[object, object]], *, is_new: bool) -> str:
-    """``changes`` maps each name to its old and its new value."""
+    """Say that a schedule was created, or which of its parameters changed.
+
+    ``changes`` maps each name to its old and its new value.
+    """
     if is_new:
         return "created"
     return parameters_changed(changes) if changes else "set again, with the same values"
 
 
 def schedule_left_to_code() -> str:
-    return "left to the code: its declaration holds again"
+    return "left to the code: its declaration applies again"
 
 
 def schedule_retired() -> str:
@@ -601,7 +645,10 @@ def schedule_resumed() -> str:
 
 
 def schedule_rules_changed(before: datetime, after: datetime) -> str:
-    """``before`` is the next slot by the old rules, ``after`` the next slot by the new rules."""
+    """Say that new rules for a time zone move the next slot of a schedule.
+
+    ``before`` is the time of the slot by the old rules, and ``after`` its time by the new rules.
+    """
     moved = f"{text.utc_text(before)} to {text.utc_text(after)}"
     return f"the rules of its time zone have changed: the next slot moves from {moved}"
 
@@ -627,29 +674,38 @@ def slot_paused(by: str, reason: str) -> str:
 
 
 def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
-    """``late`` is the time from the first slot until a daemon found it."""
+    """Say that slots were not planned in time.
+
+    ``late`` is the time from the first slot until a daemon found it.
+    """
     more = "more than " if is_more else ""
     slots = f"{more}{count} slot{'' if count == 1 else 's'}"
     return f"{slots} not planned in time, the first {late.total_seconds():.0f} s late"
 
 
 def slots_unknown(reason: str) -> str:
-    """``reason`` says why ATP cannot compute the slots of the schedule."""
+    """Say that a slot was not planned in time, and that ATP cannot compute the slots after it.
+
+    ``reason`` says why it cannot compute them.
+    """
     return f"not planned in time; the slots after it are unknown: {reason}"
 
 
 def slot_skipped(uuid: UUID) -> str:
-    """``uuid`` is the uuid of the Instance that had not ended."""
+    """Say that a slot was skipped because the Instance with this uuid had not ended."""
     return f"{uuid} has not ended"
 
 
 def slot_passed_over(overlap: str) -> str:
-    """``overlap`` is the policy of the schedule, by which only one of the due slots runs."""
+    """Say that a slot was skipped because a later slot was due too.
+
+    ``overlap`` is the policy of the schedule, which lets only one of the due slots run.
+    """
     return f"a later slot was due too, and runs instead: overlap is {overlap}"
 
 
 def slot_full(waiting: int) -> str:
-    return f"{waiting} Instances of the schedule wait, and no more may"
+    return f"{waiting} Instances of the schedule are waiting, which is the most allowed"
 
 
 def slot_queue_full(fill: Fill) -> str:
@@ -657,7 +713,11 @@ def slot_queue_full(fill: Fill) -> str:
 
 
 def slot_in_line(behind: int, cancelled: int) -> str:
-    """``behind`` is the number of Instances that it waits for, ``cancelled`` that it cancelled."""
+    """Say that a slot waits for earlier Instances, or that it cancelled them.
+
+    ``behind`` is the number of Instances that it waits for; ``cancelled`` is the number that it
+    cancelled.
+    """
     if cancelled:
         return f"earlier Instances cancelled: {cancelled}"
     return f"waits behind {behind}" if behind else ""

@@ -1,4 +1,4 @@
-"""Middleware around attempts, and context propagators: language, time zone, your own."""
+"""Middleware around attempts, and context propagators for the language, the time zone and more."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ _NOTHING = nullcontext()
 
 
 class Carrier:
-    """A context propagator: it saves a value at the enqueue, and restores it around the handler.
+    """A context propagator, which saves a value at the enqueue and restores it for the handler.
 
-    Each process makes one instance, without arguments, of each class in ``ATP["CARRIERS"]``.
+    Each process creates one instance of each class in ``ATP["CARRIERS"]``, without arguments.
     ``name`` is the key under which the value is stored with the Instance.
     """
 
     name: str = ""
 
     def save(self) -> Any:
-        """Return the value to store, of a type that JSON has; None stores nothing.
+        """Return the value to store; None stores nothing. JSON must be able to hold the value.
 
-        An exception from this method is raised by the enqueue.
+        If this method raises an exception, the enqueue raises it too.
         """
         raise NotImplementedError
 
     def restore(self, value: Any) -> AbstractContextManager[Any]:
-        """Return a context manager in which the handler runs with this value.
+        """Return a context manager that applies ``value``; the handler runs inside it.
 
-        The value comes from the database. An exception from this method fails the attempt.
+        ``value`` comes from the database. If this method raises an exception, the attempt fails.
         """
         raise NotImplementedError
 
 
 class Language(Carrier):
-    """Propagates the active language if it differs from LANGUAGE_CODE."""
+    """Propagates the active language to the handler, if it differs from LANGUAGE_CODE."""
 
     name = "language"
 
@@ -77,9 +77,9 @@ class Language(Carrier):
 
 
 class TimeZone(Carrier):
-    """Propagates the current time zone if it differs from TIME_ZONE.
+    """Propagates the current time zone to the handler, if it differs from TIME_ZONE.
 
-    The value is the name of the zone, or a fixed offset in minutes.
+    The stored value is the name of the zone, or a fixed offset in minutes.
     """
 
     name = "time_zone"
@@ -102,7 +102,7 @@ class TimeZone(Carrier):
 
 
 def save_context() -> dict[str, Any] | None:
-    """Let all context propagators save; return the values by name, or None if there are none.
+    """Return the values that the context propagators save, by name; None if there are none.
 
     Raises NotSerializable, TooLarge, and the exceptions of the propagators.
     """
@@ -116,15 +116,18 @@ def save_context() -> dict[str, Any] | None:
             found[name] = value
     size = len(json.dumps(found).encode())
     if size > MAX_SIZE:
-        raise TooLarge(f"The values from the carriers take {size} bytes; {MAX_SIZE} are allowed.")
+        raise TooLarge(
+            f"The values from the carriers take {size} bytes, but only {MAX_SIZE} are allowed."
+        )
     return found or None
 
 
 def restore_context(values: Mapping[str, Any] | None) -> AbstractContextManager[object]:
-    """Restore these values until the returned context ends, the first propagator outermost.
+    """Restore ``values``; return a context manager that undoes this when it exits.
 
-    A value whose propagator is not in the settings is ignored. This is not a generator-based
-    context manager, because that sets attributes of exceptions, which their classes may refuse.
+    The first propagator is the outermost. A value whose propagator is not in the settings is
+    ignored. This is not a generator-based context manager, because that would set attributes on
+    exceptions, which the classes of some exceptions do not allow.
     """
     if not values:
         return _NOTHING
@@ -136,7 +139,7 @@ def restore_context(values: Mapping[str, Any] | None) -> AbstractContextManager[
 
 
 def _check(name: str, value: Any) -> None:
-    """Raise NotSerializable unless JSON columns of both databases return the value unchanged."""
+    """Raise NotSerializable unless JSON columns on PostgreSQL and SQLite preserve ``value``."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -150,16 +153,16 @@ def _check(name: str, value: Any) -> None:
         is_same = False
     if not is_same:
         raise NotSerializable(
-            f"The carrier {name!r} saved {_describe_value(value)}, which does not come back from "
-            "JSON as it is: save text, numbers, true, false, lists, or dictionaries by text."
+            f"The carrier {name!r} saved {_describe_value(value)}, which JSON does not "
+            "preserve. Save text, numbers, booleans, lists, or dictionaries whose keys are text."
         )
 
 
 def _survives(value: Any, depth: int = 0) -> bool:
-    """Return True if both databases keep the floats of a plain value, and it is not too deep.
+    """Return True if a JSON column preserves all floats in ``value``, and it is not too deep.
 
-    PostgreSQL writes a number of 16 digits or more without an exponent, so it comes back as an
-    integer; and PostgreSQL has no -0.0.
+    PostgreSQL writes a number of 16 digits or more without an exponent, so that it is read as an
+    integer. PostgreSQL also has no -0.0.
     """
     if isinstance(value, float):
         return abs(value) < 1e16 and (value != 0 or math.copysign(1, value) > 0)
@@ -181,7 +184,7 @@ def _describe_value(value: Any) -> str:
 
 @cache
 def factories() -> tuple[Callable[..., Any], ...]:
-    """Return the factories in ``ATP["MIDDLEWARE"]``, the outermost first.
+    """Return the middleware factories in ``ATP["MIDDLEWARE"]``, the outermost first.
 
     Raises ImproperlyConfigured.
     """
@@ -190,7 +193,10 @@ def factories() -> tuple[Callable[..., Any], ...]:
 
 @cache
 def carriers() -> dict[str, Any]:
-    """Return the propagators in ``ATP["CARRIERS"]`` by name. Raises ImproperlyConfigured."""
+    """Return the context propagators in ``ATP["CARRIERS"]`` by name.
+
+    Raises ImproperlyConfigured.
+    """
     found: dict[str, Any] = {}
     for path in settings.CARRIERS:
         carrier = _load_carrier(path)
@@ -204,7 +210,7 @@ def carriers() -> dict[str, Any]:
 
 
 def find_problems() -> list[str]:
-    """Return the problems with both settings, as sentences."""
+    """Return the problems with ``ATP["MIDDLEWARE"]`` and ``ATP["CARRIERS"]``, as sentences."""
     found = []
     for load in (factories, carriers):
         try:
@@ -218,8 +224,8 @@ def _load_factory(path: Any) -> Callable[..., Any]:
     found = _import("MIDDLEWARE", path)
     if not callable(found) or iscoroutinefunction(found):
         raise ImproperlyConfigured(
-            f"ATP['MIDDLEWARE']: {path!r} is {found!r}: must be a function or a class that takes "
-            "run and returns a function of one context."
+            f"ATP['MIDDLEWARE']: {path!r} is {found!r}. It must be a function or a class that "
+            "takes run, and returns a function whose only argument is the context."
         )
     return found
 
@@ -229,25 +235,27 @@ def _load_carrier(path: Any) -> Any:
     parts: Sequence[str] = ("save", "restore")
     if not isinstance(found, type) or not all(callable(getattr(found, p, None)) for p in parts):
         raise ImproperlyConfigured(
-            f"ATP['CARRIERS']: {path!r} is not a carrier: must be a class with name, save() and "
-            "restore(value), as atp.middleware.Carrier."
+            f"ATP['CARRIERS']: {path!r} is not a carrier. It must be a class with name, save() "
+            "and restore(value), such as a subclass of atp.middleware.Carrier."
         )
     name = getattr(found, "name", None)
     if not isinstance(name, str) or not name.isidentifier() or len(name) > MAX_NAME:
         raise ImproperlyConfigured(
-            f"ATP['CARRIERS']: the name of {path!r} is {name!r}: must be an identifier of at most "
-            f"{MAX_NAME} characters."
+            f"ATP['CARRIERS']: the name of {path!r} is {name!r}. It must be an identifier of at "
+            f"most {MAX_NAME} characters."
         )
     try:
         return found()
     except Exception as error:
-        raise ImproperlyConfigured(f"ATP['CARRIERS']: {path!r} cannot be made: {error}") from error
+        raise ImproperlyConfigured(
+            f"ATP['CARRIERS']: {path!r} cannot be instantiated: {error}"
+        ) from error
 
 
 def _import(setting: str, path: Any) -> Any:
     if not isinstance(path, str):
         raise ImproperlyConfigured(
-            f"ATP[{setting!r}] must be a list of dotted paths; {path!r} is not one."
+            f"ATP[{setting!r}] must be a list of dotted paths; {path!r} is not a dotted path."
         )
     try:
         return import_string(path)
@@ -261,8 +269,8 @@ def _import(setting: str, path: Any) -> Any:
 def run(context: Any, call: Callable[[], Any]) -> Any:
     """Run ``call()`` inside all middleware, and return the result of the outermost layer.
 
-    Raises the exceptions of the handler and the middleware. A process makes each layer only once,
-    for its first attempt.
+    Raises the exceptions of the handler and the middleware. Each process builds the layers only
+    once, for its first attempt.
     """
     if not settings.MIDDLEWARE:
         return call()
@@ -284,7 +292,7 @@ def _layers() -> Run:
         if not callable(layer) or iscoroutinefunction(layer):
             raise ImproperlyConfigured(
                 f"ATP['MIDDLEWARE']: {factory.__module__}.{factory.__qualname__} returned "
-                f"{layer!r}: must be a plain function of one context."
+                f"{layer!r}. It must return a plain function whose only argument is the context."
             )
         outermost = layer
     return outermost

@@ -1,8 +1,8 @@
-"""All models: RFC 14's Type, Instance, Inputs, Response, LogRecord and Task, and ATP's own.
+"""All models: Type, Instance, Inputs, Response, LogRecord and Task (RFC 14), and ATP's own.
 
-Django finds the models here, and other code imports them from here. The models of the features
-are defined in the packages of these. Only the store writes Task, Instance.state and LogRecord;
-all other code reads them.
+Django finds the models in this module, and other code imports them from it. Packages such as
+``atp.schedules`` define the models of their own feature. Only the store writes Task,
+``Instance.state`` and LogRecord; all other code only reads them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ MAX_DETAIL = 64
 
 
 class Type(models.Model):
-    """The registered parameters of a kind of task (RFC 14). Only registration writes it."""
+    """A kind of task, with its registered parameters (RFC 14). Only registration writes it."""
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
     handler = models.CharField(
@@ -140,10 +140,10 @@ class Type(models.Model):
 
 
 def group_renamed_types(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
-    """Return, by primary key, the keys of all rows that stand for the same renamed Type.
+    """Map each row of a renamed Type to all rows of that Type, by primary key.
 
-    These rows, one for each current or former name, share unique keys and identifiers. Types that
-    were never renamed are left out.
+    A renamed Type has one row for its current name and one for each former name. These rows share
+    unique keys and identifiers. Types that were never renamed are left out.
     """
     rows = list(types.exclude(family="").values_list("pk", "identifier", "family"))
     groups: dict[str, frozenset[str]] = {}
@@ -161,10 +161,10 @@ def group_renamed_types(types: models.QuerySet[Type]) -> dict[int, frozenset[int
 
 
 class Gate(models.Model):
-    """A shut gate: no daemon can claim a Task of this lane, of this Type, or of the whole queue.
+    """A shut gate, which stops daemons from claiming the Tasks of a lane, a Type, or the queue.
 
-    An open gate has no row. If ``type`` is null, the gate is for the whole queue; if
-    ``collection`` is null, it is for all lanes of the Type.
+    An open gate has no row. If ``type`` is null, the gate is for the whole queue. If only
+    ``collection`` is null, the gate is for all lanes of the Type.
     """
 
     subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
@@ -187,10 +187,10 @@ class Gate(models.Model):
 
 
 class Limit(models.Model):
-    """The limits of a lane or a Type, which all daemons share; and a Type's weight.
+    """The limits of a lane or a Type, for all daemons together; and the weight of a Type.
 
-    A lane or Type without limits and weight has no row. The rate had ``tokens`` tokens left at
-    the time ``refilled``. Registration writes the limits that code declares, unless an operator
+    A lane or Type without limits and weight has no row. The rate limit had ``tokens`` tokens left
+    at the time ``refilled``. Registration writes the limits that code declares, unless an operator
     has set others (``is_set``).
     """
 
@@ -241,12 +241,12 @@ class Limit(models.Model):
 class Daemon(models.Model):
     """One running atpd.
 
-    On SQLite, where all daemons share a host, the lease is a file lock, and ``lock`` is its name.
-    Elsewhere ``lock`` is empty, and the lease ends at ``lease_until``. The daemon listens on
-    ``channel`` for Tasks that others hand to it. The name of the channel is a secret: whoever
-    knows it can hand the daemon a Task. ``signatures`` maps the identifier of each Type to a short
-    hash of its handler's signature. ``misfits`` maps it to the keys of Instances whose inputs were
-    recently incompatible with that handler.
+    On SQLite, where all daemons run on one host, the lease is a file lock, and ``lock`` is its
+    name. On other databases ``lock`` is empty, and the lease ends at ``lease_until``. The daemon
+    listens on ``channel`` for Tasks that other processes hand to it. The name of the channel is a
+    secret, because whoever knows it can hand the daemon a Task. ``signatures`` maps the identifier
+    of each Type to a short hash of its handler's signature. ``misfits`` maps the identifiers to the
+    keys of Instances whose inputs were recently incompatible with that handler.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -304,15 +304,15 @@ class Daemon(models.Model):
 
     @property
     def aim(self) -> Mode:
-        """The Mode after the daemon obeys its command; a STOPPING daemon stays STOPPING."""
+        """The Mode that the daemon has once it has obeyed ``request``; STOPPING is final."""
         return mode_after(self.mode, self.request)
 
 
 class SpareLease(models.Model):
     """A second row for a daemon's lease, on databases where a lease ends at a time.
 
-    The daemon renews this row while another session has locked its own row. The lease ends at
-    the later of the two times.
+    If another session has locked the daemon's own row, the daemon renews this row instead. The
+    lease ends at the later of the two times.
     """
 
     daemon = models.OneToOneField(
@@ -332,7 +332,10 @@ class SpareLease(models.Model):
 
 
 class WaitPauses:
-    """The growing pauses between two reads of an Instance, for ``timeout`` seconds in total."""
+    """Computes the growing pauses between reads of an Instance, while a caller waits for its end.
+
+    ``timeout`` is the longest wait in seconds; None waits for ever.
+    """
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -349,7 +352,7 @@ class WaitPauses:
 
 
 class Instance(models.Model):
-    """One accepted request to run the handler of a Type with certain inputs."""
+    """An accepted request to run the handler of a Type with certain inputs."""
 
     type = models.ForeignKey(
         Type, models.PROTECT, related_name="instances", db_index=False, db_constraint=False
@@ -506,35 +509,36 @@ class Instance(models.Model):
 
     @property
     def is_hooked(self) -> bool:
-        """True if the Instance or its Type has hooks. A hook never has hooks."""
+        """True if the Instance or its Type has hooks; False if the Instance is itself a hook."""
         return self.hook_of is None and bool(self.type.hooks or (self.own or {}).get(options.HOOKS))
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The values that carriers saved for the handler at the enqueue, by name of the carrier."""
+        """The values that the carriers saved for the handler at the enqueue, by carrier name."""
         return (self.own or {}).get(options.CARRIED) or {}
 
     @property
     def tried_again(self) -> int:
         """The number of attempts that raised or were lost while running.
 
-        A claim that the daemon handed back before the start does not count.
+        It leaves out claims that a daemon handed back before the start.
         """
         return self.retries + self.restarts
 
     @property
     def log(self) -> LogQuerySet[LogRecord]:
-        """Its LogRecords, oldest first."""
+        """The LogRecords about this Instance, oldest first."""
         return self.logrecord_set.in_order()
 
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until this Instance is terminal, and return it with its final fields.
 
-        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout; and WaitInTransaction
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout. Raises WaitInTransaction
         inside a transaction, which would never see the end.
-        If the row no longer exists and the Type keeps no FINISHED Instances, the Instance counts
-        as FINISHED, because FAILED ones are kept; it then has no Response and no log.
-        For other Types, raises UnknownInstance if the row was purged or deleted.
+
+        The row may be removed during the wait. If the Type keeps no FINISHED Instances, the
+        Instance then counts as FINISHED, because FAILED ones are kept; it has no Response and no
+        log. For other Types, this raises UnknownInstance.
         """
         self._refuse_in_transaction()
         waiting = WaitPauses(timeout)
@@ -543,7 +547,7 @@ class Instance(models.Model):
         return self
 
     async def await_end(self, timeout: float | None = None) -> Self:
-        """Await the end as :meth:`wait` does, without blocking a thread meanwhile."""
+        """Wait for the end as :meth:`wait` does, but without blocking a thread."""
         await sync_to_async(self._refuse_in_transaction)()
         waiting = WaitPauses(timeout)
         while not self.is_terminal:
@@ -564,7 +568,10 @@ class Instance(models.Model):
             raise WaitTimeout(f"{error}{no_daemon_suffix()}") from None
 
     def _refresh(self) -> None:
-        """Read the fields again. A missing row is FINISHED if its Type keeps no FINISHED ones."""
+        """Read the fields again. Raises UnknownInstance if the row was removed.
+
+        But if the Type keeps no FINISHED Instances, an Instance without a row counts as FINISHED.
+        """
         try:
             self.refresh_from_db()
         except Instance.DoesNotExist:
@@ -580,7 +587,7 @@ class Instance(models.Model):
 
 
 class Kind(TextChoices):
-    """The kind of a LogRecord that is not a transition; the kind of a transition is its Event."""
+    """The kind of a LogRecord that is not a transition. For a transition, the kind is its Event."""
 
     # About an Instance.
     MESSAGE = "message", "a message of its handler"
@@ -626,23 +633,23 @@ _MISFIT = "misfit:"
 
 
 def incompatible_detail(signature: str) -> str:
-    """Return the detail of a deferral: the inputs are incompatible with this signature."""
+    """Return the detail of a LogRecord for a deferral, as inputs do not fit this signature."""
     return f"{_MISFIT}{signature}"
 
 
 def read_signature(detail: str) -> str | None:
-    """Return the signature that :func:`incompatible_detail` wrote; None for another detail."""
+    """Return the signature from a detail of :func:`incompatible_detail`; None for other details."""
     return detail.removeprefix(_MISFIT) if detail.startswith(_MISFIT) else None
 
 
 class LogRecord(models.Model):
     """One transition, message of a handler, or action of an operator.
 
-    ``kind`` is an Event or a :class:`Kind`. ``detail`` is for programs: the command, the uuid of
-    the daemon, the first characters of the class of the exception that a handler raised, or
-    :func:`incompatible_detail`. ``message`` is for people, and no code compares it.
-    ``instance`` is null if the record is about a Type, a lane or a daemon, which ``subject``
-    names; purging keeps such records.
+    ``kind`` is an Event or a :class:`Kind`. ``detail`` is for programs. Depending on the kind, it
+    is the command, the uuid of the daemon, the beginning of the class name of the exception that a
+    handler raised, or :func:`incompatible_detail`. ``message`` is for people, and no code compares
+    it. If the record is not about an Instance, ``instance`` is null, and ``subject`` names what it
+    is about, such as a Type, a lane or a daemon. Purging keeps such records.
     """
 
     instance = models.ForeignKey(
@@ -710,7 +717,7 @@ class Inputs(models.Model):
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The values that carriers saved for the handler at the enqueue, by name of the carrier."""
+        """The values that the carriers saved for the handler at the enqueue, by carrier name."""
         # Inputs exist for a moment after their Instance; Inputs that are not stored have none.
         rows = Instance.objects.using(self._state.db or settings.DATABASE)
         instance = None if self.pk is None else rows.filter(pk=self.pk).first()
@@ -737,7 +744,7 @@ class Response(models.Model):
         return f"response of {self.instance_id}"
 
     def open(self) -> File:
-        """Return the output as a binary file object, if it is stored as a file."""
+        """Open the output as a binary file. The output must be stored as a file (``file``)."""
         return storages[settings.STORAGE].open(self.file)
 
     @property
@@ -752,7 +759,7 @@ class Response(models.Model):
     def value(self) -> Any:
         """The output as the handler returned it: decoded JSON, text as str, anything else as bytes.
 
-        Text that cannot be decoded by its charset (default: UTF-8) is bytes too.
+        Text that cannot be decoded by its charset (default: UTF-8) is returned as bytes, too.
         """
         body = self.body
         if body is None:
@@ -765,7 +772,7 @@ class Response(models.Model):
         return self._decode_text(body) if kind.startswith("text/") else body
 
     def _decode_text(self, body: bytes) -> str | bytes:
-        """Return the body decoded by the charset of its content type; unchanged if that fails."""
+        """Return text, decoded by the charset of the content type; the bytes if decoding fails."""
         try:
             charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
             return body.decode(charset)
@@ -774,7 +781,7 @@ class Response(models.Model):
 
     @property
     def is_pickle(self) -> bool:
-        """True if :attr:`value` has to open a pickle."""
+        """True if the output is a pickle, which :attr:`value` has to load."""
         return self._media_type == codec.PICKLE_CONTENT_TYPE
 
     @property
@@ -808,7 +815,7 @@ HISTOGRAMS = ("wait", "run")
 
 
 def bucket_of(microseconds: int) -> int:
-    """Return the index of the bucket for a duration."""
+    """Return the index of a histogram's bucket for a duration in microseconds."""
     if microseconds < 1000:
         return 0
     place = (microseconds // 1000).bit_length()
@@ -816,7 +823,7 @@ def bucket_of(microseconds: int) -> int:
 
 
 class Span(models.IntegerChoices):
-    """The length of time that a row covers, in seconds; a row of totals covers all time."""
+    """The length of the period that a Statistic row covers, in seconds; 0 is all time."""
 
     MINUTE = 60, "a minute"
     HOUR = 3600, "an hour"
@@ -824,12 +831,13 @@ class Span(models.IntegerChoices):
 
 
 class Statistic(models.Model):
-    """The numbers of events of one Type in a span of time, by the times of their LogRecords.
+    """Counts the events of one Type in one period, by the times of their LogRecords.
 
-    Rows are inserted and never updated: one Type and span may have several rows, and readers
-    add them up. A maintenance job replaces several rows by one, in one transaction.
-    ``type`` is the identifier, so that the numbers of a Type outlive its registration.
-    ``wait`` and ``run`` are histograms of durations: from due to start, and from start to end.
+    Rows are inserted and never updated. There may be several rows for one Type and period, and
+    readers add them up. A maintenance job replaces several rows by one, in one transaction.
+    ``type`` is the identifier of the Type instead of a reference, so that the counts outlive its
+    registration. ``wait`` and ``run`` are histograms of durations: from due to start, and from
+    start to end.
     """
 
     span = models.PositiveSmallIntegerField(choices=Span)
@@ -859,10 +867,11 @@ class Statistic(models.Model):
 
 
 class Uncounted(models.Model):
-    """A range of LogRecords that a daemon had not counted before its identity, ``daemon``, ended.
+    """A range of LogRecords that a daemon left uncounted in Statistic when its identity ended.
 
-    The range has the records that ``who`` or one of its workers signed, with primary keys greater
-    than ``after`` and up to ``until``, except those that are counted already.
+    ``daemon`` is the uuid of that identity. The range has the records that ``who`` or one of its
+    workers signed, with primary keys greater than ``after`` and up to ``until``. It leaves out
+    those that are already counted.
     """
 
     daemon = models.UUIDField(unique=True)
@@ -878,9 +887,9 @@ class Uncounted(models.Model):
 
 
 class Step(models.Model):
-    """The checkpoint of a named part of a handler, with the result that later attempts get.
+    """The checkpoint of a named part of a handler, with the result for later attempts.
 
-    ``attempt`` is the last attempt that began the step. If ``finished`` is null, the attempt began
+    ``attempt`` is the last attempt that began the step. If ``finished`` is null, that attempt began
     the step and stored no result. Only a sleep has ``until``; a sleep has no result.
     """
 
@@ -918,15 +927,16 @@ HOOKED = -1
 
 
 class Task(models.Model):
-    """The queue row of a live Instance. It has few columns, because daemons write it most often.
+    """The queue row of a live Instance. Daemons write it most often, so it has few columns.
 
-    A waiting row says when it is due, a claimed row which daemon holds it. The columns that a
-    claim filters by (type, collection, priority, start_before) are copies of the Instance's, so
-    that a claim never has to read a wider table.
+    A waiting row says when the Task is due; a claimed row says which daemon holds it. The columns
+    by which a claim selects Tasks (type, collection, priority, start_before) are copies of the
+    Instance's columns, so that a claim never has to read a wider table.
 
-    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: a claim treats it like
-    any Task that is due in the future. If ``waits`` is not null, the store has more to do at the
-    end of the Instance: it frees the nodes that wait for it, or enqueues its hooks.
+    If a node of a graph waits for other nodes, ``waits`` is their number, and the Task is due at
+    :data:`BLOCKED`. A claim treats it like any Task that is due in the future. If ``waits`` is not
+    null, the store has more to do at the end of the Instance: it frees the nodes that wait for this
+    one, or enqueues its hooks.
     """
 
     instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
@@ -995,5 +1005,5 @@ class Task(models.Model):
 
     @property
     def is_blocked(self) -> bool:
-        """True if this Task waits for other nodes."""
+        """True if this Task is for a node that waits for other nodes of its graph."""
         return self.waits is not None and self.waits > 0

@@ -1,5 +1,6 @@
-"""The options of one enqueue (`using()`), their checks, and those that an Instance keeps in its
-column `own`.
+"""The options of one enqueue (`using()`), and their checks.
+
+An Instance keeps some of its options in its column `own`.
 """
 
 import json
@@ -28,7 +29,10 @@ CARRIED = "carried"
 
 
 def own_options(**values: Any) -> str | None:
-    """Return the values that are not None as JSON text; None if all are None."""
+    """Return the JSON text for the column ``own``: all values that are not None.
+
+    Return None if all values are None.
+    """
     options = {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in values.items()
@@ -38,12 +42,12 @@ def own_options(**values: Any) -> str | None:
 
 
 def read_own_options(text: str | None) -> dict[str, Any] | None:
-    """Return the object in a text from :func:`own_options`; None for None."""
+    """Return the dictionary that :func:`own_options` wrote as text; None for None."""
     return None if text is None else json.loads(text)
 
 
 def own_timeout(own: Mapping[str, Any]) -> timedelta | None:
-    """Return the Instance's own time-out; None if it has none."""
+    """Return the time-out in the column ``own`` of an Instance; None if the Type's applies."""
     seconds = own.get(TIMEOUT)
     return None if seconds is None else timedelta(seconds=seconds)
 
@@ -69,7 +73,7 @@ _PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!\-]{1,200}")
 
 
 class OptionValues(TypedDict, total=False):
-    """The options of an enqueue by name; each may be left out."""
+    """The options of an enqueue by name. Each option may be left out."""
 
     priority: int
     collection: str
@@ -93,18 +97,18 @@ class Options:
     """The options of an enqueue; :meth:`TaskType.using` changes them.
 
     ``run_after`` and ``start_before`` are datetimes, or delays from now, in seconds or as
-    timedeltas. ``existing`` is what to do if the identifier is taken: "raise", "return" the
-    existing Instance, or "redrive" it if it has FAILED. ``unique`` is a key that only one live
-    Instance of the Type may have; with it, ``existing`` may also be "replace", which gives a
-    waiting Instance with this key the new inputs, or "debounce", which gives it the new
+    timedeltas. ``existing`` says what to do if another Instance has the same identifier: "raise",
+    "return" that Instance, or "redrive" it if it has FAILED. ``unique`` is a key that only one live
+    Instance of the Type may have. With ``unique``, ``existing`` can also be "replace", which gives
+    a waiting Instance with this key the new inputs, or "debounce", which gives it the new
     ``run_after``. ``timeout``, in seconds or as a timedelta, and ``max_retries`` are for this
     Instance only; None takes the value of its Type. ``on_finished`` and ``on_failed`` add hooks to
-    those of the Type; :meth:`TaskType.using` checks them and resolves them to Types. ``on_full`` is
-    what to do if the queue is full: "raise" raises QueueFull, "delay" makes the Instance due later,
-    by at most ``delay_tolerance``, in seconds or as a timedelta. With ``exact`` the enqueues of a
-    Type take turns, so that ``max_waiting`` is never exceeded.
+    those of the Type; :meth:`TaskType.using` checks them and resolves them to Types. ``on_full``
+    says what to do if the queue is full: "raise" raises QueueFull, and "delay" makes the Instance
+    due later, by at most ``delay_tolerance``, in seconds or as a timedelta. If ``exact`` is True,
+    the enqueues of a Type take turns, so that ``max_waiting`` is never exceeded.
 
-    All values except times are checked here: an invalid one raises InvalidOption.
+    The constructor checks all values except times. An invalid value raises InvalidOption.
     """
 
     priority: int = 0
@@ -147,13 +151,13 @@ class Options:
 
     @property
     def hooks(self) -> tuple[Any, ...]:
-        """The hooks for this Instance only."""
+        """The hooks that were added for this Instance, without those of its Type."""
         if self.on_finished is None and self.on_failed is None:
             return ()
         return (*(self.on_finished or ()), *(self.on_failed or ()))
 
     def using(self, **changes: Unpack[OptionValues]) -> Self:
-        """Return a copy with these changes. Raises InvalidOption, also for an unknown option."""
+        """Return a copy with other options. Raises InvalidOption if one is unknown or invalid."""
         names = [field.name for field in fields(self)]
         for name in changes:
             if name not in names:
@@ -161,9 +165,9 @@ class Options:
         return replace(self, **changes)
 
     def checked(self, now: Callable[[], datetime]) -> Self:
-        """Return a copy with both times in UTC. Raises InvalidOption.
+        """Return a copy in which ``run_after`` and ``start_before`` are datetimes in UTC.
 
-        ``now()`` returns the database's time, from which delays count.
+        ``now()`` returns the database's time, from which delays count. Raises InvalidOption.
         """
         if self.run_after is None and self.start_before is None:
             return self
@@ -183,7 +187,8 @@ class Options:
             raise InvalidOption(f"priority={priority!r}: must be a whole number.")
         if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
             raise InvalidOption(
-                f"priority={priority}: must be from {MIN_PRIORITY} to {MAX_PRIORITY}, higher first."
+                f"priority={priority}: must be from {MIN_PRIORITY} to {MAX_PRIORITY}. "
+                "A higher priority goes first."
             )
 
 
@@ -192,9 +197,7 @@ def _check_on_full(word: object, tolerance: object) -> None:
         hint = did_you_mean(str(word), ON_FULL)
         raise InvalidOption(f"on_full={word!r}: must be one of {', '.join(ON_FULL)}.{hint}")
     if word == "raise":
-        raise InvalidOption(
-            f"delay_tolerance={tolerance!r}: needs on_full='delay', which is not given."
-        )
+        raise InvalidOption(f"delay_tolerance={tolerance!r}: needs on_full='delay'.")
     if tolerance is None:
         raise InvalidOption("on_full='delay': needs delay_tolerance, the longest delay.")
     _check_timeout(tolerance, "delay_tolerance")
@@ -227,7 +230,9 @@ def check_text(name: str, value: object, *, empty: bool = True) -> None:
     if not value and not empty:
         raise InvalidOption(f"{name} must not be empty.")
     if len(value) > MAX_IDENTIFIER:
-        raise InvalidOption(f"{name} has {len(value)} characters, {MAX_IDENTIFIER} are allowed.")
+        raise InvalidOption(
+            f"{name} has {len(value)} characters, but only {MAX_IDENTIFIER} are allowed."
+        )
     if "\x00" in value or not value.isprintable():
         raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
 
@@ -246,10 +251,12 @@ def resolve_time(
     value: datetime | timedelta | float | None,
     now: Callable[[], datetime] | None = None,
 ) -> datetime | None:
-    """Return a datetime in UTC. With ``now``, ``value`` may be a delay: seconds or a timedelta.
+    """Return a time as a datetime in UTC. With ``now``, the value may be a delay.
 
-    Every time that a caller gives to ATP passes through here. A naive one is in ``TIME_ZONE`` if
-    USE_TZ is off, and invalid if it is on. None stays None. Raises InvalidOption.
+    ATP calls this function for each datetime or delay that a caller passes. A naive datetime is in
+    ``TIME_ZONE`` if USE_TZ is off, and invalid if USE_TZ is on. A delay is a number of seconds or a
+    timedelta, and counts from the time that ``now()`` returns. None stays None. Raises
+    InvalidOption.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""QuerySets whose selections can be chained. Except for ``delete()``, they only read."""
+"""The QuerySets of the models, whose filters can be chained. Only ``delete()`` writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAILED = Q(finished__isnull=False, reason__gt="")
 
 
 def refuse_removal(instance: Any) -> IllegalTransition:
-    """Return the error for an attempt to delete this live Instance by Django's ORM."""
+    """Return the exception for code that tries to delete a live Instance with Django's ORM."""
     return IllegalTransition(
         f"{instance.uuid} cannot be removed: it is {instance.state}. "
         "atp.queue.delete(instance, cancel=True) cancels it and removes it.",
@@ -40,10 +40,10 @@ def refuse_removal(instance: Any) -> IllegalTransition:
 
 class InstanceQuerySet(models.QuerySet):
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the Instances as Django does. Raises IllegalTransition if one is live.
+        """Delete the Instances as Django does. Raises IllegalTransition if any of them is live.
 
-        Then it deletes none, because a daemon may be running the live one.
-        :func:`atp.queue.delete` can cancel that one first.
+        In that case nothing is deleted, because a daemon may be running the live Instance.
+        :func:`atp.queue.delete` can cancel live Instances first.
         """
         live = None if self.query.is_sliced else self.live().first()
         if live is not None:
@@ -111,7 +111,7 @@ class InstanceQuerySet(models.QuerySet):
     ) -> Self:
         """Select the rows that match all given values; None and "" set no condition.
 
-        Every list of Instances uses this selection. It selects the same rows as plain conditions
+        Every list of Instances uses this method. It selects the same rows as a plain ``filter()``
         on the columns, but by conditions that an index can answer. ``type`` is a Type.
         """
         if state:
@@ -129,10 +129,11 @@ class InstanceQuerySet(models.QuerySet):
         return rows.filter(collection=collection, collection__gt="") if collection else rows
 
     def _filter_by_state(self, state: State, type: models.Model | None, collection: str) -> Self:
-        """Select the rows in a state: the terminal ones directly, the live ones by their Tasks.
+        """Select the Instances in a state; with ``type`` or ``collection``, only those in it.
 
-        A Task has copies of the Type and the collection, so these conditions are on the Task.
-        Only the state of a claimed Instance is a condition on the Instance.
+        Conditions for terminal Instances are on their own columns. Live Instances are selected by
+        their Tasks, which have copies of the Type and the collection. Only the state of a claimed
+        Instance is a condition on the Instance.
         """
         if state in TERMINAL:
             ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
@@ -166,7 +167,10 @@ class InstanceQuerySet(models.QuerySet):
         return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
 
     def named_between(self, head: str, tail: str) -> Self:
-        """Select the rows whose uuid starts and ends with these digits, as pages shorten it."""
+        """Select the rows whose uuid starts with ``head`` and ends with ``tail``.
+
+        The pages show uuids in this shortened form.
+        """
         return self.named(head).filter(uuid__endswith=tail)
 
     def newest_first(self) -> Self:
@@ -174,7 +178,7 @@ class InstanceQuerySet(models.QuerySet):
 
 
 class RowCount(Subquery):
-    """A subquery for the number of rows of a query; a slice of the query limits the number."""
+    """A subquery that counts the rows of a query. Slice the query to limit the count."""
 
     template = "(SELECT count(*) FROM (%(subquery)s) counted)"
     output_field = IntegerField()
@@ -216,7 +220,7 @@ class LogQuerySet(models.QuerySet):
         return self.filter(instance__isnull=True).in_order()
 
     def about_type(self, identifier: str) -> Self:
-        """Select the records about a Type, and about its lanes."""
+        """Select the records about a Type and about its lanes."""
         lanes = f"lane:{identifier}/"
         # A pattern is not enough: SQLite ignores case in patterns.
         head = Left("subject", len(lanes))
@@ -233,13 +237,17 @@ class LogQuerySet(models.QuerySet):
 
 class DaemonQuerySet(models.QuerySet):
     def leased(self, now: datetime | Now) -> Self:
-        """Select the daemons whose lease has not expired: by row, spare lease or file lock."""
+        """Select the daemons whose lease has not expired at ``now``.
+
+        The lease ends at the later of the times in the daemon's row and its spare lease. A daemon
+        whose lease is a file lock is always selected.
+        """
         by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
         return self.filter(by_time | ~Q(lock=""))
 
 
 def no_daemon_suffix() -> str:
-    """Return " No daemon is alive." if no daemon has a lease, else ""; for WaitTimeout."""
+    """Return " No daemon is alive.", to end a WaitTimeout's message; "" if a daemon has a lease."""
     daemons: Any = apps.get_model("atp", "Daemon").objects
     leased = daemons.using(settings.DATABASE).leased(Now())
     return "" if leased.exists() else f" {NO_DAEMON}."

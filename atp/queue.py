@@ -1,6 +1,6 @@
-"""The public operations: the functions with which applications and operators use the queue.
+"""The public functions with which applications and operators use the queue.
 
-``by`` is text for the log: the actor, and the channel.
+The argument ``by`` is text for the log. It names the actor, and an interface such as the shell.
 """
 
 from .authoring.task_type import declared

@@ -11,8 +11,8 @@ from .conf import settings
 class QueueRouter:
     """Route ATP's models to the alias ``ATP["DATABASE"]``, and create no other tables there.
 
-    List it in DATABASE_ROUTERS if that alias is not "default". If models of your project are in
-    that database too, list their router before this one.
+    Add the router to DATABASE_ROUTERS if that alias is not "default". If models of your project are
+    in that database too, list their router before this one.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:

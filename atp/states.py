@@ -1,8 +1,8 @@
 """The states of an Instance and the one table of legal transitions.
 
 The six states are those of RFC 14, figure 1. Only :data:`TRANSITIONS` says which transitions are
-legal, and what each does. The stores, the daemon, the documentation and the tests read it; nothing
-repeats it.
+legal, and what each of them does. The stores, the daemon, the documentation and the tests read this
+table instead of repeating it.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
 
 
 class Event(TextChoices):
-    """An event moves an Instance from one state to another.
+    """An event that moves an Instance from one state to another.
 
     Its label continues the sentence "attempt 3 …".
     """
@@ -121,7 +121,7 @@ class Transition:
 
     @property
     def is_outcome(self) -> bool:
-        """True if this transition records the end of the handler: only from RUNNING."""
+        """True if this transition records how the handler ended; it always starts from RUNNING."""
         return self.ends and self.sources == {State.RUNNING}
 
     @property
@@ -136,7 +136,10 @@ class Transition:
 
     @property
     def loses(self) -> bool:
-        """True if the attempt is lost: the Instance may then become FAILED (STALE) instead."""
+        """True if this transition records a lost attempt.
+
+        If too many attempts are lost, the Instance becomes FAILED (STALE) instead.
+        """
         return "lost" in self.counts
 
 
@@ -259,7 +262,7 @@ UNEXPLAINED_LOSSES = 10
 
 
 def is_stale(*, restarts: int, lost: int, max_restarts: int) -> bool:
-    """Return True if an Instance has lost more attempts than it may.
+    """Return True if more attempts of an Instance were lost than allowed.
 
     RFC 14: "once the allowed restart's count is exceeded the task is marked as FAILED".
     """

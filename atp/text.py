@@ -1,4 +1,4 @@
-"""Text for people: times, durations, sizes, errors, gates and limits in words; and parsing it."""
+"""Functions that put times, sizes, errors, gates and limits into words, or parse such text."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def read_moment(value: str) -> datetime | timedelta:
         return timezone.make_aware(time) if timezone.is_naive(time) else time
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{value!r} is neither a time, as 2030-01-31T18:00, nor a delay, as 90s, 10m or 1h30m"
+            f"{value!r} is neither a time such as 2030-01-31T18:00 nor a delay such as 90s or 1h30m"
         ) from None
 
 
 def read_delay(value: str) -> timedelta:
     """Parse a delay such as ``1h30m``. Raises ValueError."""
     if not _DELAY.fullmatch(value):
-        raise ValueError(f"{value!r} is not a delay, as 90s, 10m, 1h30m or 2d")
+        raise ValueError(f"{value!r} is not a delay such as 90s, 10m, 1h30m or 2d")
     parts = re.findall(r"(\d+)(min|[smhdw])", value)
     try:
         delay = sum((timedelta(**{_UNITS[u]: int(n)}) for n, u in parts), timedelta())
@@ -116,7 +116,7 @@ def describe_state(instance: HasState) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Return a text of at most ``limit`` characters: a longer text loses its end."""
+    """Return a text, cut to ``limit`` characters and ended by an ellipsis if it is longer."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -147,7 +147,7 @@ def _is_twice(local: datetime) -> bool:
 
 
 def headline(text: str) -> str:
-    """Return the first line of a message; of a traceback, the line that names the exception."""
+    """Return the first line of a message; for a traceback, the line that names the exception."""
     lines = text.splitlines()
     headers = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     if not headers:
@@ -160,7 +160,7 @@ def headline(text: str) -> str:
 
 
 def repetitions(messages: Iterable[tuple[str, int | None]]) -> list[int | None]:
-    """Return for each message the earlier attempt whose traceback it repeats, or None.
+    """Return for each message the number of the earlier attempt with the same traceback, or None.
 
     ``messages`` are pairs of message and attempt, in the order of the log. The comparison ignores
     text that ATP adds after a traceback, such as "(retries used up: 4 of 4)".
@@ -217,16 +217,17 @@ def delay_text(value: timedelta | None) -> str:
 
 
 def age(time: datetime | None, now: datetime) -> str:
-    """Return the time since a past moment: "3 min"; for a future one, "in 3 min"."""
+    """Return how long ago a time was, such as "3 min"; for a future time, "in 3 min"."""
     if time is None:
         return ""
     return duration(now - time) if time <= now else f"in {duration(time - now)}"
 
 
 def ago(time: datetime | None, now: datetime) -> str:
-    """Return how long ago a moment was: "5 s ago".
+    """Return how long ago a time was, such as "5 s ago".
 
-    If another session wrote the moment after the caller read ``now``, return "just now".
+    A time after ``now`` gives "just now". Another session may have written it after the caller read
+    ``now``.
     """
     if time is None:
         return ""
@@ -234,7 +235,7 @@ def ago(time: datetime | None, now: datetime) -> str:
 
 
 def due(time: datetime | None, now: datetime) -> str:
-    """Return when something is due: "in 5 s", or "due for 5 s" if its time has passed."""
+    """Return when a Task is due: "in 5 s", or "due for 5 s" if the time has passed."""
     if time is None:
         return ""
     return f"in {duration(time - now)}" if time > now else f"due for {duration(now - time)}"
@@ -271,12 +272,12 @@ def read_memory(value: object) -> int:
 
 
 def one_line(text: str) -> str:
-    """Return text as one line that is safe on a terminal: control characters are escaped."""
+    """Return text as one line that is safe on a terminal, with control characters escaped."""
     return HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def continuation_lines(text: str) -> str:
-    """Return the lines of a text as safe lines that continue a line of a log."""
+    """Return text whose lines follow a line of a log: each is escaped and begins with "| "."""
     return "\n".join(
         f"{CONTINUED}{one_line(line.removeprefix(CONTINUED))}" for line in text.split("\n")
     )
@@ -370,7 +371,7 @@ def describe_gate(gate: ShutGate | None, moment: Callable[[datetime], str] = mom
 
 
 def utc_text(time: datetime) -> str:
-    """Return a time in the form in which the log shows it."""
+    """Return a time in UTC as the log shows it, such as "2030-01-31 18:00:00 UTC"."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -381,10 +382,10 @@ def describe_gate_change(
     was: ShutGate | None,
     shut: Iterable[ShutGate],
 ) -> str:
-    """Return the outcome of an operation that set a gate to ``mode``: "open", "hold" or "drop".
+    """Return the result of setting a gate to ``mode`` ("open", "hold" or "drop"), in sentences.
 
-    ``was`` is the gate before the operation, None if it was open. ``shut`` are the gates that are
-    shut after the operation.
+    ``was`` is the gate before the change, or None if it was open. ``shut`` are all gates that are
+    shut after the change.
     """
     if mode == "open" and was is None:
         sentences = ["It is open already."]
@@ -410,7 +411,7 @@ def is_gate_for(gate: ShutGate, type: str | None, collection: str | None) -> boo
 
 
 def wider_gates(type: str | None, collection: str | None, shut: Iterable[GateT]) -> list[GateT]:
-    """Return the shut gates of wider targets, which shut this target too."""
+    """Return the shut gates of wider targets, such as the whole queue, which shut this one too."""
     if type is None:
         return []
     return [
@@ -424,7 +425,7 @@ def wider_gates(type: str | None, collection: str | None, shut: Iterable[GateT])
 
 
 def describe_limits(limit: SetLimit | None) -> str:
-    """Return limits in words; None stands for no limits."""
+    """Return the limits of a Type or a lane in words; None stands for no limits."""
     if limit is None:
         return "nothing is limited"
     parts = [f"{limit.max_running} at a time"] if limit.max_running is not None else []
@@ -464,7 +465,7 @@ _BOUNDS = {
 def describe_schema(schema: Any, defs: dict[str, Any]) -> str:
     """Return a JSON Schema in a few words: "integer or null", "array of text".
 
-    ``defs`` are the definitions to which its references lead.
+    ``defs`` are the definitions to which references in the schema lead.
     """
     if not isinstance(schema, dict):
         return "any JSON"
@@ -494,7 +495,7 @@ def describe_schema(schema: Any, defs: dict[str, Any]) -> str:
 
 
 def is_tagged(schema: Any) -> bool:
-    """Return True if this is the schema of a tagged value."""
+    """Return True if this is the JSON Schema of a tagged value: an object with one "$…" key."""
     names = schema.get("properties", {}) if isinstance(schema, dict) else {}
     return len(names) == 1 and next(iter(names)).startswith("$") and "title" in schema
 

@@ -1,4 +1,4 @@
-"""The pages: ``path("atp/", include("atp.urls"))``."""
+"""The URLs of ATP's pages. Include them with ``path("atp/", include("atp.urls"))``."""
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -6,7 +6,7 @@ from django.urls import path
 
 if not apps.is_installed("django_htmx"):
     raise ImproperlyConfigured(
-        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS. Install ATP with its extra [web]."
     )
 
 from .deadletters.pages import ErrorOperationPage, FailurePage, FailuresPage

@@ -1,4 +1,7 @@
-"""The Type `atp.webhook`: signed requests (Standard Webhooks) to the targets of the settings."""
+"""The Type `atp.webhook`, which sends signed messages (Standard Webhooks) to the targets.
+
+The setting ``ATP["WEBHOOKS"]`` defines the targets.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ _STATUS_LINE = re.compile(rb"HTTP/\d\.\d +(\d{3})(?: +(.*))?")
 
 
 class NotDelivered(Retry):
-    """A target did not accept a message. A retry sends it again, after at least ``after`` s."""
+    """A target did not accept a message, so ATP sends the message again later.
+
+    ``after`` is the delay that the target asks for, in seconds, or None.
+    """
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,13 @@ class Message:
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """Return the body as a dictionary: see docs/hooks.md."""
+        """Return the body as a dictionary. docs/hooks.md describes its keys."""
         read: dict[str, Any] = json.loads(self.body)
         return read
 
 
 class Answer(NamedTuple):
-    """The head of an answer: its status, its reason phrase, and its Retry-After or ""."""
+    """The head of an HTTP response: status, reason phrase, and Retry-After ("" if it has none)."""
 
     status: int
     reason: str
@@ -85,7 +91,10 @@ _outboxes: list[list[Message]] = []
 
 @contextmanager
 def collect_messages(outbox: list[Message]) -> Iterator[None]:
-    """Add each message to a list inside the block, as if its target had accepted it."""
+    """Inside the block, append each message to a list instead of sending it.
+
+    ATP treats each message as if its target had accepted it.
+    """
     _outboxes.append(outbox)
     try:
         yield
@@ -108,7 +117,7 @@ def send(target: WebhookTarget, id: str, body: bytes, now: datetime) -> int:
     if 200 <= answer.status < 300:
         return answer.status
     if answer.status == 410:
-        raise Fatal(f"{target.name} answered {answer}: it wants no more")
+        raise Fatal(f"{target.name} answered {answer}: it wants no more messages")
     refusal = f"{target.name} answered {answer}"
     if answer.status not in _BUSY:
         raise NotDelivered(refusal)
@@ -138,8 +147,8 @@ def _exchange(target: WebhookTarget, message: Message) -> Answer:
 class _Connection:
     """A connection to a target, as a context manager. All its methods end by the deadline.
 
-    The time-out of each call of the socket is at most the remaining time, so a target that sends
-    its answer byte by byte cannot prolong it.
+    The time-out of each call of the socket is at most the remaining time, so that a target cannot
+    keep the connection open longer by sending its answer byte by byte.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -203,7 +212,7 @@ class _Connection:
         raise failed or OSError("its host has no address")
 
     def _open_tunnel(self, host: str, port: int, authorization: dict[str, str]) -> None:
-        """Send CONNECT to the proxy, for a connection to a host. Raises OSError, ValueError."""
+        """Ask the proxy for a tunnel to a host, with CONNECT. Raises OSError, ValueError."""
         name = host.encode("idna").decode("ascii") if ":" not in host else f"[{host}]"
         place = f"{name}:{port}"
         self._send(_encode_head(f"CONNECT {place}", {"host": place, **authorization}))
@@ -228,7 +237,7 @@ class _Connection:
             line = self._read_line()
             match = _STATUS_LINE.fullmatch(line)
             if match is None:
-                raise ValueError("its answer is not one of HTTP/1.1")
+                raise ValueError("its answer is not an HTTP/1.1 response")
             retry_after = ""
             while line := self._read_line():
                 name, _, value = line.partition(b":")
@@ -283,8 +292,8 @@ _lock = threading.Lock()
 def _find_addresses(host: str, port: int, timeout: float) -> list[Any]:
     """Return the addresses of a host. Raises OSError, and TimeoutError after ``timeout`` seconds.
 
-    The resolver cannot be interrupted, so it works in a thread. Other callers with the same host
-    wait for the same thread: there is never more than one for each host.
+    A DNS lookup cannot be interrupted, so it runs in a thread. Other callers with the same host and
+    port wait for the same thread, so that there is never more than one for each host and port.
     """
     key = host, port
     with _lock:
@@ -312,13 +321,13 @@ def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
 
 
 def _proxy_of(url: SplitResult) -> SplitResult | None:
-    """Return the proxy that the environment names for an address. Raises ValueError."""
+    """Return the proxy for a URL from the environment; None if there is none. Raises ValueError."""
     address = getproxies().get(url.scheme)
     if not address or proxy_bypass(url.netloc):
         return None
     proxy = urlsplit(address if "://" in address else f"http://{address}")
     if proxy.scheme not in _PORTS or not proxy.hostname:
-        raise ValueError("the proxy that the environment names is not one of HTTP")
+        raise ValueError("the proxy that the environment names is not an HTTP proxy")
     return proxy
 
 
@@ -345,7 +354,7 @@ def _clean_reason(reason: bytes) -> str:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an error in words, without the address: a certificate's error may name the host."""
+    """Return an error in words, without the host, which an error about a certificate may name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused (OpenSSL's verify code {error.verify_code})"
     if isinstance(error, UnicodeError):
@@ -357,10 +366,11 @@ def _describe_error(error: BaseException) -> str:
 
 
 def headers(id: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> dict[str, str]:
-    """Return the headers for a body: its id, the time of sending, and its signatures.
+    """Return the headers that sign a body, by the specification of Standard Webhooks.
 
-    ``timestamp`` is in seconds since the epoch. There is a signature with each key, so a receiver
-    can change from one key to the next. Source: the specification of Standard Webhooks.
+    ``id`` is the id of the message, and ``timestamp`` the time in seconds since the epoch. The
+    headers have a signature with each of ``keys``, so that a receiver can change from one key to
+    the next.
     """
     signed = f"{id}.{timestamp}.".encode() + body
     signatures = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
@@ -388,9 +398,10 @@ def webhook(
     identifier: str | None = None,
     collection: str | None = None,
 ) -> dict[str, int]:
-    """Send a target the end of an Instance. All retries send the same message id.
+    """Send a target a message that an Instance has ended. All retries send the same message id.
 
-    An Instance may have no identifier. ``collection`` is None if an older version enqueued this.
+    ``identifier`` is None if the Instance has none. ``collection`` is None if an older version of
+    ATP enqueued the webhook.
     """
     data = {"uuid": uuid, "type": type, "state": state, "reason": reason}
     more = {"identifier": identifier, "collection": collection}
@@ -417,7 +428,7 @@ def webhook(
 
 
 def find_target(name: str) -> WebhookTarget:
-    """Return the target with this name. Raises Fatal if the setting lacks it; InvalidSetting."""
+    """Return the target with this name. Raises InvalidSetting, or Fatal if it does not exist."""
     targets = settings.WEBHOOKS
     if name not in targets:
         raise Fatal(f"ATP['WEBHOOKS'] has no target {name!r}.{did_you_mean(name, targets)}")
@@ -432,7 +443,7 @@ def _read_target(name: str) -> WebhookTarget:
 
 
 def _setting_patterns() -> Iterator[Pattern]:
-    """Yield the patterns in the setting, each with the hook for its target."""
+    """Yield the patterns in ``ATP["WEBHOOKS"]``, each with the hook that notifies its target."""
     for name in settings.WEBHOOKS:
         for on, pattern in _read_target(name).patterns:
             setting = f"ATP['WEBHOOKS'][{name!r}]"

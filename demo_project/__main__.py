@@ -1,7 +1,7 @@
-"""``python -m demo_project``: ATP at work, with one command.
+"""Runs the demo with one command, ``python -m demo_project``.
 
-This module chooses the database and the directory before Django loads; what
-is shown then stands in :mod:`demo_project.show`.
+This module chooses the database and the directory before Django loads. Then
+:mod:`demo_project.show` runs tasks and shows their progress.
 """
 
 import argparse
@@ -29,10 +29,10 @@ def main(arguments=None):
         print(f"\n{error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(f"{error}: install the demo with pip install -e '.[demo]'", file=sys.stderr)
+        print(f"{error}. Install the demo with: pip install -e '.[demo]'", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        # Without --exit this is how the demo is meant to end.
+        # Without --exit an interrupt is the normal end of the demo.
         return 130 if options.exit else 0
 
 
@@ -40,27 +40,27 @@ def parsed(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m demo_project",
         description="Runs tasks on a real elevation model, with a web server and a daemon.",
-        epilog="DATABASE_URL names another database than SQLite; DEMO_DIR another directory "
-        "than .demo for all that is written.",
+        epilog="Set DATABASE_URL to use another database than SQLite, and DEMO_DIR to write to "
+        "another directory than .demo.",
     )
-    parser.add_argument("--exit", action="store_true", help="end when all has been run")
+    parser.add_argument("--exit", action="store_true", help="exit when all tasks have ended")
     parser.add_argument("--postgres", action="store_true", help="run on an embedded PostgreSQL")
     parser.add_argument("--port", type=int, help="port of the web server (8000, or a free one)")
-    parser.add_argument("--processes", type=int, default=2, help="worker processes (2)")
+    parser.add_argument("--processes", type=int, default=2, help="number of workers (default: 2)")
     parser.add_argument(
-        "--deadline", type=float, default=180, help="with --exit: seconds until it gives up (180)"
+        "--deadline", type=float, default=180, help="with --exit, give up after so long (180 s)"
     )
     return parser.parse_args(arguments)
 
 
 def run(options):
-    """Choose directory and database, then load Django and show the demo."""
+    """Choose the directory and the database, load Django, and run the demo."""
     directory = Path(os.environ.get("DEMO_DIR") or BASE_DIR / ".demo").absolute()
     with ExitStack() as stack:
         stack.enter_context(owned(directory))
         if options.postgres:
             if os.environ.get("DATABASE_URL"):
-                raise DemoError("--postgres and DATABASE_URL both name a database: choose one.")
+                raise DemoError("--postgres and DATABASE_URL both name a database. Use only one.")
             os.environ["DATABASE_URL"] = stack.enter_context(postgresql(directory))
         os.environ["DEMO_DIR"] = str(directory)
         os.environ["DJANGO_SETTINGS_MODULE"] = "demo_project.settings"

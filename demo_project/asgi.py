@@ -1,4 +1,4 @@
-"""Entry point for asynchronous web servers."""
+"""Entry point for asynchronous (ASGI) web servers."""
 
 import gc
 import os
@@ -9,6 +9,6 @@ from django.urls import get_resolver
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "demo_project.settings")
 application = get_asgi_application()
 # A full garbage collection stops the process, and takes longer the more objects there are.
-# What is loaded now stays: no collection looks at it again.
+# Objects that are loaded now stay, so no collection has to examine them again.
 _ = get_resolver().url_patterns
 gc.freeze()

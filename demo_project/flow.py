@@ -1,37 +1,36 @@
-"""Where the water goes: depressions filled, D8 directions, flow accumulated.
+"""Computes where water flows, by filled depressions, D8 flow directions and flow accumulation.
 
-Filling and accumulating are written in plain Python, a cell at a time. NumPy
-has no such loops, and the demo needs work that takes its time and can say how
-far it is.
+Filling and accumulating are written in plain Python, one cell at a time. NumPy has no such loops,
+and the demo needs work that takes a while and can report its progress.
 """
 
 import heapq
 
 import numpy as np
 
-# Metres by which a filled cell lies above the one that it drains to, so that
-# water finds its way across what was a lake.
+# A filled cell is this many metres higher than the cell it drains to, so that water flows across a
+# filled lake.
 STEP = 1e-4
-# Cells between two calls of a tick.
+# The number of cells between two calls of a tick function.
 TICK_EVERY = 5000
 
 _NEIGHBOURS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 
 
 def _no_tick(fraction):
-    """Stands in where nobody wants to know how far the work is."""
+    """Ignore the progress, for callers that do not want to know it."""
 
 
 def fill_depressions(elevation, tick=_no_tick):
-    """Return the elevations with every depression raised until it drains to an edge.
+    """Return the elevations, with every depression raised until it drains to an edge.
 
-    Priority-flood (Barnes, Lehman and Mulla 2014): the land is flooded from
-    its edges inwards, always from the lowest cell that the water has reached.
-    ``tick`` is called now and then with the fraction done.
+    The algorithm is priority-flood (Barnes, Lehman and Mulla 2014). It floods the land from the
+    edges inwards, always continuing from the lowest flooded cell. ``tick`` is called from time to
+    time with the fraction of the work that is done.
     """
     rows, columns = elevation.shape
     width = columns + 2
-    # A frame around the grid, reached from the start, spares a test for the edge at every cell.
+    # A frame of cells around the grid counts as flooded, so no cell needs a test for the edge.
     level = np.pad(elevation.astype(float), 1).ravel().tolist()
     reached = np.pad(np.zeros((rows, columns), bool), 1, constant_values=True).ravel().tolist()
     front = []
@@ -61,10 +60,10 @@ def fill_depressions(elevation, tick=_no_tick):
 
 
 def receivers(filled, dx, dy):
-    """Return for each cell the flat index of the neighbour that its water flows to.
+    """Return for each cell the flat index of the neighbour to which its water flows.
 
-    It is the one of eight in the direction of steepest descent (O'Callaghan
-    and Mark 1984); -1 where the water leaves the grid.
+    Water flows to the one of eight neighbours with the steepest descent (O'Callaghan and Mark
+    1984). The index is -1 where water leaves the grid.
     """
     rows, columns = filled.shape
     steepest = np.zeros(filled.shape)
@@ -81,10 +80,10 @@ def receivers(filled, dx, dy):
 
 
 def accumulate(filled, receiver, tick=_no_tick):
-    """Return how many cells drain through each cell, itself among them."""
+    """Return for each cell how many cells drain through it, including the cell itself."""
     flat = receiver.ravel().tolist()
     amount = [1] * len(flat)
-    # From the highest down: all that flows into a cell has arrived before it flows on.
+    # From the highest cell down, so that a cell has received all its water before it passes it on.
     order = np.argsort(-filled, axis=None, kind="stable").tolist()
     for done, cell in enumerate(order, start=1):
         target = flat[cell]

@@ -1,11 +1,11 @@
-"""Arrays as pictures: colours, and PNG."""
+"""Turns arrays into colours, and colours into PNG pictures."""
 
 from io import BytesIO
 
 import numpy as np
 from PIL import Image
 
-# Colours by height, from valley to summit: the fraction of the relief, and red, green, blue.
+# Colours from valley to summit. Each entry is a fraction of the relief, and red, green and blue.
 TINTS = (
     (0.00, (112, 147, 118)),
     (0.12, (146, 175, 130)),
@@ -15,7 +15,7 @@ TINTS = (
     (0.88, (176, 142, 122)),
     (1.00, (236, 232, 228)),
 )
-# Colours of flow, from a single cell to the largest stream.
+# Colours of flow, from a single cell to the largest stream, in the same form.
 WATER = (
     (0.00, (247, 246, 240)),
     (0.30, (226, 232, 232)),
@@ -23,45 +23,48 @@ WATER = (
     (0.70, (66, 134, 190)),
     (1.00, (8, 38, 96)),
 )
-# How much of its colour the deepest shadow keeps, in red, green and blue.
+# The fraction of red, green and blue that remains in the deepest shadow.
 SKY = np.array([0.30, 0.33, 0.40])
-# Streams stronger than this are drawn broader.
+# Streams whose strength, from 0 to 1, exceeds this are drawn wider.
 BROAD = 0.72
 
 
 def ramp(values, stops):
-    """Return the colours of values from 0 to 1 along ``stops``, as floats from 0 to 1."""
+    """Return a colour for each value from 0 to 1, interpolated between ``stops``.
+
+    Each colour consists of red, green and blue as floats from 0 to 1.
+    """
     places = [place for place, _ in stops]
     channels = zip(*(colour for _, colour in stops), strict=True)
     return np.stack([np.interp(values, places, c) for c in channels], axis=-1) / 255
 
 
 def scale_of(elevation, shade):
-    """Return the elevations and the brightness between which a relief has its colours."""
+    """Return the ranges of elevation and brightness over which a relief spreads its colours."""
     heights = np.percentile(elevation, [0.5, 99.8])
     return {"heights": heights.tolist(), "lights": _extremes(shade).tolist()}
 
 
 def shaded_relief(elevation, shade, scale=None):
-    """Return elevations tinted by height and lit by ``shade``.
+    """Return the colours of a relief, tinted by height and lit by ``shade``.
 
-    Parts that are to fit together have the :func:`scale_of` the whole.
+    To draw parts that fit together, pass as ``scale`` the :func:`scale_of` of the whole terrain.
     """
     scale = scale or scale_of(elevation, shade)
     low, high = scale["heights"]
     tint = ramp(np.clip((elevation - low) / (high - low), 0, 1), TINTS)
-    # Soft light: the middle brightness leaves the tint as it is, bright slopes
-    # do not bleach, and shadows keep some colour, with the blue of the sky.
+    # Soft light keeps the tint at medium brightness, does not bleach bright slopes, and leaves some
+    # colour in shadows, with the blue of the sky.
     light = _between(shade, *scale["lights"])[..., None]
     dark = tint * (SKY + (1 - SKY) * 2 * light)
     return np.where(light < 0.5, dark, tint + (1 - tint) * (light - 0.5) * 0.9)
 
 
 def flow_map(amount, shade):
-    """Return streams, the deeper blue the more flows in them, on a faint relief.
+    """Return the colours of streams on a faint relief. Larger streams are a deeper blue.
 
-    ``amount`` may be on a grid finer than ``shade`` by a whole factor: a
-    stream is a line, which the usual averaging would thin out.
+    The grid of ``amount`` can be finer than that of ``shade`` by a whole factor. Each block of
+    cells then shows its largest amount, because averaging would thin out a stream.
     """
     strength = np.log(_largest_of_blocks(amount, shade.shape)) / np.log(amount.max())
     framed = np.pad(strength, 1)
@@ -79,7 +82,7 @@ def _largest_of_blocks(values, shape):
 
 
 def stretched(shade):
-    """Return brightness spread over the whole range from 0 to 1, but for its extremes."""
+    """Return brightness stretched to the range from 0 to 1, with its extremes clipped."""
     return _between(shade, *_extremes(shade))
 
 
@@ -92,7 +95,10 @@ def _between(values, low, high):
 
 
 def joined(tiles):
-    """Return one array of colours of pictures with the places of their parts (see terrain)."""
+    """Return the colours of the whole picture, joined from its tiles.
+
+    ``tiles`` contains pairs of a part, as ``terrain.parts()`` returns it, and the part's PNG.
+    """
     whole = np.zeros((max(part[1] for part, _ in tiles), max(part[3] for part, _ in tiles), 3))
     for (top, bottom, left, right), data in tiles:
         with Image.open(BytesIO(data)) as image:
@@ -101,7 +107,10 @@ def joined(tiles):
 
 
 def png(colours, *, width, aspect):
-    """Return colours as a PNG ``width`` pixels wide; ``aspect`` is a cell's height by its width."""
+    """Return colours as a PNG that is ``width`` pixels wide.
+
+    ``aspect`` is the height of a cell divided by its width.
+    """
     rows, columns, _ = colours.shape
     image = Image.fromarray((np.clip(colours, 0, 1) * 255).round().astype(np.uint8))
     height = round(width * rows / columns * aspect)

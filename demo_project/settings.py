@@ -1,4 +1,4 @@
-"""Settings of the demo: SQLite by default, any database by DATABASE_URL."""
+"""Settings of the demo, which uses SQLite unless DATABASE_URL names another database."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import atp
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# Everything that the demo writes: database, results, pictures, logs.
+# The demo writes its database, results, pictures and logs to this directory.
 DEMO_DIR = Path(env("DEMO_DIR", default=str(BASE_DIR / ".demo"))).absolute()
 DEMO_DIR.mkdir(parents=True, exist_ok=True)
 
@@ -73,15 +73,15 @@ else:
 _engine = DATABASES["default"]["ENGINE"].rpartition(".")[2]
 _options = DATABASES["default"].setdefault("OPTIONS", {})
 if _engine == "sqlite3":
-    # SQLite as a queue: readers beside the one writer (WAL), every transaction
-    # takes the write lock when it begins, and waits for it instead of failing.
+    # Settings for SQLite as a queue. WAL lets others read while one connection writes. Every
+    # transaction takes the write lock when it begins, and waits for the lock instead of failing.
     _options.update(
         transaction_mode="IMMEDIATE",
         timeout=20,
         init_command="PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
     )
 elif _engine == "postgresql":
-    # A server that loses its client stops what it was doing for it within a second.
+    # If a client disappears, the server stops the client's query within a second.
     _options.setdefault("options", "-c client_connection_check_interval=1000")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -92,7 +92,7 @@ STATIC_URL = "static/"
 USE_TZ = True
 TIME_ZONE = "UTC"
 
-# Who has logged in to the pages may call the API from a browser, programs by password.
+# A user who is logged in to the pages can call the API from a browser. Programs use a password.
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "rest_framework.authentication.SessionAuthentication",
@@ -109,7 +109,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    # Scripts and styles from the sidecar package, not from elsewhere.
+    # Scripts and styles come from the sidecar package, not from another host.
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

@@ -1,7 +1,7 @@
-"""The Types of the demo: terrain analysis, and two that show what happens when work goes wrong.
+"""The demo's Types, which analyse terrain, fail on purpose, or run on a schedule.
 
-The handlers import what they need when they run. ATP imports this module in
-every process, and the one that watches over the workers should stay small.
+Each handler imports its libraries when it runs. ATP imports this module in every process, and the
+process that supervises the workers should use little memory.
 """
 
 import os
@@ -20,10 +20,10 @@ BUSY_ATTEMPTS = 2
 def hillshade(
     context, *, azimuth: float = 315.0, altitude: float = 45.0, exaggeration: float = 1.5
 ):
-    """Draw the terrain in the light of a sun, as a PNG.
+    """Draw the terrain in sunlight, and return a PNG.
 
-    ``azimuth`` in degrees clockwise from the north, ``altitude`` in degrees
-    above the horizon; ``exaggeration`` multiplies the heights.
+    The sun's ``azimuth`` is in degrees clockwise from north, and its ``altitude`` in degrees above
+    the horizon. ``exaggeration`` multiplies the heights.
     """
     from . import pictures, terrain
 
@@ -38,7 +38,7 @@ def hillshade(
 
 @task_type("terrain.statistics", timeout=60, retention=timedelta(days=30))
 def statistics(context, *, bins: int = 20):
-    """Return elevations and slopes in numbers, with a histogram of ``bins`` bins."""
+    """Return statistics about elevations and slopes, and a histogram with ``bins`` bins."""
     from . import terrain
 
     return terrain.statistics(terrain.load(), bins=bins)
@@ -46,10 +46,11 @@ def statistics(context, *, bins: int = 20):
 
 @task_type("terrain.flow", timeout=300, retention=timedelta(days=30))
 def flow(context, *, detail: int = 4):
-    """Find where the water flows: a PNG of the streams, and the accumulation as a .npy file.
+    """Compute where water flows, and return a PNG of the streams.
 
-    The grid is made finer by ``detail``, an even number; the time that it
-    takes grows with its square. The file holds square metres drained.
+    ``detail`` is the factor by which the grid is refined, and must be even. The run time grows with
+    the square of ``detail``. The handler also publishes a .npy file that contains, for each cell,
+    the area in square metres that drains through the cell.
     """
     import numpy as np
 
@@ -74,7 +75,7 @@ def flow(context, *, detail: int = 4):
     return _png(pictures.flow_map(amount, shade), model)
 
 
-# A graph: tiles in parallel, a mosaic, a report. See show/programme.py.
+# The Types of a graph with parallel tiles, a mosaic and a report. See show/programme.py.
 
 TILES = (2, 3)
 LIGHT = {"exaggeration": 1.5}
@@ -82,7 +83,7 @@ LIGHT = {"exaggeration": 1.5}
 
 @task_type("terrain.survey", timeout=60, retention=timedelta(days=30))
 def survey(context, *, detail: int = 3, rows: int = 2, columns: int = 3):
-    """Divide the terrain into tiles, and find what the pictures of all have in common."""
+    """Divide the terrain into tiles, and compute the colour scale that all tiles share."""
     from . import pictures, terrain
 
     model = terrain.load()
@@ -96,7 +97,7 @@ def survey(context, *, detail: int = 3, rows: int = 2, columns: int = 3):
 
 @task_type("terrain.tile", timeout=60, retention=timedelta(days=30))
 def tile(context, *, part: list[int], scale: dict[str, list[float]], detail: int = 3):
-    """Draw one part of the terrain, as a PNG of a pixel for each cell."""
+    """Draw one part of the terrain, and return a PNG with one pixel per cell."""
     from . import pictures, terrain
 
     model = terrain.load().refined(detail)
@@ -108,7 +109,7 @@ def tile(context, *, part: list[int], scale: dict[str, list[float]], detail: int
 
 @task_type("terrain.mosaic", timeout=60, retention=timedelta(days=30))
 def mosaic(context, *, parts: list[list[int]], tiles: list[bytes]):
-    """Join the tiles to one picture."""
+    """Join the tiles into one picture of the terrain."""
     from . import pictures, terrain
 
     joined = pictures.joined(list(zip(parts, tiles, strict=True)))
@@ -117,7 +118,7 @@ def mosaic(context, *, parts: list[list[int]], tiles: list[bytes]):
 
 @task_type("terrain.report", timeout=60, retention=timedelta(days=30))
 def report(context, *, numbers: dict[str, Any]):
-    """Say in a few lines what was drawn; also if the mosaic could not be."""
+    """Return a short report on the survey, even if the mosaic FAILED."""
     drawn = context.results.node("mosaic")
     elevation, slope = numbers["elevation"], numbers["slope"]
     return (
@@ -130,7 +131,7 @@ def report(context, *, numbers: dict[str, Any]):
 
 @task_type("demo.busy_at_first", timeout=60, max_retries=3)
 def busy_at_first(context):
-    """Stand for a service that turns the first two callers away."""
+    """Simulate a service that rejects its first two calls, so the Task is retried twice."""
     if context.attempt <= BUSY_ATTEMPTS:
         raise Retry(f"the service is busy (call {context.attempt})", after=1)
     return f"served on call {context.attempt}"
@@ -138,7 +139,7 @@ def busy_at_first(context):
 
 @task_type("demo.crash", timeout=60, max_restarts=2)
 def crash(context):
-    """End the worker process by a segmentation fault, as a faulty C extension would."""
+    """Crash the worker process with a segmentation fault, as a faulty C extension would."""
     context.log(f"attempt {context.attempt} is about to crash process {os.getpid()}")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -146,7 +147,7 @@ def crash(context):
 
 @task_type("demo.on_time", timeout=60, retention=timedelta(hours=1))
 def on_time(context, *, slot: datetime | None = None):
-    """Tell how late it runs, in seconds after its slot; None if it is run beside the slots."""
+    """Return how many seconds after its slot the handler runs, or None without a slot."""
     return None if slot is None else (datetime.now(UTC) - slot).total_seconds()
 
 
@@ -154,7 +155,7 @@ schedule("each-ten-seconds", on_time, every=10, overlap="skip")
 
 
 def _tick(context, start, end, message):
-    """Return what an algorithm calls now and then with its own fraction done."""
+    """Return a callback that reports an algorithm's progress between ``start`` and ``end``."""
 
     def tick(fraction):
         context.check()

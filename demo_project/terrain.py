@@ -1,7 +1,7 @@
-"""A digital elevation model, and what can be read from its surface.
+"""Loads a digital elevation model, and computes slopes, shading and statistics from it.
 
-The model is the one that matplotlib ships as sample data: the Jacksboro fault
-in Tennessee, 30 by 32 km, one elevation every three arc seconds.
+The model is sample data from matplotlib. It covers the Jacksboro fault in Tennessee, 30 by 32 km,
+with one elevation every three arc seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,10 @@ _SAMPLE = "matplotlib/mpl-data/sample_data/jacksboro_fault_dem.npz"
 
 @dataclass(frozen=True, kw_only=True)
 class Terrain:
-    """Elevations in metres, the first row in the north, on cells of ``dx`` by ``dy`` metres."""
+    """A grid of elevations in metres, with cells of ``dx`` by ``dy`` metres.
+
+    The first row is the northernmost.
+    """
 
     elevation: np.ndarray
     dx: float
@@ -24,11 +27,11 @@ class Terrain:
 
     @property
     def cell_area(self):
-        """In square metres."""
+        """The area of one cell in square metres."""
         return self.dx * self.dy
 
     def refined(self, factor):
-        """Return the same terrain on a grid finer by a whole ``factor``, interpolated."""
+        """Return the terrain interpolated on a grid that is ``factor`` times finer."""
         from PIL import Image
 
         if factor == 1:
@@ -42,16 +45,16 @@ class Terrain:
 
 
 def metres_per_degree(latitude):
-    """Return the length of one degree of longitude and of one of latitude on WGS 84, in metres."""
+    """Return the lengths of a degree of longitude and of latitude on WGS 84, in metres."""
     phi = radians(latitude)
     longitude = 111412.84 * cos(phi) - 93.5 * cos(3 * phi) + 0.118 * cos(5 * phi)
     return longitude, 111132.92 - 559.82 * cos(2 * phi) + 1.175 * cos(4 * phi)
 
 
 def load():
-    """Return the Jacksboro fault."""
-    # Asked of the package's metadata: importing matplotlib for one file would
-    # cost each worker its memory.
+    """Load the terrain of the Jacksboro fault."""
+    # The path comes from the package's metadata, because importing matplotlib for one file would
+    # cost each worker memory.
     path = distribution("matplotlib").locate_file(_SAMPLE)
     with np.load(path) as data:
         # What the file calls ymin is the northern edge, where the rows begin.
@@ -65,7 +68,7 @@ def load():
 
 
 def gradient(terrain):
-    """Return the rise per metre towards the east and towards the north (Horn 1981)."""
+    """Return two grids with the rise per metre towards the east and the north (Horn 1981)."""
     z = np.pad(terrain.elevation, 1, mode="reflect", reflect_type="odd")
     across = z[:, 2:] - z[:, :-2]
     along = z[:-2, :] - z[2:, :]
@@ -75,10 +78,10 @@ def gradient(terrain):
 
 
 def hillshade(terrain, *, azimuth=315.0, altitude=45.0, exaggeration=1.0):
-    """Return how bright each cell is, from 0 to 1, in the light of a sun.
+    """Return the brightness of each cell in sunlight, from 0 to 1.
 
-    ``azimuth`` in degrees clockwise from the north, ``altitude`` in degrees
-    above the horizon. A surface that faces the sun has 1.
+    The sun's ``azimuth`` is in degrees clockwise from north, and its ``altitude`` in degrees above
+    the horizon. A surface that faces the sun has brightness 1.
     """
     east, north = (exaggeration * part for part in gradient(terrain))
     towards, height = radians(azimuth), radians(altitude)
@@ -89,10 +92,11 @@ def hillshade(terrain, *, azimuth=315.0, altitude=45.0, exaggeration=1.0):
 
 
 def shaded_part(terrain, part, **light):
-    """Return the elevations of a part of the terrain, and how bright each cell of it is.
+    """Return the elevations of a part of the terrain, and the brightness of each cell.
 
-    ``part`` are the first row and the row behind the last, and the columns likewise. Parts
-    that are drawn one by one fit together: each is computed with the cells around it.
+    ``part`` lists the first row, the row after the last, the first column, and the column after the
+    last. Brightness is computed with the cells around the part, so that neighbouring parts fit
+    together.
     """
     top, bottom, left, right = part
     above, before = min(top, 1), min(left, 1)
@@ -103,7 +107,10 @@ def shaded_part(terrain, part, **light):
 
 
 def parts(terrain, rows, columns):
-    """Return the parts of the terrain, so many in a column and in a row, from the north-west."""
+    """Divide the terrain into ``rows`` times ``columns`` parts, and return the bounds of each.
+
+    Each part lists its top, bottom, left and right index. The first part is the north-western.
+    """
     down = np.linspace(0, terrain.elevation.shape[0], rows + 1).astype(int).tolist()
     across = np.linspace(0, terrain.elevation.shape[1], columns + 1).astype(int).tolist()
     return [
@@ -114,7 +121,7 @@ def parts(terrain, rows, columns):
 
 
 def statistics(terrain, bins=20):
-    """Return what can be said of the terrain in numbers; metres, degrees and square kilometres."""
+    """Return statistics of the terrain, in metres, degrees and square kilometres."""
     z = terrain.elevation
     slope = np.degrees(np.arctan(np.hypot(*gradient(terrain))))
     counts, edges = np.histogram(z, bins=bins)

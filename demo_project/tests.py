@@ -1,4 +1,4 @@
-"""The tests of the demo, written with the testing kit of ATP: ``manage.py test demo_project``."""
+"""Tests of the demo with ATP's testing kit. Run them with ``manage.py test demo_project``."""
 
 from io import BytesIO
 
@@ -41,7 +41,7 @@ class TerrainTests(QueueMixin, TestCase):
         queue.create_schedule("of-a-test", tasks.on_time.identifier, every=60, overlap="skip")
         self.atp.later(minutes=3, schedules=["of-a-test"])
         runs = self.atp.drain(tasks.on_time)
-        # The other slots were skipped, as the first had not ended.
+        # The other slots were skipped, because the first slot's Instance had not ended.
         self.assertEqual([run.state for run in runs], ["FINISHED"])
 
     def test_a_report_comes_after_what_it_is_about(self):

@@ -11,10 +11,10 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("login/", LoginView.as_view(template_name="atp/login.html"), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    # The API before the pages, whose paths begin the same.
+    # The API comes before the pages, because their paths begin the same way.
     path("atp/api/", include("atp.api.urls")),
     path("atp/", include("atp.urls")),
-    # What the API can do, for programs and for people.
+    # The API's schema for programs, and its documentation for people.
     path("api/schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("api/", login_required(SpectacularSwaggerSplitView.as_view()), name="api"),
     path("", RedirectView.as_view(pattern_name="atp:overview")),

@@ -1,7 +1,7 @@
-"""The admin shows the rows of the queue and edits none of them.
+"""The Django admin for the queue, which shows rows and edits none of them.
 
-No page assigns a state: the actions are operations of the queue. Stored values are shown as
-text, never as HTML (G14).
+No form sets a state. The admin's actions perform operations of the queue instead. Stored values
+are shown as text, never as HTML (guarantee G14).
 """
 
 from . import core, features

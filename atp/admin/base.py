@@ -1,4 +1,8 @@
-"""Read-only lists and pages, filters, actions from the table, stored values as escaped text."""
+"""Base classes and helpers for the admin.
+
+The lists and pages are read-only. Actions come from the table of operations. Stored values are
+shown as escaped text.
+"""
 
 import json
 import logging
@@ -54,7 +58,7 @@ _LOG_ROW = "<tr>" + "<td>{}</td>" * 5 + '<td style="white-space: pre-wrap">{}</t
 
 
 def link_column(name: str, description: str | None = None) -> Any:
-    """Return a column that links to the row to which a foreign key refers."""
+    """Return a column with a link to the row that a foreign key refers to."""
 
     @admin.display(description=description or name.replace("_", " "))
     def column(self: "ReadOnlyAdmin", row: Model) -> str | None:
@@ -64,7 +68,7 @@ def link_column(name: str, description: str | None = None) -> Any:
 
 
 def time_column(name: str, description: str | None = None) -> Any:
-    """Return a column with the time in a field, to the second, in the current time zone."""
+    """Return a column that shows a field's time in the current time zone, to the second."""
 
     @admin.display(description=description or name.replace("_", " "))
     def column(row: Model) -> str | None:
@@ -79,7 +83,7 @@ def time_column(name: str, description: str | None = None) -> Any:
 
 
 class BoundedPaginator(Paginator):
-    """A paginator that counts at most COUNTED rows, since counting a long history is slow."""
+    """A paginator that counts at most COUNTED rows, because counting a long history is slow."""
 
     @cached_property
     def count(self) -> int:
@@ -88,7 +92,7 @@ class BoundedPaginator(Paginator):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """The admin of a table in the queue's database, without any form that writes."""
+    """The base class for the read-only admin of a table in the queue's database."""
 
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     # Sorting a long history by another column would read all of it.
@@ -106,9 +110,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return permissions.narrow_rows(request.user, name, rows)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow a filter by a column only if it belongs to the list's own filters and links.
+        """Allow only filters by columns that the list's own filters and links use.
 
-        With other columns a user could read out what the pages hide, one character at a time.
+        With other columns, users could find out hidden values one character at a time.
         """
         own = {each.parameter_name for each in self.list_filter}
         if lookup in own | LOOKUPS or not self._is_field(lookup):
@@ -129,7 +133,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
     def link(self, row: Model | None, text: str | None = None) -> str | None:
-        """Return a link to the page of a row; None if the row is None."""
+        """Return a link to a row's page, or None if the row is None."""
         if row is None:
             return None
         return format_html(
@@ -139,14 +143,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         )
 
     def address(self, model: type[Model], page: str, *args: str, **query: Any) -> str:
-        """Return the address of a page about a model: "changelist", or "change" with a key."""
+        """Return the address of a model's page: "changelist", or "change" with a row's key."""
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
         url = reverse(name, args=args, current_app=self.admin_site.name)
         return f"{url}?{urlencode(query)}" if query else url
 
 
 class InstancePartAdmin(ReadOnlyAdmin):
-    """The admin of a table whose rows each belong to an Instance; users search by Instance."""
+    """The admin of a table in which each row belongs to an Instance.
+
+    Users search for rows by the identifier or uuid of the Instance.
+    """
 
     list_select_related: ClassVar[tuple[str, ...]] = ("instance__type",)
     search_fields = ("instance__uuid", "instance__identifier")
@@ -180,7 +187,7 @@ def find_instances(term: str) -> QuerySet[Instance]:
 
 
 class _ChoiceFilter(admin.SimpleListFilter):
-    """A filter by one of a few words. It ignores an unknown word in the address."""
+    """A list filter with a few words to choose from. It ignores other words in the address."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -188,7 +195,7 @@ class _ChoiceFilter(admin.SimpleListFilter):
         return self.select(queryset, value) if value is not None and value in choices else queryset
 
     def select(self, queryset: Any, value: str) -> QuerySet[Any]:
-        """Return the rows that one of the words selects."""
+        """Return the rows that the chosen word, ``value``, selects."""
         raise NotImplementedError
 
 
@@ -202,7 +209,7 @@ class TypeFilter(_ChoiceFilter):
         return [(name, name) for name in names if scope.touches(name)]
 
     def select(self, queryset: Any, value: str) -> QuerySet[Any]:
-        # Filter by primary key: a join on the identifier would not use the index in its order.
+        # Filter by primary key, because a join on the identifier would not use the index in order.
         types = Type.objects.using(settings.DATABASE)
         return queryset.filter(type_id=types.values_list("pk", flat=True).get(identifier=value))
 
@@ -273,7 +280,7 @@ def preformatted(text: str) -> SafeString:
 
 
 def describe_inputs(row: Inputs | Schedule | Undo | None) -> str | None:
-    """Return the inputs in a row as text, with masks for sensitive values; None without a row."""
+    """Return the inputs in a row as text with sensitive values masked, or None without a row."""
     if row is None:
         return None
     data = documents.masked_data(row) if row.format == codec.JSON else row.data
@@ -281,19 +288,19 @@ def describe_inputs(row: Inputs | Schedule | Undo | None) -> str | None:
 
 
 def describe_value(format: str, data: str) -> str:
-    """Return a stored value as text."""
+    """Return a stored value as text if it is JSON. Other formats are not opened."""
     if format != codec.JSON:
         return f"a signed {format}, not opened here"
     return preformatted(indented(data))
 
 
 def describe_json(value: Any) -> SafeString:
-    """Return a JSON value as text."""
+    """Return a JSON value as indented text."""
     return preformatted(indented(json.dumps(value, ensure_ascii=False)))
 
 
 def describe_output(row: Response | None) -> str | None:
-    """Return the type and size of a response, with the beginning of its text if it is text."""
+    """Return a Response's content type and size, and the beginning of its output if it is text."""
     if row is None or not row.content_type:
         return None
     kind = row.content_type.partition(";")[0].strip().lower()
@@ -307,14 +314,14 @@ def describe_output(row: Response | None) -> str | None:
 
 
 def list_files(row: Response | None) -> str | None:
-    """Return the published files in a response as an HTML list; None if there are none."""
+    """Return a Response's published files as an HTML list, or None if it has none."""
     if row is None or not row.files:
         return None
     return html_list(f"{f['path']} ({f['content_type']}, {f['size']} bytes)" for f in row.files)
 
 
 def html_list(lines: Iterable[Any]) -> str | None:
-    """Return lines as an HTML list; None if there are none."""
+    """Return lines as an HTML list, or None without lines."""
     items = format_html_join("", "<li>{}</li>", ((line,) for line in lines))
     return format_html("<ul>{}</ul>", items) if items else None
 
@@ -339,13 +346,13 @@ def log_table(records: Iterable[LogRecord]) -> SafeString:
 
 
 class OperationActions(ReadOnlyAdmin):
-    """Add an action for each operation that has no parameters and asks no question."""
+    """An admin with an action for each operation that needs no parameters and no confirmation."""
 
     # The key in the table of operations.
     kind: str
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        # Django before 6.1 knows no location.
+        # Django before 6.1 has no parameter ``action_location``.
         where: dict[str, Any] = (
             {} if action_location is None else {"action_location": action_location}
         )
@@ -353,31 +360,31 @@ class OperationActions(ReadOnlyAdmin):
         for operation in self.operations() if "_popup" not in request.GET else ():
             if not permissions.missing_permissions(request.user, operation.needs):
                 action = self.get_action(_make_action(operation), **where)
-                # None: Django offers it at another location only.
+                # The action is None if Django offers it only at another location.
                 if action is not None:
                     actions[operation.id] = action
         return actions
 
     def operations(self) -> list[Operation]:
-        """Return the operations that become actions."""
+        """Return the operations that become actions in this admin."""
         return [each for each in OPERATIONS[self.kind].values() if not each.has_page]
 
     def target_of(self, row: Any) -> Any:
-        """Return the target of the operations for a row of the model."""
+        """Return the target on which an action acts for a row; by default the row itself."""
         return row
 
     def select_allowed(
         self, request: HttpRequest, queryset: QuerySet[Any], is_allowed: Callable[[Any], bool]
     ) -> list[Any]:
-        """Return the rows whose state allows an action; tell the user how many do not."""
+        """Return the rows whose state allows an action, and show the user how many are skipped."""
         rows = list(queryset.order_by("pk")[: MOST + 1])
         if len(rows) > MOST:
-            text = f"At most {MOST} at a time; manage.py atp takes any number."
+            text = f"An action takes at most {MOST} rows. manage.py atp takes any number."
             self.message_user(request, text, messages.ERROR)
             return []
         selected = [row for row in rows if is_allowed(row)]
         if left := len(rows) - len(selected):
-            text = f"Left alone, as their state does not allow it: {left}"
+            text = f"Skipped, because their state does not allow this: {left}"
             self.message_user(request, text, messages.WARNING)
         return selected
 

@@ -1,4 +1,4 @@
-"""Instances and their parts, Types, Tasks, log, daemons."""
+"""The admin for Instances and their parts, Types, Tasks, the log, and daemons."""
 
 import logging
 from typing import Any
@@ -140,7 +140,7 @@ class InstanceAdmin(OperationActions):
 
     @staticmethod
     def _find_part(model: Any, row: Instance) -> Any:
-        """Return the row of a model with the Instance's key; None if it does not exist."""
+        """Return the row of ``model`` that has an Instance's primary key, or None."""
         return model.objects.using(row._state.db).filter(pk=row.pk).first()
 
     def has_remove_permission(self, request: HttpRequest) -> bool:
@@ -315,14 +315,14 @@ class DaemonAdmin(OperationActions):
     readonly_fields = ("condition", "held", "log")
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
-        """Hide the Instances that the daemon runs from users who may not see Instances."""
+        """Return the fields, without the daemon's Instances if the user may not see Instances."""
         fields = list(super().get_fields(request, obj))
         if request.user.has_perm(permissions.VIEW_INSTANCE):
             return fields
         return [name for name in fields if name not in ("workers", "held")]
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Read the database's clock once for the conditions of all rows."""
+        """Read the database's clock once, to show the conditions of all daemons in the list."""
         changelist = super().get_changelist_instance(request)
         now = overview.now()
         for row in changelist.result_list:
@@ -345,7 +345,7 @@ class DaemonAdmin(OperationActions):
 
 
 def _without_daemons(request: HttpRequest, names: Any) -> list[Any]:
-    """Return the names without the daemon for users who may not see daemons."""
+    """Return the field names, without ``daemon_link`` if the user may not see daemons."""
     may_see = permissions.holds(request.user, permissions.VIEW_DAEMON)
     return [name for name in names if may_see or name != "daemon_link"]
 

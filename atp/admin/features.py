@@ -1,4 +1,4 @@
-"""Gates, limits, downstreams, schedules, graphs, tailers, error groups."""
+"""The admin for gates, limits, downstreams, schedules, graphs, tailers and error groups."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ class DownstreamAdmin(OperationActions):
 
 
 class ErrorTitleAdmin(ReadOnlyAdmin):
-    """The admin of rows whose title is an error line, which not every user may see."""
+    """The admin of rows whose title quotes an error, which only some users may see."""
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return self._hide_titles(request, super().get_list_display(request))
@@ -92,7 +92,7 @@ class ErrorTitleAdmin(ReadOnlyAdmin):
         return self._hide_titles(request, super().get_search_fields(request))
 
     def _hide_titles(self, request: HttpRequest, names: Any) -> list[Any]:
-        """Return the names with the exception in place of a title that the user may not see."""
+        """Return the field names. Users who may not see errors get ``exception``, not ``title``."""
         if may_see_errors(request.user):
             return list(names)
         return ["exception" if name == "title" else name for name in names if name != "exception"]
@@ -242,7 +242,7 @@ class ScheduleAdmin(OperationActions):
         return [*self._facts, *(["inputs_value"] if may_see else [])]
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Read the database's clock once for the states of all rows."""
+        """Read the database's clock once, to show the states of all schedules in the list."""
         changelist = super().get_changelist_instance(request)
         now = overview.now()
         for row in changelist.result_list:
@@ -308,7 +308,7 @@ class SlotAdmin(ReadOnlyAdmin):
 
 
 class ControlAdmin(ReadOnlyAdmin):
-    """The admin of gates or limits. Operators set them on the pages, not here."""
+    """The read-only admin of gates or limits. Operators set these on ATP's own pages."""
 
     ordering = ("subject",)
     list_select_related = ("type",)

@@ -1,6 +1,6 @@
-"""The REST API: ``path("atp/api/", include("atp.api.urls"))``.
+"""The REST API. A project includes it with ``path("atp/api/", include("atp.api.urls"))``.
 
-Each view parses the request, calls one operation, and renders the outcome.
+Each view parses the request, calls one operation, and renders the operation's outcome.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ PACKAGES = {
 
 
 def missing() -> str | None:
-    """Return a sentence that names the missing packages; None if all are installed."""
+    """Return a sentence that names the API's missing packages, or None if all are installed."""
     names = [name for module, name in PACKAGES.items() if not _is_installed(module)]
     return f"The API of ATP needs {' and '.join(names)}: {INSTALL}." if names else None
 

@@ -1,7 +1,7 @@
-"""The base of all views of the API: permissions, validation of query and body, errors.
+"""Base classes for the API's views: permissions, validation of query and body, and errors.
 
-The project's settings of REST framework decide about authentication and throttling
-only.
+Of the project's settings for REST framework, only those for authentication and throttling apply
+to these views.
 """
 
 import re
@@ -48,22 +48,25 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re
 
 
 def is_uuid(text: str) -> bool:
-    """Return True if a text from a URL is a uuid with hyphens, the only form that the API uses."""
+    """Return True if text from a URL is a uuid with hyphens. The API accepts no other form."""
     return _UUID.fullmatch(text) is not None
 
 
 def _has_body_of_unknown_length(request: Any) -> bool:
-    """Return True if Django's request has a body without a length: REST framework ignores it."""
+    """Return True if Django's request has a body but no Content-Length header.
+
+    REST framework ignores such a body, so the API rejects the request.
+    """
     if request.META.get("CONTENT_LENGTH"):
         return False
     if "HTTP_TRANSFER_ENCODING" in request.META:
         return True
-    # HTTP/2 does not use chunks: only reading shows that there is a body.
+    # HTTP/2 has no header for chunks, so only reading shows whether there is a body.
     return isinstance(request, ASGIRequest) and bool(request.read(1))
 
 
 class Permitted(BasePermission):
-    """Require a login, and the permissions that the view's method needs."""
+    """Allow only users who are logged in and have the permissions that the view's method needs."""
 
     def has_permission(self, request: Request, view: "View") -> bool:
         view.require(*(view.endpoint.needs if view.endpoint else ()))
@@ -71,7 +74,10 @@ class Permitted(BasePermission):
 
 
 class View(APIView):
-    """The base of the views. ``schema.endpoint`` declares what a method takes and returns."""
+    """The base class of all views of the API.
+
+    The decorator ``schema.endpoint`` declares what each method of a view takes and returns.
+    """
 
     # The name of the called method.
     action: str | None = None
@@ -90,7 +96,7 @@ class View(APIView):
 
     @property
     def endpoint(self) -> Any:
-        """The called method, as ``schema.endpoint`` declared it; None for an unknown method."""
+        """The view's method that serves the request, or None if the view has no such method."""
         return getattr(self, self.action, None) if self.action else None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -101,16 +107,18 @@ class View(APIView):
         if request.method in _WRITING and request.headers.get("If-Match", "*").strip() != "*":
             raise if_match_problem()
         if request.method in _WRITING and _has_body_of_unknown_length(request._request):
-            raise ParseError("The body has no Content-Length: send it whole, not in chunks.")
+            raise ParseError(
+                "The request has a body but no Content-Length. Send the body whole, not in chunks."
+            )
 
     def perform_authentication(self, request: Request) -> None:
         try:
             super().perform_authentication(request)
         except ValueError:  # the database refuses some texts, such as NUL
-            raise AuthenticationFailed("The login cannot be read.") from None
+            raise AuthenticationFailed("The credentials cannot be read.") from None
 
     def require(self, *names: str) -> None:
-        """Raise PermissionDenied with the missing permissions, NotAuthenticated without a login."""
+        """Raise NotAuthenticated without a login, PermissionDenied if a permission is missing."""
         if self.request.user is None or not self.request.user.is_authenticated:
             raise NotAuthenticated
         lacking = permissions.missing_permissions(self.request.user, names)
@@ -118,7 +126,7 @@ class View(APIView):
             self.permission_denied(self.request, message=permissions.describe_missing(lacking))
 
     def get_authenticate_header(self, request: Request) -> str | None:
-        """Return the challenge of the first authenticator that has one; None if none does."""
+        """Return the WWW-Authenticate challenge of the first authenticator with one, or None."""
         challenges = (each.authenticate_header(request) for each in self.get_authenticators())
         return next(filter(None, challenges), None)
 
@@ -142,67 +150,71 @@ class ViewSet(View, GenericViewSet):
     model: type[Model]
 
     def find(self) -> Any:
-        """Return the row, or the target of a gate, that the URL names. Raises ATPError."""
+        """Return the object that the URL names, such as a row. Raises ATPError if it is unknown."""
         raise NotImplementedError
 
     def answer(self, subject: Any, outcome: Outcome) -> Response:
-        """Return the response to an operation on what :meth:`get_object` returned."""
+        """Return the response after an operation on ``subject``, the object that the URL names."""
         raise NotImplementedError
 
     def get_object(self) -> Any:
-        """Return what the URL names, if the user has all permissions of the method on it."""
+        """Return the object that the URL names.
+
+        Raises an error if the user lacks one of the method's permissions for the object.
+        """
         name = self.kwargs[self.lookup_field]
         user, needs = self.request.user, self.endpoint.needs
         return permissions.look_up(user, self.find, self.model, name, *needs)
 
     def visible_rows(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Return those rows of a QuerySet that the user may see."""
+        """Return the rows in a QuerySet that the user may see."""
         return permissions.narrow_rows(self.request.user, self.endpoint.needs[0], rows)
 
     def visible(self, rows: Iterable[Any]) -> list[Any]:
-        """Return those rows, or pairs of Type and collection, that the user may see."""
+        """Return the items that the user may see: rows, or pairs of Type and collection."""
         user, name = self.request.user, self.endpoint.needs[0]
         return [row for row in rows if permissions.allows(user, name, row)]
 
     def page_response(self, rows: Iterable[Any], **more: Any) -> Response:
-        """Return the response with a page of rows; ``more`` are further keys of the document."""
+        """Return the response with one page of rows. ``more`` adds keys to the JSON document."""
         serializer = self.get_serializer(self.paginate_queryset(rows), many=True)
         return self.paginator.get_paginated_response(serializer.data, **more)
 
     def perform(self, operation: Operation, subject: Any, **values: Any) -> Outcome:
-        """Check the permissions of an operation, perform it, and return the Outcome."""
+        """Check that the user may perform an operation, perform it, and return its Outcome."""
         self.require(*operation.permissions(subject))
         permissions.require_operation(self.request.user, operation, subject, values)
         return operation.perform(subject, actor(self.request, API), **values)
 
     def read_body(self, purpose: str = "", **more: Any) -> Any:
-        """Return the validated body. With a ``purpose``, as "changed", the body is required.
+        """Return the validated body of the request.
 
-        ``more`` are further arguments of the serializer.
+        With a ``purpose``, such as "changed", the body is required, and the error about a missing
+        body mentions the purpose. ``more`` are further arguments for the serializer.
         """
         if self.endpoint.body is None:
             if self.request.data != {}:
                 data = self.request.data
-                names = ", ".join(map(repr, data)) if isinstance(data, dict) else "a body"
+                names = ", ".join(map(repr, data)) if isinstance(data, dict) else "other JSON"
                 raise ParseError(
-                    f"This takes no body, or an empty object; {names} cannot be given."
+                    f"This request takes no body or an empty object. It does not take {names}."
                 )
             return {}
         if purpose and self.request.stream is None:
-            raise ParseError(f"The body is missing; it says what is to be {purpose}.")
+            raise ParseError(f"The request has no body. The body must say what is to be {purpose}.")
         context = {**self.get_serializer_context(), "by": actor(self.request, API)}
         return validated_data(
             self.endpoint.body(data=self.request.data, context=context, **more), BODY
         )
 
     def url(self, name: str, *args: Any) -> str:
-        """Return the absolute address of a view of the API."""
+        """Return the absolute URL of the API's view with this name."""
         namespace = self.request.resolver_match.namespace
         return self.request.build_absolute_uri(reverse(f"{namespace}:{name}", args=args))
 
 
 class UnknownView(View):
-    """The view of every path that no other view serves: it answers 404 with a hint."""
+    """The view for all paths that no other view serves. It answers 404 and suggests a path."""
 
     schema = None
     # The paths that other views serve.
@@ -222,7 +234,10 @@ class UnknownView(View):
 
 
 def validated_data(serializer: Any, problem: Problem) -> Any:
-    """Return the validated data of a serializer. Raise ``problem`` as a ProblemError if invalid."""
+    """Return the validated data of a serializer.
+
+    If the data is invalid, raise a ProblemError made from ``problem`` and the serializer's errors.
+    """
     if not serializer.is_valid():
         raise problem_with_errors(problem, list(placed_errors(serializer.errors)))
     return serializer.validated_data
@@ -252,9 +267,9 @@ class OperationBody(StrictSerializer):
 
 
 def body_of(operation: Operation, noun: str = "") -> type[Any] | None:
-    """Return the serializer class for the body of an operation; None if it takes no body.
+    """Return the serializer class for an operation's request body, or None if it takes no body.
 
-    ``noun`` distinguishes operations that have the same name.
+    ``noun`` becomes part of the class's name, because several operations may have one name.
     """
     name, parameters = f"{operation.name.title().replace('-', '')}{noun}", operation.parameters
     is_needed = operation.method != "POST" or any(each.is_required for each in parameters)
@@ -277,12 +292,12 @@ def with_operations(
     fits: Callable[[Any], bool] = _has_address,
     **more: Any,
 ) -> Callable[[SomeViewSet], SomeViewSet]:
-    """Return a decorator that adds an action to a viewset for each operation with an address.
+    """Return a class decorator that adds an action to a viewset for each operation with a URL.
 
-    ``declared(operation)`` returns the operation id, the summary and the description.
-    ``fits(operation)`` returns True if the operation has an address. ``more`` are further
-    arguments of :func:`atp.api.schema.endpoint`. The viewset's method ``answer`` makes the
-    response.
+    ``kind`` selects the operations from the table. ``declared(operation)`` returns an operation's
+    id, summary and description for the OpenAPI document. ``fits(operation)`` returns True if the
+    operation has its own URL below the viewset's. ``more`` are further arguments for
+    :func:`atp.api.schema.endpoint`. The viewset's method ``answer`` makes the responses.
     """
 
     def decorate(viewset: SomeViewSet) -> SomeViewSet:

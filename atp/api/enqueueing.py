@@ -1,4 +1,8 @@
-"""The body of an enqueue: checked in full before any write (G13); errors name their place."""
+"""The body of an enqueue request.
+
+All of the body is checked before anything is written (guarantee G13). Each error names the place in
+the body that is wrong.
+"""
 
 import json
 from collections import Counter
@@ -48,7 +52,7 @@ _OPTIONS = (
     "unique",
     *_TIMES,
 )
-# The option that an error of this class is about.
+# The option that each class of error is about.
 _NAMES: dict[type[Exception], str] = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
 
 
@@ -61,7 +65,7 @@ class Identifier(Kind):
 
 
 class Items(rest.ListSerializer):
-    """An array of calls. Validation stops after ``MOST`` errors."""
+    """The serializer for an array of enqueue calls. Validation stops after ``MOST`` errors."""
 
     def run_validation(self, data: Any = rest.empty) -> list[queue.Call]:
         if not 1 <= len(data) <= MAX_ITEMS:
@@ -164,7 +168,7 @@ class EnqueueSerializer(StrictSerializer):
 def enqueue(calls: Sequence[queue.Call], user: Any, *, many: bool) -> list[Instance]:
     """Enqueue all calls or none of them, and return the Instances. Raises ProblemError.
 
-    With ``many`` the errors name the index of their call.
+    If ``many`` is True, each error names the index of the call that is wrong.
     """
     permissions.require_enqueue(user, [call.task_type for call in calls])
     try:
@@ -187,7 +191,10 @@ def enqueue(calls: Sequence[queue.Call], user: Any, *, many: bool) -> list[Insta
 
 
 def _check_contracts(calls: Sequence[queue.Call], *, many: bool) -> None:
-    """Raise a ProblemError with the errors of all calls whose inputs break their contract."""
+    """Raise one ProblemError that lists the errors of all calls with invalid inputs.
+
+    Inputs are invalid if they break the contract of their Type.
+    """
     problem: Any = None
     errors: list[tuple[str, str]] = []
     details = []
@@ -211,9 +218,10 @@ def _check_contracts(calls: Sequence[queue.Call], *, many: bool) -> None:
 
 
 def _index_of_taken(calls: Sequence[queue.Call], error: Any) -> int | None:
-    """Return the index of the first call whose identifier or unique key is taken.
+    """Return the index of the first call whose identifier or unique key is taken, or None.
 
-    ``error.instance`` has it; if that is None, an earlier call of the same request has it.
+    The Instance ``error.instance`` has that identifier or key already. If ``error.instance`` is
+    None, an earlier call in the same request has it.
     """
     seen: Counter[tuple[str, str | None]] = Counter()
     name = _NAMES[type(error)]
@@ -232,9 +240,10 @@ def _index_of_taken(calls: Sequence[queue.Call], error: Any) -> int | None:
 def describe_arrivals(
     calls: Iterable[queue.Call], instances: Sequence[Instance], *, sees_inputs: bool
 ) -> list[dict[str, Any]]:
-    """Return the keys ``is_new`` and ``inputs_differ`` of each call's document.
+    """Return a dict with the keys ``is_new`` and ``inputs_differ`` for each call.
 
-    A user who may not see inputs gets only the first: the second would confirm guessed inputs.
+    If the user may not see inputs, the dicts lack ``inputs_differ``, because its value would tell
+    the user whether guessed inputs are right.
     """
     seen: set[int] = set()
     arrived = []
@@ -255,7 +264,10 @@ def describe_arrivals(
 
 
 def _differ(call: queue.Call, stored: Inputs | None) -> bool | None:
-    """Return True if a call's inputs differ from the stored ones; None for a pickle (G14)."""
+    """Return True if a call's inputs differ from the stored inputs, or None if that is unknown.
+
+    It is unknown for pickles, for example, because this process opens none (guarantee G14).
+    """
     sent = payload_of(call.task_type, call.args, call.kwargs)
     if stored is None or {sent.format, stored.format} != {codec.JSON}:
         return None
@@ -267,8 +279,8 @@ def _differ(call: queue.Call, stored: Inputs | None) -> bool | None:
 
 
 def _canonical(text: str, names: Collection[str]) -> str:
-    """Return JSON text with sorted names, so that equal values have equal texts.
+    """Return JSON text with sorted keys, so that equal values have equal texts.
 
-    Sensitive arguments are masked and so not compared: otherwise an enqueue could test guesses.
+    Sensitive arguments are masked, so that users cannot find them out by comparing guesses.
     """
     return json.dumps(json.loads(mask_json(text, names)), sort_keys=True)

@@ -1,4 +1,8 @@
-"""Probes: does this web process answer, do daemons work on the queue, does the code fit it?"""
+"""Probes that report the health of the web process and of the queue.
+
+One tells whether this web process answers, one whether daemons work on the queue, and one whether
+the live Instances can run under this process's code.
+"""
 
 from typing import Any
 
@@ -74,7 +78,7 @@ class PendingSerializer(rest.Serializer):
 
 
 class LivenessView(View):
-    """Answer ok, without a query to the database and without a login."""
+    """The probe that answers "ok" without a login and without a database query."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -94,13 +98,16 @@ class LivenessView(View):
 
 
 class HealthView(View):
-    """Answer ok or failing to anybody, with details for users who may view daemons (G14)."""
+    """The probe that answers "ok" or "failing" to anybody.
+
+    Only users who may view daemons get the details (guarantee G14).
+    """
 
     permission_classes = (AllowAny,)
     throttle_classes = ()
     tag = "health"
     action = "get"
-    # False if the database failed during the login: then the user is unknown.
+    # False if the user is unknown because the database failed during the login.
     is_known = True
 
     def perform_authentication(self, request: Request) -> None:
@@ -154,7 +161,7 @@ class HealthView(View):
 
 
 class PendingView(View):
-    """Answer with the live Instances that do not fit the code of this process."""
+    """The probe that reports which live Instances and schedules do not fit this process's code."""
 
     throttle_classes = ()
     tag = "health"

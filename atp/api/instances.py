@@ -1,4 +1,4 @@
-"""Instances: list, one with its parts, operations."""
+"""API views for Instances: the list, one Instance and its parts, and operations."""
 
 import math
 import re
@@ -102,7 +102,7 @@ class StepSerializer(DocumentSerializer):
 class HelpSerializer(rest.Serializer):
     label = schema.text("The name of the act, for people.")
     command = schema.text("A shell command that does it.")
-    verb = schema.text("The name of the verb that does it; empty if no verb does.")
+    verb = schema.text("The name of the operation that does it; empty if none does.")
     permission = schema.text("The permission that it needs over HTTP; empty if done on a host.")
 
 
@@ -145,16 +145,16 @@ class ExplanationSerializer(DocumentSerializer):
 
 
 def explanation_response(view: ViewSet, subject: Any) -> Response:
-    """Return the response that explains an Instance, a Type or a lane.
+    """Return the response that explains why an Instance, a Type or a lane does not run.
 
-    It holds back what the user may not see.
+    The explanation omits the errors and the daemons that the user may not see.
     """
     explanation = explain(subject, **explanation_options(view.request.user, subject))
     return Response(view.get_serializer(explanation).data)
 
 
 class InstanceParts(ViewSet):
-    """The addresses below that of an Instance: explanation, log, steps, inputs, response, files."""
+    """The views below an Instance's URL: explanation, log, steps, inputs, response and files."""
 
     @endpoint(
         "explain_instance",
@@ -290,7 +290,7 @@ class InstanceViewSet(InstanceParts):
         return queue.get(uuid)
 
     def detail_response(self, instance: Instance, **more: Any) -> Response:
-        """Return the response with the full document of an Instance."""
+        """Return the response with an Instance's full document."""
         context = self.get_serializer_context()
         return Response(InstanceDetailSerializer(instance, context=context).data, **more)
 
@@ -376,7 +376,7 @@ class InstanceViewSet(InstanceParts):
         return response
 
     def _response_after_wait(self) -> HttpResponse:
-        """Return the rendered response: the Instance after the wait, or a problem."""
+        """Return the rendered response after the wait: the Instance's document, or a problem."""
         with limited_reads():
             try:
                 response = self.detail_response(self.get_object())
@@ -420,10 +420,13 @@ class InstanceViewSet(InstanceParts):
         response = self.detail_response(instance)
         if self.perform(_DELETE, instance).value:
             return response
-        # The Instance may have been removed meanwhile: then ``get_object`` raises.
+        # If the Instance has been removed meanwhile, ``get_object`` raises an error.
         return self.detail_response(self.get_object(), status=202)
 
 
 def _is_in_transaction() -> bool:
-    """Return True if a transaction is open: a wait in it might never see the Instance end."""
+    """Return True if a transaction is open in the queue's database.
+
+    A request that waits inside a transaction might never see the Instance end.
+    """
     return connections[settings.DATABASE].in_atomic_block

@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457); parsers and renderer, JSON only."""
+"""Errors as problem documents (RFC 9457), and the parsers and the renderer for JSON."""
 
 import json
 import logging
@@ -47,22 +47,22 @@ class JSONRenderer(BaseRenderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
     ) -> bytes:
-        """Return the document as one line of JSON in UTF-8."""
+        """Return a document as one line of JSON, encoded in UTF-8."""
         text = (
             json.dumps(data, default=documents.plain_value, ensure_ascii=False, allow_nan=False)
             + "\n"
         )
-        # UTF-8 cannot encode half of a surrogate pair: write its JSON escape instead.
+        # UTF-8 cannot encode half of a surrogate pair, so write its JSON escape instead.
         return text.encode(errors="backslashreplace")
 
 
 class JSONParser(BaseParser):
-    """A parser for strict JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes."""
+    """A parser for strict JSON in UTF-8 of at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes."""
 
     media_type = JSON
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return the parsed body. Raises ParseError, or RequestDataTooBig."""
+        """Return the value in a JSON body. Raises ParseError or RequestDataTooBig."""
         try:
             return tagged_json.parse_json(_read(stream, parser_context["request"]).decode())
         except UnicodeDecodeError as error:
@@ -75,7 +75,7 @@ class JSONParser(BaseParser):
 
 
 class MergePatchParser(JSONParser):
-    """A parser for JSON Merge Patch (RFC 7396) in ``PATCH``: absent fields stay unchanged."""
+    """A parser for JSON Merge Patch (RFC 7396), used for ``PATCH`` requests only."""
 
     media_type = MERGE_PATCH
 
@@ -86,22 +86,22 @@ def _read(stream: Any, request: Request) -> bytes:
         return stream.read()
     length = request.META.get("CONTENT_LENGTH", "")
     is_too_large = length.isdecimal() and int(length) > limit
-    # Content-Length may be wrong or missing: read at most one byte above the limit.
+    # Content-Length may be wrong or missing, so read at most one byte above the limit.
     data = b"" if is_too_large else stream.read(limit + 1)
     if is_too_large or len(data) > limit:
-        raise RequestDataTooBig(f"The body may have {limit} bytes at most.")
+        raise RequestDataTooBig(f"The body is larger than {limit} bytes, the limit of this server.")
     return data
 
 
 class Negotiation(DefaultContentNegotiation):
-    """Content negotiation by headers only: no query parameter selects a format."""
+    """Content negotiation by request headers. No query parameter selects a format."""
 
     settings = SimpleNamespace(URL_FORMAT_OVERRIDE=None)
 
     def select_renderer(
         self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        """Return the only renderer, also for clients that accept problem documents alone."""
+        """Return the only renderer, even if the client accepts nothing but problem documents."""
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
@@ -110,7 +110,7 @@ class Negotiation(DefaultContentNegotiation):
             return renderers[0], renderers[0].media_type
 
     def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
-        """Return the parser for exactly this content type in UTF-8; None if no parser fits."""
+        """Return the parser for the request's content type in UTF-8, or None if no parser fits."""
         if len(request.content_type) > _LONGEST_CONTENT_TYPE:
             return None
         try:
@@ -132,7 +132,10 @@ def _is_problem(accepted: str) -> bool:
 
 
 class AnyAccept(Negotiation):
-    """Content negotiation for raw bodies: accept any type, since a body's type is known late."""
+    """Content negotiation for raw bodies, which accepts every Accept header.
+
+    The view learns the content type of a stored body only after the negotiation.
+    """
 
     def select_renderer(
         self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
@@ -177,7 +180,7 @@ _log = logging.getLogger("django.request")
 
 
 class ProblemError(Exception):
-    """An exception that carries a ready :class:`Problem`."""
+    """An exception that carries the :class:`Problem` with which the API answers."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -185,7 +188,7 @@ class ProblemError(Exception):
 
 
 def placed_errors(detail: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield pairs of a place, as ``[3].inputs``, and a sentence from a serializer's errors."""
+    """Yield a serializer's errors as pairs: a place, such as ``[3].inputs``, and a sentence."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
             yield from placed_errors(
@@ -200,14 +203,17 @@ def join_place(place: str, field: str) -> str:
 
 
 def problem_with_errors(problem: Problem, errors: Sequence[tuple[str, str]]) -> ProblemError:
-    """Return ``problem`` as a ProblemError with ``errors``, pairs of a field and a sentence."""
+    """Return a ProblemError that adds ``errors`` to ``problem``.
+
+    Each error is a pair of a field and a sentence.
+    """
     errors = errors[:MOST]
     with_field = tuple((field, text) for field, text in errors if field)
     return ProblemError(replace(problem, detail=detail_of(errors), errors=with_field))
 
 
 def detail_of(errors: Sequence[tuple[str, str]]) -> str:
-    """Return the sentences of errors as one text; those about array items name their places."""
+    """Join the sentences of errors into one text. A sentence about an array item names the item."""
     places: dict[str, list[str]] = {}
     for field, text in errors:
         places.setdefault(text, []).append(field)
@@ -218,7 +224,10 @@ def detail_of(errors: Sequence[tuple[str, str]]) -> str:
 
 
 def if_match_problem() -> ProblemError:
-    """Return the ProblemError for an If-Match header: the API has no ETags to match."""
+    """Return the ProblemError for a request with an If-Match header.
+
+    The API sends no ETags, so only the header ``If-Match: *`` can match.
+    """
     detail = (
         "The API gives no ETags, so If-Match can only be '*'. A change that the state does not "
         "allow is refused anyway; for a gate, give `expected`."
@@ -227,7 +236,7 @@ def if_match_problem() -> ProblemError:
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response:
-    """Return the response to an exception, as REST framework's EXCEPTION_HANDLER."""
+    """Return the response to an exception. REST framework calls this in all views of the API."""
     set_rollback()
     problem = _problem(error, context)
     headers = {}
@@ -283,7 +292,7 @@ def _detail(error: Exception, context: dict[str, Any]) -> str:
 
 
 def _fault(error: Exception, context: dict[str, Any]) -> Problem:
-    """Log an unexpected exception, and return a problem that tells the client nothing about it."""
+    """Log an unexpected exception, and return a problem that does not describe the exception."""
     request = context["request"]._request
     _log.error("Fault of the API at %s", request.path, exc_info=error, extra={"request": request})
     got_request_exception.send(sender=type(context["view"]), request=request)

@@ -1,4 +1,4 @@
-"""Types, Tasks, daemons, gates, limits, downstreams."""
+"""API views for Types, Tasks, daemons, gates, limits and downstreams."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -94,7 +94,7 @@ class OutcomeSerializer(DocumentSerializer):
     answer=OutcomeSerializer,
 )
 class TypeViewSet(ViewSet):
-    """The Types: registered, or only declared."""
+    """All Types: those in the database, and those that only this process's code declares."""
 
     tag = "types"
     lookup_field = "identifier"
@@ -118,13 +118,13 @@ class TypeViewSet(ViewSet):
         return Response(types[identifier] | contracts.document_of(declared))
 
     def _types(self) -> dict[str, dict[str, Any]]:
-        """Return the documents of the Types that the user may see, by identifier."""
+        """Return a dict from identifiers to documents, for all Types that the user may see."""
         types = {document["identifier"]: document for document in documents.types()}
         visible = self.visible((identifier, None) for identifier in types)
         return {identifier: types[identifier] for identifier, _ in visible}
 
     def find(self) -> tuple[str, None]:
-        """Return the whole Type as a target: ``(identifier, None)``. Raises UnknownType."""
+        """Return the Type in the URL as a target, ``(identifier, None)``. Raises UnknownType."""
         return queue.get_type(self.kwargs["identifier"]).identifier, None
 
     def answer(self, target: tuple[str, None], outcome: Outcome) -> Response:
@@ -181,7 +181,7 @@ class TaskViewSet(ViewSet):
     ),
 )
 class DaemonViewSet(ViewSet):
-    """The daemons, and the attempt that each of their workers runs."""
+    """The daemons, and for each of their workers the attempt that it runs."""
 
     tag = "daemons"
     lookup_field = "uuid"
@@ -191,7 +191,7 @@ class DaemonViewSet(ViewSet):
 
     def get_serializer_context(self) -> dict[str, Any]:
         context = super().get_serializer_context()
-        # drf-spectacular marks the views that it makes for the schema: they must not query the
+        # The views that drf-spectacular makes for the schema have a mark. They must not query the
         # database.
         if not getattr(self, "swagger_fake_view", False):
             context["now"] = overview.now()
@@ -236,9 +236,9 @@ class GateSerializer(DocumentSerializer):
 
 
 class GatesSetSerializer(page_of(GateSerializer)):  # type: ignore[misc]
-    """All gates that are shut, and the outcome for the gate that was set."""
+    """All gates that are shut after a change, and a sentence about the gate that was changed."""
 
-    told = schema.text("What was done, the gate before, and other gates over the scope.")
+    told = schema.text("What was done, the gate before, and other gates over the target.")
     was = GateSerializer(help_text="The gate that was shut before.", allow_null=True)
 
 
@@ -269,7 +269,7 @@ class LimitSerializer(DocumentSerializer):
 
 
 class LimitsSetSerializer(page_of(LimitSerializer)):  # type: ignore[misc]
-    """All limits, and with `default` a sentence about the limits in force."""
+    """All limits after a change. With `default`, also a sentence about the limits in force."""
 
     told = schema.text("With `default`, the limits in force, in words; otherwise empty.")
 
@@ -286,7 +286,7 @@ class SetGateSerializer(OperationBody):
 class SetLimitSerializer(OperationBody):
     type = KindField(TypeIdentifier(), "Identifier of the Type.", required=True)
     collection = KindField(Text(), "Only this lane of the Type; printable.", allow_null=True)
-    default = KindField(Flag(), "Use the limits that the code declares; give no limits beside it.")
+    default = KindField(Flag(), "Use the limits that the code declares; give no limits with it.")
     parameters = _LIMIT.parameters
 
 
@@ -315,7 +315,7 @@ class DownstreamSerializer(DocumentSerializer):
     lambda each: (f"{each.id}_downstream", each.said_of("a downstream"), each.explanation),
 )
 class DownstreamViewSet(ViewSet):
-    """The services that handlers call, by name."""
+    """The downstreams, which are the services that handlers call."""
 
     tag = "downstreams"
     lookup_field = "name"
@@ -343,7 +343,7 @@ class GateViewSet(ViewSet):
     serializer_class = GateSerializer
 
     def _shut_gates(self) -> Sequence[Gate]:
-        """Return the shut gates that the user may see."""
+        """Return the shut gates that the user may see, including the gate over all Types."""
         gates = queue.gates()
         visible = self.visible(gates)
         # The gate over all Types also stops what the user may see.
@@ -372,7 +372,7 @@ class GateViewSet(ViewSet):
         values = {name: value for name, value in values.items() if value is not None}
         if "until" in values and change.name == "open":
             raise problem_with_errors(
-                BODY, [("until", "A gate that is opened does not open by itself.")]
+                BODY, [("until", "This field is only for a gate that is shut.")]
             )
         outcome = self.perform(change, target, **values)
         gate: Any = outcome.value
@@ -407,6 +407,8 @@ class LimitViewSet(ViewSet):
             self.perform(_LIMIT, target, **values)
             return self.page_response(self.visible(queue.limits()), told="")
         if values:
-            raise problem_with_errors(BODY, [("default", "It takes no limits beside it.")])
+            raise problem_with_errors(
+                BODY, [("default", "Give either the default or limits, not both.")]
+            )
         outcome = self.perform(_UNLIMIT, target)
         return self.page_response(self.visible(queue.limits()), told=outcome.told)

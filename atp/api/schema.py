@@ -1,4 +1,7 @@
-"""Declaring an operation: fields, query parameters, pages; the OpenAPI document."""
+"""How views declare their operations for the OpenAPI document.
+
+This module has serializer fields, query parameters, pagination, and the decorator ``endpoint``.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -92,12 +95,12 @@ class TypeIdentifier(Kind):
 
     def from_json(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise ValueError("The identifier of a Type is needed, as text.")
+            raise ValueError("The identifier of a Type must be a string.")
         return value
 
 
 class KindField(rest.Field):
-    """A field whose values a Kind of :mod:`atp.operations.operation` parses."""
+    """A serializer field that parses its values with a Kind from the table of operations."""
 
     def __init__(
         self, kind: Kind, help_text: str = "", *, required: bool = False, **kwargs: Any
@@ -160,20 +163,20 @@ class StrictSerializer(rest.Serializer):
 
 
 def checked(check: Callable[..., Any], *args: Any) -> Any:
-    """Return ``check(*args)``. Turn its ATPError or ValueError into a ValidationError."""
+    """Return ``check(*args)``. If it raises ATPError or ValueError, raise ValidationError."""
     try:
         return check(*args)
     except (ATPError, ValueError) as error:
         raise rest.ValidationError(str(error)) from None
     except RecursionError:  # ``check`` quotes the value in its error
-        raise rest.ValidationError("It is nested too deeply.") from None
+        raise rest.ValidationError("The value is nested too deeply.") from None
 
 
 # Query parameters, strictly validated; filters and pages of lists.
 
 
 class Plain(Kind):
-    """A text with the given schema. ``from_text`` checks only its ``maxLength``."""
+    """A Kind for text, with a JSON Schema of which ``from_text`` checks only ``maxLength``."""
 
     def __init__(self, **schema: Any) -> None:
         self.schema = {"type": "string", **schema}
@@ -181,12 +184,12 @@ class Plain(Kind):
     def from_text(self, text: str) -> str:
         limit = self.schema.get("maxLength", math.inf)
         if len(text) > limit:
-            raise ValueError(f"It has {len(text)} characters; at most {limit} are possible.")
+            raise ValueError(f"The value has {len(text)} characters; at most {limit} are allowed.")
         return text
 
 
 class Parameter(KindField):
-    """A query parameter. It takes the list of its texts, and refuses more than one text."""
+    """A query parameter. It rejects a request that gives the parameter more than once."""
 
     def to_internal_value(self, data: Any) -> Any:
         if len(data) > 1:
@@ -197,7 +200,7 @@ class Parameter(KindField):
 
 
 class Query(StrictSerializer):
-    """The query parameters of an operation. It refuses unknown ones."""
+    """The query parameters of an operation. Unknown parameters are rejected."""
 
     unknown = "There is no parameter {!r} here."
 
@@ -234,7 +237,7 @@ class LaneQuery(Query):
 
 
 def query_of(filterset: Any) -> type[Any]:
-    """Return the Query class for a list with this filter set: a parameter for each filter."""
+    """Return the Query class for a list, with one parameter for each filter in ``filterset``."""
     filters = {
         name: Parameter(_kind_of(filter), _description_of(filter))
         for name, filter in filterset.base_filters.items()
@@ -259,9 +262,9 @@ def _kind_of(filter: Any) -> Kind:
 
 
 class Filters(DjangoFilterBackend):
-    """The filter backend: it applies the filter sets that pages and API share.
+    """The filter backend that applies the filter sets shared by the pages and the API.
 
-    In the API an empty collection selects the rows without a collection. On a page it selects
+    In the API, an empty ``collection`` selects the rows without a collection. On a page it selects
     all rows, because a form sends an empty text if the user chose nothing.
     """
 
@@ -275,7 +278,7 @@ class Filters(DjangoFilterBackend):
 
 
 class SinglePage(BasePagination):
-    """A pagination for short lists: all rows on one page, with the same keys as :class:`Pages`."""
+    """Pagination for short lists. One page, with the same keys as in Pages, has all rows."""
 
     page = paging.Page(rows=[])
 
@@ -306,7 +309,7 @@ class SinglePage(BasePagination):
 
 
 class Pages(SinglePage):
-    """A pagination by key, in the order of the QuerySet."""
+    """Keyset pagination, in the order of the QuerySet."""
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self.request = request
@@ -317,7 +320,7 @@ class Pages(SinglePage):
 
 @cache
 def page_of(serializer: type[Any]) -> type[Any]:
-    """Return the serializer class for a page whose rows ``serializer`` renders."""
+    """Return the serializer class for one page of a list. ``serializer`` renders its rows."""
     name = serializer.__name__.removesuffix("Serializer")
     attributes = {
         "next": rest.URLField(help_text="Address of the next page.", allow_null=True),
@@ -348,7 +351,7 @@ class ProblemErrorSerializer(rest.Serializer):
 
 
 class ProblemSerializer(rest.Serializer):
-    """A problem document of RFC 9457."""
+    """An error, as a problem document of RFC 9457."""
 
     type = text("The kind of problem, as a URN: `urn:atp:problem:…`.")
     title = text("The kind in words.")
@@ -372,11 +375,12 @@ def endpoint(
     problems: Sequence[int] = (),
     headers: Sequence[OpenApiParameter] = (),
 ) -> Callable[[Method], Method]:
-    """Declare a method of a view as an operation, with the permissions that it ``needs``.
+    """Return a decorator that declares a view's method as an operation of the API.
 
-    ``answer`` is the serializer of the response, or a dict of serializers by status. By default it
-    is the serializer of the view, in pages for ``list``. ``problems`` are further error statuses,
-    besides those that :class:`Schema` adds to every operation of the same form.
+    ``needs`` are the permissions that the operation needs. ``answer`` is the response's
+    serializer, or a dict of serializers by status. By default it is the view's serializer, or a
+    page of it for the method ``list``. ``problems`` are error statuses of this operation alone,
+    because :class:`Schema` adds those that many operations share.
     """
     responses = answer if answer is empty or isinstance(answer, dict) else {200: answer}
 
@@ -398,21 +402,21 @@ def endpoint(
 
 
 def path_parameter(name: str, description: str, **schema: Any) -> OpenApiParameter:
-    """Declare a parameter of the path."""
+    """Declare a parameter in a view's path for the OpenAPI document."""
     return OpenApiParameter(
         name, schema, OpenApiParameter.PATH, description=description, required=True
     )
 
 
 def response_header(name: str, description: str, status: int) -> OpenApiParameter:
-    """Declare a header of the responses with this status."""
+    """Declare a header of responses with this status for the OpenAPI document."""
     return OpenApiParameter(
         name, str, OpenApiParameter.HEADER, description=description, response=[status]
     )
 
 
 def one_or_many(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the schema for an item or an array of items; ``more`` are limits of the array."""
+    """Return the JSON Schema for an item or an array of items. ``more`` are limits on the array."""
     return {"oneOf": [item, {"type": "array", "items": item, **more}]}
 
 
@@ -443,7 +447,7 @@ class StrictExtension(OpenApiSerializerExtension):
 
 
 class Schema(AutoSchema):
-    """The description of a view in the OpenAPI document, with its permissions and problems."""
+    """The OpenAPI description of a view's operations, with their permissions and errors."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:
         document: Any = super().get_operation(*args, **kwargs)

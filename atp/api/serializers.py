@@ -1,7 +1,7 @@
-"""Serializers of documents. :mod:`atp.reports.documents` renders the rows.
+"""Serializers for the documents that the API returns.
 
-The fields only declare, for the OpenAPI document, the keys of a document and the types of their
-values.
+Their fields only tell the OpenAPI document which keys a document has, and the types of the values.
+The module :mod:`atp.reports.documents` renders rows as documents.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class DocumentSerializer(rest.Serializer):
 
 
 class InstancesSerializer(rest.ListSerializer):
-    """A list of Instances. It reads the errors of all of them together."""
+    """The serializer for a list of Instances. It reads the errors of all Instances at once."""
 
     def to_representation(self, data: Sequence[Instance]) -> list[dict[str, Any]]:
         self.child.read_errors(data)
@@ -138,7 +138,10 @@ class InstanceSerializer(DocumentSerializer):
         return self.describe(instance)
 
     def describe(self, instance: Instance, task: Task | None = None) -> dict[str, Any]:
-        """Return the document of an Instance; with its Task the allowed actions are exact."""
+        """Return an Instance's document.
+
+        The document's list of allowed actions is exact only if ``task`` is given.
+        """
         if self.parent is None:
             self.read_errors([instance])
         document = documents.instance(instance) | {
@@ -155,7 +158,7 @@ class InstanceSerializer(DocumentSerializer):
 
 
 class InstanceDetailSerializer(InstanceSerializer):
-    """The full document of an Instance, with the reasons for which it waits."""
+    """The full document of an Instance, with the reasons why the Instance does not start."""
 
     def to_representation(self, instance: Instance) -> dict[str, Any]:
         task = queue.task(instance)
@@ -190,7 +193,9 @@ class InputsSerializer(DocumentSerializer):
         help_text="The stored arguments by name, and those by position under `*`; null for a "
         f"pickle, which is never opened. {schema.TAGGED}"
     )
-    carried = rest.DictField(child=rest.JSONField(), help_text="Values of the carriers, by name.")
+    carried = rest.DictField(
+        child=rest.JSONField(), help_text="Values of the context propagators, by name."
+    )
 
     render = staticmethod(documents.inputs)  # type: ignore[assignment]
 
@@ -232,7 +237,7 @@ class TaskSerializer(DocumentSerializer):
         null=True,
     )
     attempt = schema.count()
-    request = schema.text("The request to its daemon, as `cancel`; otherwise empty.")
+    request = schema.text("The command to its daemon, such as `cancel`; otherwise empty.")
 
     def to_representation(self, instance: Task) -> dict[str, Any]:
         document = documents.queued_task(instance)
@@ -263,7 +268,7 @@ class DaemonSerializer(DocumentSerializer):
     lease_until = schema.time()
     idle = rest.BooleanField()
     mode = schema.word(Mode, "The mode of the daemon, as it reports itself.")
-    request = schema.text("The order that it has been given: quiet or stop; otherwise empty.")
+    request = schema.text("The command that it has been sent: quiet or stop; otherwise empty.")
     started = schema.time()
     seen = schema.time("Its last renewal.")
     condition = schema.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")

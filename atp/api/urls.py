@@ -1,4 +1,7 @@
-"""The URLs of the API: ``path("atp/api/", include("atp.api.urls"))``, before the pages."""
+"""The URLs of the API, which a project includes before the URLs of the pages.
+
+For example: ``path("atp/api/", include("atp.api.urls"))``.
+"""
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -52,7 +55,8 @@ _resources = [
     path("health/pending", PendingView.as_view(), name="pending"),
     path("health", HealthView.as_view(), name="health"),
 ]
-# ATOMIC_REQUESTS must not apply to these: they wait, go on after a failed query, or read for long.
+# ATOMIC_REQUESTS must not apply to these views, because they wait, go on after a failed query, or
+# read for a long time.
 for _route in _resources:
     if _route.name in ("instances-detail", "liveness", "health", "pending"):
         for _alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:

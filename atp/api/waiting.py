@@ -1,4 +1,4 @@
-"""`?wait=`: responses that wait for the end of an Instance, and limits on waiting clients."""
+"""Responses to ``?wait=``, which wait for an Instance to end, and limits on waiting clients."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ from .schema import LONGEST_WAIT
 # Seconds between two checks for a client that has hung up.
 HANG_UP_CHECK_EVERY = 1.0
 # The number of requests with ``?wait=`` that may read the database at the same time, before and
-# after their wait. It is low, however many threads there are: each reader needs a connection.
+# after their wait. The number is low, because each of them needs a database connection.
 CONCURRENT_READS = 2
 # Seconds from ``take`` to ``keep``. If the client hangs up in between, nobody frees its slot, so
 # the slot expires.
@@ -44,10 +44,10 @@ RATE = 4
 def waiting_response(
     request: Any, instance: Instance, seconds: float, answer: Callable[[], HttpResponse]
 ) -> HttpResponse | None:
-    """Return a response that renders ``answer()`` after an Instance's end, or after ``seconds``.
+    """Return a response that waits until an Instance has ended, and then renders ``answer()``.
 
-    Return None if too many clients wait already, or if the server has a single thread.
-    ``request`` is Django's, with its user.
+    The response waits for at most ``seconds``. Return None if too many clients are waiting
+    already, or if the server has a single thread. ``request`` is Django's, with its user.
     """
     kind: type[WaitingResponse]
     if isinstance(request, ASGIRequest):
@@ -61,7 +61,7 @@ def waiting_response(
 
 
 class WaitingResponse(HttpResponse):
-    """A response that holds ``slot`` of ``slots`` while it waits for an Instance's end."""
+    """A response that uses ``slot``, one of ``slots``, while it waits for an Instance to end."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class WaitingResponse(HttpResponse):
 
 
 class SleepingResponse(WaitingResponse):
-    """A response that sleeps in the thread of its request."""
+    """A response that waits in the thread of its request, under WSGI."""
 
     def render(self) -> HttpResponse:
         with THREADS.one():
@@ -107,7 +107,10 @@ class SleepingResponse(WaitingResponse):
 
 
 class AwaitingResponse(WaitingResponse):
-    """A response that waits in the event loop. Django cancels it when the client hangs up."""
+    """A response that waits in the event loop, under ASGI.
+
+    Django cancels the response when the client disconnects.
+    """
 
     async def render(self) -> HttpResponse:
         token, loop, ended = None, asyncio.get_running_loop(), asyncio.Event()
@@ -131,10 +134,10 @@ class AwaitingResponse(WaitingResponse):
 
 
 def _hang_up_check(environ: dict[str, Any]) -> Callable[[], bool]:
-    """Return a function that returns True if the client has hung up.
+    """Return a function that returns True if the client has disconnected.
 
-    WSGI does not report it, but gunicorn passes its socket. Without a socket the function always
-    returns False.
+    WSGI servers do not report this, but gunicorn passes the client's socket. Without a socket, the
+    function always returns False.
     """
     socket, flag = environ.get("gunicorn.socket"), getattr(select, "POLLRDHUP", None)
     if socket is None or flag is None:
@@ -145,10 +148,10 @@ def _hang_up_check(environ: dict[str, Any]) -> Callable[[], bool]:
 
 
 def _end_thread_of_request() -> None:
-    """End the thread that ran the synchronous code of the request; later code gets a new thread.
+    """End the thread that ran a request's synchronous code. Later code gets a new thread.
 
-    Django keeps one thread for each request. If a synchronous middleware runs in the thread,
-    the thread stays.
+    Otherwise Django would keep one thread for each waiting request. If a synchronous middleware
+    runs in the thread, this function does not end the thread.
     """
     context = SyncToAsync.thread_sensitive_context.get(None)
     if context is None or getattr(context, "_executor", None) is not None:
@@ -163,7 +166,7 @@ def _end_thread_of_request() -> None:
 
 
 class PerProcess:
-    """The base of objects that start empty in each forked process: it calls ``_begin`` again."""
+    """The base class of objects that every forked process empties by calling ``_begin``."""
 
     def __init__(self) -> None:
         self._begin()
@@ -174,9 +177,10 @@ class PerProcess:
 
 
 class Slots(PerProcess):
-    """The slots for waiting clients; ``total`` and ``per_user`` are the names of their settings.
+    """A limited number of slots for clients that wait.
 
-    A slot expires after its time, even if nobody frees it.
+    ``total`` and ``per_user`` are the names of the settings with the limits. A slot expires after
+    its time, even if nobody frees the slot.
     """
 
     def __init__(self, total: str, per_user: str) -> None:
@@ -189,7 +193,7 @@ class Slots(PerProcess):
         self._used: dict[object, tuple[object, float]] = {}
 
     def take(self, user: Any) -> object | None:
-        """Return the token of a slot, for :meth:`keep` and :meth:`free`; None if all are used."""
+        """Take a slot for a user, and return a token for the slot, or None if no slot is free."""
         key = type(user), getattr(user, "pk", None) or str(user)
         now = time.monotonic()
         with self._lock:
@@ -204,19 +208,19 @@ class Slots(PerProcess):
             return token
 
     def keep(self, token: object, seconds: float) -> None:
-        """Keep a slot for this number of seconds, while its client waits."""
+        """Keep the slot with this token for this number of seconds from now."""
         with self._lock:
             if token in self._used:
                 key, _ = self._used[token]
                 self._used[token] = key, time.monotonic() + seconds
 
     def free(self, token: object) -> None:
-        """Free a slot. Do nothing if it is free already."""
+        """Free the slot with this token. Do nothing if the slot is free already."""
         with self._lock:
             self._used.pop(token, None)
 
     def __len__(self) -> int:
-        """Return the number of used slots."""
+        """Return the number of slots in use."""
         return len(self._used)
 
 
@@ -225,7 +229,7 @@ ASYNC_SLOTS = Slots("MAX_ASYNC_WAITERS", "MAX_ASYNC_WAITERS_PER_USER")
 
 
 class Threads(PerProcess):
-    """The number of threads in this process that serve requests with ``?wait=``."""
+    """A counter for the threads of this process that serve requests with ``?wait=``."""
 
     def _begin(self) -> None:
         super()._begin()
@@ -233,7 +237,10 @@ class Threads(PerProcess):
 
     @contextmanager
     def one(self, most: float = math.inf) -> Iterator[bool]:
-        """Count this thread, unless ``most`` are counted already. Yield True if it is counted."""
+        """Count this thread as long as the context lasts, and yield True.
+
+        If ``most`` threads are counted already, do not count this one, and yield False.
+        """
         with self._lock:
             is_counted = self._count < most
             self._count += is_counted
@@ -248,7 +255,7 @@ THREADS = Threads()
 
 
 def most_threads() -> int:
-    """Return the thread limit: one per waiting client, plus LOOKS that read the database."""
+    """Return the thread limit: one per waiting client, plus CONCURRENT_READS."""
     return settings.MAX_WAITERS + CONCURRENT_READS
 
 
@@ -257,7 +264,10 @@ _reads = threading.BoundedSemaphore(CONCURRENT_READS)
 
 @contextmanager
 def limited_reads() -> Iterator[None]:
-    """Let LOOKS threads at a time read the database, and close expired connections afterwards."""
+    """A context that only CONCURRENT_READS threads can be in at a time, to read the database.
+
+    At its end it closes those connections of the thread that have expired or are broken.
+    """
     with _reads:
         try:
             yield
@@ -267,26 +277,29 @@ def limited_reads() -> Iterator[None]:
 
 
 def close_connections() -> None:
-    """Close the connections of this thread, persistent ones too."""
+    """Close this thread's idle database connections, including persistent ones."""
     for connection in _idle_connections():
         connection.close()
 
 
 def _idle_connections() -> list[Any]:
-    """Return the open connections of this thread that are not in a transaction."""
+    """Return this thread's open database connections that are not in a transaction."""
     opened = connections.all(initialized_only=True)
     return [connection for connection in opened if not connection.in_atomic_block]
 
 
 class Turns(PerProcess):
-    """The turns of refused clients: spread out, so that they do not all come back at once."""
+    """The times at which rejected clients may try again.
+
+    The times are spread out, so that the clients do not all come back at once.
+    """
 
     def _begin(self) -> None:
         super()._begin()
         self._last = 0.0
 
     def take(self, seconds: float = LONGEST_WAIT) -> int:
-        """Return the seconds after which the client should try again: from 1 to ``seconds``."""
+        """Return after how many seconds a client should try again: from 1 to ``seconds``."""
         now = time.monotonic()
         with self._lock:
             turn = max(now + SOONEST, self._last + 1 / RATE)

@@ -1,4 +1,4 @@
-"""Context, the first argument of a handler; LogCapture; Output; files in Django's storage."""
+"""What handlers use: Context, Output, published files, and the capture of their log records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROGRESS_EVERY = 0.1
 MAX_PROGRESS_MESSAGE = 200
 # The column is small, and logging's own levels end at 50.
 MAX_LEVEL = 1000
-# LogCapture ignores these loggers, and ATP's own: the log has events for what they report.
+# LogCapture ignores these loggers and ATP's own, because the log has events for what they report.
 _KNOWN = ("django.tasks", "django_tasks")
 # At most as long as its column; printable, since it is sent to browsers unchanged.
 _CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
@@ -54,9 +54,10 @@ _CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?
 
 
 class Halting(Protocol):
-    """The pauses of an attempt.
+    """Pauses an attempt.
 
-    ``look()`` obeys commands from an operator; ``own()`` is a pause that the handler starts itself.
+    ``look()`` pauses if an operator has commanded a pause. ``own()`` returns a context manager for
+    a pause that the handler itself starts.
     """
 
     def look(self) -> None: ...
@@ -65,21 +66,22 @@ class Halting(Protocol):
 
 
 class Context(Stepping, GraphContext):
-    """The first argument of a handler.
+    """The first argument of a handler, which represents the current attempt.
 
-    ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and ``attempt`` are those of
-    the Instance. ``report(kind, …)`` sends a message to the daemon; ``interruption()`` returns the
-    reason to stop, or None.
+    The attributes ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and ``attempt``
+    (the number of the attempt, from 1) describe the Instance. The daemon's worker creates the
+    Context with two functions: ``report(kind, …)`` sends a message to the daemon, and
+    ``interruption()`` returns the reason why the attempt has to stop, or None.
     """
 
-    # Class attributes as defaults, because they make a Context cheap: the first use replaces them.
+    # Defaults as class attributes make a new Context cheap. The first use of each replaces it.
     _scratch: Path | None = None
     _own_root: tuple[Path, int] | None = None
     _progress_sent = 0.0
     _unsent_progress: tuple[float | None, str] | None = None
     _messages: Messages | None = None
     _results: Results | None = None
-    # Sensitive inputs as texts: they are masked in the log and the errors of the attempt.
+    # The sensitive inputs as texts, which are masked in the log and the errors of the attempt.
     secrets: tuple[str, ...] = ()
     _files = 0
     _is_over = False
@@ -96,7 +98,7 @@ class Context(Stepping, GraphContext):
         grower: AdditionWriter | None = None,
         worker: str = "",
     ) -> None:
-        #: The name of the worker in the log, as "host:pid worker 2".
+        #: The name of the worker in the log, such as "host:pid worker 2".
         self.worker = worker
         self._claimed = claimed
         self._report = report
@@ -108,7 +110,7 @@ class Context(Stepping, GraphContext):
 
     @property
     def key(self) -> tuple[int, int]:
-        """The key of the Instance in the database, and the number of the attempt."""
+        """The primary key of the Instance, and the number of the attempt."""
         return self._claimed.key
 
     @property
@@ -142,24 +144,28 @@ class Context(Stepping, GraphContext):
 
     @property
     def restarts(self) -> int:
-        """The number of earlier attempts that were lost: the worker died, or timed out."""
+        """The number of earlier attempts that were lost because the worker died or timed out."""
         return self._claimed.restarts
 
     @property
     def results(self) -> Results:
-        """The outputs of other nodes of the graph, by name: ``context.results["scene"]``."""
+        """The outputs of other nodes of the graph, as in ``context.results["scene"]``."""
         if self._results is None:
             self._results = Results(self._claimed.instance)
         return self._results
 
     def progress(self, done: float, total: float | None = None, message: object = "") -> None:
-        """Report progress: ``done`` of ``total``, or ``done`` as a fraction if there is no total.
+        """Report how much of the work is done: ``done`` of ``total``.
 
-        This is cheap, so call it often: it sends at most ten messages a second.
+        Without ``total``, ``done`` is a fraction from 0 to 1. You can call this method often,
+        because at most ten progress updates a second are sent.
         """
         for name, value in (("done", done), ("total", total)):
             if isinstance(value, str):
-                raise TypeError(f"progress(): {name} is {value!r}, no number; say message=…")
+                raise TypeError(
+                    f"progress(): {name} is {value!r}, which is not a number; for text, use "
+                    "message=…"
+                )
         fraction: Any = done / total if total else (done if total is None else 0.0)
         fraction = min(max(float(fraction), 0.0), 1.0)
         if math.isnan(fraction):
@@ -171,7 +177,7 @@ class Context(Stepping, GraphContext):
             self.flush()
 
     def flush(self) -> None:
-        """Send the last progress update, if it has not been sent yet."""
+        """Send the latest progress update now, if it has not been sent yet."""
         if self._unsent_progress is not None:
             self._report("progress", *self._unsent_progress)
             self._unsent_progress = None
@@ -180,11 +186,11 @@ class Context(Stepping, GraphContext):
                 self._halting.look()
 
     def hidden(self, text: str) -> str:
-        """Return text with a mask in the place of each value of a sensitive input."""
+        """Return text after replacing each value of a sensitive input by a mask."""
         return mask_texts(text, self.secrets) if self.secrets else text
 
     def log(self, message: object, level: int | str = logging.INFO) -> None:
-        """Write a line to the Instance's log. ``level`` is a level of ``logging``."""
+        """Write a message to the Instance's log. ``level`` is a level of the logging module."""
         if isinstance(level, str):
             names = logging.getLevelNamesMapping()
             if level.upper() not in names:
@@ -196,9 +202,9 @@ class Context(Stepping, GraphContext):
         self._messages.add(level, shorten(self.hidden(clean(str(message)))))
 
     def check(self) -> None:
-        """Raise Interrupted if the attempt has to end. Call this regularly in long loops.
+        """Raise Interrupted if the attempt has to end; call this method regularly in long loops.
 
-        If an operator has paused the Instance, this waits until somebody resumes it.
+        If an operator has paused the Instance, this waits until somebody resumes the Instance.
         """
         self.end_if_asked()
         if self._halting is not None:
@@ -206,17 +212,18 @@ class Context(Stepping, GraphContext):
             self.end_if_asked()
 
     def end_if_asked(self) -> None:
-        """Raise Interrupted if the attempt has to end; never wait."""
+        """Raise Interrupted if the attempt has to end. Unlike :meth:`check`, this never waits."""
         if self._interruption() is not None:
             raise Interrupted
 
     @contextmanager
     def paused(self, message: object = "") -> Iterator[None]:
-        """Be PAUSED inside the block, while the handler waits for other systems.
+        """Return a context manager for a block in which the handler waits for another system.
 
-        In the meantime another Task can use this worker's place in the pool, and the time does not
-        count for the time-out. At the end of the block the handler waits for a free place. Raises
-        PausedInTransaction, and Interrupted if the attempt has to end.
+        Inside the block the Instance is PAUSED. Another Task can use this worker's place in the
+        pool, and the time does not count towards the time-out. At the end of the block the handler
+        waits for a free place. Raises PausedInTransaction, and Interrupted if the attempt has to
+        end.
         """
         if self._halting is None:
             yield
@@ -227,17 +234,17 @@ class Context(Stepping, GraphContext):
 
     @property
     def scratch(self) -> Path:
-        """A private directory for this attempt, as a Path; it is removed when the attempt ends."""
+        """A private temporary directory, as a Path. ATP removes it when the attempt ends."""
         if self._scratch is None:
             root = self._private_root()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=root))
         return self._scratch
 
     def _private_root(self) -> Path:
-        """Return the folder for scratch directories, or a new one if other users can write to it.
+        """Return the folder for scratch directories, or a new folder if the usual one is unsafe.
 
-        A program that cleans up temporary files may have removed the folder, and another user may
-        have created it again.
+        A folder is unsafe if other users can write to it. For example, a program that cleans up
+        temporary files can remove the folder, and another user can then create it.
         """
         top, root = Path(settings.SCRATCH_DIR), self._scratch_root
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -258,18 +265,18 @@ class Context(Stepping, GraphContext):
         return self._own_root[0]
 
     def end(self) -> None:
-        """Send all messages that are not sent yet, and ignore pauses: the handler has ended."""
+        """Send all unsent messages after the handler has ended, and ignore pauses from now on."""
         self._is_over = True
         self.say_all()
         self.flush()
 
     def say_all(self) -> None:
-        """Send all messages of the log that wait to be sent."""
+        """Send all log messages that have not been sent yet."""
         if self._messages is not None:
             self._messages.end()
 
     def remove_scratch(self) -> None:
-        """Remove the scratch directory, if one was made."""
+        """Remove the scratch directory, if the handler has used one."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         if self._own_root is not None:
@@ -283,7 +290,7 @@ class Context(Stepping, GraphContext):
         name: str | None = None,
         content_type: str | None = None,
     ) -> dict[str, Any]:
-        """Store a result file, put its link into the Response, and return its description.
+        """Store a result file, add a link to the Response, and return a description of the file.
 
         ``file`` is a path, bytes, or a binary file object. The description is a dict with ``name``,
         ``path`` (in Django's storage), ``content_type``, ``size`` (bytes) and ``attempt``. Raises
@@ -316,7 +323,7 @@ class Context(Stepping, GraphContext):
 
 
 class LogCapture(logging.Handler):
-    """A logging handler that writes the log records of a handler into the log of its Instance.
+    """A handler for the logging module that copies log records to the log of the running Instance.
 
     ``context`` is the Context of the running attempt, None between two attempts.
     ``is_of_attempt()`` returns True if the current thread belongs to that attempt.
@@ -361,10 +368,10 @@ class LogCapture(logging.Handler):
 
 @dataclass(frozen=True)
 class Output:
-    """The return value of a handler that returns text or bytes with a content type.
+    """Text or bytes with a content type, for a handler to return.
 
-    ``content`` is str or bytes. Without ``content_type`` text is ``text/plain`` and bytes are
-    ``application/octet-stream``.
+    ``content`` is str or bytes. The default of ``content_type`` is ``text/plain`` for text and
+    ``application/octet-stream`` for bytes.
     """
 
     content: str | bytes
@@ -378,7 +385,7 @@ class Output:
 
 
 def check_content_type(value: str) -> None:
-    """Raise ValueError unless the text is a content type."""
+    """Raise ValueError unless ``value`` is a valid content type, such as "text/csv"."""
     if not _CONTENT_TYPE.fullmatch(value):
         raise ValueError(f"{value!r} is not a content type")
 
@@ -389,9 +396,9 @@ def check_content_type(value: str) -> None:
 def open_file(
     file: str | Path | bytes | bytearray | memoryview | IO[bytes], name: str | None = None
 ) -> tuple[str, File]:
-    """Return the name, and Django's File, for a path, bytes or a binary file object.
+    """Open a path, bytes or a binary file object as a Django File; return its name and the File.
 
-    ``name`` replaces the file's own name. Raises ValueError if there is none.
+    ``name`` replaces the file's own name. Raises ValueError if the file has no name either.
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         opened: File = ContentFile(bytes(file))
@@ -407,9 +414,9 @@ def open_file(
 
 
 def size_of(opened: File) -> int | None:
-    """Return the number of bytes to store; None for a file that cannot seek.
+    """Return the size of a file in bytes; None if the file cannot seek.
 
-    Django's own ``size`` is the size on disk, without bytes that were not flushed.
+    Django's own ``File.size`` is the size on disk, which misses bytes that are not flushed yet.
     """
     try:
         opened.seek(0, os.SEEK_END)
@@ -421,12 +428,15 @@ def size_of(opened: File) -> int | None:
 
 
 def storage_path(uuid: UUID, attempt: int, name: str) -> str:
-    """Return the path in Django's storage for a file of an attempt."""
+    """Return the path in Django's storage under which to store a file of an attempt."""
     return f"atp/{uuid}/{attempt}-{name}"
 
 
 def store_file(path: str, content: File) -> str:
-    """Store a file and return its path. After an error, remove a partly stored file."""
+    """Store a file in Django's storage and return its path.
+
+    If an error occurs, this removes the partly stored file and raises the error.
+    """
     storage = storages[settings.STORAGE]
     path = storage.get_available_name(path)
     try:

@@ -1,6 +1,6 @@
-"""Exceptions from handlers, as text for the log, and as facts.
+"""Format the exceptions that handlers raise for the log, and read their attributes safely.
 
-The application defines their classes, so reading any attribute of an exception may raise.
+The application defines the classes of these exceptions, so reading any attribute can raise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..exceptions import LONGEST_DELAY, Defer, Fatal, Interrupted, Retry, Unavai
 
 # At most this many exceptions are followed, in groups and from cause to cause.
 MOST = 1000
-# These classes themselves decide how an attempt ends, even in a group.
+# Exceptions of these classes decide how an attempt ends, even in an exception group.
 SPEAKING = (Interrupted, Retry, Defer, Fatal, Unavailable)
 
 # The slots of BaseException itself, which no class can override.
@@ -34,12 +34,12 @@ _MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 
 def clean(text: str) -> str:
-    """Replace characters that databases refuse: NUL in PostgreSQL, lone surrogates in UTF-8."""
+    """Return text after replacing NUL and lone surrogates, which databases cannot store."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def shorten(text: str) -> str:
-    """Cut out the middle of text that is too long for the log: the middle matters least."""
+    """Return text that fits into the log, by cutting out the middle, which matters least."""
     limit = settings.MAX_LOG_MESSAGE
     if len(text) <= limit:
         return text
@@ -48,23 +48,26 @@ def shorten(text: str) -> str:
 
 
 def exception_message(error: BaseException) -> str:
-    """Return the message of an exception, which may be ""; its class if reading it fails."""
+    """Return the message of an exception, or the name of its class if the message is unreadable.
+
+    The message can be "".
+    """
     text = exception_text(error)
     return clean(shorten(exception_name(error) if text is None else text))
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return an exception with its traceback for the log.
+    """Return an exception and its traceback as text for the log.
 
-    :func:`.text.headline` finds the exception's own line in it.
+    :func:`.text.headline` finds the line with the exception's class and message in this text.
     """
     headline = f"{exception_name(error)}: {exception_message(error)}".removesuffix(": ")
     try:
         lines = traceback.format_exception(type(error), error, exception_trace(error))
         text = "".join(lines).rstrip()
-        if is_a(error, BaseExceptionGroup):  # its traceback ends with those of its parts
+        if is_a(error, BaseExceptionGroup):  # a group's traceback ends with those of its parts
             text = f"{text}\n{headline}"
-    except BaseException:  # its notes, its causes, its attributes may raise
+    except BaseException:  # the notes, causes or attributes of the exception may raise
         text = f"{_format_frames(error)}{headline}"
     return clean(shorten(text))
 
@@ -81,7 +84,10 @@ def _format_frames(error: BaseException) -> str:
 
 
 def is_a(error: BaseException, *kinds: Any) -> bool:
-    """Return True if the type of an exception, not its ``__class__``, is one of these classes."""
+    """Return True if an exception is an instance of one of these classes.
+
+    Unlike isinstance(), this ignores ``__class__``, which an application can override.
+    """
     try:
         return issubclass(type(error), kinds)
     except BaseException:  # a class may define its own check
@@ -89,7 +95,7 @@ def is_a(error: BaseException, *kinds: Any) -> bool:
 
 
 def exception_attribute(error: BaseException, name: str) -> Any:
-    """Return an attribute; None if there is none, or if reading it fails."""
+    """Return an attribute of an exception; None if there is none, or if reading it fails."""
     try:
         return getattr(error, name, None)
     except BaseException:
@@ -105,7 +111,7 @@ def exception_text(error: BaseException) -> str | None:
 
 
 def exception_name(error: BaseException) -> str:
-    """Return the name of the class of an exception."""
+    """Return the name of an exception's class."""
     found = type.__dict__["__name__"].__get__(type(error))
     return str.__str__(found)
 
@@ -117,7 +123,7 @@ def exception_trace(error: BaseException) -> TracebackType | None:
 
 
 def exception_cause(error: BaseException) -> BaseException | None:
-    """Return the exception after ``from`` in the raise statement; None if there is none."""
+    """Return the ``__cause__`` of an exception, from ``raise … from``; None if there is none."""
     found: BaseException | None = _SLOTS["__cause__"](error)
     return found
 
@@ -125,9 +131,10 @@ def exception_cause(error: BaseException) -> BaseException | None:
 def exception_delay(
     error: BaseException, name: str = "after", *, is_from_zero: bool = True
 ) -> float | None:
-    """Return the delay that an exception asks for, in seconds; None if it has no valid one.
+    """Return the delay in an exception's attribute ``name``, in seconds; None if it is not valid.
 
-    The constructor of its class may leave the delay out, or set it to anything.
+    The application can define the exception's class, so the attribute can be missing or can have
+    any value. ``is_from_zero`` says whether 0 is a valid delay.
     """
     found = exception_attribute(error, name)
     try:
@@ -139,7 +146,7 @@ def exception_delay(
 
 
 def unwrap_single(error: BaseException) -> BaseException:
-    """Return the only exception in an exception group; otherwise the exception itself."""
+    """Return the exception inside a group that has only one, or else ``error`` itself."""
     if is_a(error, BaseExceptionGroup):
         parts = list(_parts(error))
         if len(parts) == 1:
@@ -148,10 +155,10 @@ def unwrap_single(error: BaseException) -> BaseException:
 
 
 def deciding_exception(error: BaseException) -> BaseException:
-    """Return the exception whose class decides how an attempt ends that raised ``error``.
+    """Return the exception that decides how an attempt ends after its handler raised ``error``.
 
-    That is ``error`` itself. But if ``error`` is a group, as asyncio.TaskGroup raises, and all its
-    exceptions are of one class in SPEAKING, it is the exception with the longest delay.
+    If ``error`` is a group, as asyncio.TaskGroup raises, and all its exceptions are of one class in
+    SPEAKING, then the exception with the longest delay decides. Otherwise ``error`` itself decides.
     """
     if not is_a(error, BaseExceptionGroup):
         return error
@@ -163,10 +170,10 @@ def deciding_exception(error: BaseException) -> BaseException:
 
 
 def clear_variables(error: BaseException) -> None:
-    """Clear the variables of the functions that raised an exception or let it through.
+    """Clear the local variables of the functions in the traceback of an exception.
 
-    Otherwise a function that keeps its own exception in a variable would keep all its other
-    variables alive until the garbage collector runs.
+    Otherwise a function that keeps the exception in a variable would keep all its other variables
+    alive until the garbage collector runs.
     """
     seen = set[int]()
     waiting = [(each, True) for each in (error, *_parts(error))]
@@ -190,7 +197,7 @@ def _clear_frames(trace: TracebackType | None, has_passed: bool) -> None:
 
 
 def _parts(group: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a group and in its nested groups, MOST at most."""
+    """Yield the exceptions in a group and in its nested groups, up to MOST of them."""
     waiting, count = [group], 0
     while waiting and count < MOST:
         each = waiting.pop()

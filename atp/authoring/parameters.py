@@ -17,7 +17,7 @@ from . import retrying
 
 
 class TypeParameters(TypedDict, total=False):
-    """The parameters of ``@task_type`` by name; each of them is optional."""
+    """The keyword arguments of ``@task_type``, all of them optional."""
 
     timeout: timedelta | float | None
     backoff: timedelta | float | Sequence[timedelta | float]
@@ -70,17 +70,19 @@ _MOST, _MOST_STEPS = 1_000_000, 100
 
 
 def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) -> None:
-    """Check that a handler can run, and has the arguments that ``sensitive`` names.
+    """Check that a function can be a handler, and that it has all the arguments in ``sensitive``.
 
     Raises InvalidType or InvalidInputs.
     """
     if not inspect.isfunction(handler):
-        raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
+        raise InvalidType(
+            f"task_type({identifier!r}): the handler must be a function, not {handler!r}."
+        )
     for is_kind, kind, advice in _UNUSABLE:
         if is_kind(handler):
             raise InvalidType(
-                f"task_type({identifier!r}): {handler.__qualname__} is {kind}; a handler is a "
-                f"function or a coroutine function. {advice}"
+                f"task_type({identifier!r}): {handler.__qualname__} is {kind}, but a handler must "
+                f"be a function or a coroutine function. {advice}"
             )
     parameters = binding.signatures_of(handler)[0].parameters
     is_open = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -100,7 +102,7 @@ def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) 
 
 _COLLECT = "Return a list of all that it yields, or loop over the generator in a handler."
 
-# Functions that do not run when they are called: the test, the name of the kind, and advice.
+# Kinds of functions that do not run when they are called: a test for the kind, its name, advice.
 _UNUSABLE = (
     (inspect.isasyncgenfunction, "an asynchronous generator", _COLLECT),
     (inspect.isgeneratorfunction, "a generator", _COLLECT),
@@ -132,11 +134,14 @@ def _check_formerly(label: str, identifier: str, names: Any) -> None:
         if not is_identifier(name):
             raise InvalidType(f"{label}: formerly={name!r} is not an identifier of a Type.")
         if name == identifier or list(names).count(name) > 1:
-            raise InvalidType(f"{label}: formerly names {name!r}, which is its name already.")
+            raise InvalidType(f"{label}: formerly={name!r} is already a name of the Type.")
 
 
 def check_values(label: str, parameters: Mapping[str, Any]) -> None:
-    """Check parameters by name; messages begin with ``label``. Raises InvalidType."""
+    """Check the values of parameters, a dict by name. Raises InvalidType.
+
+    Error messages begin with ``label``.
+    """
     for name, value in parameters.items():
         if name not in PARAMETER_NAMES:
             raise InvalidType(
@@ -161,8 +166,8 @@ def check_values(label: str, parameters: Mapping[str, Any]) -> None:
         )
     if alias and parameters.get("stoppable"):
         raise InvalidType(
-            f"{label}: stoppable and transactional exclude each other: an attempt that is stopped "
-            "inside a transaction keeps it open."
+            f"{label}: stoppable and transactional exclude each other, because an attempt that is "
+            "stopped inside a transaction would keep the transaction open."
         )
 
 
@@ -189,7 +194,7 @@ def _check_sensitive(label: str, names: Any) -> None:
     is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     if not is_list or len(set(names)) < len(names):
         raise InvalidType(
-            f"{label}: sensitive={names!r}: must be a list of names of arguments, each once, as in "
+            f"{label}: sensitive={names!r}: must be a list of argument names, each once, as in "
             "['password']."
         )
 
@@ -219,7 +224,7 @@ def _check_backoff(label: str, parameters: Mapping[str, Any]) -> None:
     if first is None or last is None:
         return
     if isinstance(first, (list, tuple)):
-        raise InvalidType(f"{label}: backoff_max has no effect beside backoff in steps.")
+        raise InvalidType(f"{label}: backoff_max has no effect if backoff is a list of delays.")
     if as_timedelta(first) > as_timedelta(last):
         raise InvalidType(f"{label}: backoff={first!r} is longer than backoff_max={last!r}.")
 
@@ -236,7 +241,9 @@ def _check_steps(label: str, steps: Sequence[Any]) -> None:
     if not steps:
         raise InvalidType(f"{label}: backoff has no steps: give at least one, as in [10, 60, 600].")
     if len(steps) > _MOST_STEPS:
-        raise InvalidType(f"{label}: backoff has {len(steps)} steps, {_MOST_STEPS} are allowed.")
+        raise InvalidType(
+            f"{label}: backoff has {len(steps)} steps, but at most {_MOST_STEPS} are allowed."
+        )
     for number, step in enumerate(steps):
         _check_duration(label, f"backoff[{number}]", step)
 

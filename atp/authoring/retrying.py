@@ -1,7 +1,7 @@
-"""Retries: which exceptions are worth one (`retry_on`, `fatal_on`), and the delay before it.
+"""Decide which exceptions are worth a retry (`retry_on`, `fatal_on`), and when a retry starts.
 
-Celery has ``autoretry_for`` and ``dont_autoretry_for`` for this, and Rails' Active Job has
-``retry_on`` and ``discard_on``.
+Celery has ``autoretry_for`` and ``dont_autoretry_for`` for the same purpose, and Rails' Active Job
+has ``retry_on`` and ``discard_on``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def check_downstream(label: str, name: Any) -> None:
-    """Raise InvalidType unless ``name`` may be the name of a downstream."""
+    """Raise InvalidType unless ``name`` is a valid name for a downstream service."""
     if not is_identifier(name):
         raise InvalidType(
             f"{label}: downstream={name!r}: the name of a downstream is 1 to 200 letters, digits, "
@@ -41,12 +41,12 @@ def check_downstream(label: str, name: Any) -> None:
 
 
 def _as_tuple(value: Any) -> tuple[ExceptionName, ...]:
-    """Return a parameter that may be one exception or several as a tuple."""
+    """Return a tuple of exceptions from a parameter that is one exception or a list of them."""
     return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
 
 
 def normalize_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Type's parameters with lists as tuples, and the steps of backoff as timedeltas."""
+    """Return a Type's parameters, with tuples for lists and timedeltas for the steps of backoff."""
     values = dict(parameters)
     values |= {name: _as_tuple(values[name]) for name in NAMES if name in values}
     values["formerly"] = tuple(values.get("formerly", ()))
@@ -56,16 +56,17 @@ def normalize_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_named_exceptions(label: str, parameters: Mapping[str, Any]) -> None:
-    """Check the exceptions that a Type declares. Raises InvalidType.
+    """Check the exceptions that a Type's parameters name. Raises InvalidType.
 
-    This does not import dotted names: an error of a handler or the system check imports them.
+    This does not import dotted names. They are imported later, when a handler raises an exception
+    or the system check runs.
     """
     lists = {name: _as_tuple(parameters[name]) for name in NAMES if name in parameters}
     for name, exceptions in lists.items():
         if not exceptions:
             raise InvalidType(
                 f"{label}: {name} names no exception. For no retries, give max_retries=0; "
-                "otherwise leave it out."
+                f"otherwise leave {name} out."
             )
         for each in exceptions:
             _check_exception(label, name, each)
@@ -90,16 +91,17 @@ def _check_exception(label: str, name: str, named: Any) -> None:
             )
     elif not isinstance(named, type) or not issubclass(named, BaseException):
         raise InvalidType(
-            f"{label}: {name} takes classes of exceptions or their dotted names, not {named!r}."
+            f"{label}: {name} takes exception classes or their dotted names, not {named!r}."
         )
     elif issubclass(named, logs.SPEAKING):
         raise InvalidType(
-            f"{label}: {name}: {name_of(named)} says itself what becomes of the attempt."
+            f"{label}: {name}: {name_of(named)} itself decides how the attempt ends, so it cannot "
+            "be listed."
         )
 
 
 def why_not_retried(task_type: Declaration, error: BaseException) -> str:
-    """Return the reason why an exception is not worth a retry, in words; "" if it is."""
+    """Return a clause that says why an exception is not worth a retry; "" if it is worth one."""
     for named in task_type.fatal_on:
         if _is_of(error, named):
             return f"no retry: {name_of(named)} is in fatal_on of its Type"
@@ -115,7 +117,7 @@ def is_downstream_failure(task_type: Declaration, error: BaseException) -> bool:
 
 
 def unknown_exceptions(task_type: Declaration) -> Iterator[str]:
-    """Yield a sentence about each dotted name in a Type that is not the name of an exception."""
+    """Yield a sentence about each dotted name in a Type's parameters that names no exception."""
     for name in NAMES:
         for named in getattr(task_type, name):
             if _class_of(named) is None:
@@ -123,7 +125,7 @@ def unknown_exceptions(task_type: Declaration) -> Iterator[str]:
 
 
 def name_of(named: ExceptionName) -> str:
-    """Return the name of an exception for messages; Python's own come without their module."""
+    """Return the dotted name of an exception class, or the plain name of a built-in one."""
     if isinstance(named, str):
         return named
     module = named.__module__
@@ -131,7 +133,10 @@ def name_of(named: ExceptionName) -> str:
 
 
 def _is_of(error: BaseException, named: ExceptionName) -> bool:
-    """Return True if an exception, or the only one in a group, is of the named class."""
+    """Return True if an exception is of the named class.
+
+    For a group with a single exception, that exception counts too.
+    """
     found = _class_of(named)
     return found is not None and any(
         logs.is_a(each, found) for each in (error, logs.unwrap_single(error))
@@ -139,7 +144,7 @@ def _is_of(error: BaseException, named: ExceptionName) -> bool:
 
 
 def _class_of(named: ExceptionName) -> type[BaseException] | None:
-    """Return the class with this name; None if there is none."""
+    """Return the exception class with this dotted name; None if there is none."""
     return _import_exception(named) if isinstance(named, str) else named
 
 
@@ -161,25 +166,27 @@ def _builtin_exception(name: str) -> type[BaseException] | None:
 
 # The delay before a retry: exponential or in steps, with a maximum and jitter.
 #
-# A client that waits for the end of an Instance has the same delays between its queries.
+# A client that waits for the end of an Instance uses the same delays between its queries.
 
 
 def retry_delay(
     retry: int, *, first: timedelta, maximum: timedelta, rng: Any = random
 ) -> timedelta:
-    """Return the delay before the given retry.
+    """Return the delay before a retry, with exponential backoff.
 
-    ``retry`` counts from 1. The delay doubles from ``first`` up to ``maximum``. A random factor
-    between 0.5 and 1 then spreads Instances that failed together.
+    ``retry`` is the number of the retry, from 1. The delay doubles from ``first`` up to
+    ``maximum``, and is then multiplied by a random factor between 0.5 and 1, so that Instances
+    which failed together do not retry together.
     """
     exponent = min(retry - 1, 62)
     return _spread(min(first.total_seconds() * 2**exponent, maximum.total_seconds()), rng)
 
 
 def step_delay(retry: int, steps: Sequence[timedelta], *, rng: Any = random) -> timedelta:
-    """Return the delay before the given retry from a list of delays; the last one repeats.
+    """Return the delay before a retry from a list of delays, of which the last repeats.
 
-    ``retry`` and the random factor are the same as for :func:`retry_delay`.
+    ``retry`` is the number of the retry, from 1. The delay is multiplied by a random factor between
+    0.5 and 1.
     """
     return _spread(steps[min(retry, len(steps)) - 1].total_seconds(), rng)
 

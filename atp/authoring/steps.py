@@ -1,4 +1,4 @@
-"""The steps of a handler: parts whose results are kept for later attempts."""
+"""Steps: parts of a handler whose results ATP stores, so that later attempts can skip the parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class StepContext(Protocol):
-    """The attributes of a Context that a keeper reads."""
+    """The attributes of a Context that a :class:`Keeper` uses."""
 
     @property
     def key(self) -> tuple[int, int]: ...
@@ -47,7 +47,10 @@ class StepContext(Protocol):
 
 
 class Keeper(Protocol):
-    """Stores the checkpoints of an attempt. Raises Interrupted if the attempt is over."""
+    """Stores the results of an attempt's steps, as Checkpoints.
+
+    Its methods raise Interrupted if the attempt is over.
+    """
 
     def find(self, context: StepContext, name: str) -> Checkpoint | None: ...
 
@@ -67,7 +70,7 @@ class Keeper(Protocol):
 
 
 class Asleep(Interrupted):
-    """Raised by ``context.sleep()``: the attempt ends, and the next one continues from there.
+    """Raised by ``context.sleep()`` to end the attempt; the next attempt continues after the sleep.
 
     ``after`` is the rest of the sleep, in seconds.
     """
@@ -78,7 +81,10 @@ class Asleep(Interrupted):
 
 
 class TransactionalStep:
-    """The step of a ``step_in_transaction()`` block: it reads ``is_done`` and sets ``result``."""
+    """The object ``step`` in ``with context.step_in_transaction(name) as step``.
+
+    The block reads ``is_done`` and can set ``result``.
+    """
 
     def __init__(self, found: Checkpoint | None) -> None:
         self._is_done = found is not None and found.is_done
@@ -93,7 +99,7 @@ class TransactionalStep:
 
 
 class Stepping:
-    """The part of Context that runs steps; it costs nothing until it is used."""
+    """The methods of Context that run steps. They cost nothing until the handler calls one."""
 
     _keeper: Keeper | None = None
     _steps: set[str] | None = None
@@ -101,13 +107,13 @@ class Stepping:
     def step(
         self, name: str, function: Callable[..., R], *args: Any, key: object = None, **kwargs: Any
     ) -> R:
-        """Call ``function(*args, **kwargs)``, and store its result under this name.
+        """Call ``function(*args, **kwargs)``, store the result under ``name``, and return it.
 
-        A later attempt gets that result and does not call the function. Steps are found by name,
-        in any order; in a loop, give each round a different ``key``. If the attempt crashes after
-        the function has ended and before its result is committed, a later attempt calls the
-        function again, and the log says so. Raises DoubledStep, StepInTransaction, and
-        UnusableResult if the result cannot be serialized or is larger than
+        A later attempt gets the stored result instead of calling the function. ATP finds a step by
+        its name, not by its position; in a loop, give each round a different ``key``. If the
+        attempt crashes after the function has ended and before the result is committed, a later
+        attempt calls the function again, and the log says so. Raises DoubledStep,
+        StepInTransaction, and UnusableResult if the result cannot be serialized or is larger than
         ``ATP["MAX_STEP_SIZE"]`` (bytes).
         """
         name, keeper, context = self._begin_step(name, key)
@@ -134,12 +140,13 @@ class Stepping:
         key: object = None,
         **kwargs: Any,
     ) -> Any:
-        """Commit the writes of ``function(*args, **kwargs)`` together with its checkpoint (G17).
+        """Run a step whose writes to the queue's database happen exactly once or not at all (G17).
 
-        Its writes to the queue's database happen exactly once, or not at all. Without a function
-        this returns a context manager, whose block must test ``if not step.is_done:`` and may set
-        ``step.result``. Raises the exceptions of :meth:`step`, and UncheckedStep if the block did
-        not test; then nothing is written.
+        This calls ``function(*args, **kwargs)`` and commits the function's writes together with the
+        stored result. Without a function, this returns a context manager. The block of the context
+        manager must test ``if not step.is_done:`` and can set ``step.result``. Raises the
+        exceptions of :meth:`step`. Raises UncheckedStep, and writes nothing, if the block did not
+        make that test.
         """
         name, keeper, context = self._begin_step(name, key)
         block = _transactional_block(keeper, context, name)
@@ -153,11 +160,12 @@ class Stepping:
     def sleep(
         self, duration: timedelta | float, *, name: str = "sleep", key: object = None
     ) -> None:
-        """End this attempt; the next one continues from here after ``duration`` (seconds).
+        """End this attempt, and start the next one after ``duration``, in seconds or a timedelta.
 
-        A sleep uses no worker, and spends no retry. Steps keep their results, so the next attempt
-        reaches this call again, which then returns. The time counts from the first call, even
-        after a crash or a redrive. A second sleep needs another ``name``, or a ``key``.
+        A sleep occupies no worker and spends no retry. The next attempt runs the handler from its
+        beginning, gets the stored results of steps, and reaches this call again, which then
+        returns at once. The time counts from the first call, even after a crash or a redrive. A
+        second sleep needs another ``name``, or a ``key``.
         """
         if isinstance(duration, str):
             raise TypeError(f"sleep({duration!r}): must be seconds or a timedelta")
@@ -171,14 +179,15 @@ class Stepping:
             raise Asleep(messages.asleep(name), after=found.left)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit the block's writes to the queue's database if the attempt still has its Task.
+        """Return a context manager that runs its block in a transaction on the queue's database.
 
-        Otherwise roll them back and raise Interrupted (G4). Raises StepInTransaction.
+        At the end of the block, this commits the writes if the attempt still holds its Task.
+        Otherwise it rolls the writes back and raises Interrupted (G4). Raises StepInTransaction.
         """
         return (self._keeper or _NoKeeper()).fenced(self)  # type: ignore[arg-type]
 
     def _begin_step(self, name: str, key: object) -> tuple[str, Keeper, StepContext]:
-        """Return the full name of a new step, its keeper, and this Context."""
+        """Check the name of a new step, and return the name with its key, the Keeper and self."""
         if key is not None:
             name = f"{name}[{key}]"
         try:
@@ -189,8 +198,8 @@ class Stepping:
             self._steps = set()
         if name in self._steps:
             raise DoubledStep(
-                f"The name {name!r} is used twice in this attempt: a step is found by its name. "
-                "In a loop give each round a key: step(name, function, key=item.pk)."
+                f"This attempt uses the name {name!r} for two steps, but ATP finds a step by its "
+                "name. In a loop, give each round a key: step(name, function, key=item.pk)."
             )
         self._steps.add(name)
         return name, self._keeper or _NoKeeper(), self  # type: ignore[return-value]
@@ -199,7 +208,10 @@ class Stepping:
 def _store_result(
     keeper: Keeper, context: StepContext, name: str, value: Any, took: timedelta | None = None
 ) -> Any:
-    """Store a result, and return it as later attempts will get it. Raises UnusableResult."""
+    """Store the result of a step. Raises UnusableResult.
+
+    Returns the result as later attempts will get it, that is, serialized and read back.
+    """
     try:
         payload = codec.encode(
             value,
@@ -207,7 +219,7 @@ def _store_result(
             limit=settings.MAX_STEP_SIZE,
             what=f"The result of step {name!r}",
         )
-        # Pickling may succeed for a value that cannot be unpickled.
+        # Pickling can succeed for a value that cannot be unpickled.
         found = codec.decode(payload)
     except (NotSerializable, TooLarge, CorruptData) as error:
         raise UnusableResult(str(error)) from error
@@ -236,13 +248,16 @@ def _transactional_block(
 def _refuse_unchecked(step: TransactionalStep, name: str) -> None:
     if not step.is_checked:
         raise UncheckedStep(
-            f"The block of step {name!r} runs in each attempt, so it must test whether the step is "
-            "done: with context.step_in_transaction(name) as step: if not step.is_done: …"
+            f"The block of step {name!r} runs in each attempt, so the block must test whether the "
+            "step is done: with context.step_in_transaction(name) as step: if not step.is_done: …"
         )
 
 
 class _NoKeeper:
-    """The Keeper outside a daemon: it stores nothing, and a sleep returns at once."""
+    """The Keeper for handlers that run without a daemon, such as in tests.
+
+    This Keeper stores nothing, and lets a sleep return at once.
+    """
 
     def find(self, context: StepContext, name: str) -> None:
         return None

@@ -1,4 +1,4 @@
-"""`@task_type`, which declares Types, and TaskType: a Declaration that can be enqueued."""
+"""The decorator `@task_type`, which declares a Type and returns a TaskType."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ A = TypeVar("A", bound=binding.Adapter)
 class TaskType(Declaration[P, R]):
     """A declared Type: a handler, its parameters, and the methods that enqueue it.
 
-    A call of the object calls the handler, for tests and for handlers that share code.
+    Calling the object calls the handler, which is useful in tests and for handlers that share code.
     """
 
     do_not_call_in_templates = True
 
     if TYPE_CHECKING:
-        # The context may be any object: a test may make its own.
+        # The context can be any object, because a test can make its own.
         def __call__(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     else:
@@ -59,21 +59,21 @@ class TaskType(Declaration[P, R]):
     def adapt(self, function: A) -> A:
         """Declare a function that adapts stored inputs which no longer fit the handler (decorator).
 
-        The function gets the inputs, a dict of arguments, and returns inputs for the current
-        handler. A Type may have several adapters: ATP calls them in the order of their declaration,
-        each with the result of the one before, until the inputs fit. Raises InvalidType.
+        The function gets the inputs as a dict of arguments, and returns inputs for the current
+        handler. If a Type has several adapters, ATP calls them in the order of their declaration,
+        each with the result of the previous one, until the inputs fit. Raises InvalidType.
         """
         binding.check_adapter(self.identifier, function)
         self.adapters.append(function)
         return function
 
     def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
-        """Return this Type with other :class:`Options`, for Instances that it enqueues."""
+        """Return a copy of this Type that enqueues with changed :class:`Options`."""
         options: OptionValues = hooks.read_hook_options(changes)  # type: ignore[assignment]
         return self.with_options(**options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
-        """Enqueue one Instance with these inputs and return it, ACCEPTED.
+        """Enqueue one Instance with these inputs; return the ACCEPTED Instance.
 
         The enqueue is part of the caller's transaction. Raises InvalidInputs, NotSerializable,
         TooLarge, InvalidOption, DuplicateIdentifier or QueueFull.
@@ -81,7 +81,7 @@ class TaskType(Declaration[P, R]):
         return enqueueing.enqueue(self, *args, **kwargs)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Return a call with these inputs; queue.enqueue_calls() enqueues it with others."""
+        """Return a call with these inputs, which queue.enqueue_calls() enqueues with others."""
         return Call(task_type=self, args=args, kwargs=kwargs)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
@@ -98,7 +98,7 @@ class TaskType(Declaration[P, R]):
         return await sync_to_async(self.enqueue_many)(inputs, identifiers=identifiers)
 
     def then(self, type: TaskType, /, **inputs: Any) -> Chain:
-        """Return a chain: this Type, and after it another Type with these arguments."""
+        """Return a chain that runs this Type first, and then another Type with these arguments."""
         return Chain(((self, {}),)).then(type, **inputs)
 
     def enqueue_many(
@@ -107,9 +107,10 @@ class TaskType(Declaration[P, R]):
         *,
         identifiers: Iterable[str | None] | None = None,
     ) -> Sequence[Instance]:
-        """Enqueue one Instance for each of ``inputs``, all or none; return them in order.
+        """Enqueue one Instance for each of ``inputs``, either all of them or none.
 
-        Each input is a mapping or a tuple of arguments. ``identifiers`` has one for each Instance.
+        Each input is a mapping of keyword arguments or a tuple of positional ones. ``identifiers``
+        has an identifier, or None, for each Instance. Returns the Instances in the same order.
         """
         return enqueueing.enqueue_many(self, inputs, identifiers=identifiers)
 
@@ -121,33 +122,37 @@ def task_type(
 
     The parameters are those of RFC 14 and, for retries, of Dropbox ATF: ``timeout``,
     ``max_restarts``, ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and
-    ``serializer``. Times are seconds or timedeltas. ``timeout=None`` means no time-out, and
-    ``retention=None`` means for ever; with ``retention=0`` no FINISHED Instance is kept.
-    ``max_memory`` limits one attempt, as "512MiB" or in bytes; None means no limit. The defaults of
-    these parameters are in ``settings.ATP``.
+    ``serializer``. Times are seconds or timedeltas. ``timeout=None`` means no time-out.
+    ``retention=None`` keeps ended Instances forever, and ``retention=0`` keeps no FINISHED
+    Instance. ``max_memory`` limits one attempt, as "512MiB" or in bytes; None means no limit. The
+    defaults of these parameters are in ``settings.ATP``.
 
-    ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
-    that are worth a retry, ``fatal_on`` exceptions that are not. ``downstream`` names the service
-    that the handler calls; ``downstream_errors`` lists the exceptions that mean that the service
-    has failed. Pages show ``owner`` and ``runbook``, an address, to the operators of the Type.
-    ``sensitive`` lists arguments that are masked wherever ATP displays inputs. With
-    ``keep_processes``, child processes of an attempt live until its worker ends. ``cancel_grace``
-    is the time after which a running attempt that is cancelled is killed. ``priority``,
-    ``collection`` and ``exact`` become the defaults of :class:`Options`. ``on_finished`` and
-    ``on_failed`` are hooks: a Type, or a list of Types. Each such end enqueues an Instance of each
-    of them. A tuple of a Type and a mapping gives that Type its own inputs.
+    ``backoff`` can be a list of delays, of which the last repeats. If ``retry_on`` is given, only
+    the exceptions that it lists are worth a retry. Exceptions in ``fatal_on`` never lead to a
+    retry. ``downstream`` names the service that the handler calls, and ``downstream_errors`` lists
+    the exceptions which mean that this service has failed.
+
+    Pages show ``owner`` and ``runbook``, a web address, to the operators of the Type. ``sensitive``
+    lists arguments that are masked wherever ATP displays inputs. With ``keep_processes``, child
+    processes of an attempt live until the worker ends. ``cancel_grace`` is how long a running
+    attempt may go on after a cancel before it is killed. ``priority``, ``collection`` and ``exact``
+    become the defaults of :class:`Options`.
+
+    ``on_finished`` and ``on_failed`` are hooks: a Type or a list of Types. When an Instance has
+    FINISHED or FAILED, ATP enqueues an Instance of each of these Types. A tuple of a Type and a
+    mapping gives the Type inputs of its own.
 
     ``max_running``, ``rate``, ``burst`` and ``weight`` are limits for all daemons together, until
     an operator sets others: see :func:`atp.queue.limit`. ``max_running_per_collection`` limits each
-    lane. An enqueue raises QueueFull if ``max_waiting`` Tasks wait and the oldest due one has
-    waited longer than ``max_wait``; with ``exact``, concurrent enqueues never exceed this number.
-    ``formerly`` lists former identifiers of the Type: the handler also runs Tasks that wait under
-    these.
+    lane. An enqueue raises QueueFull if ``max_waiting`` Tasks wait already, or if the oldest due
+    Task has waited longer than ``max_wait``. If both are given, both must be exceeded. With
+    ``exact``, concurrent enqueues never exceed ``max_waiting``. ``formerly`` lists former
+    identifiers of the Type, so that the handler also runs Tasks that wait under these.
 
-    With ``transactional=True`` the handler runs in a transaction on the default database. Its
-    writes there are committed together with its Response and FINISHED, or not at all (G7), so
-    the queue must be on the same database. If both are on another database, give its alias:
-    ``transactional="alias"``.
+    With ``transactional=True`` the handler runs in a transaction on the default database, where the
+    queue must be too. The handler's writes are committed together with the Response and the state
+    FINISHED, or not at all (G7). If the queue and the writes are on another database, give its
+    alias: ``transactional="alias"``.
 
     Raises InvalidType.
     """
@@ -171,13 +176,15 @@ def task_type(
 
 
 def declared(identifier: str) -> TaskType:
-    """Return the Type that this process declares, with its handler, to enqueue Instances of it.
+    """Return the Type that this process declares under an identifier, ready for an enqueue.
 
     Raises UnregisteredHandler if only the database has the Type. Raises UnknownType if there is no
-    such Type, or if it belongs to ATP: only ATP enqueues Instances of its own Types.
+    such Type, or if the Type belongs to ATP, because only ATP itself enqueues its own Types.
     """
     if is_internal(identifier):
-        raise UnknownType(f"Type {identifier!r} belongs to ATP, which alone enqueues Instances.")
+        raise UnknownType(
+            f"Type {identifier!r} belongs to ATP, so only ATP itself enqueues its Instances."
+        )
     if identifier in registry or not is_identifier(identifier):
         return _as_task_type(registry.get(identifier))
     types = Type.objects.using(settings.DATABASE)

@@ -1,4 +1,4 @@
-"""The backend for ``django.tasks`` of Django 6, and for its backport, the package django-tasks::
+"""A backend for ``django.tasks`` in Django 6, and for its backport, the package django-tasks::
 
     TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend"}}
 

@@ -1,4 +1,4 @@
-"""ATPBackend: a task becomes a Type, and an enqueue an Instance."""
+"""ATPBackend stores each task of ``django.tasks`` as a Type, and each enqueue as an Instance."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class ATPBackend(BaseTaskBackend):
-    """Lets atpd run tasks of ``django.tasks``: a function is a Type, an enqueue an Instance.
+    """Lets atpd run tasks of ``django.tasks``. A function is a Type, and each enqueue an Instance.
 
-    ``OPTIONS`` has the default parameters of Types for all tasks. Its key ``types`` has parameters
-    by patterns for the paths of tasks. Its key ``modules`` names modules with tasks: daemons import
-    these in addition to ``tasks.py`` in installed apps.
+    ``OPTIONS`` in the setting TASKS holds default Type parameters, such as ``timeout``, for all
+    tasks. Its key ``types`` holds parameters for the tasks whose dotted paths match a pattern. Its
+    key ``modules`` lists modules that contain tasks. Daemons import them in addition to the
+    ``tasks.py`` of each installed app.
     """
 
     task_class = ATPTask
@@ -48,7 +49,7 @@ class ATPBackend(BaseTaskBackend):
         self.checked_options = BackendOptions(f"TASKS[{alias!r}]['OPTIONS']", self.options)
 
     def validate_task(self, task: Any) -> None:
-        """Check a task, and declare its Type. Raises InvalidTask."""
+        """Validate a task and declare its Type. Raises InvalidTask."""
         self._declare(task)
 
     def _declare(self, task: Any) -> TaskType:
@@ -63,10 +64,11 @@ class ATPBackend(BaseTaskBackend):
         return declare(task, self.checked_options)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Enqueue a call in the caller's transaction, and return its result: READY if it is new.
+        """Enqueue a call in the caller's transaction, and return its TaskResult.
 
-        Raises InvalidTask, TooLarge and DuplicateIdentifier. Raises a TypeError for arguments
-        that JSON cannot represent, or that do not fit the function (InvalidInputs).
+        The result of a new Instance is READY. Raises InvalidTask, TooLarge and
+        DuplicateIdentifier. Raises a TypeError if JSON cannot represent the arguments, and its
+        subclass InvalidInputs if they do not match the function's signature.
         """
         # Imported here because models cannot be imported before the apps are loaded.
         from .. import queue
@@ -85,16 +87,16 @@ class ATPBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: Any) -> Any:
-        """Read the result with this id from the queue. Raises TaskResultDoesNotExist.
+        """Read the TaskResult with this id from the queue. Raises TaskResultDoesNotExist.
 
-        Its task is the one that this process declares.
+        The ``task`` of the result is the task that this process declares for the Type.
         """
         from . import results
 
         return results.find(result_id, self.alias)
 
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
-        """Yield an error if ATP is not installed; ATP's own checks examine OPTIONS and QUEUES."""
+        """Yield an error if ATP is not installed. ATP's own checks examine OPTIONS and QUEUES."""
         return declared.check_installation(self.alias)
 
     def _refuse_wrong_options(self) -> None:
@@ -103,7 +105,7 @@ class ATPBackend(BaseTaskBackend):
 
 
 def _with_options(task_type: TaskType, options: Any) -> TaskType:
-    # ``exact`` comes from the Type: the options of a task cannot have it.
+    # ``exact`` comes from the Type, because the options of a task cannot contain it.
     return replace(task_type, options=replace(options, exact=task_type.options.exact))
 
 
@@ -111,9 +113,9 @@ def _with_options(task_type: TaskType, options: Any) -> TaskType:
 
 
 def declare(task: Any, options: BackendOptions) -> TaskType:
-    """Return the Type of a task; declare the Type if the task's function has none yet.
+    """Return the Type of a task. Declare the Type first if the task's function has none yet.
 
-    Raises the InvalidTask of ``django.tasks``, or ImproperlyConfigured.
+    Raises InvalidTask from ``django.tasks``, and ImproperlyConfigured if ATP is not installed.
     """
     path = task.module_path
     known = declared.find(path)
@@ -122,8 +124,8 @@ def declare(task: Any, options: BackendOptions) -> TaskType:
         before = known.task.parameters if isinstance(known.task, ATPTask) else {}
         if parameters != before:
             raise error("InvalidTask")(
-                f"{path} is declared already, with other parameters of its Type: "
-                f"{_describe_parameters(before)} and now {_describe_parameters(parameters)}."
+                f"{path} is declared twice, with different Type parameters. First: "
+                f"{_describe_parameters(before)}. Now: {_describe_parameters(parameters)}."
             )
         return known.task_type
     if not apps.is_installed("atp"):
@@ -134,7 +136,7 @@ def declare(task: Any, options: BackendOptions) -> TaskType:
 
 
 def type_of(task: object) -> TaskType | None:
-    """Return the Type of a declared task, with the options of the task; None for other objects."""
+    """Return the Type of a declared task, with the task's options, or None for other objects."""
     path = getattr(task, "module_path", None)
     known = declared.find(path) if isinstance(path, str) else None
     return None if known is None else _with_options(known.task_type, options_of(task))
@@ -155,7 +157,7 @@ def _make_type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:
 
 
 def _make_handler(task: Any, run_class: type[TaskRun]) -> Callable[..., Any]:
-    """Return a handler for a task's function: it takes a context, and then the same parameters."""
+    """Return a handler that takes ATP's context first, and then the task function's parameters."""
     function = task.func
 
     if inspect.iscoroutinefunction(function):
@@ -187,7 +189,7 @@ def _make_handler(task: Any, run_class: type[TaskRun]) -> Callable[..., Any]:
 
 
 def options_of(task: Any) -> Options:
-    """Return the options with which a task is enqueued. Raises InvalidTask."""
+    """Return the Options with which ATP enqueues a task. Raises InvalidTask."""
     name = task.queue_name
     options = task.options if isinstance(task, ATPTask) else {}
     try:
@@ -209,9 +211,10 @@ def _describe_parameters(parameters: dict[str, Any]) -> str:
 
 
 def import_modules(entries: dict[str, Any]) -> None:
-    """Import the modules that ``OPTIONS["modules"]`` names, in each entry of TASKS for ATPBackend.
+    """Import the modules in ``OPTIONS["modules"]`` of each TASKS entry that uses ATPBackend.
 
-    A module that does not exist is skipped, because a system check reports it.
+    ``entries`` is the setting TASKS. A module that does not exist is skipped here, because a system
+    check reports it.
     """
     for alias, entry in entries.items():
         if issubclass(import_string(entry["BACKEND"]), ATPBackend):

@@ -1,4 +1,4 @@
-"""`django.tasks` from Django 6 and from its backport; conversion of values for them."""
+"""Imports ``django.tasks`` from Django 6 or its backport, and converts values for its results."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ normalize_json: Any = (
 
 
 def error(name: str) -> Any:
-    """Return the exception with this name, or a subclass of both if both packages are loaded.
+    """Return the exception class with this name from Django or its backport.
 
-    The backport adds "Error" to some of the names.
+    If both packages are loaded, return a subclass of both classes. The backport adds "Error" to
+    some of the names.
     """
     modules = _import_loaded("exceptions")
     classes = [getattr(each, name, None) or getattr(each, f"{name}Error") for each in modules]
@@ -74,7 +75,7 @@ def signals(name: str) -> list[Any]:
 
 
 def _import_loaded(name: str) -> list[ModuleType]:
-    """Import a module from each package that is loaded."""
+    """Import this submodule of ``django.tasks`` from each package that is loaded."""
     modules = [_import_part(name)]
     # Importing the backport changes classes of Django, so leave the first import to the project.
     if PACKAGE == OWN and BACKPORT in sys.modules:
@@ -86,10 +87,11 @@ def _import_loaded(name: str) -> list[ModuleType]:
 
 
 def inputs_of_result(value: Any) -> Any:
-    """Return inputs as a TaskResult may hold them: values that JSON lacks become text.
+    """Return inputs for a TaskResult, with text in place of values that JSON cannot represent.
 
-    The shell, the API and schedules can give a task such values, as the time of a slot. The output
-    of another node in a graph becomes None, because only the attempt knows it.
+    The shell, the API and schedules can pass such values to a task, for example the time of a
+    schedule's slot. The output of another node in a graph becomes None, because only an attempt
+    knows that output.
     """
     match value:
         case Result():
@@ -109,7 +111,7 @@ def inputs_of_result(value: Any) -> Any:
 
 
 def with_text_keys(value: Any) -> Any:
-    """Return a normalized return value with keys as JSON has them: 7 becomes "7"."""
+    """Return a normalized value whose mapping keys are strings, as in JSON. 7 becomes "7"."""
     if isinstance(value, Mapping):
         return {_text_key(key): with_text_keys(each) for key, each in value.items()}
     return [with_text_keys(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Making a TaskResult from an Instance, and its errors from the log."""
+"""Builds a TaskResult from an Instance, and the result's errors from the Instance's log."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ STATUS = {
 
 
 def errors_of(instance: Instance, records: Iterable[LogRecord]) -> list[Any]:
-    """Return a TaskError for each attempt that raised, and one if it FAILED for another reason.
+    """Return a TaskError for each attempt that raised an exception.
 
-    ``records`` are the RETRY and FAIL records of the Instance, in order.
+    If the Instance FAILED for another reason, such as a cancellation, add an error for that.
+    ``records`` are the RETRY and FAIL log records of the Instance, in order.
     """
     records = list(records)
     errors = errors_raised(records)
@@ -75,7 +76,7 @@ def errors_of(instance: Instance, records: Iterable[LogRecord]) -> list[Any]:
 
 
 def errors_raised(records: Iterable[LogRecord]) -> list[Any]:
-    """Return a TaskError for each attempt that raised."""
+    """Return a TaskError for each log record of an attempt that raised an exception."""
     return [
         error_of(_exception_path(record), record.message)
         for record in records
@@ -89,10 +90,10 @@ def error_of(path: str, message: str) -> Any:
 
 
 def _exception_path(record: LogRecord) -> str:
-    """Return the dotted path of the exception's class.
+    """Return the dotted path of the exception class that a log record names.
 
-    ``detail`` cuts a long path. The whole path is in the traceback, at the beginning of the line
-    that names the exception.
+    ``detail`` of the record truncates a long path. The traceback contains the whole path, at the
+    beginning of the line that names the exception.
     """
     if len(record.detail) < MAX_DETAIL:
         return record.detail or _UNKNOWN_CLASS
@@ -115,16 +116,16 @@ def find(result_id: Any, backend: str) -> Any:
 def result_of(instance: Instance, backend: str) -> Any:
     """Return the TaskResult of an Instance. Raises TaskResultDoesNotExist.
 
-    It also raises that if this process declares no task for the Type, because ATP imports no
-    module that the database names (G14).
+    The exception is also raised if this process declares no task for the Type, because ATP never
+    imports a module that only the database names (guarantee G14).
     """
     missing = error("TaskResultDoesNotExist")
     declaration = declared.find(instance.type.identifier)
     if declaration is None:
         raise missing(
-            f"{instance.uuid} is of Type {instance.type.identifier!r}, for which this process "
-            "declares no task: its module has not been imported, or it is not a task of "
-            "django.tasks."
+            f"Instance {instance.uuid} has the Type {instance.type.identifier!r}, but this process "
+            "declares no task for that Type. Either the task's module has not been imported, or "
+            "the Type does not belong to a task of django.tasks."
         )
     inputs = queue.inputs(instance)
     if inputs is None:
@@ -153,7 +154,7 @@ def result_of(instance: Instance, backend: str) -> Any:
 
 
 def make_ready_result(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
-    """Return the TaskResult of a new Instance, without reading the database."""
+    """Return the READY TaskResult of a new Instance without reading the database."""
     return TaskResult(
         task=task,
         id=str(instance.uuid),
@@ -171,14 +172,14 @@ def make_ready_result(task: Any, instance: Instance, args: Any, kwargs: Any) -> 
 
 
 def local(time: datetime | None) -> datetime | None:
-    """Return a time in the form of Django's ``timezone.now()``: naive without USE_TZ."""
+    """Convert a time to the form of Django's ``timezone.now()``, which is naive without USE_TZ."""
     if time is None or project.USE_TZ:
         return time
     return timezone.make_naive(time)
 
 
 def history(instance: int, before: int) -> tuple[Any, list[Any]]:
-    """Return the time of the enqueue of an Instance, and the records of its earlier attempts."""
+    """Return when an Instance was enqueued, and the records of attempts before this number."""
     from ..models import Instance
 
     rows = Instance.objects.using(settings.DATABASE)
@@ -194,7 +195,7 @@ def _read_records(instance: Any) -> list[Any]:
 
 
 def _make_task(task: Any, instance: Instance, backend: str) -> Any:
-    """Return the task as it was enqueued, as far as the queue stores that."""
+    """Return a copy of the task with the options that the queue stores for this Instance."""
     return declared.as_enqueued(
         task,
         backend=backend,
@@ -208,7 +209,7 @@ def _make_task(task: Any, instance: Instance, backend: str) -> Any:
 
 
 def _original_run_after(instance: Instance) -> datetime | None:
-    """Return the ``run_after`` of the enqueue; None after the first attempt, which erases it."""
+    """Return the ``run_after`` of the enqueue, or None once the first attempt has erased it."""
     if instance.state != State.ACCEPTED or instance.attempt:
         return None
     row = queue.task(instance)

@@ -1,4 +1,4 @@
-"""A task in a worker: its context, its result while it runs, its signals."""
+"""Runs a ``django.tasks`` task in a worker, with its context, its TaskResult and its signals."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _UNDECIDED = frozenset({Kind.INTERRUPTED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ATPTaskContext(TaskContext):
-    """The first argument to a task that takes a context.
+    """The context that a task with ``takes_context=True`` receives as its first argument.
 
-    ``task_result`` and ``attempt`` are as in ``django.tasks``. ``atp`` is the attempt's
-    :class:`~atp.Context`: progress, check, scratch, publish, step.
+    ``task_result`` and ``attempt`` are the same as in ``django.tasks``. ``atp`` is the attempt's
+    :class:`~atp.Context`, with methods such as ``progress()``, ``check()`` and ``step()``.
     """
 
     atp: Context | Any
@@ -56,7 +56,7 @@ class ATPTaskContext(TaskContext):
 
 
 def _deferred_property(name: str) -> Any:
-    """Return a property that is read from the queue when it is first needed."""
+    """Return a property that reads its value from the queue on first access."""
 
     def get(self: Any) -> Any:
         if name not in self.known:
@@ -70,11 +70,12 @@ def _deferred_property(name: str) -> Any:
 
 
 class RunningResult(TaskResult):
-    """A TaskResult that reads from the database only the values that the worker does not know.
+    """The TaskResult of a running task, which reads only unknown values from the database.
 
-    In a first attempt that is only the time of the enqueue. It is read when somebody needs it, so
-    an attempt usually costs no query and needs no connection. Until then ``started_at`` comes
-    from this host's clock; then this attempt's times are converted to the database's clock.
+    In a first attempt the worker does not know when the task was enqueued, but knows all other
+    values. An unknown value is read on first access, so an attempt usually makes no query and needs
+    no connection. Before that read, the times of this attempt come from this host's clock.
+    Afterwards they are converted to the database's clock.
     """
 
     enqueued_at = _deferred_property("enqueued_at")
@@ -83,14 +84,14 @@ class RunningResult(TaskResult):
     errors = _deferred_property("errors")
 
     def __new__(cls, **facts: Any) -> Self:
-        """Create the dict ``known``, which the properties need before ``__init__``."""
+        """Create the dict ``known``, because the deferred properties use it before ``__init__``."""
         result = super().__new__(cls)
         object.__setattr__(result, "known", {})
         return result
 
     @classmethod
     def of(cls, context: Context, args: Any, kwargs: Any) -> Self:
-        """Return the result for the attempt that begins now. ``args`` are without the context."""
+        """Return the result for the attempt that begins now. ``args`` excludes the context."""
         declaration = task.find(context.type)
         assert declaration is not None
         now = timezone.now()
@@ -123,23 +124,23 @@ class RunningResult(TaskResult):
 
     @property
     def sender(self) -> type:
-        """The backend's class: the sender of the signals."""
+        """The backend's class, which is the sender of the task's signals."""
         return type(self.task.get_backend())
 
     def give(self, args: Any, kwargs: Any) -> None:
-        """Set the arguments with which the function is called, with outputs of other nodes."""
+        """Set the arguments of the function call, including the outputs of other graph nodes."""
         object.__setattr__(self, "args", inputs_of_result(args))
         object.__setattr__(self, "kwargs", inputs_of_result(kwargs))
 
     def end(self, status: Any, time: datetime) -> None:
-        """Set the status and the time of the task's end; ``time`` is from this host's clock."""
+        """Set the task's final status, and when it ended. ``time`` is from this host's clock."""
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "finished_at", time + (self.offset or timedelta()))
 
     def refresh(self) -> None:
-        """Read the result again.
+        """Read the result from the queue again.
 
-        Before the end is recorded, read only the values that this worker does not know.
+        If the task's end is not recorded yet, read only the values that this worker does not know.
         """
         backend = self.task.get_backend()
         if self.finished_at is not None and backend.get_result(self.id).is_finished:
@@ -148,11 +149,11 @@ class RunningResult(TaskResult):
             self.look()
 
     async def arefresh(self) -> None:
-        """Read the result again: see :meth:`refresh`."""
+        """Read the result from the queue again, as :meth:`refresh` does."""
         await sync_to_async(self.refresh)()
 
     def look(self) -> None:
-        """Read the unknown values from the queue."""
+        """Read the values that this worker does not know from the queue."""
         instance, attempt = self.context_key
         enqueued_at, before = results.history(instance, attempt)
         if self.offset is None:
@@ -187,7 +188,7 @@ _results: WeakKeyDictionary[Any, RunningResult] = WeakKeyDictionary()
 
 
 class TaskRun:
-    """One attempt of a task: the arguments and the return value of the task's function."""
+    """One attempt of a task, which prepares the function's arguments and keeps its return value."""
 
     def __init__(self, context: Context, args: Any, kwargs: Any) -> None:
         self._context = context
@@ -195,20 +196,20 @@ class TaskRun:
         self._result.give(args, kwargs)
 
     def arguments(self, args: Any, *, takes_context: bool) -> Any:
-        """Return the positional arguments, with the task's context first if it takes one."""
+        """Return the positional arguments, preceded by the task's context if the task takes one."""
         if not takes_context:
             return args
         return ATPTaskContext(task_result=self._result, atp=self._context), *args
 
     def look(self) -> None:
-        """Read the result's unknown values, unless the database does not answer."""
+        """Try to read the result's unknown values, and ignore a database error."""
         with suppress(Error):
             self._result.look()
 
     def set_return_value(self, value: Any) -> Any:
-        """Store the return value as ``django.tasks`` normalizes it, and return it.
+        """Normalize the return value as ``django.tasks`` does, store it, and return it.
 
-        Raises Unusable if it cannot be normalized.
+        Raises Unusable if the value cannot be normalized.
         """
         try:
             value = with_text_keys(normalize_json(value))
@@ -219,7 +220,7 @@ class TaskRun:
 
 
 def _on_handler_started(context: Context, claimed: Claimed, **_: Any) -> None:
-    """Send ``task_started`` for a task: its handler is about to start."""
+    """Send ``task_started`` when the handler of a task is about to start."""
     if task.find(context.type) is None:
         return
     args, kwargs = binding.unbind(codec.decode(claimed.inputs))
@@ -230,7 +231,7 @@ def _on_handler_started(context: Context, claimed: Claimed, **_: Any) -> None:
 def _on_handler_ended(
     context: Context, claimed: Claimed, exception: Any, outcome: outcomes.Outcome, **_: Any
 ) -> None:
-    """Send ``task_finished`` for a task whose end is final and decided in this worker."""
+    """Send ``task_finished`` if this worker knows how the task ended, and no retry follows."""
     result = _results.pop(context, None)
     if result is None or outcome.kind in _UNDECIDED:
         return
@@ -251,7 +252,7 @@ def _on_handler_ended(
 
 
 def _send(name: str, result: RunningResult) -> None:
-    """Send this signal of each package; a receiver that raises does not affect the task."""
+    """Send this signal from Django and the backport. Exceptions in receivers are ignored."""
     for signal in frameworks.signals(name):
         if any(is_async for *_, is_async in signal.receivers):
             # Attributes of the result cannot be awaited.

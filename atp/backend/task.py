@@ -1,4 +1,4 @@
-"""ATPTask, the declared tasks, OPTIONS in the setting TASKS, and their system checks."""
+"""ATPTask, the registry of declared tasks, and ``OPTIONS`` in TASKS with its system checks."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 def check_installation(alias: str) -> Iterator[checks.CheckMessage]:
-    """Yield an error if ATP is not installed, because then its own checks do not run."""
+    """Yield an error if ATP is not in INSTALLED_APPS, because then ATP's own checks do not run."""
     if not apps.is_installed("atp"):
         yield checks.Error(f"TASKS[{alias!r}]: {NOT_INSTALLED}", id="atp.E011")
 
 
 def messages(alias: str, queues: Any, options: BackendOptions) -> Iterator[checks.CheckMessage]:
-    """Yield the messages about OPTIONS and QUEUES in an entry of TASKS."""
+    """Yield system check messages about OPTIONS and QUEUES in an entry of TASKS."""
     for problem in options.problems:
         yield checks.Error(problem, id="atp.E010")
     for problem in queue_problems(f"TASKS[{alias!r}]['QUEUES']", queues):
         yield checks.Error(
             problem,
-            hint="A queue is a collection of ATP: a line of at most 200 printable characters.",
+            hint="ATP uses the name as a collection: one line of at most 200 printable characters.",
             id="atp.E012",
         )
     for pattern, hint in options.unmatched(paths()):
         yield checks.Warning(
             f"{options.label}['types'][{pattern!r}] matches no task.{hint}",
-            hint="The modules of tasks are those called tasks.py in installed apps, and those "
-            "that OPTIONS['modules'] names.",
+            hint="ATP looks for tasks in the tasks.py of each installed app, and in the modules "
+            "that OPTIONS['modules'] lists.",
             id="atp.W013",
         )
 
@@ -57,7 +57,7 @@ NOT_INSTALLED = "ATPBackend needs ATP's tables: add 'atp' to INSTALLED_APPS."
 
 
 class Declared(NamedTuple):
-    """A task as it was declared, and the Type that runs it."""
+    """A declared task, and the Type that runs it."""
 
     task: Any
     task_type: TaskType
@@ -70,25 +70,25 @@ _current: dict[str, str] = {}
 
 
 def find(identifier: str) -> Declared | None:
-    """Return the task for a Type that this process declares, or None; former names count too."""
+    """Return the declared task for a current or former Type identifier, or None."""
     return _declared.get(identifier) or _declared.get(_current.get(identifier, ""))
 
 
 def paths() -> list[str]:
-    """Return the paths of all declared tasks."""
+    """Return the dotted paths of all declared tasks."""
     return list(_declared)
 
 
 def add(path: str, task: Any, task_type: TaskType) -> None:
-    """Add a task, with the Type that runs it."""
+    """Register a task under its dotted path, with the Type that runs it."""
     _declared[path] = Declared(task, task_type)
     _current.update(dict.fromkeys(task_type.formerly, path))
 
 
 def as_enqueued(task: Any, **facts: Any) -> Any:
-    """Return a copy of a declared task with these values, for a result.
+    """Return a copy of a declared task with the values of one Instance, for its TaskResult.
 
-    The copy is not validated, because its Instance exists whatever the settings say today.
+    The copy is not validated, because the Instance exists even if today's settings forbid it.
     """
     copy = object.__new__(type(task))
     for each in fields(task):
@@ -106,7 +106,7 @@ _UNSET_IF_EMPTY = ("identifier", "start_before", "created_by")
 
 
 class Unset(Enum):
-    """The value of a parameter that is not given; None can be a given value."""
+    """The value of a parameter that was not passed, because None can be a real value."""
 
     UNSET = "not given"
 
@@ -149,18 +149,18 @@ _Base: Any = make_dataclass(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ATPTask(_Base):
-    """A task that ATP runs.
+    """A task of ``django.tasks`` with ATPBackend as its backend.
 
-    ``@task(timeout=60, max_retries=3)`` takes the parameters of a Type; :meth:`using` takes the
-    options of an enqueue. Values not given are UNSET.
+    ``@task(timeout=60, max_retries=3)`` accepts the parameters of a Type, and :meth:`using` accepts
+    the options of an enqueue. An attribute that was not set is UNSET.
     """
 
     def using(self, **changes: Any) -> Any:
-        """Return a copy of this task with other values.
+        """Return a copy of this task with other enqueue options.
 
-        It takes the arguments of ``django.tasks``, and from :class:`~atp.options.Options`
-        ``identifier``, ``existing``, ``unique``, ``start_before`` and ``created_by``. Raises
-        TypeError for other names.
+        The method accepts the arguments that ``django.tasks`` defines, and from
+        :class:`~atp.options.Options` ``identifier``, ``existing``, ``unique``, ``start_before`` and
+        ``created_by``. Raises TypeError for any other name.
         """
         options = {name: changes.pop(name) for name in OPTIONS if name in changes}
         for name in changes:
@@ -171,12 +171,12 @@ class ATPTask(_Base):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of a Type that were given."""
+        """The Type parameters that were passed to ``@task()``, by name."""
         return {name: v for name in PARAMETERS if (v := getattr(self, name)) is not UNSET}
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of an enqueue that were given."""
+        """The enqueue options that were passed to ``using()``, by name."""
         return {name: v for name in OPTIONS if (v := getattr(self, name)) is not UNSET}
 
 
@@ -185,9 +185,9 @@ _USING_ARGUMENTS = ("priority", "queue_name", "run_after", "backend")
 
 def _suggest_argument(name: str) -> str:
     if name in PARAMETERS:
-        return f" It is a parameter of the Type: say it in @task({name}=…)."
+        return f" It is a Type parameter, so pass it to the decorator: @task({name}=…)."
     if name in STANDARD:
-        return f" It is called {STANDARD[name]!r} here."
+        return f" Here it is called {STANDARD[name]!r}."
     return did_you_mean(name, (*_USING_ARGUMENTS, *OPTIONS))
 
 
@@ -199,9 +199,10 @@ _REQUIRES = {"burst": "rate", "downstream_errors": "downstream"}
 
 
 class BackendOptions:
-    """Default parameters for tasks: for all tasks, and by patterns for their paths.
+    """Default Type parameters from ``OPTIONS``, for all tasks and by patterns of dotted paths.
 
-    ``label`` names the setting in messages. ``problems`` are sentences; invalid values are omitted.
+    ``label`` names the setting in messages. ``problems`` lists sentences about invalid values,
+    which are not used.
     """
 
     def __init__(self, label: str, value: Any) -> None:
@@ -221,7 +222,7 @@ class BackendOptions:
         self._read_modules(options.get("modules", ()))
 
     def of(self, path: str) -> dict[str, Any]:
-        """Return the parameters for the task with this path; later patterns override earlier."""
+        """Return the parameters for the task at this path. Later patterns override earlier ones."""
         parameters = dict(self.defaults)
         for pattern, values in self.patterns.items():
             if fnmatchcase(path, pattern):
@@ -229,7 +230,7 @@ class BackendOptions:
         return parameters
 
     def unmatched(self, paths: list[str]) -> Iterator[tuple[str, str]]:
-        """Yield each pattern that matches no path, with a hint at the closest path."""
+        """Yield each pattern that matches no path, with a hint that suggests the closest path."""
         for pattern in self.patterns:
             if not any(fnmatchcase(path, pattern) for path in paths):
                 stem = pattern.rstrip("*").rstrip(".")
@@ -237,9 +238,9 @@ class BackendOptions:
                 yield pattern, did_you_mean(stem, [*modules, *paths])
 
     def _add(self, label: str, pattern: Any, values: Any) -> None:
-        """Add the parameters for tasks whose paths match a pattern."""
+        """Add parameters for the tasks whose dotted paths match a pattern."""
         if not isinstance(pattern, str) or not pattern:
-            self.problems.append(f"{label}: a pattern is text, as in 'wagtail.tasks.*'.")
+            self.problems.append(f"{label}: a pattern must be text, such as 'wagtail.tasks.*'.")
             return
         known = {}
         for name, value in self._read_mapping(label, values).items():
@@ -257,9 +258,9 @@ class BackendOptions:
     def _valid_parameters(
         self, label: str, values: dict[str, Any], general: Mapping[str, Any] = MappingProxyType({})
     ) -> dict[str, Any]:
-        """Return the valid values, and add the problems with the others to ``problems``.
+        """Return the valid parameters, and add a sentence to ``problems`` for each invalid one.
 
-        ``general`` has the values that apply where ``values`` do not override them.
+        ``general`` contains the parameters that apply unless ``values`` overrides them.
         """
         valid = {}
         for name, value in values.items():
@@ -296,7 +297,7 @@ class BackendOptions:
 
 
 def queue_problems(label: str, queues: Any) -> Iterator[str]:
-    """Yield the problems with names of queues: each has to be valid as a collection."""
+    """Yield a problem for each queue name that is not valid as the name of a collection."""
     for name in sorted(queues, key=str):
         try:
             check_text("a queue", name, empty=False)
@@ -313,5 +314,5 @@ def _is_module(name: Any) -> bool:
 
 def _suggest_key(name: Any, known: tuple[str, ...]) -> str:
     if name in STANDARD:
-        return f" The task says that itself: {STANDARD[name]}."
+        return f" Set {STANDARD[name]!r} on the task itself."
     return did_you_mean(name, known)

@@ -1,4 +1,4 @@
-"""Contracts: JSON Schema of the inputs and outputs of handlers, and the check of inputs."""
+"""Contracts: the JSON Schemas of a handler's inputs and outputs, and the check of inputs."""
 
 from ..text import describe_schema as words_of
 from .contract import (

@@ -1,6 +1,6 @@
-"""Contracts: JSON Schema for a Type, made from the annotations of its handler.
+"""Contracts: JSON Schemas for a Type, made from the annotations of its handler.
 
-Also here: the check of inputs against a contract, and a handler's parameters in words.
+This module also checks inputs against a contract, and describes a handler's parameters in words.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 
-NEEDED = "Contracts need the packages pydantic and jsonschema, the extra [contracts] of ATP."
+NEEDED = "Contracts need pydantic and jsonschema, which ATP's extra [contracts] installs."
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# The name of the return value among the names of parameters.
+# The key of the return value where annotations and schemas are stored by parameter name.
 RETURNED = "return"
 # The maximum number of problems that a check returns.
 MOST = 20
-# Short for a class whose name this module uses for its own.
+# An alias, because this module has its own class Parameter.
 _P = inspect.Parameter
 
 
@@ -48,10 +48,10 @@ _P = inspect.Parameter
 def annotations_of(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> Iterator[tuple[str, Any]]:
-    """Yield name and annotation of each parameter except the context; RETURNED for the outputs.
+    """Yield the name and annotation of each parameter except the context.
 
-    If an annotation is text that cannot be evaluated, such as a name imported only for type
-    checkers, the exception takes its place.
+    The annotation of the return value has the name RETURNED. If an annotation is text that cannot
+    be evaluated, such as a name imported only for type checkers, yield the exception instead.
     """
     annotations = {name: each.annotation for name, each in signature.parameters.items()}
     annotations[RETURNED] = signature.return_annotation
@@ -62,7 +62,7 @@ def annotations_of(
 
 
 def _resolve_annotation(annotation: Any, names: dict[str, Any]) -> Any:
-    """Return an annotation without text in it, or the exception that its text raises."""
+    """Return an annotation with its text evaluated, or the exception that the evaluation raises."""
     holder = SimpleNamespace(__annotations__={"it": annotation})
     try:
         return typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
@@ -76,12 +76,12 @@ def _resolve_annotation(annotation: Any, names: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """JSON Schema of the inputs and outputs of a Type, in their stored form.
+    """The JSON Schemas of a Type's inputs and outputs, in the form that the queue stores.
 
-    ``parameters`` has the schema of each argument by name; for ``*more`` and ``**more`` it is the
-    schema of each value. ``defs`` are the definitions to which they refer. ``adapters`` are
-    pydantic's, by name. ``hints`` say, by name, why an annotation could not be used, so that any
-    JSON is accepted.
+    ``parameters`` maps each parameter's name to its schema. For ``*more`` and ``**more`` that is
+    the schema of a single value. ``defs`` contains the definitions to which these schemas refer.
+    ``adapters`` maps names to pydantic's TypeAdapters. ``hints`` maps the name of each parameter
+    whose annotation could not be used to the reason. Such a parameter accepts any JSON.
     """
 
     inputs: Schema
@@ -93,7 +93,7 @@ class Contract:
 
     @cached_property
     def validators(self) -> dict[str, Any]:
-        """The jsonschema validators by name, made once."""
+        """The jsonschema validator of each parameter, by name."""
         from .problems import json_validator
 
         return {name: json_validator(each, self.defs) for name, each in self.parameters.items()}
@@ -109,16 +109,17 @@ def is_available() -> bool:
 
 
 def schema_of(task_type: Declaration) -> Contract | None:
-    """Return the contract of a Type; None if the Type stores pickles, or pydantic is missing."""
+    """Return the contract of a Type, or None if it stores pickles or pydantic is not installed."""
     if task_type.serializer != codec.JSON or not is_available():
         return None
     return _make_contract(task_type.handler)
 
 
 def document_of(task_type: Declaration | None) -> dict[str, Schema | None]:
-    """Return the schemas under "inputs_schema" and "outputs_schema", None without a contract.
+    """Return a Type's schemas under the keys "inputs_schema" and "outputs_schema".
 
-    ``task_type`` is None for a Type that this process does not declare: it has no contract.
+    Both are None for a Type without a contract. ``task_type`` is None for a Type that this process
+    does not declare, which therefore has no contract.
     """
     contract = None if task_type is None else schema_of(task_type)
     return {
@@ -153,7 +154,7 @@ def _make_contract(handler: Callable[..., Any]) -> Contract:
 def _make_adapters(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return pydantic's adapters by name, and the reasons by name why annotations have none."""
+    """Return a pydantic adapter or an error text for each annotation, as two dicts by name."""
     from pydantic import TypeAdapter
 
     from .schema import TaggedSchema
@@ -179,7 +180,7 @@ def _make_adapters(
 
 
 def _make_schemas(adapters: dict[str, Any]) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """Return the schemas by name, and the definitions that they share, also by name."""
+    """Return the adapters' schemas by name, and the definitions that they share by name."""
     from pydantic import TypeAdapter
 
     from .schema import TaggedSchema
@@ -193,7 +194,7 @@ def _make_schemas(adapters: dict[str, Any]) -> tuple[dict[str, Schema], dict[str
 
 
 def _add_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schema:
-    """Return the schema with a default, which it always accepts, even None for an int."""
+    """Return a schema that states a default and always accepts it, even None for an int."""
     if default is _P.empty:
         return schema
     try:
@@ -210,7 +211,7 @@ def _add_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schem
 def _make_inputs_schema(
     signature: inspect.Signature, parameters: dict[str, Schema], doc: str | None
 ) -> Schema:
-    """Return the schema of stored inputs: arguments by name, positional ones under "*"."""
+    """Return the schema of stored inputs, which hold positional arguments under the key "*"."""
     kinds = {name: each.kind for name, each in signature.parameters.items()}
     takes_more = _P.VAR_POSITIONAL in kinds.values()
     properties, required, first = {}, [], []
@@ -248,7 +249,7 @@ def _make_inputs_schema(
 
 
 def _make_document(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """Return a self-contained schema, with only the definitions that it uses."""
+    """Return a self-contained schema that includes only the definitions it uses."""
     used: dict[str, Schema] = {}
     waiting: list[Any] = [schema]
     while waiting:
@@ -265,23 +266,23 @@ def _make_document(schema: Schema, defs: dict[str, Schema]) -> Schema:
     return {**document, "$defs": dict(sorted(used.items()))} if used else document
 
 
-# Checking inputs against a contract. enqueue() itself does not do that.
+# Checking inputs against a contract, which enqueue() itself does not do.
 
 
 class Problem(NamedTuple):
-    """A part of the inputs that does not fit; ``path`` looks like ``order.lines[2].sku``."""
+    """An invalid part of the inputs. An example of ``path`` is ``order.lines[2].sku``."""
 
     path: str
     text: str
 
 
 def check(task_type: Declaration, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
-    """Return the problems with the inputs, 20 at most; an empty list if they fit.
+    """Return at most 20 problems with the inputs, or an empty list if the inputs are valid.
 
-    ``inputs`` are values as ``enqueue()`` takes them: a mapping of arguments by name, with those
-    by position under ``"*"``, or a sequence of arguments by position. The signature decides about
-    names and numbers of arguments, the contract about values. A Type without a contract has no
-    problems. This function changes and writes nothing.
+    ``inputs`` contains values as ``enqueue()`` takes them. A mapping holds arguments by name, and
+    positional ones under the key ``"*"``. A sequence holds positional arguments only. Names and
+    numbers of arguments are checked against the handler's signature, and values against the
+    contract. A Type without a contract has no problems. This function changes and writes nothing.
     """
     contract = schema_of(task_type)
     if contract is None:
@@ -293,14 +294,14 @@ def check(task_type: Declaration, inputs: Mapping[str, Any] | Sequence[Any]) -> 
 
 
 def require(task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract.
+    """Raise InvalidInputs, with all its ``problems``, if the arguments do not fit the contract.
 
-    Raises TooLarge if they are too large, before checking anything against the contract.
+    Before that check, raises TooLarge if the arguments exceed MAX_INPUTS_SIZE.
     """
     if schema_of(task_type) is not None:
         bound = binding.as_called(args, kwargs)
         what = f"Inputs of {task_type.identifier!r}"
-        with suppress(NotSerializable):  # enqueue() refuses it in its own words
+        with suppress(NotSerializable):  # enqueue() reports this with its own message
             codec.encode(bound, limit=settings.MAX_INPUTS_SIZE, what=what)
     problems = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
     if not problems:
@@ -326,7 +327,7 @@ def _find_problems(
         if name in task_type.sensitive or path[0] in task_type.sensitive:
             # The texts, and the path below the argument, may quote its value.
             if next(problems, None) is not None:
-                text = "It does not fit. It is sensitive, so the reason is not shown."
+                text = "The value does not fit. The reason is hidden, as the value is sensitive."
                 yield Problem(format_path(path), text)
         else:
             yield from problems
@@ -335,7 +336,7 @@ def _find_problems(
 def _find_signature_problems(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield the problems with names and numbers of arguments, first the one of enqueue()."""
+    """Yield problems with the names and number of arguments, first the one enqueue() reports."""
     try:
         binding.bind(name, signature, args, kwargs)
     except InvalidInputs as error:
@@ -364,7 +365,7 @@ def _find_signature_problems(
 def _match_arguments(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
-    """Yield parameter, path and value of each argument that has a parameter."""
+    """Yield the parameter's name, the path and the value of each argument with a parameter."""
     parameters = signature.parameters.values()
     positional = [each for each in parameters if each.kind not in (_P.KEYWORD_ONLY, _P.VAR_KEYWORD)]
     for number, value in enumerate(args):
@@ -388,13 +389,13 @@ def _match_arguments(
 def _check_value(
     contract: Contract, name: str, path: tuple[str | int, ...], value: Any
 ) -> Iterator[Problem]:
-    """Yield the problems with the value of one argument."""
+    """Yield the problems that the contract finds in the value of one argument."""
     from .problems import problems
 
     try:
         plain = json.loads(tagged_json.to_json(value))
     except NotSerializable:
-        return  # enqueue() refuses it in its own words
+        return  # enqueue() reports this with its own message
     schema, is_wrong = contract.parameters[name], False
     for below, text in problems(contract.validators[name], contract.defs, plain):
         is_wrong = True
@@ -405,9 +406,10 @@ def _check_value(
 
 
 def _run_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Yield the problems that only pydantic finds: bounds for dates and decimals, validators.
+    """Yield the problems that only pydantic finds, not the JSON Schema.
 
-    The value that pydantic converts is not used.
+    Examples are bounds for dates and decimals, and custom validators. The value that pydantic
+    returns is not used.
     """
     from pydantic import ValidationError
 
@@ -424,7 +426,7 @@ def _run_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> It
 
 
 def format_path(path: Sequence[str | int]) -> str:
-    """Return a path as text: ``order.lines[2].sku``."""
+    """Return a path as text, for example ``order.lines[2].sku``."""
     text = ""
     for part in path:
         name = shorten(str(part), 100)
@@ -443,7 +445,11 @@ _NUMPY = re.compile(r"\*{0,2}(\w+)(?:\s*:.*)?$")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter in words; ``default`` is JSON, or else Python's repr(); None if required."""
+    """The texts that describe a handler's parameter to people.
+
+    ``default`` is JSON, or Python's ``repr()`` of a value that JSON cannot represent, or None for a
+    parameter without a default.
+    """
 
     name: str
     type: str
@@ -453,7 +459,7 @@ class Parameter:
 
 
 def described(contract: Contract | None, signature: inspect.Signature) -> list[Parameter]:
-    """Return the parameters of a Type in words; an empty list without a contract."""
+    """Return a description of each parameter of a Type, or an empty list without a contract."""
     if contract is None:
         return []
     stars: dict[Any, str] = {
@@ -481,7 +487,7 @@ def described(contract: Contract | None, signature: inspect.Signature) -> list[P
 
 
 def parameter_texts(handler: Callable[..., Any]) -> dict[str, str]:
-    """Return the text of each parameter in the docstring, in Sphinx, Google or NumPy style."""
+    """Return each parameter's text from a docstring in Sphinx, Google or NumPy style."""
     lines = (inspect.getdoc(handler) or "").splitlines()
     lines_by_name: dict[str, list[str]] = {}
     form, base, name, indent = "", 0, "", 0
@@ -526,10 +532,10 @@ _NOT_SCHEMAS = ("default", "metadata", "serialization")
 
 
 def make_validator(adapter: Any) -> Any:
-    """Return a validator for pydantic's adapter that accepts the values of Enums in literals.
+    """Return a validator that accepts ``1`` for ``Literal[Colour.RED]`` if that is RED's value.
 
-    Pydantic's own classes stay as they are, because ``Model.model_validate()`` in a handler
-    accepts only members.
+    Pydantic's models are not changed, because ``Model.model_validate()`` in a handler accepts only
+    members of the Enum.
     """
     schema = _accept_enum_values(adapter.core_schema)
     if schema is adapter.core_schema:
@@ -540,9 +546,9 @@ def make_validator(adapter: Any) -> Any:
 
 
 def _accept_enum_values(schema: Any) -> Any:
-    """Return a part of a core schema that also accepts values of members, or the part itself.
+    """Return part of a core schema, changed so that its literals also accept values of members.
 
-    It is the same object if nothing in it changes.
+    If nothing changes, the same object is returned.
     """
     if type(schema) in (list, tuple):
         parts = [_accept_enum_values(each) for each in schema]

@@ -1,4 +1,4 @@
-"""The problems that a JSON Schema finds in a value, each with its path (needs jsonschema)."""
+"""Finds the problems in a JSON value according to a JSON Schema. Needs jsonschema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Path = tuple[str | int, ...]
 
 # Keywords whose failure means that the whole value is of another kind.
 _KIND_KEYWORDS = ("anyOf", "oneOf", "type", "enum", "const")
-# The formats that jsonschema checks without other packages, so that checks are the same everywhere.
+# jsonschema checks these formats without other packages, so checks are the same everywhere.
 _FORMATS = FormatChecker(formats=["date", "uuid", "ipv4", "ipv6"])
 
 
@@ -31,7 +31,7 @@ _FORMATS = FormatChecker(formats=["date", "uuid", "ipv4", "ipv6"])
 
 
 def _check_pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
-    """Check a pattern with pydantic's engine, which takes linear time for any text."""
+    """Match a pattern with pydantic's regex engine, which takes linear time for any text."""
     compiled = _compile(pattern)
     if compiled is not None and isinstance(value, str) and not _fits(compiled, value):
         yield ValidationError("")
@@ -69,7 +69,7 @@ def _check_additional_properties(
 
 
 def _check_multiple_of(_: Any, step: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
-    """Check a multiple as pydantic does: 0.07 is a multiple of 0.01, although 0.07 / 0.01 != 7."""
+    """Check ``multipleOf`` as pydantic does, so that 0.07 counts as a multiple of 0.01."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if isinstance(value, int) and isinstance(step, int):
@@ -93,19 +93,19 @@ def _check_enum(_: Any, values: Any, value: Any, schema: Any) -> Iterator[Valida
 
 
 def _enum_keys(values: Any) -> frozenset[str]:
-    """Return the keys of an enum's values, made once for each enum."""
+    """Return the comparison keys of an enum's values, which are cached for each enum."""
     entry = _keys_by_enum.get(id(values))
     if entry is None or entry[0] is not values:
         entry = _keys_by_enum[id(values)] = (values, frozenset(map(_key, values)))
     return entry[1]
 
 
-# The enums in the schemas of this process, each with its keys, by id().
+# Each enum list in a schema, with the comparison keys of its values, by id() of the list.
 _keys_by_enum: dict[int, tuple[Any, frozenset[str]]] = {}
 
 
 def _key(value: Any) -> str:
-    """Return a text that is equal for values that JSON Schema regards as equal, as 1 and 1.0."""
+    """Return the same text for values that JSON Schema considers equal, such as 1 and 1.0."""
     return json.dumps(_canonical(value), sort_keys=True)
 
 
@@ -121,7 +121,7 @@ def _canonical(value: Any) -> Any:
 
 @cache
 def _compile(pattern: str) -> SchemaValidator | None:
-    """Return a validator for a pattern; None if pydantic's engine does not support it."""
+    """Return a validator for a pattern, or None if pydantic's engine cannot compile it."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, strict=True))
     except SchemaError:
@@ -137,15 +137,15 @@ def _fits(validator: SchemaValidator, value: Any) -> bool:
     return validator.isinstance_python(value)
 
 
-# Alternatives. Their errors are remembered during one check, by alternative and part of the value.
+# Alternatives. During a check, the errors are cached by alternative and part of the value.
 _Errors = dict[tuple[Any, int, int], list[ValidationError]]
 _judged: ContextVar[_Errors] = ContextVar("atp_alternatives")
 
 
 def _errors_of(validator: Any, schema: Any, index: int, value: Any) -> list[ValidationError]:
-    """Return the errors of an alternative; check each part of a value only once in a check.
+    """Return the errors of an alternative, and cache them during one check of a value.
 
-    Without that, nested alternatives would double the work at each level.
+    Without the cache, nested alternatives would double the work at each level.
     """
     judged = _judged.get(None)
     if judged is None or not isinstance(value, dict | list):
@@ -195,14 +195,14 @@ _Validator = extend(
 
 
 def json_validator(schema: dict[str, Any], defs: dict[str, Any]) -> Draft202012Validator:
-    """Return a validator for a schema, which may refer to definitions."""
+    """Return a validator for a schema that can refer to the definitions in ``defs``."""
     return _Validator({**schema, "$defs": defs}, format_checker=_FORMATS)
 
 
 def problems(
     validator: Draft202012Validator, defs: dict[str, Any], value: Any
 ) -> Iterator[tuple[Path, str]]:
-    """Yield path and text for each part of a JSON value that does not fit, each pair once."""
+    """Yield the path and a message for each part of a JSON value that does not fit the schema."""
     seen = set()
     token = _judged.set({})
     try:
@@ -240,7 +240,7 @@ def _describe_error(error: ValidationError, defs: dict[str, Any]) -> Iterator[tu
 
 
 def _branches(error: ValidationError) -> list[Sequence[ValidationError]]:
-    """Return the errors of each alternative that has at least the right type."""
+    """Return the errors of each alternative, except those where the value has the wrong type."""
     groups: dict[Any, list[ValidationError]] = defaultdict(list)
     for inner in error.context or ():
         groups[inner.schema_path[0]].append(inner)
@@ -248,7 +248,7 @@ def _branches(error: ValidationError) -> list[Sequence[ValidationError]]:
 
 
 def _is_of_other_type(error: ValidationError) -> bool:
-    """Return True if the value is of another type than this alternative."""
+    """Return True if an alternative failed because the value has another type."""
     at_top = not error.path
     return (at_top and error.validator in ("type", "enum", "const")) or (
         is_tagged(error.schema) and at_top
@@ -260,12 +260,12 @@ def _describe_mismatch(value: Any, schema: dict[str, Any], defs: dict[str, Any])
     message = f"{_shorten_value(value)} is not {_article(words)}{words}."
     tags = [tag for each in schema.get("anyOf", [schema]) for tag in _tags(each)]
     if tags and isinstance(value, str):
-        message += f' It is written {{"{tags[0]}": …}}: text would stay text.'
+        message += f' Write it as {{"{tags[0]}": …}}, because text stays text.'
     return message
 
 
 def _tags(schema: dict[str, Any]) -> list[str]:
-    """Return the tag of a schema in a list; an empty list without a tag, or for ``$float``."""
+    """Return a list with the schema's tag, or an empty list without a tag or for ``$float``."""
     tags = list(schema["properties"]) if is_tagged(schema) else []
     return [tag for tag in tags if tag != "$float"]
 

@@ -1,6 +1,6 @@
-"""JSON Schema for the JSON that ATP stores, with tags for types that JSON lacks.
+"""Generates JSON Schemas for the JSON that ATP stores. Needs pydantic.
 
-This module needs pydantic.
+Stored JSON has tags for types that JSON lacks, for example ``{"$date": "2026-01-31"}``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxIte
 
 
 def make_tagged(tag: str) -> Schema:
-    """Return the schema of a tagged value: an object with the tag as its only key."""
+    """Return the schema of a tagged value, which is an object with the tag as its only key."""
     inner: Schema = {"type": "string"}
     if tag in _FORMATS:
         inner["format"] = _FORMATS[tag]
@@ -49,11 +49,11 @@ def make_tagged(tag: str) -> Schema:
     }
 
 
-# Marks in a schema: where a tagged value may be, and where a pydantic model begins.
+# Marks in a schema show where a tagged value can be, and where a pydantic model begins.
 #
-# A model converts text to dates, a handler does not. Pydantic makes one definition of a class for
-# all places that use it, and a class's hooks may change its schema later. So pydantic first makes
-# a schema with marks, and then this module resolves the marks in the whole schema.
+# A model converts text to dates, but a handler does not. Pydantic makes one definition of a class
+# for all places that use it, and a class's hooks can change its schema later. So pydantic first
+# makes a schema with marks, and then this module replaces the marks in the whole schema.
 
 _TAG = "x-atp-tag"
 _MODEL = "x-atp-model"
@@ -67,12 +67,12 @@ _BY_NAME = ("properties", "patternProperties", "mapping")
 
 
 def mark_value(tag: str, parsed: Schema) -> Schema:
-    """Return the schema of a tagged value, marked; ``parsed`` is the schema of its text."""
+    """Return ``parsed``, the schema of a value's text, with a mark for the tagged form."""
     return {**parsed, _TAG: {"tag": tag, "parsed": parsed}}
 
 
 def mark_model(schema: Schema) -> Schema:
-    """Return the schema of a pydantic model, marked as such."""
+    """Return the schema of a pydantic model with a mark that identifies it as a model."""
     marked = {**schema, _MODEL: True}
     if "$ref" in marked:
         # A root model. Pydantic's hooks would move a mark beside a reference to its target.
@@ -83,10 +83,10 @@ def mark_model(schema: Schema) -> Schema:
 def resolve_marks(
     schemas: Mapping[Key, Schema], defs: Mapping[str, Schema]
 ) -> tuple[dict[Key, Schema], dict[str, Schema]]:
-    """Return schemas and definitions without marks.
+    """Replace the marks in schemas and definitions by what they stand for.
 
-    In a model a value may be text or tagged, elsewhere only tagged. So a definition that differs
-    in a model gets a second version.
+    Inside a pydantic model a date can be plain text or a tagged value, but elsewhere only a tagged
+    value. So a definition that differs inside a model gets a second version.
     """
     differing: set[str] = set()
     while more := set(_find_differing(defs, differing)) - differing:
@@ -100,7 +100,7 @@ def resolve_marks(
 
 
 def _find_differing(defs: Mapping[str, Schema], known: Container[str]) -> Iterable[str]:
-    """Yield the names of definitions that differ in a model, given those known to differ."""
+    """Yield the definitions that differ inside a model, if those in ``known`` differ."""
     for name, schema in defs.items():
         if _resolve(schema, False, known) != _resolve(schema, True, known):
             yield name
@@ -131,17 +131,17 @@ def _resolve(schema: Any, in_model: bool, differing: Container[str]) -> Any:
 
 
 def _resolve_key(schema: Any, differing: Container[str]) -> Any:
-    """Return the schema of the keys of a mapping, which are always text."""
+    """Return the schema for a mapping's keys, which are always text."""
     if isinstance(schema, dict) and _TAG in schema:
         return schema[_TAG]["parsed"]
     return _resolve(schema, True, differing)
 
 
 def _resolve_tag(schema: Schema, in_model: bool, *, tag: str, parsed: Schema) -> Schema:
-    """Return the schema of a tagged value, with the keywords that fields and hooks have added.
+    """Return the schema of a tagged value, with the keywords that fields and hooks added.
 
-    Some hooks of pydantic, such as that of UUID4, add keywords for text in some format. They are
-    omitted, because pydantic checks the value anyway.
+    Some pydantic hooks, such as UUID4's, add keywords about the format of a text. Those keywords
+    are omitted, because pydantic checks the value anyway.
     """
     conversion = {"type", "format", "anyOf"}
     added = {
@@ -155,7 +155,7 @@ def _resolve_tag(schema: Schema, in_model: bool, *, tag: str, parsed: Schema) ->
 
 
 def _flatten_any_of(schemas: list[Any]) -> Schema:
-    """Return the schema of alternatives, without ``anyOf`` directly inside ``anyOf``."""
+    """Return an ``anyOf`` schema without an ``anyOf`` directly inside it."""
     flat: list[Any] = []
     for schema in schemas:
         is_nested = isinstance(schema, dict) and [*schema] == ["anyOf"]
@@ -170,17 +170,17 @@ _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
 
 
 class TaggedSchema(GenerateJsonSchema):
-    """Generates the schema of stored values, which a handler receives as its arguments.
+    """Generates the schemas of stored values, such as a handler's arguments.
 
-    A date as plain text would reach the handler as text, so only a tagged value fits a date. The
-    fields of pydantic models accept both, because a model converts text to dates.
+    For a date only a tagged value is valid, because the handler would receive plain text as text. A
+    field of a pydantic model accepts both forms, because the model converts text to dates.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def generate_definitions(self, inputs: Any) -> Any:
-        """Return the schemas and the definitions of all inputs, without marks."""
+        """Return the schemas and definitions of all inputs, with the marks replaced."""
         return resolve_marks(*super().generate_definitions(inputs))
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -214,7 +214,7 @@ class TaggedSchema(GenerateJsonSchema):
         return {"anyOf": [number, make_tagged("$float")]}
 
     def encode_default(self, dft: Any) -> Any:
-        """Return a default in its stored form; a set is sorted to make the schema reproducible."""
+        """Return a default as the queue stores it. A set is sorted for a reproducible schema."""
         if isinstance(dft, (set, frozenset)):
             dft = sorted(dft, key=repr)
         try:

@@ -1,1 +1,1 @@
-"""For other packages, each an extra."""
+"""Integrations with other packages. ATP has an extra for each of them."""

@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: a span for each attempt, in the trace of the enqueue.
+"""Traces attempts with OpenTelemetry. Each attempt has a span in the trace of its enqueue.
 
-The names of spans and attributes follow OpenTelemetry's conventions for messaging, which are not
-stable, so no other module uses them.
+The names of spans and attributes follow OpenTelemetry's conventions for messaging. Those are not
+stable yet, so only this module uses them.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from ..middleware import Carrier
 from ..operations.registry import registry
 
 # The span of an attempt that begins within this time of the enqueue is a child of the enqueue's
-# span. A later attempt, or one after a failure, begins a new trace that is linked to the enqueue:
-# a trace that lasts for hours is useless.
+# span. A later attempt, or one after a failure, begins a new trace that is linked to the enqueue,
+# because a trace that lasts for hours is useless.
 CHILD_WITHIN = timedelta(seconds=60)
-# A handler raises these to tell ATP something: they are not errors. The first match is the outcome.
+# A handler raises these to request something, so they are not errors. The first match counts.
 _OUTCOMES = (
     (Asleep, "Defer"),
     *((kind, kind.__name__) for kind in (Throttled, Retry, Defer, Unavailable, Interrupted)),
 )
-# After an interrupted attempt its worker waits this long for exporters, in milliseconds, and ends.
+# After an interrupted attempt its worker waits this many milliseconds for exporters, then ends.
 FLUSH = 1000
-# Not the project's propagators: they may also save baggage, which may be large.
+# The project's propagators are not used, because they might also save baggage, which can be large.
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class TraceContext(Carrier):
-    """Carries the trace of the enqueue to the handler; list it in ``ATP["CARRIERS"]``.
+    """Passes the trace of the enqueue on to the handler. List it in ``ATP["CARRIERS"]``.
 
-    The value has ``traceparent``, and ``tracestate`` if the trace has one. Outside a trace nothing
-    is carried.
+    The queue stores ``traceparent``, and ``tracestate`` if the trace has one. Outside a trace the
+    queue stores nothing.
     """
 
     name = "trace"
@@ -61,10 +61,10 @@ class TraceContext(Carrier):
 
 
 class _AttachedContext:
-    """Makes an OpenTelemetry context the current one inside a block.
+    """A context manager that makes an OpenTelemetry context the current one.
 
-    This is not a generator: contextlib changes the exceptions that pass through a generator, and
-    some exceptions do not allow that.
+    It is not a generator, because contextlib changes the exceptions that pass through a generator,
+    and some exceptions do not allow that.
     """
 
     def __init__(self, context: contexts.Context) -> None:
@@ -78,7 +78,7 @@ class _AttachedContext:
 
 
 class Spans:
-    """Middleware that creates a span for each attempt; list it in ``ATP["MIDDLEWARE"]``."""
+    """Middleware that creates a span for each attempt. List it in ``ATP["MIDDLEWARE"]``."""
 
     def __init__(self, run: Callable[[Any], Any]) -> None:
         self._run = run
@@ -86,7 +86,7 @@ class Spans:
 
     def __call__(self, context: Any) -> Any:
         origin = trace.get_current_span().get_span_context()
-        # The number of the attempt is not enough: it also counts claims that were handed back.
+        # The number of the attempt is no criterion, as it also counts claims that were handed back.
         is_again = context.retries or context.restarts
         is_child = not is_again and _age(context) <= CHILD_WITHIN
         span = self._tracer.start_span(
@@ -111,11 +111,11 @@ class Spans:
 
 
 def _record_error(span: Span, context: Any, error: BaseException) -> None:
-    """Record in its span how an attempt ended that raised this."""
+    """Record in an attempt's span the outcome or the error that an exception means."""
     meaning = logs.deciding_exception(error)
     outcome = next((name for kind, name in _OUTCOMES if logs.is_a(meaning, kind)), "")
     if outcome == Unavailable.__name__ and not registry.downstream(context.type):
-        outcome = ""  # an error like any other
+        outcome = ""  # without a downstream it is an ordinary error
     if outcome:
         span.set_attribute("atp.outcome", outcome)
         return
@@ -131,7 +131,7 @@ def _record_error(span: Span, context: Any, error: BaseException) -> None:
 
 
 def _flush() -> None:
-    """Export the ended spans: after an interruption the worker ends at once."""
+    """Export the ended spans now, because an interrupted worker is about to end."""
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)
     if flush is not None:
         with suppress(Exception):
@@ -139,7 +139,7 @@ def _flush() -> None:
 
 
 def _age(context: Any) -> timedelta:
-    """Return the time since the enqueue, by the clocks of two hosts, which may differ."""
+    """Return the time since the enqueue, which compares the clocks of two hosts."""
     return datetime.now(UTC) - uuid7_time(context.uuid)
 
 

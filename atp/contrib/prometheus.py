@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: ``path("metrics", atp.contrib.prometheus.metrics)``.
+"""Metrics for Prometheus, by ``path("metrics", atp.contrib.prometheus.metrics)`` in urls.py.
 
-They are read from the queue's database at each scrape, so any process may answer it.
+The metrics are read from the queue's database at each scrape, so any web process can answer.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ __all__ = ["CONTENT_TYPE", "Collector", "exposition", "metrics"]
 logger = logging.getLogger("atp.metrics")
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
-# A statement may take this many seconds (only PostgreSQL enforces this), and no statement begins
-# after this many seconds: a scraper gives up after ten.
+# A statement can take LONGEST seconds (only PostgreSQL enforces this), and no statement begins
+# after ALL seconds, because a scraper gives up after ten.
 LONGEST, ALL = 2.0, 5.0
 # A transaction is reported if it has been open for this long, in seconds.
 LONG = 60.0
@@ -67,33 +67,34 @@ MINUTE = 60.0
 
 @dataclass
 class Scrape:
-    """The values that the parts of one scrape pass on to each other.
+    """The values that one scrape's functions share.
 
-    ``runs`` are the mean run times of Types in seconds, by identifier; None if unread.
+    ``runs`` maps identifiers of Types to mean run times in seconds, or is None before
+    ``run_times()`` has read them.
     """
 
     runs: dict[str, float] | None = None
 
 
 def seen_types() -> dict[int, Type]:
-    """Return the registered Types by key, in the order of their identifiers."""
+    """Return all rows of Type by primary key, in the order of their identifiers."""
     return {row.pk: row for row in Type.objects.using(settings.DATABASE).order_by("identifier")}
 
 
 def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
-    """Return an empty metric; ``name`` is its name without the prefix."""
+    """Return a gauge without samples. ``name`` is the metric's name without the prefix ``atp_``."""
     return GaugeMetricFamily(f"atp_{name}", documentation, labels=labels)
 
 
 # Counters and histograms: the daemons' counts since the queue began.
 #
-# They are sums of the rows of Statistic, which outlive Instances, their logs and their Types. So
-# they never decrease, whichever process answers.
+# These metrics are sums over the rows of Statistic, which outlive Instances, logs and Types. So the
+# metrics never decrease, whichever process answers.
 
 _ATTEMPTS = ("started", "retried", "deferred", "lost")
 _HELP = {
-    "wait": "From the due time of an attempt to its start.",
-    "run": "From the start of an attempt to its end, if its handler ended it.",
+    "wait": "The time from when an attempt is due to its start.",
+    "run": "The time from the start of an attempt to its end, if the handler ended.",
 }
 # The events that end a run and are counted with its run time.
 RUNS = (
@@ -109,7 +110,7 @@ _Sums = dict[str, dict[str, int]]
 
 
 def counted(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the counts by Type: attempts, ends, waiting times and run times."""
+    """Yield counters of attempts and ends, and histograms of waiting and run times, by Type."""
     hour = _start_of_hour()
     lately, before = _read_sums(_rows().filter(start__gte=hour)), _past.sums(hour)
     found = {
@@ -121,10 +122,10 @@ def counted(scrape: Scrape) -> Iterator[Metric]:
 
 
 def run_times(scrape: Scrape) -> Iterator[Metric]:
-    """Read the mean run times of Types into ``scrape``; yield nothing.
+    """Read the mean run times of Types into ``scrape``, and yield no metrics.
 
-    They are those of the last hour, or of all time if nothing ended in it. A Type without ended
-    attempts has none.
+    Each is the mean of the attempts in the last hour, or of all attempts if none ended in that
+    hour. A Type without ended attempts has no mean run time.
     """
     hour = _start_of_hour()
     lately = _read_sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
@@ -154,7 +155,7 @@ def _event_metrics(found: _Sums) -> Iterator[Metric]:
     ended = CounterMetricFamily(
         "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
     )
-    # A Type begins with 0: otherwise its first events would not be an increase.
+    # A Type begins with 0, so that Prometheus sees its first events as an increase.
     names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
     for type in sorted({*found, *names}):
         row = found.get(type, {})
@@ -178,7 +179,7 @@ def _duration_metrics(found: _Sums) -> Iterator[Metric]:
 
 
 def _cumulate(numbers: list[int]) -> Iterator[tuple[str, float]]:
-    """Yield each bucket's upper bound in seconds, with the count of all times up to it."""
+    """Yield each bucket's upper bound in seconds, and the count of all times up to that bound."""
     count = 0
     for place, number in enumerate(numbers):
         count += number
@@ -186,10 +187,11 @@ def _cumulate(numbers: list[int]) -> Iterator[tuple[str, float]]:
 
 
 class _Past:
-    """The sums of all rows that begin before the current hour, kept in this process.
+    """A cache in this process of the sums over all Statistic rows before the current hour.
 
-    They change when an hour ends, when older rows are folded, and when events of a lost daemon
-    are counted late: then the number of rows or the highest key changes.
+    The sums change when an hour ends, when older rows are folded, and when events of a lost daemon
+    are counted late. Each of these also changes the number of rows or the highest key, so the cache
+    notices.
     """
 
     def __init__(self) -> None:
@@ -198,14 +200,14 @@ class _Past:
         self._found: _Sums = {}
 
     def sums(self, until: datetime) -> _Sums:
-        """Return the sums of the rows that begin before a time."""
+        """Return the sums over the Statistic rows that begin before ``until``."""
         rows = _rows().filter(start__lt=until)
         state = rows.aggregate(count=Count("*"), last=Max("pk"))
         key = (settings.DATABASE, until, state["count"], state["last"])
         with self._lock:
             if key == self._key:
                 return self._found
-        # Without the lock: a slow scrape would keep others waiting.
+        # Read without the lock, so that a slow scrape does not keep others waiting.
         found = _read_sums(rows)
         with self._lock:
             self._key, self._found = key, found
@@ -236,7 +238,7 @@ def _rows() -> QuerySet[Statistic]:
 
 
 def control_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the shut gates, the limits of Types, and the state of each downstream."""
+    """Yield gauges for the shut gates, the limits of Types, and the state of each downstream."""
     now = overview.now()
     shut = gauge(
         "gate_shut_seconds",
@@ -253,14 +255,23 @@ def control_gauges(scrape: Scrape) -> Iterator[Metric]:
         where = [scope if gate.collection is None else "lane", type, gate.collection or ""]
         ends = "no" if gate.until is None else "yes"
         shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
-    limit = gauge("limit", "Limits of a Type: running at once, starts per second.", "type", "of")
+    limit = gauge(
+        "limit", "The limits of a Type: Tasks running at once, and starts per second.", "type", "of"
+    )
     for row in limits():
         if row.collection is None and row.max_running is not None:
             limit.add_metric([row.type.identifier, "running"], row.max_running)
         if row.collection is None and row.per_second is not None:
             limit.add_metric([row.type.identifier, "rate"], row.per_second)
-    state = gauge("downstream_state", "1 for the current state.", "downstream", "state")
-    rate = gauge("downstream_rate", "Calls per second while it is throttled.", "downstream")
+    state = gauge(
+        "downstream_state",
+        "1 for the current state of a downstream, otherwise 0.",
+        "downstream",
+        "state",
+    )
+    rate = gauge(
+        "downstream_rate", "Calls per second to a downstream while it is throttled.", "downstream"
+    )
     for each in Downstream.objects.using(settings.DATABASE):
         for name, _ in Downstream._meta.get_field("state").flatchoices:
             state.add_metric([each.name, name], float(each.state == name))
@@ -270,10 +281,10 @@ def control_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def daemon_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the daemons by condition and mode, and the workers of the living daemons."""
+    """Yield gauges that count daemons by condition and mode, and living daemons' workers."""
     now = overview.now()
     daemons = [documents.daemon(row, now) for row in overview.daemons()]
-    found = gauge("daemons", "Daemons that have a row.", "condition", "mode")
+    found = gauge("daemons", "Daemons that have a row in the database.", "condition", "mode")
     counts = Counter((each["condition"], each["mode"]) for each in daemons)
     counts[overview.ALIVE, "running"] += 0
     for labels, count in sorted(counts.items()):
@@ -293,9 +304,11 @@ def _worker_state(worker: documents.Document) -> str:
 
 
 def schedule_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield how late the next slot of each schedule is."""
+    """Yield a gauge for how late the next slot of each schedule is."""
     now = overview.now()
-    late = gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
+    late = gauge(
+        "schedule_late_seconds", "How long a schedule's next slot has been due.", "schedule"
+    )
     rows = Schedule.objects.using(settings.DATABASE).order_by("identifier")
     for name, due in rows.values_list("identifier", "due_at"):
         late.add_metric([name], 0.0 if due is None else max(0.0, (now - due).total_seconds()))
@@ -303,29 +316,29 @@ def schedule_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the records that came from each source, those left in it, and its last reading."""
+    """Yield metrics for each tailer: records read and left, and when its source was last read."""
     now = overview.now()
-    age = gauge("tailer_read_age_seconds", "How long ago a source was read.", "tailer")
-    behind = gauge("tailer_behind", "Records that the last attempt has left unread.", "tailer")
+    age = gauge("tailer_read_age_seconds", "How long ago a tailer's source was read.", "tailer")
+    behind = gauge("tailer_behind", "Records that the last read left unread.", "tailer")
     counts = {
         "records": CounterMetricFamily(
             "atp_tailer_records",
-            "Records of a source whose position is committed.",
+            "Records of a source whose position has been committed.",
             labels=["tailer"],
         ),
         "enqueued": CounterMetricFamily(
             "atp_tailer_instances",
-            "Instances that were enqueued from the records.",
+            "Instances that a tailer enqueued from records.",
             labels=["tailer"],
         ),
         "rejected": CounterMetricFamily(
-            "atp_tailer_rejected", "Records that were rejected.", labels=["tailer"]
+            "atp_tailer_rejected", "Records that a tailer rejected.", labels=["tailer"]
         ),
     }
     counts |= {
         "gaps": CounterMetricFamily(
             "atp_tailer_gaps",
-            "Losses of records, also those of an unknown number.",
+            "How often a source had removed records before they were read.",
             labels=["tailer"],
         ),
         "lost": CounterMetricFamily(
@@ -335,11 +348,11 @@ def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
         ),
         "passed_over": CounterMetricFamily(
             "atp_tailer_passed_over",
-            "Records that cannot be read, and that the cursor has passed over.",
+            "Unreadable records that the tailer's cursor has passed over.",
             labels=["tailer"],
         ),
     }
-    skipped = gauge("tailer_skipped", "Entries of a source that cannot be read.", "tailer")
+    skipped = gauge("tailer_skipped", "Entries in a source that the tailer cannot read.", "tailer")
     for row in Tailer.objects.using(settings.DATABASE):
         age.add_metric([row.identifier], max(0.0, (now - row.read_at).total_seconds()))
         skipped.add_metric([row.identifier], row.skipped)
@@ -351,37 +364,38 @@ def tailer_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def database_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the age of the oldest open transaction; 0 if it is less than a minute."""
+    """Yield a gauge for the age of the oldest open transaction, or 0 if it is below a minute."""
     now, found = get_store().open_transactions(LONG)
     ages = [(now - each.since).total_seconds() for each in found if each.since is not None]
     oldest = gauge(
-        "oldest_transaction_seconds", "The age of the oldest open transaction; 0 below a minute."
+        "oldest_transaction_seconds",
+        "The age of the oldest open transaction, or 0 if below a minute.",
     )
     oldest.add_metric([], max(ages, default=0.0))
     yield oldest
 
 
 def problem_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the number of problems that ``atp status`` reports."""
-    found = gauge("problems", "Problems of the queue, as in its health.")
+    """Yield a gauge with the number of problems that ``atp status`` reports."""
+    found = gauge("problems", "The number of problems that atp status reports.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
 
 
-# Gauges for the work: waiting and claimed Tasks, dead letters, and the workers that are needed.
+# Gauges for the work: waiting and claimed Tasks, dead letters, and needed workers.
 
 
 def task_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the waiting and the claimed Tasks by Type, their age, and the work in them."""
+    """Yield gauges for the waiting and claimed Tasks of each Type, and the work due."""
     now = overview.now()
     shut = gates(now=now)
     found, claims = _count_waiting(shut, now), _count_claimed()
-    waiting = gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
+    waiting = gauge("tasks_waiting", "Waiting Tasks, due now or later.", "type", "due")
     held = gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
     claimed = gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
     oldest = gauge(
         "oldest_due_age_seconds",
-        "How long the oldest due Task without a shut gate has been due; 0 if there is none.",
+        "How long the oldest due Task that no gate holds has been due, or 0 without one.",
         "type",
     )
     types, todo = seen_types(), {}
@@ -405,7 +419,7 @@ def task_gauges(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _type_info(types: Iterable[Type]) -> Metric:
-    documentation = "Always 1; the owner and the runbook of a Type."
+    documentation = "Always 1, with the owner and the runbook of a Type as labels."
     found = gauge("type_info", documentation, "type", "owner", "runbook")
     for type in types:
         found.add_metric([type.identifier, type.owner, type.runbook], 1.0)
@@ -418,19 +432,20 @@ def _scaling_gauges(
     claims: Counter[tuple[int, str]],
     runs: Mapping[str, float],
 ) -> Iterator[Metric]:
-    """Yield the work that is due, and the number of workers that it needs.
+    """Yield gauges for the due work and the number of workers that it needs, by Type.
 
-    ``todo`` counts the Tasks that may start: due ones, and those that a daemon has claimed ahead.
-    ``claims`` counts the claimed Tasks by key of the Type and state.
+    ``todo`` counts the Tasks that can start, by primary key of the Type. These are due Tasks that
+    no gate holds, and Tasks that a daemon has claimed but not started. ``claims`` counts the
+    claimed Tasks by primary key of the Type and state.
     """
     work = gauge(
         "due_work_seconds",
-        "Due Tasks that are neither held nor started, times their mean run time.",
+        "The number of due Tasks, neither held nor started, times their mean run time.",
         "type",
     )
     needed = gauge(
         "workers_needed",
-        "Workers that can run what may start within a minute, plus the busy ones.",
+        "The workers that could run all startable Tasks in a minute, plus busy workers.",
         "type",
     )
     limits_of = {row.type_id: row for row in limits() if row.collection is None}
@@ -451,7 +466,7 @@ def _scaling_gauges(
 
 
 def _allowed(downstream: Downstream | None) -> float:
-    """Return how many calls a downstream allows within a minute."""
+    """Return the maximum number of calls that a downstream allows within a minute."""
     if downstream is None or downstream.state == Protection.CLOSED:
         return inf
     if downstream.state == Protection.THROTTLED:
@@ -460,10 +475,11 @@ def _allowed(downstream: Downstream | None) -> float:
 
 
 def _count_waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
-    """Count the waiting Tasks by key of their Type, in one pass.
+    """Count the waiting Tasks of each Type, by the Type's primary key, in one query.
 
-    ``held`` counts the due Tasks that gates of lanes hold; ``first`` is the earliest due time of
-    the others.
+    In each result ``all`` counts the waiting Tasks, and ``later`` those that are not due yet.
+    ``held`` counts the due Tasks that gates of lanes hold. ``first`` is the earliest due time of a
+    Task that no such gate holds.
     """
     later, lanes, names = Q(due_at__gt=now), Q(), defaultdict(list)
     for gate in shut:
@@ -482,25 +498,26 @@ def _count_waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
 
 
 def _needed(startable: float, run: float | None, working: int, most: int | None) -> int:
-    """Return how many workers can run the startable Tasks within a minute, plus the busy ones.
+    """Return the number of workers that could run the startable Tasks within a minute.
 
-    ``run`` is the mean run time in seconds, None if unknown. ``most`` is the maximum number of
-    running Tasks. More workers than these, or than Tasks, would not help.
+    The number includes the ``working`` workers that are busy now. ``run`` is the mean run time in
+    seconds, or None if unknown. The result is at most the number of Tasks and at most ``most``, the
+    limit of Tasks that run at once, because more workers would not help.
     """
     found = working + int(min(startable, ceil(startable * (run or 0) / MINUTE) or 1))
     return found if most is None else min(found, most)
 
 
 def _count_claimed() -> Counter[tuple[int, str]]:
-    """Count the Tasks that daemons hold, by key of the Type and state."""
+    """Count the Tasks that daemons hold, by primary key of the Type and state."""
     rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
     counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
     return Counter({(type, state): count for type, state, count in counted.order_by()})
 
 
 def dead_letter_gauges(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the number of dead letters, by Type and reason."""
-    found = gauge("dead_letters", "FAILED Instances that a redrive may repair.", "type", "reason")
+    """Yield a gauge with the number of dead letters by Type and reason."""
+    found = gauge("dead_letters", "FAILED Instances that a redrive might repair.", "type", "reason")
     dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
     rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
     counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
@@ -528,18 +545,18 @@ PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
 
 
 class Collector(Base):
-    """Yields all metrics of the queue, as a collector for ``prometheus_client``.
+    """A collector for ``prometheus_client`` that yields all metrics of the queue.
 
-    To add them to your own metrics, register one: ``REGISTRY.register(Collector())``. Metrics that
-    the database does not return in time are left out; then ``atp_scrape_complete`` is 0.
+    To export them with your own metrics, call ``REGISTRY.register(Collector())``. Metrics that the
+    database does not return in time are omitted, and then ``atp_scrape_complete`` is 0.
     """
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: otherwise registering the collector would read the database."""
+        """Yield nothing, because otherwise registering the collector would read the database."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Read all metrics from the database and yield them."""
         began, complete, scrape = time.perf_counter(), 1.0, Scrape()
         for part in PARTS:
             try:
@@ -551,18 +568,21 @@ class Collector(Base):
             else:
                 yield from found
         yield GaugeMetricFamily(
-            "atp_scrape_complete", "1 if all metrics of ATP could be read.", complete
+            "atp_scrape_complete", "1 if all metrics of ATP could be read, otherwise 0.", complete
         )
         yield GaugeMetricFamily(
             "atp_scrape_duration_seconds",
-            "The time that reading them took.",
+            "How long reading the metrics took.",
             time.perf_counter() - began,
         )
 
 
 @contextmanager
 def _limit_statements(until: float) -> Iterator[None]:
-    """Limit the time of each statement in the block; after ``until`` statements are refused."""
+    """Limit the time of each statement in the block, and raise OperationalError after ``until``.
+
+    ``until`` is a time of ``time.perf_counter()``.
+    """
     connection = connections[settings.DATABASE]
 
     def execute_in_time(execute: Callable[..., Any], *arguments: Any) -> Any:
@@ -587,7 +607,7 @@ def _limit_statements(until: float) -> Iterator[None]:
 
 
 def exposition() -> bytes:
-    """Return all metrics of the queue in Prometheus's text format, as UTF-8."""
+    """Return all metrics of the queue in Prometheus's text format, encoded as UTF-8."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
     text: bytes = generate_latest(registry)
@@ -597,19 +617,21 @@ def exposition() -> bytes:
 @never_cache
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer with all metrics of the queue.
+    """Respond to a scrape with all metrics of the queue.
 
-    The client must send the token of the setting METRICS_TOKEN (``Authorization: Bearer …``), or
-    be a user who may view Types. Others get 401.
+    The client must send the token from the setting METRICS_TOKEN as ``Authorization: Bearer …``, or
+    be logged in as a user with permission to view Types. Other clients get status 401.
     """
     if _has_token(request) or _may_view(request):
         return HttpResponse(exposition(), content_type=CONTENT_TYPE)
-    refused = HttpResponse("Metrics need a token, or a user.\n", "text/plain", 401)
+    refused = HttpResponse(
+        "Metrics require the token, or a user who may view Types.\n", "text/plain", 401
+    )
     refused["WWW-Authenticate"] = "Bearer"
     return refused
 
 
-# The view checks access itself: a scraper cannot log in.
+# The view checks access itself, because a scraper cannot log in.
 metrics.login_required = False  # type: ignore[attr-defined]
 
 

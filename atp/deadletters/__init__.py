@@ -1,1 +1,1 @@
-"""Feature: what has failed, grouped by cause, and repaired."""
+"""Dead letters: failed Instances, grouped by cause, and how to redrive or delete them."""

@@ -1,4 +1,4 @@
-"""Error groups, and operations on all Instances that match, in the API."""
+"""The API of the error groups, and of the operations on all Instances that match a filter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def _outcome_response(view: ViewSet, outcome: Outcome) -> Response:
 
 
 class ErrorsSerializer(rest.ListSerializer):
-    """A list of error groups, read with a fixed number of queries."""
+    """A list of error groups, for which the number of queries does not grow with the list."""
 
     def to_representation(self, data: Sequence[ErrorGroup]) -> list[dict[str, Any]]:
         return _documents(self.child.context["view"], data)

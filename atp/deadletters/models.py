@@ -1,4 +1,4 @@
-"""Error groups: dead letters with the same cause; and failures that are not counted yet."""
+"""The tables for error groups, and for failures that are not counted in their group yet."""
 
 from django.db import models
 
@@ -29,9 +29,9 @@ class _Facts(models.Model):
 class ErrorGroup(_Facts):
     """Dead letters of one Type with the same cause.
 
-    The key is computed from Type, fingerprint and version, so recording a failure needs no query
-    for the group. ``count`` is the number of all failures so far; an Instance that is redriven and
-    fails again counts again.
+    The primary key is computed from Type, fingerprint and version, so recording a failure needs no
+    query for the group. ``count`` is the number of all failures so far. If an Instance is redriven
+    and fails again, it counts again.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -57,12 +57,12 @@ class ErrorGroup(_Facts):
 
     @property
     def digits(self) -> str:
-        """The hexadecimal digits of the key."""
+        """The primary key as hexadecimal digits."""
         return f"{self.pk:0{DIGITS}x}"
 
     @property
     def name(self) -> str:
-        """The first eight digits of the key."""
+        """The first eight hexadecimal digits of the primary key, which identify the group."""
         return self.digits[:8]
 
     @property
@@ -72,10 +72,10 @@ class ErrorGroup(_Facts):
 
 
 class Failure(_Facts):
-    """One failure that is not counted in its group yet.
+    """One failure that is not counted in its error group yet.
 
-    The statement that records the end writes this row, so it does not have to lock the group.
-    A maintenance job of a daemon adds the failure to its group later.
+    The statement that records the end of an Instance inserts this row, so that it does not have to
+    lock the group. Later, a maintenance job of a daemon adds the failure to the group.
     """
 
     group = models.BigIntegerField()

@@ -1,4 +1,7 @@
-"""Error groups: operations on them and on all Instances that match; documents."""
+"""The operations on error groups, and on all Instances that match a filter.
+
+Other functions here return error groups as documents.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +66,13 @@ class _Collections(Subquery):
 class Group:
     """An error group, with numbers and texts from other tables.
 
-    ``failures`` counts all failures so far, also those that no daemon has added to the row yet.
-    ``left`` counts the dead letters that the group still has, up to MOST; ``is_more`` is True if it
-    has more. ``collections`` is the number of collections among the newest of them; Instances
-    without a collection do not count. ``title`` is the error line of the first failure. ``line`` is
-    that of the newest, empty if this Instance was removed or has failed in another group since.
-    ``release`` is the release that ran when the first failure came, as far as the rows of daemons
-    tell.
+    ``failures`` counts all failures so far, including those that no daemon has added to the row
+    yet. ``left`` counts the dead letters that the group still has, up to MOST; ``is_more`` is True
+    if it has more. ``collections`` is the number of collections among its newest dead letters,
+    without Instances that have no collection. ``title`` is the error line of the first failure.
+    ``line`` is the error line of the newest failure; it is empty if that Instance was removed, or
+    has failed in another group since. ``release`` is the release of the last daemon that started
+    before the first failure; it is empty if no such daemon has a row any more.
     """
 
     row: ErrorGroup
@@ -83,10 +86,10 @@ class Group:
 
 
 def load_groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
-    """Return a Group for each row.
+    """Return a Group for each row of an error group.
 
-    An error line may quote inputs. Without ``lines`` the title is the class of the exception, and
-    ``line`` is empty.
+    An error line may quote inputs. If ``lines`` is False, ``title`` is only the class of the
+    exception, and ``line`` is empty.
     """
     found = list(rows)
     instances = Instance.objects.using(settings.DATABASE)
@@ -140,10 +143,10 @@ def _releases() -> list[tuple[datetime, str]]:
 def filter_groups(
     rows: QuerySet[ErrorGroup], type: str = "", muted: str = "", left: str = ""
 ) -> QuerySet[ErrorGroup]:
-    """Filter error groups.
+    """Return the error groups that match all given filters; "" sets no filter.
 
-    ``type`` is a pattern. ``muted`` selects groups that are muted ("true") or not ("false").
-    ``left`` selects groups with dead letters ("true") or without any ("false").
+    ``type`` is a pattern of Types. ``muted`` selects groups that are muted ("true") or not
+    ("false"). ``left`` selects groups with dead letters ("true") or without any ("false").
     """
     if type:
         known = rows.order_by().values_list("type", flat=True).distinct()
@@ -157,7 +160,7 @@ def filter_groups(
 
 
 def group_document(group: Group) -> Document:
-    """Return an error group as plain values by name."""
+    """Return an error group as a dictionary of plain values."""
     row = group.row
     return {
         "name": row.name,
@@ -184,7 +187,7 @@ def group_document(group: Group) -> Document:
 
 
 def plan_document(plan: Plan) -> Document:
-    """Return a plan as plain values by name."""
+    """Return a plan as a dictionary of plain values."""
     return {
         "count": plan.count,
         "by_error": dict(plan.by_error),
@@ -203,7 +206,7 @@ def plan_document(plan: Plan) -> Document:
 def error_groups() -> QuerySet[ErrorGroup]:
     """Return the error groups, the one with the latest failure first.
 
-    A daemon adds a failure to its group about a second after it was recorded.
+    A new failure appears in its group about a second after it was recorded, when a daemon adds it.
     """
     return ErrorGroup.objects.using(settings.DATABASE).order_by("-last_seen", "-id")
 
@@ -221,10 +224,11 @@ def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
 def mute(
     group: ErrorGroup | str, *, until: datetime | timedelta | None = None, by: str = ""
 ) -> ErrorGroup:
-    """Mute an error group, so that it raises no alerts; return it.
+    """Mute an error group, so that it raises no alerts; return the group.
 
-    The first failure after ``until``, a time or a delay from now, unmutes it. Without ``until`` it
-    stays muted until an operator unmutes it. Raises UnknownErrorGroup, InvalidOption.
+    The first failure after ``until``, a time or a delay from now, unmutes the group. Without
+    ``until`` the group stays muted until an operator unmutes it. Raises UnknownErrorGroup,
+    InvalidOption.
     """
     check_actor(by)
     until = resolve_time("until", until, get_store().now)
@@ -237,7 +241,7 @@ def mute(
 
 @needs_tables
 def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
-    """Unmute an error group; return it. Raises UnknownErrorGroup."""
+    """Unmute an error group; return the group. Raises UnknownErrorGroup."""
     check_actor(by)
     found = error_group(group)
     get_store().errors.mute(found, by="")
@@ -262,7 +266,7 @@ def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class MatchingOperation(Operation):
-    """An operation on all Instances that match. It has no target, but a filter as parameters."""
+    """An operation on all Instances that match a filter, which the parameters define."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +284,7 @@ _BEFORE = Parameter(
     name="ended_before", kind=Past(), help="Only those that ended by this time; empty means now."
 )
 _DRY_RUN = Parameter(
-    name="dry_run", kind=Flag(), help="Only tell what would be done.", in_forms=False
+    name="dry_run", kind=Flag(), help="Only report what would be done.", in_forms=False
 )
 _CANARY = (
     Parameter(

@@ -1,4 +1,4 @@
-"""The pages of the error groups: the list, and one group with its dead letters."""
+"""The page that lists the error groups, and the page of one group with its dead letters."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -39,14 +39,14 @@ WITHOUT_GROUP = tuple(reason for reason in Reason if reason not in DEAD_LETTER)
 
 
 class FailuresPage(Page):
-    """The list of the error groups, PAGE_SIZE at a time."""
+    """The page that lists the error groups, PAGE_SIZE at a time."""
 
     permissions = (permissions.VIEW_ERROR,)
     template_name = "atp/failures.html"
     parameters = (*ErrorFilter.base_filters, "page")
 
     def get(self, request: HttpRequest) -> HttpResponseBase:
-        """Show the groups that have dead letters left, unless ``left`` selects others."""
+        """Show the groups that still have dead letters, unless ``left`` selects others."""
         query = request.GET.copy()
         query.setdefault("left", "true")
         rows = self.narrow_rows(queue.error_groups())
@@ -116,11 +116,15 @@ class ErrorOperationPage(OperationPage):
         return f"{subject.type} {subject.name}"
 
     def shown_state(self, subject: ErrorGroup) -> str:
-        """Return the time up to which the plan on the page counts dead letters; "" without one."""
+        """Return the time up to which the plan counts dead letters; "" if there is no plan."""
         return "" if self._planned is None else self._now.isoformat()
 
     def arguments(self, form: KindForm) -> dict[str, Any]:
-        """Return the arguments. By default they leave out Instances that failed after the page."""
+        """Return the arguments for the operation.
+
+        If the user has set no other time, they exclude Instances that failed after the page was
+        shown.
+        """
         values, shown = form.changed_values(), self.request.POST.get("shown")
         if self._planned is not None and shown and "ended_before" not in values:
             values["ended_before"] = _parse_time(shown)
@@ -134,7 +138,7 @@ class ErrorOperationPage(OperationPage):
         return super().show(subject=subject, form=form, **context)
 
     def _describe_plan(self, operation: Callable[..., Any], subject: ErrorGroup, form: Form) -> str:
-        """Return the plan in words, with the filters in the form if these are possible."""
+        """Return the plan in words, for the filters in the form unless they are invalid."""
         typed = form.cleaned_data if form.is_bound else {}
         names = [name for name in _FILTERS if form.is_bound and name in form.changed_data]
         chosen = {name: typed[name] for name in names if typed.get(name) is not None}
@@ -155,11 +159,11 @@ class ErrorOperationPage(OperationPage):
 
 
 def _parse_time(text: str) -> datetime:
-    """Parse a time with its zone. Raises InvalidOption."""
+    """Parse a time that has a time zone. Raises InvalidOption."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise InvalidOption(f"shown={text!r}: must be a time with its zone.")
+        raise InvalidOption(f"shown={text!r}: must be a time with a time zone.")
     return time

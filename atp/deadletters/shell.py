@@ -1,4 +1,7 @@
-"""``errors``, ``error``; ``redrive``, ``cancel``, ``delete``: by uuid, or all that match."""
+"""The subcommands ``errors``, ``error``, ``redrive``, ``cancel`` and ``delete``.
+
+The last three act on Instances by uuid, or on all Instances that match a filter.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,10 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 class MatchingOptions:
-    """The options with which a subcommand acts on all Instances that match, at a rate.
+    """The options with which a subcommand acts on all Instances that match a filter, at a rate.
 
-    ``name`` is that of the operation. ``shared`` are the parameters for which the subcommand has
-    an option already: these are not added again.
+    ``name`` is the name of the operation. ``shared`` are the parameters for which the subcommand
+    has its own options already, so that they are not added again.
     """
 
     def __init__(self, name: str, shared: Collection[str] = ()) -> None:
@@ -48,7 +51,7 @@ class MatchingOptions:
         self._shared = shared
 
     def add(self, parser: ArgumentParser) -> None:
-        """Add the options that the subcommand does not have."""
+        """Add an option for each parameter, except for the shared ones, to a parser."""
         for parameter in self.operation.parameters:
             if parameter.name in self._shared:
                 continue
@@ -69,15 +72,15 @@ class MatchingOptions:
     def is_requested(self, options: Mapping[str, Any], ignore: Collection[str] = ()) -> bool:
         """Return True if the user gave an option that only this operation has.
 
-        Options in ``ignore`` do not count.
+        Options whose names are in ``ignore`` do not count.
         """
         own = {p.name for p in self.operation.parameters}.difference(self._shared, ignore)
         return any(_is_given(options.get(name)) for name in own)
 
     def run(self, options: dict[str, Any]) -> Document:
-        """Perform the operation, or plan it with ``--dry-run``, and return the document."""
+        """Perform the operation, or plan it if ``--dry-run`` is given, and return the document."""
         if options.get("uuid"):
-            raise CommandError("Give either uuids, or options that select.")
+            raise CommandError("Give either uuids or options that select Instances, not both.")
         values = {p.name: options.get(p.name) for p in self.operation.parameters}
         values = {name: value for name, value in values.items() if _is_given(value)}
         _require_yes(self.operation, values, options)
@@ -91,7 +94,7 @@ def _is_given(value: object) -> bool:
 
 
 def _read_past(given: str) -> datetime:
-    """Read a time of today, as 09:40, or any other time, but not a delay."""
+    """Parse a time of today such as 09:40, or any other time. A delay is an error."""
     found = _TIME.fullmatch(given)
     if found is None:
         time = arguments.moment(given)
@@ -108,11 +111,12 @@ def _read_past(given: str) -> datetime:
 
 
 class SelectingSubcommand(Subcommand):
-    """An operation on Instances by uuid, all or none of them, or on a selection after a question.
+    """A subcommand that acts on Instances by uuid, or on a selection of Instances.
 
+    Of Instances by uuid, it changes all or none. A selection has to be confirmed by the user.
     ``act`` performs the operation and returns the document, which has a number for each name in
-    ``counts``. ``doing`` and ``done`` are forms of its verb for messages, ``ways`` names the
-    options that select.
+    ``counts``. ``doing`` and ``done`` are forms of the operation's verb for messages, such as
+    "redriving" and "redriven". ``ways`` names the options that select Instances.
     """
 
     doing = done = ways = ""
@@ -133,23 +137,23 @@ class SelectingSubcommand(Subcommand):
         self.matching.add(parser)
 
     def add_ways(self, add: Callable[..., Any]) -> None:
-        """Add the options that select."""
+        """Add the options that select Instances."""
         raise NotImplementedError
 
     def is_selecting(self, options: Mapping[str, Any]) -> bool:
-        """Return True if the user gave an option that selects."""
+        """Return True if the user gave an option that selects Instances."""
         raise NotImplementedError
 
     def selection(self, options: Mapping[str, Any]) -> InstanceQuerySet[Instance]:
-        """Return the QuerySet of the selected Instances."""
+        """Return the QuerySet of the Instances that the user's options select."""
         raise NotImplementedError
 
     def act(self, chosen: Sequence[Instance]) -> dict[str, int]:
-        """Perform the operation on Instances and return the counts."""
+        """Perform the operation on these Instances and return the counts."""
         raise NotImplementedError
 
     def count_done(self, rows: InstanceQuerySet[Instance]) -> dict[str, int]:
-        """Return the counts from the present states of rows, after ``act`` refused one of them."""
+        """Return the counts by the present states of ``rows``, after ``act`` raised an error."""
         raise NotImplementedError
 
     def run(self, options: dict[str, Any]) -> Document:
@@ -158,7 +162,7 @@ class SelectingSubcommand(Subcommand):
             return self.matching.run(options)
         is_selecting = self.is_selecting(options)
         if bool(options["uuid"]) == is_selecting:
-            raise CommandError(f"Which ones? Give either uuids, or a selection by {self.ways}.")
+            raise CommandError(f"Which Instances? Give either uuids or {self.ways}.")
         if options["dry_run"] and not is_selecting:
             raise CommandError("--dry-run is for a selection, not for Instances by uuid.")
         if not is_selecting:
@@ -178,7 +182,7 @@ class SelectingSubcommand(Subcommand):
         return {name: counts[name] for name in self.counts}
 
     def plan(self, selected: InstanceQuerySet[Instance]) -> Document:
-        """Return the document of a dry run: how many would be done, by Type and collection."""
+        """Return the document of a dry run: the number of Instances, by Type and collection."""
         rows = selected.order_by().values_list("type__identifier", "collection")
         counts = Counter({(type, lane): n for type, lane, n in rows.annotate(Count("pk"))})
         cannot: Counter[str] = Counter()
@@ -208,7 +212,10 @@ class SelectingSubcommand(Subcommand):
         yield from ()
 
     def confirm(self, count: int, options: Mapping[str, Any]) -> None:
-        """Show the count, and ask the user. Raises CommandError unless the answer is yes."""
+        """Show the number of Instances and ask the user.
+
+        Raises CommandError unless the answer is yes.
+        """
         self.say(f"Instances selected: {count}")
         if options["yes"] or not count:
             return
@@ -229,7 +236,7 @@ class SelectingSubcommand(Subcommand):
 
 
 def _read_chunks(selected: InstanceQuerySet[Instance]) -> Iterator[list[Instance]]:
-    """Yield lists of Instances, oldest first."""
+    """Yield the Instances in lists of limited length, oldest first."""
     last = 0
     while chunk := list(selected.filter(pk__gt=last).order_by("pk")[:CHUNK]):
         last = chunk[-1].pk
@@ -237,7 +244,7 @@ def _read_chunks(selected: InstanceQuerySet[Instance]) -> Iterator[list[Instance
 
 
 def _select_types(rows: InstanceQuerySet[Instance], type: str | None) -> InstanceQuerySet[Instance]:
-    """Select the Instances of a Type or a pattern; with None, of all Types but ATP's own."""
+    """Select the Instances of a Type or a pattern; if None, of all Types except ATP's own."""
     if type is None:
         return rows.exclude(type__identifier__in=internal_types())
     return rows.filter(type__in=types_of(checked_pattern(type)))
@@ -260,7 +267,7 @@ class Redrive(SelectingSubcommand):
         return options["all"] or options["type"] is not None or options["reason"] is not None
 
     def selection(self, options: Mapping[str, Any]) -> InstanceQuerySet[Instance]:
-        """Return the dead letters; with ``--reason`` all Instances that FAILED for it."""
+        """Return the dead letters; with ``--reason``, all Instances that FAILED for that reason."""
         rows = visible_instances()
         rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
         return _select_types(rows.filter(finished__lte=overview.now()), options["type"])
@@ -353,10 +360,14 @@ class Delete(Subcommand):
     def run(self, options: dict[str, Any]) -> Document:
         if _DELETE.is_requested(options):
             if options["cancel"]:
-                raise CommandError("--cancel is for Instances by uuid: dead letters have ended.")
+                raise CommandError(
+                    "--cancel is for Instances by uuid. Dead letters have already ended."
+                )
             return _DELETE.run(options)
         if not options["uuid"]:
-            raise CommandError("Which ones? Give either uuids, or options that select.")
+            raise CommandError(
+                "Which Instances? Give either uuids or options that select Instances."
+            )
         chosen = find_instances(options["uuid"])
         removed = queue.delete(*chosen, by=actor(), cancel=options["cancel"], wait=options["wait"])
         return {"asked": len(chosen), "removed": removed}
@@ -448,11 +459,13 @@ class Error(Subcommand):
 def _require_yes(
     operation: Operation, values: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Raise CommandError unless a final operation, or a cancel, has --yes or --dry-run."""
+    """Raise CommandError if a delete or a cancel has neither --yes nor --dry-run."""
     is_for_good = operation.is_final or operation.name == CANCEL
     if is_for_good and not values.get("dry_run") and not options.get("yes"):
         done = "deleted" if operation.is_final else "cancelled"
-        raise CommandError(f"Nothing was {done}: look at --dry-run first, and give --yes.")
+        raise CommandError(
+            f"Nothing was {done}. Check with --dry-run first, then repeat it with --yes."
+        )
 
 
 def _format_outcome(document: Document) -> str:

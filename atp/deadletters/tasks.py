@@ -1,4 +1,7 @@
-"""The Types `atp.redrive`, `atp.cancel`, `atp.delete`: operations on all Instances that match."""
+"""The Types `atp.redrive`, `atp.cancel` and `atp.delete`.
+
+Each of them applies an operation to all Instances that match a filter.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,11 @@ SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
 
 
 class BulkOperation:
-    """One attempt to apply an operation to a selection.
+    """One attempt to apply an operation to a selection of Instances.
 
-    It needs no stored cursor: an Instance that is done is no longer in the selection. It passes
-    over an Instance to which the operation cannot be applied; the next attempt tries that again.
+    It needs no stored cursor, because an Instance that is done is no longer in the selection. It
+    passes over Instances to which the operation cannot be applied; the next attempt tries these
+    again.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class BulkOperation:
         self._since, self._sent = time.monotonic(), 0
 
     def run(self) -> dict[str, Any]:
-        """Apply the operation to all Instances of the selection; return the Response."""
+        """Apply the operation to all Instances in the selection; return the Response."""
         while True:
             self.look()
             portion = self._next_portion(self._wait_for_rate())
@@ -76,7 +80,10 @@ class BulkOperation:
         return {"done": self._done, "left": {why: n for why, n in self._left.items() if n}}
 
     def look(self) -> None:
-        """End or pause the attempt if it has been told to. A pause does not count for the rate."""
+        """End or pause this attempt if an operator has commanded it.
+
+        The time of a pause does not count for the rate.
+        """
         before = time.monotonic()
         self.context.check()
         self._since += time.monotonic() - before
@@ -89,7 +96,10 @@ class BulkOperation:
         return portion
 
     def _wait_for_rate(self) -> int:
-        """Wait until the rate allows more; return their number. Raises Defer for a long wait."""
+        """Wait until the rate allows more Instances, and return how many.
+
+        Raises Defer if the wait would be long.
+        """
         if self._per_second is None:
             return PORTION
         while True:
@@ -98,18 +108,19 @@ class BulkOperation:
                 return min(allowed, PORTION)
             pause = (self._sent / self._per_second) - (time.monotonic() - self._since)
             if pause > LONGEST:
-                raise Defer("the rate allows the next one later", after=pause)
+                raise Defer("the rate does not allow the next Instance yet", after=pause)
             self.idle(max(SHORTEST, min(pause, 1.0)))
 
     def idle(self, seconds: float) -> None:
-        """Wait for some seconds, then end or pause the attempt if it has been told to."""
+        """Wait for some seconds, then end or pause this attempt if an operator has commanded it."""
         time.sleep(seconds)
         self.look()
 
     def do(self, portion: Sequence[Instance]) -> list[int]:
-        """Apply the operation to a portion, in one transaction; return the keys of those done.
+        """Apply the operation to some Instances, in one transaction.
 
-        The log of each Instance names the Instance of this attempt.
+        Return the primary keys of the Instances to which it was applied. The log of each Instance
+        names the Instance of this attempt.
         """
         cannot = self._judge.cannot(portion)
         self._left.update(cannot.values())
@@ -158,11 +169,11 @@ _DO = {REDRIVE: _redrive, CANCEL: _cancel, DELETE: _delete}
 
 
 class BulkRedrive(BulkOperation):
-    """One attempt to redrive a selection. It continues after the canary if enough of it FINISHED.
+    """One attempt to redrive a selection. It redrives a canary first, if one is requested.
 
-    If too few of the canary, or later of the last ends, FINISHED, the attempt fails and names the
-    errors. The dead letters that it has not redriven stay as they are; another redrive can take
-    them.
+    If too few Instances of the canary have FINISHED, the attempt fails and names the errors. The
+    same happens if, later, too few of the Instances that ended last have FINISHED. The dead letters
+    that were not redriven yet stay as they are, and another redrive can take them.
     """
 
     def __init__(
@@ -188,7 +199,7 @@ class BulkRedrive(BulkOperation):
         return super().run()
 
     def _choose_canary(self) -> list[int]:
-        """Return the keys of the canary: some from each pair of Type and collection."""
+        """Choose Instances of each Type and collection for the canary; return their keys."""
         lane = Window(RowNumber(), partition_by=[F("type"), F("collection")], order_by="pk")
         rows = self.selection.rows().annotate(turn=lane).order_by("turn", "pk")
         chosen: list[int] = []
@@ -204,9 +215,9 @@ class BulkRedrive(BulkOperation):
         return sorted(chosen[: self._canary])
 
     def _redriven(self, keys: Sequence[int]) -> list[int]:
-        """Redrive the rest of the canary; return the keys of all of it that were redriven.
+        """Redrive the canary; return the primary keys of its Instances that were redriven.
 
-        An earlier attempt may have redriven some. Raises Fatal if none could be redriven.
+        An earlier attempt may have redriven some of them. Raises Fatal if none could be redriven.
         """
         rows = self.selection.rows().filter(pk__in=keys).order_by("pk")
         done = self.do(list(rows))
@@ -243,8 +254,8 @@ class BulkRedrive(BulkOperation):
         if ended and ends.finished < self._threshold * ended:
             left = self.selection.rows().count()
             raise Fatal(
-                f"stopped: {len(ends.failed)} of {ended} {what} FAILED, at most "
-                f"{1 - self._threshold:.0%} may: {ends.describe_errors()}. Left as they are: "
+                f"stopped: {len(ends.failed)} of {ended} {what} FAILED, but at most "
+                f"{1 - self._threshold:.0%} may: {ends.describe_errors()}. Not redriven: "
                 f"{left}.",
                 fingerprint="stopped",
             )
@@ -263,7 +274,10 @@ class BulkRedrive(BulkOperation):
         self._watch(time.monotonic())
 
     def _watch(self, now: float) -> None:
-        """Raise Fatal if too few of the last ends FINISHED, Defer if no Instance has started."""
+        """Check, at an interval, how the Instances that were redriven last are doing.
+
+        Raises Fatal if too few of those that ended have FINISHED, and Defer if none has started.
+        """
         if now - self._read_at < LOOK_EVERY or not self._last:
             return
         self._read_at = now
@@ -274,11 +288,11 @@ class BulkRedrive(BulkOperation):
             del self._last[key]
         oldest = next(iter(self._last.values()), now)
         if ends.is_stuck and now - oldest > PATIENCE:
-            raise Defer("none of what was redriven has started", after=SHORTEST_WAIT)
+            raise Defer("none of the redriven Instances has started", after=SHORTEST_WAIT)
 
 
 class _Ends:
-    """The ends of redriven Instances; with ``last``, only this many of the latest ends count."""
+    """How redriven Instances ended. If ``last`` is set, only that many of the latest ends count."""
 
     def __init__(self, keys: Sequence[int], last: int | None = None) -> None:
         rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
@@ -296,7 +310,7 @@ class _Ends:
         self._errors = Counter(found[key][2] for key in self.failed)
 
     def describe_errors(self) -> str:
-        """Return the errors in words, the most frequent first."""
+        """Return the errors of the FAILED Instances in words, the most frequent first."""
         keys = [key for key in self._errors if key is not None]
         groups = ErrorGroup.objects.using(settings.DATABASE).in_bulk(keys)
         titles: dict[int | None, str] = defaultdict(lambda: "without an error")
@@ -331,7 +345,7 @@ def redrive(
     threshold: float = 0.95,
     by: str = "",
 ) -> dict[str, Any]:
-    """Redrive all Instances of a selection, the canary first, at a rate."""
+    """Redrive all Instances in a selection, the canary first, at a rate."""
     chosen = Selection(**selection)
     return BulkRedrive(context, chosen, count, rate, by, canary, threshold).run()
 
@@ -340,7 +354,7 @@ def redrive(
 def cancel(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
-    """Cancel all Instances of a selection, at a rate."""
+    """Cancel all Instances in a selection, at a rate."""
     return BulkOperation(context, Selection(**selection), count, rate, by).run()
 
 
@@ -348,5 +362,5 @@ def cancel(
 def delete(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
-    """Remove all Instances of a selection, at a rate."""
+    """Delete all Instances in a selection, at a rate."""
     return BulkOperation(context, Selection(**selection), count, rate, by).run()

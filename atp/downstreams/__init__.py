@@ -1,1 +1,1 @@
-"""Feature: services that handlers call, protected by a rate limit and a circuit breaker."""
+"""The services that handlers call, each protected by a rate limit and a circuit breaker."""

@@ -1,4 +1,4 @@
-"""Downstream: a service that handlers call, and the rate at which they may call it."""
+"""The table Downstream: services that handlers call, and the rate of these calls."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TIMES = ("refilled", "adjusted_at", "decreased_at", "not_before")
 class Downstream(models.Model):
     """A service that several Types may call, and the rate of the calls from all daemons.
 
-    Registering a Type creates the row. Its state is that of a circuit breaker: *closed* means
-    healthy. While the breaker is closed, no daemon writes the row. The columns are those of
-    :class:`.Protection`; the rules are in :mod:`atp.downstreams.protection`.
+    Registering a Type creates the row. ``state`` is the state of a circuit breaker, in which
+    *closed* means healthy. While the breaker is closed, no daemon writes the row. The other columns
+    are those of :class:`.Protection`; the rules are in :mod:`atp.downstreams.protection`.
     """
 
     name = models.CharField(max_length=MAX_IDENTIFIER, unique=True)

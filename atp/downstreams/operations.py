@@ -1,4 +1,4 @@
-"""Operations on downstreams: set the rate limits, reset or open the breaker; documents."""
+"""The operations on downstreams, and functions that return downstreams as documents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEEP: Any = object()
 
 
 def downstream_document(row: Downstream) -> dict[str, Any]:
-    """Return a downstream as plain values, with the identifiers of the Types that call it."""
+    """Return a downstream as a dictionary, with the identifiers of the Types that call it."""
     return {name: getattr(row, name) for name in FIELDS} | {"types": calling_types(row)}
 
 
@@ -91,10 +91,11 @@ def downstream(
 ) -> Downstream:
     """Set limits for the rate of calls to a downstream, in calls a second; return its row.
 
-    The rate never exceeds ``ceiling``, even while the downstream is healthy. Refusals never lower
-    it below ``floor``. A limit that is left out stays as it is; None removes it. ``expected`` is
-    the required state of the downstream, or the datetime of its last change of state. Raises
-    UnknownDownstream, InvalidLimit, or DownstreamChanged if the downstream is not as expected.
+    The rate never exceeds ``ceiling``, even while the downstream is healthy. When the downstream
+    refuses calls, the rate never falls below ``floor``. A limit that is left out stays as it is;
+    None removes it. If ``expected`` is passed, it must be the present state of the downstream, or
+    the time of its last change of state. Raises UnknownDownstream, InvalidLimit, or
+    DownstreamChanged if the downstream is not as expected.
     """
     check_actor(by)
     limits = {"ceiling": ceiling, "floor": floor}
@@ -116,7 +117,7 @@ def reset_downstream(
 ) -> Downstream:
     """Close the breaker and remove the rate limit, whatever daemons have observed.
 
-    A ceiling stays. For the parameters and exceptions see :func:`downstream`.
+    A ceiling stays in effect. For the parameters and exceptions see :func:`downstream`.
     """
     check_actor(by)
     get_downstream(name)
@@ -127,9 +128,10 @@ def reset_downstream(
 def trip_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
-    """Open the breaker: handlers make no calls for a while; then one Instance probes.
+    """Open the breaker, so that handlers make no calls for a while.
 
-    For the parameters and exceptions see :func:`downstream`.
+    Then one Instance probes the downstream. For the parameters and exceptions see
+    :func:`downstream`.
     """
     check_actor(by)
     get_downstream(name)
@@ -165,7 +167,7 @@ def _check_expected(expected: object) -> datetime | str | None:
 
 
 class DownstreamState(Kind):
-    """The state of a downstream, or the time at which this state began."""
+    """The kind of a parameter: a downstream's state, or the time at which the state began."""
 
     _words = Choice(tuple(state.value for state in State))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
@@ -181,7 +183,7 @@ class DownstreamState(Kind):
             return time_from_json(value)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{value!r} is neither closed, throttled, open nor half-open, nor a time with an "
+                f"{value!r} must be closed, throttled, open or half-open, or the time, with an "
                 "offset, at which the state began."
             ) from None
 

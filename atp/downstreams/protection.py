@@ -53,10 +53,10 @@ class Second(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The results of the calls of the last seconds.
+    """Counts the calls that ended in the last ``LENGTH`` seconds, by result.
 
-    ``row`` is the number of failures in a row; ``used`` is the number of tokens spent since
-    ``since``.
+    ``seconds`` has the counts of each second. ``row`` is the number of failures in a row. ``used``
+    is the number of tokens that were spent since the time ``since``.
     """
 
     seconds: tuple[Second, ...] = ()
@@ -66,7 +66,7 @@ class Window:
 
     @classmethod
     def read(cls, column: dict[str, Any]) -> Self:
-        """Return the window from the JSON of its column."""
+        """Return the window that the dictionary ``column``, from the JSON column, describes."""
         seconds = tuple(Second(*each) for each in column.get("seconds", ()))
         return cls(
             seconds=seconds,
@@ -76,12 +76,12 @@ class Window:
         )
 
     def written(self) -> dict[str, Any]:
-        """Return the window as JSON for its column."""
+        """Return the window as a dictionary for the JSON column."""
         seconds = [list(each) for each in self.seconds]
         return {"seconds": seconds, "row": self.row, "used": self.used, "since": self.since}
 
     def added(self, more: Iterable[Second], now: float) -> Window:
-        """Return the window with more calls, and without the old ones."""
+        """Return the window with the calls in ``more``, and without calls older than LENGTH."""
         found: dict[int, Second] = {}
         for each in (*self.seconds, *more):
             if each.at > now - LENGTH:
@@ -99,7 +99,7 @@ class Window:
         return sum(each.ok + each.refused + each.failed for each in self.seconds)
 
     def ok_per_second(self, now: float) -> float:
-        """Return the number of successful calls a second."""
+        """Return the number of successful calls a second, as an average over the window."""
         if not self.seconds:
             return 0.0
         covered = min(float(LENGTH), max(1.0, now - self.seconds[0].at))
@@ -117,7 +117,7 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The result of an attempt for the downstream."""
+    """What the end of an attempt says about the downstream."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -130,10 +130,11 @@ class Verdict(StrEnum):
 class Report:
     """A daemon's report about the calls that ended since its last report.
 
-    ``counts`` are tuples: an age in seconds, and the numbers of calls that were then ok, refused
-    and failed. ``row`` is the number of failures in a row at the end; ``had_ok`` is True if a call
-    before these was ok. ``after`` is the longest delay in seconds that the downstream asked for.
-    ``probe`` is the key of the Instance that probed, and its :class:`Verdict`.
+    ``counts`` has a tuple for each second with calls: its age in seconds, and the numbers of calls
+    that succeeded, were refused, and failed. ``row`` is the number of failures in a row at the end;
+    ``had_ok`` is True if a call before them succeeded. ``after`` is the longest delay in seconds
+    that the downstream asked for. ``probe`` is the key of the Instance that probed, with its
+    :class:`Verdict`.
     """
 
     counts: tuple[tuple[float, int, int, int], ...] = ()
@@ -147,7 +148,10 @@ class Report:
         return sum(refused for _, _, refused, _ in self.counts)
 
     def seconds(self, now: float) -> tuple[Second, ...]:
-        """Return the counts by second; ``now`` is the time of this process's clock."""
+        """Return the counts as a tuple of :class:`Second`.
+
+        ``now`` is the present time by this process's clock, in seconds since the epoch.
+        """
         return tuple(Second(int(now - age), *numbers) for age, *numbers in self.counts)
 
 
@@ -170,7 +174,7 @@ class Protection:
     floor: float | None = None
 
     def bounded(self, rate: float) -> float:
-        """Return the rate, limited to the floor and the ceiling."""
+        """Return a rate, limited to the range from the floor to the ceiling."""
         lowest = LOWEST if self.floor is None else self.floor
         rate = max(rate, lowest)
         return rate if self.ceiling is None else min(rate, self.ceiling)
@@ -179,14 +183,14 @@ class Protection:
         return max(1.0, BURST * self.per_second)
 
     def available(self, now: float) -> float:
-        """Return the number of tokens; it may exceed the burst by less than one token."""
+        """Return the number of tokens, which may exceed the burst by less than one token."""
         if self.refilled is None:
             return self.burst()
         most = self.burst() + min(0.99, BURST * self.per_second)
         return min(most, self.tokens + max(0.0, now - self.refilled) * self.per_second)
 
     def opens_in(self, now: float) -> float:
-        """Return the time in seconds until calls are allowed again."""
+        """Return the time in seconds until the next call is allowed."""
         if self.state is State.CLOSED or self.not_before is None:
             return 0.0
         return max(0.0, self.not_before - now)
@@ -196,7 +200,7 @@ class Protection:
 
 
 def apply_report(was: Protection, report: Report, now: float, *, spread: float = 0.0) -> Protection:
-    """Return the Protection after a daemon's report."""
+    """Return the Protection after a daemon has reported the results of calls."""
     is_shut = was.state in (State.OPEN, State.HALF_OPEN)
     if is_shut:
         if was.state is State.HALF_OPEN and report.probe and report.probe[0] == was.probe:
@@ -253,7 +257,7 @@ def close_breaker(was: Protection, now: float) -> Protection:
 
 
 def apply_limits(was: Protection, now: float) -> Protection:
-    """Return the Protection with its rate between a new floor and a new ceiling."""
+    """Return the Protection after an operator has set the floor or the ceiling."""
     if was.state is State.CLOSED and was.ceiling is not None:
         return _throttle(was, was.ceiling, now)
     if was.state is State.THROTTLED and _is_healthy(was):
@@ -264,7 +268,7 @@ def apply_limits(was: Protection, now: float) -> Protection:
 def delay_until_call(after: float | None, opens_in: float, chance: float) -> float:
     """Return the delay in seconds until a refused or failed attempt may call again.
 
-    ``chance`` is a random number from 0 to 1; it spreads attempts that failed together.
+    ``chance`` is a random number from 0 to 1. It spreads out attempts that failed together.
     """
     longest = max(opens_in, after or 0.0, 0.5)
     return longest + chance * max(1.0, 0.2 * longest)
@@ -318,7 +322,10 @@ def _is_fenced(was: Protection, now: float) -> bool:
 
 
 def _raise_to_successes(was: Protection, now: float) -> Protection:
-    """Raise the rate to BACK times the successes, which other daemons may have reported late."""
+    """Raise the rate to BACK times the rate of successful calls, if it is lower.
+
+    This matters because daemons may report successes after a refusal has lowered the rate.
+    """
     if was.last_max:
         return was
     rate = max(was.per_second, BACK * was.window.ok_per_second(now))
@@ -338,7 +345,11 @@ def _lower_rate(was: Protection, now: float) -> Protection:
 
 
 def _adjust_rate(was: Protection, now: float) -> Protection:
-    """Once a second, raise the rate if it was used up. Close the breaker if it was not for long."""
+    """Adjust the rate, at most once a second.
+
+    The rate rises if handlers used it up. If they have not used it up for a long time, the breaker
+    closes.
+    """
     rate, window = was.per_second, was.window
     passed = now - max(window.since, was.not_before or 0.0)
     if passed < max(1.0, 1 / rate):
@@ -354,7 +365,7 @@ def _adjust_rate(was: Protection, now: float) -> Protection:
 
 
 def _higher_rate(was: Protection, passed: float) -> float:
-    """Return the higher rate after handlers used it up for ``passed`` seconds."""
+    """Return the next, higher rate, after handlers used up the rate for ``passed`` seconds."""
     rate, last = was.per_second, was.last_max
     if was.trips and (not last or rate < BACK * last):
         return 2 * rate if not last else min(2 * rate, BACK * last)

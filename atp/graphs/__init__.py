@@ -1,1 +1,1 @@
-"""Feature: Instances that wait for others (workflows)."""
+"""Graphs: Instances that wait for other Instances."""

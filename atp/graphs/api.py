@@ -1,4 +1,4 @@
-"""Graphs in the API: a list, a single graph, its nodes, and its picture as text."""
+"""The REST API for graphs: list and read them, their nodes, and their pictures as text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ class StateCountsSerializer(rest.Serializer):
 
 
 class GraphsSerializer(rest.ListSerializer):
-    """A list of graphs. It counts the nodes of all of them together."""
+    """Serializes a list of graphs, and counts the nodes of all these graphs together."""
 
     def to_representation(self, data: Sequence[Graph]) -> list[dict[str, Any]]:
         view = self.child.context["view"]
@@ -54,16 +54,18 @@ class GraphSerializer(DocumentSerializer):
         "graph with `is_more` is only running or ended."
     )
     nodes = schema.count("The number of nodes; in a list, not all nodes of a large graph.")
-    is_more = schema.flag("Whether the graph is too large for a list to count its nodes by state.")
+    is_more = schema.flag("True if the graph is too large for a list to count its nodes by state.")
     counts = StateCountsSerializer(help_text="The number of nodes by state.")
-    request = schema.text("The request to all its nodes, as `cancel`; otherwise empty.")
+    request = schema.text(
+        "The command to all nodes of the graph, such as `cancel`; otherwise empty."
+    )
     undone = schema.time("When the undo of the failed graph began; otherwise null.", null=True)
     created = schema.time()
-    created_by = schema.text("Who has made it, and through which channel.")
-    ended = schema.time("Some time after its last node has ended; null before.", null=True)
-    url = rest.URLField(help_text="Its own address.")
+    created_by = schema.text("Who created the graph, and through which channel.")
+    ended = schema.time("Set some time after the last node has ended; null before.", null=True)
+    url = rest.URLField(help_text="URL of the graph.")
     actions = schema.texts(
-        "Actions that the state allows: names of addresses below its own. Not given in lists."
+        "Actions that the state allows, as last parts of their URLs. Not given in lists."
     )
 
     class Meta:
@@ -80,20 +82,20 @@ def _document_with_url(view: ViewSet, document: dict[str, Any]) -> dict[str, Any
 
 
 class NodesSerializer(rest.ListSerializer):
-    """A list of nodes. One query reads the Tasks of all of them."""
+    """Serializes a list of nodes, and reads the Tasks of all these nodes in one query."""
 
     def to_representation(self, data: Sequence[Node]) -> list[dict[str, Any]]:
         return reports.node_documents(data)
 
 
 class NodeSerializer(DocumentSerializer):
-    name = schema.text("Unique in its graph.")
+    name = schema.text("Name of the node, unique in its graph.")
     type = schema.text("Identifier of its Type.")
     instance = rest.UUIDField(help_text="Uuid of the Instance.")
     state = schema.word(State)
-    reason = schema.word(["", *Reason], "Why it FAILED; otherwise empty.")
-    waits = schema.count("The number of nodes that it waits for.")
-    undoes = schema.text("The name of the node that it undoes; otherwise empty.")
+    reason = schema.word(["", *Reason], "Why the Instance FAILED; otherwise empty.")
+    waits = schema.count("The number of nodes that this node waits for.")
+    undoes = schema.text("Name of the node that this node undoes; otherwise empty.")
 
     class Meta:
         list_serializer_class = NodesSerializer

@@ -1,4 +1,4 @@
-"""How an application builds graphs and chains, and how a handler adds nodes and reads results."""
+"""Build graphs and chains in an application, and add nodes or read results in a handler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..authoring.steps import StepContext
     from ..operations.registry import Declaration
 
-# The values of ``on_failure``, each with the end of the upstream node for which the edge waits.
+# The values of ``on_failure``, each with the kind of end for which the edge waits.
 ON_FAILURE = {"stop": FINISHED, "run": ENDED}
 _RESERVED = ("after", "before", "on_failure", "undo", "name", "inputs")
 # Options that an undo cannot have, because it runs once, when the graph has failed.
@@ -56,14 +56,14 @@ class GraphNode:
 
     def __format__(self, spec: str) -> str:
         raise TypeError(
-            f"A node cannot be formatted as text: use its .name, which is {self.name!r}, or "
+            f"A node cannot be formatted as text. Use its .name, which is {self.name!r}, or "
             "result(…) for its output."
         )
 
 
 @dataclass(frozen=True)
 class GraphNodes(Sequence[GraphNode]):
-    """The nodes that one call of :meth:`Graph.map` added, in the order of their rows."""
+    """The nodes that one call of :meth:`Graph.map` added, in the order of the rows."""
 
     graph: NodeCollector
     names: tuple[str, ...]
@@ -86,9 +86,9 @@ NodeLike = GraphNode | GraphNodes | str
 def result(node: NodeLike) -> Result:
     """Return a placeholder for the output of a node, for use in the inputs of other nodes.
 
-    Their handlers get the output. ``result(scene)["tiles"][0]`` stands for a part of the output.
-    For the nodes of ``map()`` the placeholder stands for the list of their outputs, in order.
-    Raises InvalidGraph if ``node`` is not a node or a name.
+    The handlers of these other nodes get the output itself. ``result(scene)["tiles"][0]`` stands
+    for a part of the output. For the nodes that ``map()`` returned, the placeholder stands for the
+    list of their outputs, in order. Raises InvalidGraph if ``node`` is neither a node nor a name.
     """
     if isinstance(node, GraphNodes):
         return Result(node.names, is_list=True)
@@ -100,7 +100,7 @@ def result(node: NodeLike) -> Result:
 def plan_undo(
     undo: UndoLike, args: Sequence[Any], kwargs: Mapping[str, Any], by: str
 ) -> PlannedUndo | None:
-    """Return the planned undo for a node with these arguments; None without an undo.
+    """Return the PlannedUndo for a node with these arguments, or None if ``undo`` is None.
 
     Raises InvalidGraph or InvalidInputs.
     """
@@ -118,11 +118,12 @@ def plan_undo(
     for name in _REFUSED:
         if getattr(type.options, name) is not None:
             raise InvalidGraph(
-                f"undo: {name} cannot be given: an undo runs once, when the graph has failed.",
+                f"undo: the Type cannot have {name}, because an undo runs once, when the graph "
+                "has failed.",
                 parameter="undo",
             )
     if type.options.existing != "raise":
-        raise InvalidGraph("undo: it is always new, so existing cannot be given.", parameter="undo")
+        raise InvalidGraph("undo: the Type cannot have the option existing.", parameter="undo")
     options = type.options.checked(get_store().now)
     args, kwargs, results = extract_results(args, kwargs)
     submission = submission_of(type, args, kwargs, options, None, settings.MAX_INPUTS_SIZE)
@@ -131,13 +132,13 @@ def plan_undo(
     return PlannedUndo(type.registration(), submission, results)
 
 
-# Adding nodes: the base of Graph, and of Growth, with which a handler adds nodes to its own graph.
+# Adding nodes: the base class of Graph and of GraphExtension.
 
 
 class NodeCollector:
-    """Collects nodes and edges in a ``with`` block. The end of the block writes them."""
+    """Collects nodes and edges in a ``with`` block, and writes them at the end of the block."""
 
-    # The beginning of all generated names of nodes.
+    # The prefix of all generated node names.
     _prefix = ""
 
     def __init__(self, by: str) -> None:
@@ -149,10 +150,10 @@ class NodeCollector:
         self._numbers: dict[str, Any] = {}
 
     def _check_open(self) -> None:
-        """Raise InvalidGraph if these nodes are already written."""
+        """Raise InvalidGraph if the nodes have been written already."""
 
     def _is_own(self, graph: NodeCollector) -> bool:
-        """Return True if nodes of ``graph`` belong to this graph too."""
+        """Return True if the nodes of ``graph`` belong to this graph, too."""
         return graph is self
 
     def _has_node(self, name: str) -> bool:
@@ -162,7 +163,7 @@ class NodeCollector:
         """Raise InvalidGraph if these existing nodes cannot wait for a new node."""
         if names:
             raise InvalidGraph(
-                "before= is for handlers that add to their graph: give the other node after=.",
+                "Only handlers that add nodes to their graph can use before=. Use after= instead.",
                 parameter="before",
             )
 
@@ -181,14 +182,15 @@ class NodeCollector:
     ) -> GraphNode:
         """Add an Instance that starts when all nodes in ``after`` have FINISHED.
 
-        The arguments are those of ``enqueue()``. Give them as ``inputs`` if a parameter of the
-        handler has the name of a parameter of this method. With ``on_failure="run"`` the
-        Instance runs however the nodes in ``after`` end; with "stop" it fails if one of them
-        fails. ``undo`` runs if the graph fails after this node has FINISHED: it is a Type, which
-        gets the same arguments, or a tuple of a Type and its arguments. ``name`` is the name of
-        the node in the graph, by default the name of the handler. A handler that adds nodes to its
-        own graph may name existing nodes in ``before``: these then wait for the new node too.
-        Raises InvalidGraph, and whatever ``enqueue()`` raises.
+        The arguments are those of ``enqueue()``. If a parameter of the handler has the same name as
+        a parameter of this method, pass the arguments as ``inputs``. ``on_failure`` decides what
+        happens if a node in ``after`` fails: with "stop" the new node fails, too, and with "run" it
+        runs however the nodes in ``after`` end. ``undo`` runs if the graph fails after this node
+        has FINISHED. It is a Type, which gets the same arguments, or a tuple of a Type and other
+        arguments. ``name`` is the name of the node in the graph, by default the name of the
+        handler. A handler that adds nodes to its own graph can pass the names of existing nodes as
+        ``before``; these nodes then wait for the new node, too. Raises InvalidGraph, and whatever
+        ``enqueue()`` raises.
         """
         type = declared_type(type, "add(): its first argument", InvalidGraph)
         used = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
@@ -196,7 +198,9 @@ class NodeCollector:
         _check_reserved(type, used)
         if inputs is not None:
             if args or kwargs:
-                raise InvalidGraph("Give either inputs= or arguments.", parameter="inputs")
+                raise InvalidGraph(
+                    "Give either inputs= or arguments, not both.", parameter="inputs"
+                )
             args, kwargs = read_input(inputs)
         edges, waiting = self._read_after(after, on_failure), self._read_before(before)
         new = self._choose_name(type, name)
@@ -209,7 +213,8 @@ class NodeCollector:
     ) -> GraphNode:
         """Add ``enqueue(*args, **kwargs)`` as a node that waits for no other node.
 
-        Unlike :meth:`add` it accepts arguments of any name. Raises what :meth:`add` raises.
+        Unlike :meth:`add`, this method accepts arguments with any name. Raises what :meth:`add`
+        raises.
         """
         name = self._choose_name(type, None)
         self._add_node(self._check_type(type), args, kwargs, name, [], None)
@@ -227,17 +232,19 @@ class NodeCollector:
         undo: UndoLike = None,
         names: Iterable[str] | None = None,
     ) -> GraphNodes:
-        """Add an Instance for each row, which is a mapping or a tuple of arguments.
+        """Add an Instance for each row; a row is a mapping or a tuple of arguments.
 
-        ``names`` are the names of the nodes; by default each has the handler's name and a number.
-        The other parameters are those of :meth:`add`.
+        ``names`` are the names of the nodes. By default, each node is named after the handler, with
+        a number. The other parameters are those of :meth:`add`.
         """
         type = declared_type(type, "map(): its first argument", InvalidGraph)
         edges, waiting = self._read_after(after, on_failure), self._read_before(before)
         rows = list(rows)
         chosen = None if names is None else list(names)
         if chosen is not None and len(chosen) != len(rows):
-            raise InvalidGraph(f"{len(chosen)} names for {len(rows)} rows.", parameter="names")
+            raise InvalidGraph(
+                f"There are {len(chosen)} names for {len(rows)} rows.", parameter="names"
+            )
         checked, added = self._check_type(type), []
         for number, row in enumerate(rows):
             args, kwargs = read_input(row)
@@ -248,7 +255,11 @@ class NodeCollector:
         return GraphNodes(self, tuple(added))
 
     def _choose_name(self, type: Declaration, name: str | None, *, always: bool = False) -> str:
-        """Return ``name``, checked, or a new name; ``always`` gives the first one a number too."""
+        """Return ``name`` after checking it; if it is None, return a new name.
+
+        A new name is that of the handler, with a number if the name is taken or if ``always`` is
+        True.
+        """
         self._check_open()
         if name is not None:
             check_text("name", name, empty=False)
@@ -258,7 +269,7 @@ class NodeCollector:
         base = self._prefix + type.handler.__name__
         numbers = self._numbers.setdefault(base, count(1))
         for number in numbers:
-            # If add() adds the first node, the node has no number.
+            # The name of the first node that add() adds has no number.
             name = base if number == 1 and not always else f"{base}-{number}"
             if not self._has_node(name):
                 check_text("name", name)
@@ -268,7 +279,7 @@ class NodeCollector:
     def _read_after(
         self, after: NodeLike | Iterable[NodeLike], on_failure: str
     ) -> list[tuple[str, str]]:
-        """Return the names of the nodes to wait for, each with the end to wait for."""
+        """Return the names of the nodes to wait for, each with the kind of end to wait for."""
         if on_failure not in ON_FAILURE:
             raise InvalidGraph(
                 f"on_failure={on_failure!r}: must be one of {', '.join(ON_FAILURE)}.",
@@ -281,7 +292,7 @@ class NodeCollector:
         return [(name, ON_FAILURE[on_failure]) for name in names]
 
     def _read_before(self, before: str | Iterable[str]) -> list[str]:
-        """Return the names of the existing nodes that have to wait for the new ones."""
+        """Return the names of the existing nodes that must wait for the new nodes."""
         single = not isinstance(before, Iterable) or isinstance(before, str)
         names: list[Any] = [before] if single else list(before)
         for name in names:
@@ -301,7 +312,7 @@ class NodeCollector:
                 f"after: {node!r} is neither a node of this graph nor a name.", parameter="after"
             )
         if not self._is_own(node.graph):
-            raise InvalidGraph("after: it is a node of another graph.", parameter="after")
+            raise InvalidGraph("after: the node belongs to another graph.", parameter="after")
         return node.names
 
     def _add_node(
@@ -323,9 +334,9 @@ class NodeCollector:
     def _check_type(self, type: Declaration) -> _CheckedType:
         """Return the values that all nodes of one call share. Raises InvalidGraph."""
         if type.options.existing != "raise":
-            raise InvalidGraph("A node is always new, so existing cannot be given.")
+            raise InvalidGraph("A node is always new, so it cannot have the option existing.")
         if type.options.unique is not None:
-            raise InvalidGraph("A node is always new, so unique cannot be given.")
+            raise InvalidGraph("A node is always new, so it cannot have the option unique.")
         options = type.options.checked(get_store().now)
         if self.by and not options.created_by:
             options = replace(options, created_by=self.by)
@@ -346,7 +357,7 @@ def _check_reserved(type: Declaration, used: Mapping[str, bool]) -> None:
     for name in _RESERVED:
         if used[name] and name in type.signature.parameters and not used["inputs"]:
             raise InvalidGraph(
-                f"{type} has a parameter {name!r} too: give its arguments as inputs={{…}}.",
+                f"{type} has a parameter {name!r}, too. Give its arguments as inputs={{…}}.",
                 parameter=name,
             )
 
@@ -355,10 +366,10 @@ def _check_reserved(type: Declaration, used: Mapping[str, bool]) -> None:
 
 
 class Graph(NodeCollector):
-    """A graph. The end of its ``with`` block writes it, in one transaction.
+    """A graph, which the end of its ``with`` block writes in one transaction.
 
-    If the block raises, nothing is written. ``name`` is for people, ``by`` is the actor.
-    Afterwards ``row`` is the row of the graph.
+    If the block raises an exception, nothing is written. ``name`` is a name for people, and ``by``
+    is the actor. After the block, ``row`` is the graph's row in the database.
     """
 
     def __init__(self, name: str = "", *, by: object = "") -> None:
@@ -385,7 +396,7 @@ class Graph(NodeCollector):
             self.submit()
 
     def submit(self) -> None:
-        """Write the graph, as the end of the block does.
+        """Write the graph, as the end of the ``with`` block does.
 
         Raises InvalidGraph or DuplicateIdentifier.
         """
@@ -400,32 +411,38 @@ class Graph(NodeCollector):
         self.row = submit_graph(plan)
 
     def instance(self, node: NodeLike) -> Instance:
-        """Return the Instance of a node, once the graph is written."""
+        """Return the Instance of a node; the graph must have been written."""
         rows = Instance.objects.using(settings.DATABASE).select_related("type")
         name = node if isinstance(node, str) else node.names[0]
         return rows.get(node__graph=self._written(), node__name=name)
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until all nodes have ended, however they end, and any undo has ended too.
+        """Wait until all nodes have ended in any way, and any undo of the graph has ended, too.
 
-        ``timeout`` is in seconds; None waits for ever. A failure raises nothing here: read
-        ``state`` afterwards. Raises WaitTimeout or WaitInTransaction.
+        ``timeout`` is in seconds; None waits for ever. A failed node raises no exception here, so
+        read ``state`` afterwards. Raises WaitTimeout or WaitInTransaction.
         """
         self._written().wait(timeout)
         return self
 
     @property
     def state(self) -> str:
-        """The state now: waiting, running, finished, failed, undoing or undone. Two queries."""
+        """The current state: waiting, running, finished, failed, undoing or undone.
+
+        Reading the state takes two queries.
+        """
         return self._written().state
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of nodes in each state now, without states that no node has. One query."""
+        """The numbers of nodes by their current state, without states that no node has.
+
+        Reading the numbers takes one query.
+        """
         return self._written().counts
 
     def results(self) -> dict[str, NodeResult]:
-        """Return the results of all ended nodes, by name, in one query."""
+        """Return the results of all ended nodes by name, in one query."""
         return self._written().results()
 
     def result(self, node: NodeLike) -> Any:
@@ -438,20 +455,26 @@ class Graph(NodeCollector):
         results = self._written().results()
         missing = next((name for name in node.names if name not in results), None)
         if missing is not None:
-            raise NoResult(f"{missing!r} has no result: it has not ended.")
+            raise NoResult(f"{missing!r} has no result, because it has not ended.")
         return [results[name].value for name in node.names]
 
     def cancel(self, by: str = "") -> int:
-        """Cancel all live nodes; return their number. Raises IllegalTransition if none is live."""
+        """Cancel all live nodes, and return their number.
+
+        Raises IllegalTransition if no node is live.
+        """
         return cancel_graph(self._written(), by)
 
     def redrive(self, by: str = "") -> int:
-        """Redrive all FAILED nodes; return their number. Raises IllegalTransition without any."""
+        """Redrive all FAILED nodes, and return their number.
+
+        Raises IllegalTransition if there is no node to redrive.
+        """
         return redrive_graph(self._written(), by)
 
     def _written(self) -> GraphRow:
         if self.row is None:
-            raise InvalidGraph("The graph is not written yet: the end of its block writes it.")
+            raise InvalidGraph("The graph is not written yet. The end of its with block writes it.")
         return self.row
 
     def _check_open(self) -> None:
@@ -461,12 +484,12 @@ class Graph(NodeCollector):
 
 @dataclass(frozen=True)
 class Chain:
-    """Types whose Instances run one after another: ``fetch.then(hillshade)``."""
+    """Types whose Instances run one after another, for example ``fetch.then(hillshade)``."""
 
     steps: tuple[tuple[Declaration, Mapping[str, Any]], ...]
 
     def then(self, type: Declaration | DjangoTask, /, **inputs: Any) -> Chain:
-        """Return this chain with another Type at its end; ``inputs`` are its arguments.
+        """Return a chain with another Type at the end; ``inputs`` are the arguments for that Type.
 
         In ``inputs``, ``result("fetch")`` stands for the output of the handler ``fetch``.
         """
@@ -474,7 +497,7 @@ class Chain:
         return replace(self, steps=(*self.steps, (step, inputs)))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> Graph:
-        """Enqueue the chain and return its graph. The arguments are those of the first step."""
+        """Enqueue the chain and return its graph; the arguments are those of the first Type."""
         with Graph() as graph:
             after: tuple[GraphNode, ...] = ()
             for number, (type, inputs) in enumerate(self.steps):
@@ -495,10 +518,11 @@ class AdditionWriter(Protocol):
 
 
 class GraphExtension(NodeCollector):
-    """The nodes that a handler adds to its graph. The end of the block writes them at once.
+    """Collects nodes that a handler adds to its graph, and writes them at the end of the block.
 
-    A node whose name exists already is not added again, so a later attempt adds only the missing
-    nodes. If the block raises, nothing is written. ``row`` is the row of the graph.
+    All nodes are written at once; if the block raises an exception, none is written. A node whose
+    name exists already is not added again, so a later attempt adds only the missing nodes. ``row``
+    is the graph's row in the database.
     """
 
     def __init__(
@@ -546,7 +570,7 @@ class GraphExtension(NodeCollector):
 
     def _check_open(self) -> None:
         if self._is_written:
-            raise InvalidGraph("These nodes are written already: begin another block.")
+            raise InvalidGraph("These nodes are written already. Begin another with block.")
 
     def _is_own(self, graph: NodeCollector) -> bool:
         return isinstance(graph, GraphExtension) and graph.row.pk == self.row.pk
@@ -555,11 +579,11 @@ class GraphExtension(NodeCollector):
         return name in self._nodes or name in self._added
 
     def _check_before(self, names: list[str]) -> None:
-        """Accept all names: the store checks that these nodes exist."""
+        """Accept all names, because the store checks that these nodes exist."""
 
 
 class GraphContext:
-    """The part of Context that adds nodes to its graph. It runs no query before it is used."""
+    """The part of Context that adds nodes to a graph; runs no query until it is used."""
 
     _grower: AdditionWriter | None = None
     # The names of the nodes that this attempt has added, or that already existed.
@@ -567,17 +591,17 @@ class GraphContext:
 
     @property
     def undoes(self) -> NodeResult | None:
-        """The node that this Instance undoes, with ``name`` and ``output``; None without one."""
+        """The result of the node that this Instance undoes; None if it undoes no node."""
         return get_undone(self.key[0])  # type: ignore[attr-defined]
 
     def graph(self) -> GraphExtension:
         """Add nodes to the graph of this Instance; the end of the ``with`` block writes them.
 
-        ``g.add()`` and ``g.map()`` are as in :class:`Graph`, and also accept ``before=``: the names
-        of nodes that wait for this Instance, and that then wait for the new nodes too. A new node
-        without ``after`` is due at once. If the Type is transactional, ATP writes the nodes
-        together with the end of the attempt.
-        Raises InvalidGraph, GraphClosed, and whatever ``enqueue()`` raises.
+        ``g.add()`` and ``g.map()`` work as in :class:`Graph`, and also accept ``before``. These are
+        the names of nodes that wait for this Instance, and that then wait for the new nodes, too. A
+        new node without ``after`` is due at once. If the Type is transactional, ATP writes the
+        nodes together with the end of the attempt. Raises InvalidGraph, GraphClosed, and whatever
+        ``enqueue()`` raises.
         """
         context: StepContext = self  # type: ignore[assignment]
         node = get_node(context.key[0])
@@ -599,16 +623,16 @@ class Results:
         self._results: dict[str, NodeResult] = {}
 
     def __getitem__(self, name: str) -> Any:
-        """Return the output of a node. Raises NoResult if it has none, or does not exist."""
+        """Return the output of a node. Raises NoResult if there is no such node or output."""
         return self.node(name).value
 
     def node(self, name: str) -> NodeResult:
-        """Return a node's state, reason and output. Raises NoResult if it does not exist."""
+        """Return a node's state, reason and output. Raises NoResult if there is no such node."""
         self.read([name])
         return self._results[name]
 
     def read(self, names: list[str]) -> None:
-        """Read the results of these nodes in one query. Raises NoResult if one does not exist."""
+        """Read the results of these nodes in one query. Raises NoResult for a missing node."""
         missing = [name for name in names if name not in self._results]
         if not missing:
             return
@@ -618,7 +642,7 @@ class Results:
                 raise NoResult(f"There is no node {name!r} in the graph of this Instance.")
 
     def resolved(self, inputs: Any) -> Any:
-        """Return inputs with each Result replaced by its output. Raises NoResult."""
+        """Return inputs in which each Result is replaced by its output. Raises NoResult."""
         placeholders = results_in(inputs)
         if not placeholders:
             return inputs

@@ -1,4 +1,7 @@
-"""The picture: nodes grouped into boxes, layers, positions; as Mermaid, as an indented list."""
+"""Draw graphs as pictures, as text for Mermaid, and as indented lists.
+
+Nodes are grouped into boxes, and the boxes are placed in layers.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ ORDER = (
 
 
 class Vertex(NamedTuple):
-    """A node, with the ``state`` and ``reason`` of its Instance.
+    """A node of a drawn graph, with the ``state`` and ``reason`` of its Instance.
 
-    ``waits`` is the number of edges that it waits for. ``is_undo`` is True if it undoes another.
+    ``key`` is the primary key of the Instance. ``waits`` is the number of edges that the node waits
+    for. ``is_undo`` is True if the node undoes another node.
     """
 
     key: int
@@ -37,10 +41,10 @@ class Vertex(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge, by the keys of its nodes.
+    """An edge between two nodes, which are given by their keys.
 
-    With ``always`` the second node runs however the first one ends; otherwise only if the first
-    has FINISHED.
+    If ``always`` is True, the downstream node runs however the upstream node ends, otherwise only
+    if the upstream node has FINISHED.
     """
 
     upstream: int
@@ -48,13 +52,13 @@ class Link(NamedTuple):
     always: bool = False
 
 
-# Boxes: many nodes of one Type and layer share one box.
+# Boxes, each for one node, or for many nodes of one Type and layer.
 #
 # A picture with thousands of boxes is useless, so nodes of one Type and layer are grouped. If too
 # many boxes or lines remain, smaller groups are formed too, and successive layers are folded into
 # one.
 
-# The maxima of a picture: nodes of one Type and layer with a box each, boxes, pieces of lines
+# The maxima for a picture: nodes of one Type and layer with a box each, boxes, pieces of lines
 # (between adjacent layers), layers.
 ALIKE, MOST_BOXES, MOST_PIECES, MOST_LAYERS = 20, 250, 1500, 60
 # The state of a box with several nodes is the first of these that one of its nodes has.
@@ -63,10 +67,11 @@ _STATES_BY_RANK = (State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED, S
 
 @dataclass(kw_only=True)
 class Box:
-    """One node, or several nodes of one layer; for several ``vertex`` is None.
+    """A box of the picture: one node, or several nodes of one layer.
 
-    ``type`` is the Type of all its nodes, empty if they have several Types. ``counts`` are the
-    numbers of nodes by state. ``waiting`` is the number of nodes that wait for others.
+    ``vertex`` is the node, or None if there are several. ``type`` is the Type of all nodes in the
+    box, or "" if they have several Types. ``counts`` are the numbers of nodes by state. ``waiting``
+    is the number of nodes that wait for other nodes.
     """
 
     layer: int
@@ -81,12 +86,12 @@ class Box:
 
     @property
     def state(self) -> str:
-        """The state for all its nodes: FAILED if one has FAILED, FINISHED only if all have."""
+        """The state of the box: FAILED if one node has FAILED, FINISHED only if all nodes have."""
         return next((state for state in _STATES_BY_RANK if self.counts[state]), State.FINISHED)
 
     @property
     def is_blocked(self) -> bool:
-        """True if all its nodes wait for other nodes."""
+        """True if all nodes in the box wait for other nodes."""
         return bool(self.waiting) and self.waiting == self.count
 
     @property
@@ -97,7 +102,7 @@ class Box:
 
     @property
     def told(self) -> str:
-        """The state of the node in words; for several nodes, the number in each state."""
+        """The state of the single node as text; for several nodes, the number in each state."""
         if self.vertex is not None:
             waits = f", waits for {self.vertex.waits:,}" if self.vertex.waits else ""
             reason = f" ({self.vertex.reason.lower()})" if self.vertex.reason else ""
@@ -105,15 +110,16 @@ class Box:
         return ", ".join(f"{count:,} {state.lower()}" for state, count in self.by_state())
 
     def by_state(self) -> Iterator[tuple[str, int]]:
-        """Yield the states of its nodes, each with the number of nodes."""
+        """Yield each state that occurs in the box, with the number of its nodes."""
         return ((state, self.counts[state]) for state in ORDER if self.counts[state])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The edges between two boxes, which are identified by number; ``count`` is their number.
+    """A line of the picture, which stands for all edges between two boxes.
 
-    ``always`` is True if it is set for each of these edges.
+    ``upstream`` and ``downstream`` are the numbers of the boxes, and ``count`` is the number of
+    edges. ``always`` is True if it is True for each of these edges.
     """
 
     upstream: int
@@ -124,10 +130,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """The boxes of a graph and the lines between them.
+    """The boxes of a graph, and the lines between these boxes.
 
-    The number of a box is its index in ``boxes``.
-    ``layers`` is the number of layers of the graph; the picture shows ``folded`` of them as one.
+    The number of a box is its index in ``boxes``. ``layers`` is the number of layers of the graph.
+    The picture shows each group of ``folded`` successive layers as a single layer.
     """
 
     boxes: tuple[Box, ...]
@@ -139,7 +145,10 @@ class Boxes:
 def group_into_boxes(
     vertices: Collection[Vertex], links: Collection[Link], alike: int = ALIKE
 ) -> Boxes:
-    """Return the boxes of a graph; more than ``alike`` nodes of one Type and layer share a box."""
+    """Group the nodes of a graph into boxes.
+
+    If more than ``alike`` nodes have the same Type and the same layer, they share a box.
+    """
     depth = layers([vertex.key for vertex in vertices], ((up, down) for up, down, _ in links))
     deepest = max(depth.values(), default=0)
     for folded, limit, by_type in _levels_of_detail(deepest, alike):
@@ -158,11 +167,11 @@ def group_into_boxes(
 
 
 def _levels_of_detail(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the ways to draw a graph, the most detailed first.
+    """Yield the levels of detail at which a graph can be drawn, most detailed first.
 
-    Each is a triple: the number of layers that are folded into one, the number of nodes of one Type
-    and layer that still get a box each, and True if a box contains only nodes of one Type. The last
-    way draws a single box.
+    Each level is a tuple of three values: the number of layers that are folded into one; the number
+    of nodes of one Type and layer up to which each node gets its own box; and True if all nodes in
+    a box must have the same Type. The last level draws a single box.
     """
     folded = deepest // MOST_LAYERS + 1
     if folded == 1:
@@ -178,7 +187,7 @@ def _levels_of_detail(deepest: int, alike: int) -> Iterator[tuple[int, int, bool
 def _make_boxes(
     vertices: Iterable[Vertex], depth: dict[int, int], limit: int, *, by_type: bool
 ) -> tuple[list[Box], dict[int, int]]:
-    """Return the boxes in the order of layers, and the number of each node's box."""
+    """Return the boxes in the order of layers, and the number of the box for each node."""
     kinds: defaultdict[tuple[int, str], list[Vertex]] = defaultdict(list)
     for vertex in vertices:
         kinds[depth[vertex.key], vertex.type if by_type else ""].append(vertex)
@@ -205,7 +214,7 @@ def _make_box(layer: int, members: list[Vertex]) -> Box:
 
 
 def _make_lines(links: Iterable[Link], box_of: dict[int, int], boxes: list[Box]) -> list[Line]:
-    """Return the lines between boxes, without edges inside a folded layer."""
+    """Return the lines between boxes, without the edges inside a folded layer."""
     counts: Counter[tuple[int, int]] = Counter()
     strict: set[tuple[int, int]] = set()
     for upstream, downstream, always in links:
@@ -231,10 +240,11 @@ SWEEPS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class BoxOrder:
-    """The order of boxes and points: ``layers`` has their numbers in each layer, top to bottom.
+    """The order of boxes and points in each layer of the picture, from top to bottom.
 
-    The numbers of points follow those of the boxes. ``routes`` has the numbers that each line
-    passes: a box, points, a box.
+    A point is a place where a line passes through a layer. ``layers`` contains the numbers of the
+    boxes and points in each layer; the numbers of points follow those of boxes. ``routes``
+    contains, for each line, the numbers of its first box, its points and its last box.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -242,7 +252,7 @@ class BoxOrder:
 
 
 def order_boxes(found: Boxes) -> BoxOrder:
-    """Return the layers of the picture, in the order with the fewest crossings found."""
+    """Order the boxes in each layer so that few lines cross."""
     rows: list[list[int]] = [[] for _ in range(max((b.layer for b in found.boxes), default=-1) + 1)]
     for number, box in enumerate(found.boxes):
         rows[box.layer].append(number)
@@ -288,7 +298,7 @@ def _mean_spot(neighbours: list[int], spots: dict[int, int], own: float) -> floa
 
 
 def crossings(rows: Iterable[Sequence[int]], pieces: Iterable[tuple[int, int]]) -> int:
-    """Return the number of pairs of pieces that cross. Pieces that share an end do not cross."""
+    """Return how many pairs of pieces of lines cross; pieces that share an end do not cross."""
     spots = {number: (layer, at) for layer, row in enumerate(rows) for at, number in enumerate(row)}
     between = defaultdict(list)
     for upstream, downstream in pieces:
@@ -308,7 +318,7 @@ def crossings(rows: Iterable[Sequence[int]], pieces: Iterable[tuple[int, int]]) 
 # Layers stand side by side, the first on the left. All lengths are in pixels.
 
 WIDTH, HEIGHT = 180, 48
-# The gaps between layers and between boxes, the height of a line that crosses a layer, the margin.
+# The gap between layers, the gap between boxes, the height of a point, and the margin.
 BESIDE, BELOW, POINT, EDGE = 44, 12, 10, 8
 # The number of letters that fit into a box, in the larger and in the smaller font.
 LARGE, SMALL = 20, 27
@@ -318,7 +328,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBox:
-    """A Box with its position. ``bars`` show the states of its nodes, as (state, begin, length)."""
+    """A Box with its position in the picture.
+
+    ``label`` and ``told`` are the texts in the box, shortened to fit. ``bars`` show the states of
+    the nodes; each bar is a tuple of state, x position and length.
+    """
 
     box: Box
     x: float
@@ -331,7 +345,7 @@ class DrawnBox:
 
     @property
     def title(self) -> str:
-        """The full text; the box shows a part of it."""
+        """The full text of the box, of which the box itself shows only a part."""
         type = f" ({self.box.type})" if self.box.vertex else ""
         return f"{self.box.label}{type}: {self.box.told}"
 
@@ -343,7 +357,7 @@ class DrawnBox:
 
     @property
     def behind(self) -> tuple[float, float]:
-        """The position of the box behind it, which indicates several nodes."""
+        """The position of the second box, drawn behind this box to indicate several nodes."""
         return self.x + 4, self.y - 4
 
     @property
@@ -354,7 +368,7 @@ class DrawnBox:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLine:
-    """A line with its ``path`` in SVG, between two boxes."""
+    """A line between two boxes; ``path`` is its SVG path."""
 
     line: Line
     path: str
@@ -363,20 +377,20 @@ class DrawnLine:
 
     @property
     def title(self) -> str:
-        """The labels of the two boxes, and the number of edges."""
+        """A text with the labels of the two boxes, and the number of edges."""
         count = f", {self.line.count:,} edges" if self.line.count > 1 else ""
         anyway = ", however that ends" if self.line.always else ""
         return f"{self.upstream.label} → {self.downstream.label}{anyway}{count}"
 
     @property
     def is_open(self) -> bool:
-        """True if a node at its end may still wait for a node at its beginning."""
+        """True if a node in the downstream box might still wait for a node in the upstream box."""
         return self.downstream.waiting > 0 and self.upstream.state != State.FINISHED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A picture; ``found`` has its boxes and lines without positions."""
+    """The picture of a graph; ``found`` contains the boxes and lines without positions."""
 
     found: Boxes
     boxes: tuple[DrawnBox, ...]
@@ -386,7 +400,7 @@ class Drawing:
 
     @property
     def words(self) -> str:
-        """The picture in a sentence, for people who cannot see it."""
+        """A sentence that describes the picture, for people who cannot see the picture."""
         counts: Counter[str] = Counter()
         for box in self.found.boxes:
             counts += box.counts
@@ -396,7 +410,7 @@ class Drawing:
 
 
 def draw(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
-    """Return the picture of a graph. It takes a tenth of a second for 10,000 nodes."""
+    """Draw the picture of a graph. This takes a tenth of a second for 10,000 nodes."""
     found = group_into_boxes(vertices, links)
     order = order_boxes(found)
     centres = _place_centres(found, order)
@@ -435,9 +449,9 @@ def _draw_box(box: Box, x: float, y: float) -> DrawnBox:
 
 
 def _bars(box: Box, x: float) -> tuple[tuple[str, float, float], ...]:
-    """Return a bar for each state of a box, as (state, begin, length).
+    """Return a bar for each state that occurs in a box, as a tuple of state, x and length.
 
-    The lengths show the numbers of nodes, but no bar is too short to be seen.
+    The lengths are proportional to the numbers of nodes, except that each bar has a minimum length.
     """
     counts = list(box.by_state())
     least, whole = 3, WIDTH - 20
@@ -455,7 +469,7 @@ def _height(found: Boxes, number: int) -> int:
 
 
 def _place_centres(found: Boxes, order: BoxOrder) -> dict[int, float]:
-    """Return the y position of each box's centre: near its neighbours, without overlaps."""
+    """Return the y position of each box's centre, near its neighbours and without overlaps."""
     offsets: dict[int, float] = {}
     for row in order.layers:
         end = 0.0
@@ -487,7 +501,8 @@ def _mean_or(numbers: list[float], default: float) -> float:
 def _separate(wanted: list[float], offsets: list[float]) -> list[float]:
     """Return positions close to ``wanted``, in order and at least as far apart as the offsets.
 
-    Positions that would overlap are moved as one group, to the mean of their wanted positions.
+    Positions that would overlap are moved together, as a group, to the mean of their wanted
+    positions.
     """
     # For each group: the sum of its wanted positions less their offsets, and their number.
     runs: list[list[float]] = []
@@ -502,9 +517,9 @@ def _separate(wanted: list[float], offsets: list[float]) -> list[float]:
 
 
 def _path(points: list[tuple[float, float]]) -> str:
-    """Return an SVG path from the right of the first point to the left of the last.
+    """Return the SVG path of a line that begins at the right edge of the box at the first point.
 
-    The path is level at each point.
+    The path ends at the left edge of the box at the last point, and is horizontal at each point.
     """
     (x, y), *rest = points
     x += WIDTH
@@ -523,9 +538,9 @@ def _path(points: list[tuple[float, float]]) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Cut text in the middle to ``width`` letters: the ends distinguish similar names.
+    """Shorten a text to ``width`` letters by a cut in the middle, and keep both ends.
 
-    A wide East Asian letter counts as two.
+    The ends distinguish similar names. A wide East Asian letter counts as two.
     """
     if _text_width(text) <= width:
         return text
@@ -534,7 +549,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def _cut_list(text: str, width: int) -> str:
-    """Cut a comma-separated list after one of its entries: the first entries matter most."""
+    """Shorten a comma-separated list to its first entries, which are the most important."""
     entries = text.split(", ")
     while len(entries) > 1 and _text_width(text) > width:
         entries.pop()
@@ -555,7 +570,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the layer of each key, from 0; each edge leads to a higher layer.
+    """Return the layer of each key; layers count from 0, and each edge leads to a higher layer.
 
     Edges from or to a node that is not among the keys are ignored. The keys of a cycle, which a
     graph never has, are in layer 0.
@@ -582,7 +597,7 @@ def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int,
 
 # A graph as text for Mermaid.
 
-# A label contains letters, digits and these as they are. Others could end the label, or be markup.
+# These characters stay unchanged in a label. Others, except letters and digits, could be markup.
 _PLAIN = frozenset(" .,-_/+×…")
 _COLOURS = {
     State.ACCEPTED: "#5e6878",
@@ -614,7 +629,10 @@ def _mermaid_node(number: int, box: Box) -> str:
 
 
 def escape_label(text: str) -> str:
-    """Return text for a label: letters that Mermaid or HTML would interpret become numbers."""
+    """Return a text as a Mermaid label, with special letters replaced by their numbers.
+
+    Mermaid or HTML would interpret the special letters.
+    """
     # Text like "#35;" would be read as a number, so "#" becomes a number too.
     return "".join(
         letter if letter.isalnum() or letter in _PLAIN else f"#{ord(letter)};"
@@ -622,12 +640,16 @@ def escape_label(text: str) -> str:
     )
 
 
-# A graph as an indented list: each box stands below the last box that it waits for.
+# A graph as an indented list, in which each box stands below the last box that it waits for.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A box in the list: its level of indentation, and the labels of the boxes it waits for."""
+    """A box in an indented list.
+
+    ``depth`` is the level of indentation, and ``after`` contains the labels of the boxes that this
+    box waits for.
+    """
 
     box: Box
     depth: int
@@ -635,7 +657,7 @@ class Entry:
 
 
 def outline(vertices: Collection[Vertex], links: Collection[Link]) -> Iterator[Entry]:
-    """Yield the boxes of a graph in the order of the list."""
+    """Yield the boxes of a graph as an indented list, in the order of the list."""
     found = group_into_boxes(vertices, links)
     after: defaultdict[int, list[int]] = defaultdict(list)
     for line in found.lines:

@@ -1,4 +1,4 @@
-"""Graphs: Instances that wait for the ends of other Instances."""
+"""The models for graphs, in which Instances wait for the ends of other Instances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..states import LIVE, TERMINAL, State
 
 
 class Condition(models.TextChoices):
-    """The end of the upstream node by which an Edge is satisfied."""
+    """The kind of end of the upstream node that satisfies an Edge."""
 
     FINISHED = "finished", "the upstream node FINISHED; if it fails, the waiting node fails too"
     ENDED = "ended", "the upstream node ended: FINISHED or FAILED"
@@ -43,12 +43,13 @@ _FIRST, _LONGEST = 0.01, 0.5
 
 
 class Graph(models.Model):
-    """Nodes that an application submitted together, and nodes that it added later.
+    """A graph of nodes that an application submitted together, or that handlers added later.
 
-    A daemon sets ``ended`` some time after the last node has ended; a redrive of a node makes it
-    null again. ``request`` is a command to the whole graph, for example to cancel it. ``undone``
-    is the time when the undo of its nodes began, after one had FAILED. A graph is undone at most
-    once. If ``undo_pending``, the store has still to write some of the undo nodes.
+    A daemon sets ``ended`` some time after the last node has ended; if a node is redriven,
+    ``ended`` becomes null again. ``request`` is a command to the whole graph, such as "cancel".
+    ``undone`` is the time at which the undo of the graph began, after a node had FAILED. A graph is
+    undone at most once. While ``undo_pending`` is True, the store still has to write some of the
+    undo nodes.
     """
 
     uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
@@ -80,11 +81,12 @@ class Graph(models.Model):
 
     @property
     def state(self) -> str:
-        """The state now: waiting, running, finished, failed, undoing or undone. Two queries.
+        """The current state: waiting, running, finished, failed, undoing or undone.
 
-        It is "waiting" or "running" while a node is live, then "failed" if a node has FAILED, else
-        "finished". From the start of the undo it is "undoing", then "undone", unless an undo node
-        FAILED.
+        While a node is live, the state is "waiting" if no node is claimed, otherwise "running".
+        After that, it is "failed" if a node has FAILED, otherwise "finished". From the start of an
+        undo, it is "undoing" and then "undone", unless an undo node has FAILED. Reading the state
+        takes two queries.
         """
         self.refresh_from_db(fields=["ended", "request", "undone", "undo_pending"])
         nodes = self._nodes().annotate(is_undo=Q(undoes__isnull=False))
@@ -99,14 +101,17 @@ class Graph(models.Model):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of nodes in each state now, without states that no node has. One query."""
+        """The numbers of nodes by their current state, without states that no node has.
+
+        Reading the numbers takes one query.
+        """
         groups = self._nodes().values_list("instance__state")
         return {State(state): number for state, number in groups.annotate(n=Count("pk"))}
 
     def results(self) -> dict[str, NodeResult]:
-        """Return the results of all ended nodes, by name, in one query.
+        """Return the results of all ended nodes by name, in one query.
 
-        The result of a FAILED node has ``state`` and ``reason``, but no ``output``.
+        The result of a FAILED node has a ``state`` and a ``reason``, but no ``output``.
         """
         ended = self._nodes().filter(instance__state__in=TERMINAL).order_by("pk")
         return {node.name: result_of(node) for node in ended.select_related("instance__response")}
@@ -122,13 +127,13 @@ class Graph(models.Model):
         return result_of(node).value
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until all nodes have ended, however they end, and any undo has ended too.
+        """Wait until all nodes have ended in any way, and any undo of the graph has ended, too.
 
-        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout; and WaitInTransaction
-        inside a transaction, which would never see the end.
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout. Raises WaitInTransaction
+        inside a transaction, because the transaction would never see the end.
         """
         if connections[settings.DATABASE].in_atomic_block:
-            raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+            raise WaitInTransaction("wait() inside a transaction would never return. Commit first.")
         live = self._nodes().filter(instance__task__isnull=False).values_list("pk", flat=True)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause, node = _FIRST, None
@@ -167,7 +172,8 @@ class Graph(models.Model):
 def graph_state(graph: Graph, counts: Counter[str], not_undone: int) -> str:
     """Return the state of a graph, as :attr:`Graph.state` describes it.
 
-    ``counts`` are the numbers of nodes by state; ``not_undone`` undo nodes have FAILED.
+    ``counts`` are the numbers of nodes by state, and ``not_undone`` is the number of undo nodes
+    that have FAILED.
     """
     live = sum(counts[state] for state in LIVE)
     if graph.undone is not None and not not_undone:
@@ -181,7 +187,7 @@ def graph_state(graph: Graph, counts: Counter[str], not_undone: int) -> str:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The state and the reason of a node; if FINISHED, also the output of its handler."""
+    """The state and reason of a node, and the output of its handler if the node has FINISHED."""
 
     name: str
     state: str
@@ -193,12 +199,12 @@ class NodeResult:
         """The output. Raises NoResult if the node has not FINISHED."""
         if self.state != State.FINISHED:
             why = f" ({self.reason})" if self.reason else ""
-            raise NoResult(f"{self.name!r} has no result: it is {self.state}{why}.")
+            raise NoResult(f"{self.name!r} has no result, because it is {self.state}{why}.")
         return self.output
 
 
 def result_of(node: Node) -> NodeResult:
-    """Return the result of a node; this reads its response, and the stored file of a large one."""
+    """Return the result of a node. This reads its response, and the file of a large response."""
     instance = node.instance
     response = getattr(instance, "response", None)
     output = None if response is None else response.value
@@ -206,16 +212,16 @@ def result_of(node: Node) -> NodeResult:
 
 
 class Node(models.Model):
-    """A node makes an Instance part of a graph, with a name, or part of the line of a schedule.
+    """A node makes an Instance part of a graph, or part of the line of a schedule.
 
-    The line of a schedule has its live Instances: each waits for all earlier ones. A node of a
-    line is in no graph; the store removes it and its edges when its Instance ends. The Instance
-    of a node of a graph is removed only with the whole graph.
+    The line of a schedule contains its live Instances, each of which waits for all earlier ones. A
+    node in a line belongs to no graph; when its Instance ends, the store removes the node and its
+    edges. The Instance of a node in a graph is removed only together with the whole graph.
 
-    The store locks a node FOR KEY SHARE before it adds an edge from it, and FOR UPDATE before it
-    ends the node. So it does not have to lock a Task, which a daemon may hold. ``not_before`` is
-    the ``run_after`` of the enqueue. ``undoes`` is the primary key of the node that this one
-    undoes.
+    The store locks a node FOR KEY SHARE before it adds an edge from the node, and FOR UPDATE before
+    it ends the node. So the store does not have to lock the Task, which a daemon may hold. ``name``
+    is unique in a graph. ``not_before`` is the ``run_after`` of the enqueue. ``undoes`` is the
+    primary key of the node that this node undoes.
     """
 
     instance = models.OneToOneField(
@@ -254,9 +260,9 @@ class Node(models.Model):
 
 
 class Edge(models.Model):
-    """The downstream node waits for the end of the upstream node.
+    """An edge makes its downstream node wait for the end of its upstream node.
 
-    ``Task.waits`` is the number of Edges to a node that are not satisfied.
+    ``Task.waits`` is the number of Edges of a node that are not satisfied.
     """
 
     upstream = models.ForeignKey(
@@ -282,7 +288,7 @@ class Edge(models.Model):
 
 
 class Failing(models.Model):
-    """A FAILED node with dependants that the store has still to fail."""
+    """A FAILED node, as long as the store still has to fail nodes that depend on it."""
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
 
@@ -296,7 +302,7 @@ class Failing(models.Model):
 class Undo(models.Model):
     """The plan to undo a node: an Instance to enqueue if the graph fails after the node FINISHED.
 
-    The application serializes its inputs together with the inputs of the node.
+    The application serializes the inputs of this Instance together with those of the node.
     """
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)

@@ -1,4 +1,4 @@
-"""Operations on graphs: submit, cancel, redrive; and the results of nodes."""
+"""Operations on graphs: submit, cancel and redrive them, and read the results of nodes."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ def get_graph(uuid: UUID | str) -> Graph:
 
 @needs_tables
 def submit_graph(plan: GraphPlan) -> Graph:
-    """Write a whole graph or nothing. A node can run after the nodes that it waits for have ended.
+    """Write a graph completely, or not at all if an exception is raised.
 
-    The write is part of the caller's transaction. Raises InvalidGraph or DuplicateIdentifier.
+    A node can run after the nodes that it waits for have ended. The caller's transaction includes
+    the write. Raises InvalidGraph or DuplicateIdentifier.
     """
     return get_store().graphs.submit(plan.checked())
 
 
 @needs_tables
 def cancel_graph(graph: GraphLike, by: str = "") -> int:
-    """Cancel all live nodes of a graph; return their number.
+    """Cancel all live nodes of a graph, and return their number.
 
     Waiting nodes become FAILED at once, with the reason CANCELLED or UPSTREAM. The daemons that
-    hold the other nodes get the command to cancel them. Raises IllegalTransition, and writes
-    nothing, if no node is live, or if all live nodes have this command already.
+    hold the other nodes get cancel commands. Raises IllegalTransition, and changes nothing, if no
+    node is live, or if cancel commands to all live nodes exist already.
     """
     graph, count = _find_graph(graph, by), 0
     if is_cancellable(graph):
@@ -64,38 +65,38 @@ def cancel_graph(graph: GraphLike, by: str = "") -> int:
     if not count:
         is_asked = _live(graph).exists()
         why = "its live nodes are being cancelled already" if is_asked else "it has no live node"
-        raise IllegalTransition(f"The graph {graph} cannot be cancelled: {why}.")
+        raise IllegalTransition(f"The graph {graph} cannot be cancelled, because {why}.")
     return count
 
 
 def is_cancellable(graph: Graph) -> bool:
-    """Return True if a live node of the graph has no command to cancel yet. One query."""
+    """Return True if at least one live node has no cancel command yet, in one query."""
     return _live(graph).exclude(daemon__isnull=False, request=CANCEL).exists()
 
 
 @needs_tables
 def redrive_graph(graph: GraphLike, by: str = "") -> int:
-    """Send all FAILED nodes of a graph back to the queue; return their number.
+    """Send all FAILED nodes of a graph back to the queue, and return their number.
 
-    They wait for each other as before. FINISHED nodes do not run again. If the undo of the graph
-    has begun, only its FAILED undo nodes go back to the queue. Raises IllegalTransition, and writes
-    nothing, if there is no such node.
+    The nodes wait for each other as before, and FINISHED nodes do not run again. If the undo of the
+    graph has begun, only its FAILED undo nodes go back to the queue. Raises IllegalTransition, and
+    changes nothing, if there is no node to redrive.
     """
     graph = _find_graph(graph, by)
     if not is_redrivable(graph):
-        why = "no node of it is FAILED" if graph.undone is None else "it has been undone"
-        raise IllegalTransition(f"The graph {graph} cannot be redriven: {why}.")
+        why = "none of its nodes is FAILED" if graph.undone is None else "it has been undone"
+        raise IllegalTransition(f"The graph {graph} cannot be redriven, because {why}.")
     count = get_store().graphs.redrive(graph.pk, who=by)
     if not count:
         raise IllegalTransition(
-            f"The graph {graph} cannot be redriven: somebody else has redriven it, or it is being "
-            "removed."
+            f"The graph {graph} cannot be redriven, because somebody else has redriven it, or "
+            "because it is being removed."
         )
     return count
 
 
 def is_redrivable(graph: Graph) -> bool:
-    """Return True if a FAILED node of the graph may be redriven. One query."""
+    """Return True if at least one FAILED node of the graph can be redriven, in one query."""
     nodes = Node.objects.using(settings.DATABASE).filter(REDRIVABLE, graph=graph.pk)
     return nodes.filter(instance__state=State.FAILED).exists()
 
@@ -110,16 +111,17 @@ def _live(graph: Graph) -> QuerySet[Task]:
 
 
 def get_node(instance: int) -> Node | None:
-    """Return the node of the Instance with this primary key, with its graph; None without a graph.
+    """Return the node of an Instance, together with its graph; None if it is in no graph.
 
-    An Instance that waits in the line of a schedule has a Node, but no graph.
+    ``instance`` is the primary key of the Instance. An Instance in the line of a schedule has a
+    Node, but is in no graph.
     """
     nodes = Node.objects.using(settings.DATABASE).select_related("graph")
     return nodes.filter(pk=instance, graph__isnull=False).first()
 
 
 def get_undone(instance: int) -> NodeResult | None:
-    """Return the result of the node that an Instance undoes; None if the Instance undoes none."""
+    """Return the result of the node that an Instance undoes; None if it undoes no node."""
     nodes = Node.objects.using(settings.DATABASE)
     undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
     node = undone.select_related("instance__response").first()
@@ -127,16 +129,17 @@ def get_undone(instance: int) -> NodeResult | None:
 
 
 def read_results(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
-    """Return the results of other nodes in the graph of an Instance, by name.
+    """Return the results of nodes in the same graph as an Instance, by name.
 
-    With ``names``, return the results of these nodes, else of all nodes that have ended. Runs one
-    query for each 5,000 names. If the Instance is in no graph, return an empty dict.
+    With ``names``, return the results of the nodes with these names, otherwise the results of all
+    nodes that have ended. Takes one query for each 5,000 names. If the Instance is in no graph,
+    return an empty dict.
     """
     return {name: result_of(node) for name, node in read_nodes(instance, names).items()}
 
 
 def read_nodes(instance: int, names: Iterable[str] | None = None) -> dict[str, Node]:
-    """Return the nodes that :func:`read_results` reads, by name, without reading stored files."""
+    """Return the nodes for :func:`read_results` by name, without reading stored files."""
     nodes = Node.objects.using(settings.DATABASE)
     graph = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))
     graph = graph.select_related("instance__response").order_by()
@@ -150,12 +153,15 @@ def read_nodes(instance: int, names: Iterable[str] | None = None) -> dict[str, N
     return beside
 
 
-# The entries of these operations in the table of operations. Each is for all nodes of one graph.
+# The entries of these operations in the table of operations. Each applies to all nodes of a graph.
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphOperation(Operation):
-    """An operation on a graph. ``is_allowed(graph)`` is true if it would change something."""
+    """An operation on a graph, as an entry in the table of operations.
+
+    ``is_allowed(graph)`` returns True if the operation would change something.
+    """
 
     is_allowed: Callable[[Graph], bool]
 
@@ -164,7 +170,7 @@ OPERATIONS = (
     GraphOperation(
         name="cancel",
         label="Cancel",
-        explanation="Cancel all nodes of the graph that have not ended. Running ones are "
+        explanation="Cancel all nodes of the graph that have not ended. Running attempts are "
         "interrupted, and killed if they do not stop.",
         call=cancel_graph,
         told=lambda _, count: f"Nodes cancelled: {count}. A daemon ends the nodes that it holds.",
@@ -176,7 +182,7 @@ OPERATIONS = (
         name="redrive",
         label="Redrive",
         explanation="Send all FAILED nodes of the graph back to the queue, where they wait for "
-        "each other as before. FINISHED nodes are not run again.",
+        "each other as before. FINISHED nodes do not run again.",
         call=redrive_graph,
         told=lambda _, count: f"Nodes back in the queue: {count}.",
         is_allowed=is_redrivable,

@@ -1,4 +1,4 @@
-"""The pages of graphs: the list, one graph with its picture, and its nodes."""
+"""The pages for graphs: a list, a page with the picture of each graph, and lists of nodes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -25,7 +25,7 @@ from .drawing import Box, Link, Vertex, draw, mermaid
 PAGE_SIZE, NODES = 25, 50
 # Pairs: a number of nodes, and how many seconds later a picture of at most that many refreshes.
 _REFRESH = ((500, 2), (5_000, 5))
-# The same for a picture of more nodes.
+# The seconds for a picture of more nodes.
 _REFRESH_LARGE = 15
 # The order of the nodes below a picture: failed, at work, waiting, finished.
 _FIRST = (*(State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED), State.ACCEPTED)
@@ -91,7 +91,7 @@ class GraphPage(Page):
     def _draw(
         self, graph: Graph, vertices: Collection[Vertex], links: Collection[Link]
     ) -> dict[str, Any]:
-        """Return the context: the picture, the address for each box, and the first nodes."""
+        """Return the template context: the picture, the link for each box, and the first nodes."""
         drawing = draw(vertices, links)
         first = sorted(vertices, key=lambda vertex: _rank(vertex.state))[:NODES]
         waiting = {vertex.key for vertex in first if vertex.waits}
@@ -103,7 +103,7 @@ class GraphPage(Page):
         }
 
     def _address(self, graph: Graph, box: Box) -> str | None:
-        """Return the address behind a box: its node's Instance, or the list of its nodes.
+        """Return the address to which a box links: the node's Instance, or the list of nodes.
 
         Return None if the user may not see the Instance.
         """
@@ -129,7 +129,7 @@ def _describe_waits(
     vertices: Iterable[Vertex],
     links: Iterable[Link],
 ) -> Iterator[tuple[Vertex, str]]:
-    """Yield each node with a sentence about the nodes that it waits for, "" if it does not wait."""
+    """Yield each node with a sentence about the nodes that it waits for, "" if there are none."""
     by_key = {vertex.key: vertex for vertex in vertices}
     names = defaultdict(list)
     for link in links:
@@ -142,12 +142,12 @@ def _describe_waits(
 
 
 def _satisfies(upstream: Vertex, link: Link) -> bool:
-    """Return True if a link no longer makes its downstream node wait."""
+    """Return True if this upstream node, in its state, no longer blocks the downstream node."""
     return upstream.state == State.FINISHED or (link.always and upstream.state not in LIVE)
 
 
 class NodesPage(Page):
-    """The page with a graph's nodes, in the order of their Instances, NODES at a time."""
+    """The page that lists the nodes of a graph, in the order of their Instances."""
 
     permissions = (permissions.VIEW_GRAPH,)
     template_name = "atp/nodes.html"
@@ -171,7 +171,7 @@ class NodesPage(Page):
 
 
 class MermaidText(Page):
-    """The download with a graph's picture as text for Mermaid."""
+    """The download of a graph's picture as text for Mermaid."""
 
     permissions = (permissions.VIEW_GRAPH,)
 

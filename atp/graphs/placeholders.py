@@ -1,4 +1,4 @@
-"""`result(…)`: a placeholder in the inputs of a node for the output of another node."""
+"""The placeholder that `result(…)` returns, for passing the output of a node to other nodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A placeholder for the output of a node, or for the list of outputs of all ``names``.
+    """A placeholder for the output of a node, or for the list of the outputs of several nodes.
 
-    It can only be passed to nodes of the same graph. ``at`` is the path into the output: keys and
-    indexes, in order. Code that uses it as the output itself, for example in an f-string or a
-    comparison, raises TypeError: the output is not known before the node has run. ``repr()`` works.
+    ``names`` are the names of the nodes. The placeholder can be passed only to nodes of the same
+    graph. ``at`` is the path to a part of the output: keys and indexes, in order. Code that uses
+    the placeholder like the output itself, for example in an f-string or a comparison, raises
+    TypeError, because the output is not known before the node has run. ``repr()`` works.
     """
 
     names: tuple[str, ...]
@@ -29,7 +30,7 @@ class Result:
     at: tuple[str | int, ...] = ()
 
     def __getitem__(self, key: str | int) -> Result:
-        """Return a placeholder for an entry of the output, or for that entry of each output."""
+        """Return a placeholder for an entry of the output, or of each output in a list."""
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise TypeError(f"A result has keys and indexes, not {key!r}.")
         if self.is_list and not self.at and isinstance(key, int):
@@ -38,22 +39,29 @@ class Result:
 
     def __iter__(self) -> Iterator[Result]:
         if not self.is_list:
-            raise TypeError("How many entries a result has is not known before its node has run.")
+            raise TypeError(
+                "The number of entries in a result is not known before its node has run."
+            )
         return (replace(self, names=(name,), is_list=False) for name in self.names)
 
     def __len__(self) -> int:
         if not self.is_list:
-            raise TypeError("How many entries a result has is not known before its node has run.")
+            raise TypeError(
+                "The number of entries in a result is not known before its node has run."
+            )
         return len(self.names)
 
     def value(self, output_of: Callable[[str], Any]) -> Any:
-        """Return the value; ``output_of(name)`` returns the output of a node. Raises NoResult."""
+        """Return the value of this placeholder. Raises NoResult.
+
+        ``output_of(name)`` must return the output of a node.
+        """
         values = [_read_entry(output_of(name), name, self.at) for name in self.names]
         return values if self.is_list else values[0]
 
 
 def _make_refusal(name: str) -> Callable[..., Any]:
-    """Return a special method ``name`` that raises TypeError."""
+    """Return a special method with this name, such as ``__add__``, that raises TypeError."""
 
     def refuse(self: Result, *_: object) -> Any:
         raise TypeError(
@@ -78,11 +86,11 @@ for _name in (
 
 
 class Placeholder(Result):
-    """A Result in the inputs of a node that was checked. Only a Placeholder can be serialized."""
+    """A Result that was checked to be in the inputs of a node. Only these Results can be stored."""
 
 
 def with_placeholders(value: Any) -> Any:
-    """Return inputs with each Result replaced by a Placeholder."""
+    """Return a copy of inputs in which each Result is replaced by a Placeholder."""
     return _replace_results(
         value, lambda found: Placeholder(found.names, found.is_list, found.at), ()
     )
@@ -91,7 +99,7 @@ def with_placeholders(value: Any) -> Any:
 def extract_results(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any], tuple[str, ...]]:
-    """Return arguments with each Result replaced by a Placeholder, and the names of their nodes."""
+    """Replace each Result in arguments by a Placeholder; also return the names of their nodes."""
     found = results_in((args, kwargs))
     if not found:
         return args, kwargs, ()
@@ -100,12 +108,12 @@ def extract_results(
 
 
 def encode_result(result: Placeholder) -> list[Any]:
-    """Return the JSON value that stands for a result."""
+    """Return the JSON value that stands for a Placeholder in stored inputs."""
     return [list(result.names) if result.is_list else result.names[0], *result.at]
 
 
 def decode_result(value: list[Any]) -> Result:
-    """Return the Result for a value that :func:`encode_result` returned. Raises ValueError."""
+    """Return the Result for a JSON value from :func:`encode_result`. Raises ValueError."""
     names, *at = value
     is_list = isinstance(names, list)
     names = tuple(names) if is_list else (names,)
@@ -127,20 +135,20 @@ def results_in(value: Any) -> list[Result]:
 
 
 def resolve_results(value: Any, output_of: Callable[[str], Any]) -> Any:
-    """Return inputs with each Result replaced by its value; see :meth:`Result.value`."""
+    """Return a copy of inputs with each Result replaced by its :meth:`Result.value`."""
     return _replace_results(value, lambda found: found.value(output_of), ())
 
 
 def comparable_inputs(value: Any) -> Any:
-    """Return inputs with each Result replaced by a tuple: a Result itself cannot be compared."""
+    """Return inputs with each Result replaced by a tuple, because Results cannot be compared."""
     return _replace_results(value, lambda found: (TAG, found.names, found.is_list, found.at), ())
 
 
 def _replace_results(value: Any, change: Callable[[Result], Any], around: tuple[int, ...]) -> Any:
-    """Return the value with each Result in dicts, lists and tuples replaced by ``change(result)``.
+    """Replace each Result in dicts, lists and tuples by ``change(result)``; return the new value.
 
-    A container without a Result stays the same object. ``around`` are the ids of the containers
-    around the value: a container that contains itself is not entered again.
+    A container without a Result stays the same object. ``around`` contains the ids of all
+    containers around the value, so that a container that contains itself is not entered twice.
     """
     if isinstance(value, Result):
         return change(value)
@@ -173,5 +181,5 @@ def _read_entry(value: Any, name: str, at: tuple[str | int, ...]) -> Any:
             value = value[key]
         except (LookupError, TypeError):
             way = "".join(f"[{each!r}]" for each in at[: number + 1])
-            raise NoResult(f"The result of {name!r} has nothing at {way}.") from None
+            raise NoResult(f"The result of {name!r} has no entry {way}.") from None
     return value

@@ -1,4 +1,4 @@
-"""The plan of a graph to be written, as plain values, and its checks; the order of an undo."""
+"""The plan of a graph as plain values, before it is written, with its checks and undo order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ FINISHED, ENDED = "finished", "ended"
 
 
 class PlannedUndo(NamedTuple):
-    """The node that would undo a FINISHED node; the fields are those of :class:`PlannedNode`."""
+    """The plan for a node that would undo another, FINISHED node.
+
+    The fields have the same meaning as those of :class:`PlannedNode`.
+    """
 
     registration: Registration
     submission: Submission
@@ -39,10 +42,11 @@ class PlannedUndo(NamedTuple):
 
 
 class PlannedNode(NamedTuple):
-    """A node to be written: its name, its Type and its Submission.
+    """A node to be written, with its name, its Type and its Submission.
 
-    ``results`` are the names of the nodes whose results its inputs contain. ``undoes`` is the key
-    of the node that it undoes, if any.
+    ``results`` are the names of the nodes whose results this node's inputs contain. ``undo`` is the
+    plan to undo this node, if any. ``undoes`` is the primary key of the node that this node undoes,
+    if any.
     """
 
     name: str
@@ -54,7 +58,10 @@ class PlannedNode(NamedTuple):
 
 
 class PlannedEdge(NamedTuple):
-    """An edge: ``downstream`` waits until ``upstream`` has FINISHED, or has ENDED in any way."""
+    """An edge to be written: ``downstream`` waits for the end of ``upstream``.
+
+    ``on`` is FINISHED, or ENDED for an end of any kind.
+    """
 
     upstream: str
     downstream: str
@@ -63,7 +70,7 @@ class PlannedEdge(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """The plan of a graph, which is written completely or not at all."""
+    """The plan of a graph, which is written either completely or not at all."""
 
     uuid: UUID
     name: str = ""
@@ -72,7 +79,7 @@ class GraphPlan:
     edges: Sequence[PlannedEdge] = field(default=())
 
     def checked(self) -> GraphPlan:
-        """Return this plan if it can be written. Raises InvalidGraph otherwise."""
+        """Return this plan if it is valid. Raises InvalidGraph otherwise."""
         if (count := size_of(self.nodes)) > MOST_NODES:
             raise InvalidGraph(
                 f"The graph has {count} nodes; at most {MOST_NODES} can be written. A node with an "
@@ -93,7 +100,7 @@ class GraphPlan:
 
 
 def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> None:
-    """Raise InvalidGraph for an unknown name, a duplicate edge, or too many edges of one node.
+    """Raise InvalidGraph for an unknown name, a duplicate edge, or a node with too many edges.
 
     Counting all edges at once is several times faster for tens of thousands of edges.
     """
@@ -112,14 +119,14 @@ def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> 
         name, count = used.most_common(1)[0]
         if count > MOST_EDGES:
             raise InvalidGraph(
-                f"{words.format(name=name, count=count)}, {MOST_EDGES} at most can: "
-                "put a layer between.",
+                f"{words.format(name=name, count=count)}, but at most {MOST_EDGES} are possible. "
+                "Put a layer of nodes between them.",
                 parameter="after",
             )
 
 
 def size_of(nodes: Iterable[PlannedNode]) -> int:
-    """Return the number of nodes, including those that may undo others."""
+    """Return the number of these nodes, plus one for each node that has an undo."""
     return sum(1 if node.undo is None else 2 for node in nodes)
 
 
@@ -140,12 +147,15 @@ def check_order(upstreams: Mapping[str, Iterable[str]]) -> None:
         listed = [repr(name) for name in cycle[:_MAX_LISTED]]
         listed += ["…"] * (len(cycle) > _MAX_LISTED)
         raise InvalidGraph(
-            f"The nodes wait for each other in a circle: {' → '.join(listed)}.", parameter="after"
+            f"The nodes wait for each other in a cycle: {' → '.join(listed)}.", parameter="after"
         ) from None
 
 
 def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence[str]]) -> None:
-    """Raise InvalidGraph if a node is given the result of a node that it does not wait for."""
+    """Raise InvalidGraph if a node needs the result of a node for which it does not wait.
+
+    ``upstreams`` contains the names of the nodes that each node directly waits for.
+    """
     nodes = list(nodes)
     for name, results in given_results(nodes):
         missing = set(results).difference(upstreams.get(name, ()))
@@ -156,9 +166,9 @@ def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence
 
 
 def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each node that needs results of others, with the names of these.
+    """Yield the name of each node that needs results, with the names of the nodes that it needs.
 
-    An undo counts as its node. It also gets the result of its node; that name is left out.
+    The results that the undo of a node needs are included, except the result of that node itself.
     """
     for node in nodes:
         if node.results:
@@ -168,25 +178,26 @@ def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str
 
 
 def early_result(name: str, missing: str, names: Collection[str]) -> InvalidGraph:
-    """Return the error for a node that is given the result of a node that it does not wait for.
+    """Return the error for a node that needs the result of a node for which it does not wait.
 
-    ``names`` are the names of all nodes.
+    ``name`` is the first node, ``missing`` the second one, and ``names`` are all names in the
+    graph.
     """
     if missing not in names:
         return InvalidGraph(
-            f"{name!r} is given the result of {missing!r}: there is no such node."
+            f"{name!r} needs the result of {missing!r}, but there is no such node."
             f"{did_you_mean(missing, [each for each in names if each != name])}",
             parameter="after",
         )
     return InvalidGraph(
-        f"{name!r} is given the result of {missing!r}, and does not wait for it: "
-        f"say after={missing!r}.",
+        f"{name!r} needs the result of {missing!r}, but does not wait for it. "
+        f"Use after={missing!r}.",
         parameter="after",
     )
 
 
 def all_upstream(name: str, upstreams: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of all nodes that a node waits for, directly or through others."""
+    """Return the names of all nodes that a node waits for, directly or indirectly."""
     found: set[str] = set()
     ahead = list(upstreams.get(name, ()))
     while ahead:
@@ -202,10 +213,11 @@ def all_upstream(name: str, upstreams: Mapping[str, Sequence[str]]) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphAddition:
-    """Nodes that an attempt adds to the graph of its Instance, whose own node is called ``name``.
+    """The nodes that an attempt adds to the graph of its Instance.
 
-    ``edges`` lead to added nodes, from added or existing nodes. ``before`` contains pairs: an added
-    node, and an existing node that is to wait for it.
+    ``name`` is the name of the attempt's own node. ``edges`` lead from added or existing nodes to
+    added nodes. ``before`` contains pairs of an added node and an existing node that must wait for
+    the added node.
     """
 
     instance: int
@@ -216,14 +228,18 @@ class GraphAddition:
     before: Sequence[tuple[str, str]] = field(default=())
 
     def checked(self) -> GraphAddition:
-        """Return this addition if it is consistent in itself. Raises InvalidGraph otherwise."""
+        """Return this addition if it is valid. Raises InvalidGraph otherwise.
+
+        The existing nodes of the graph are not checked here.
+        """
         if (count := size_of(self.nodes)) > MOST_NODES:
             raise InvalidGraph(f"{count} nodes: a graph can have at most {MOST_NODES}.")
         own = {node.name for node in self.nodes}
         for _, name in self.before:
             if name in own:
                 raise InvalidGraph(
-                    f"before: {name!r} is added itself: give it after=.", parameter="before"
+                    f"before: {name!r} is a new node, too. Use after= for it instead.",
+                    parameter="before",
                 )
         upstreams: dict[str, list[str]] = defaultdict(list)
         for edge in self.edges:
@@ -233,7 +249,7 @@ class GraphAddition:
 
     @property
     def names(self) -> set[str]:
-        """The names of all nodes that the addition mentions."""
+        """The names of all nodes that occur in the addition."""
         found = {node.name for node in self.nodes}
         found.update(edge.upstream for edge in self.edges)
         found.update(name for _, name in self.before)
@@ -247,12 +263,12 @@ class GraphAddition:
 def undo_order(
     undone: Collection[int], edges: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return pairs of nodes; the first of each pair is undone before the second.
+    """Return the order of an undo as pairs of nodes: the first is undone before the second.
 
-    A node is undone after all undone nodes downstream of it, directly or through nodes that are
-    not to be undone. ``edges`` are all edges of the graph, as (upstream, downstream). If this
-    takes too many pairs, the nodes are undone one after the other: the pairs then form a single
-    chain.
+    A node is undone after all ``undone`` nodes downstream of it, even if there are nodes between
+    them that are not undone. ``edges`` are all edges of the graph, as (upstream, downstream). If
+    this order needs too many pairs, the result is a single chain, in which the nodes are undone one
+    after another.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     for upstream, downstream in edges:
@@ -270,7 +286,10 @@ def undo_order(
 def _pair_nearest(
     ordered: Iterable[int], undone: set[int], behind: dict[int, list[int]], most: int
 ) -> list[tuple[int, int]] | None:
-    """Return pairs (later, earlier) without an undone node between; None if there are too many."""
+    """Return pairs (downstream, upstream) of ``undone`` nodes without an undone node between them.
+
+    Returns None if there are more than ``most`` pairs.
+    """
     near: dict[int, set[int]] = {}
     pairs: list[tuple[int, int]] = []
     count = 0
@@ -288,6 +307,6 @@ def _pair_nearest(
 
 
 def _most_at_one_node(pairs: Collection[tuple[int, int]]) -> int:
-    """Return the highest number of pairs that have the same node on the same side."""
+    """Return the highest number of pairs with the same first node, or with the same second node."""
     ends = [Counter(end) for end in zip(*pairs, strict=True)]
     return max((count for end in ends for count in end.values()), default=0)

@@ -1,4 +1,4 @@
-"""Graphs and nodes as documents; nodes counted by state; the nodes and edges to draw."""
+"""Convert graphs and nodes to documents, count nodes by state, and read what is drawn."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FIELDS = ("uuid", "name", "created", "created_by", "ended", "request", "undone")
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The number of nodes of a graph, in all and by state.
+    """The number of nodes of a graph, in total and by state.
 
-    In a list, ``nodes`` is at most MOST_COUNTED; ``is_more`` is True if the nodes are not counted
-    by state. ``not_undone`` is the number of undoing nodes that FAILED.
+    In a list of graphs, ``nodes`` is at most MOST_COUNTED, and ``is_more`` is True if the nodes of
+    this graph were not counted by state. ``not_undone`` is the number of undo nodes that FAILED.
     """
 
     nodes: int
@@ -43,7 +43,7 @@ class Counts:
         return sum(self.states[state] for state in LIVE)
 
     def by_state(self) -> list[tuple[str, int]]:
-        """Return the states of its nodes, each with the number of nodes."""
+        """Return each state that occurs, with the number of its nodes."""
         return [(state, self.states[state]) for state in ORDER if self.states[state]]
 
 
@@ -61,9 +61,9 @@ def graphs_by_prefix(prefix: str) -> QuerySet[Graph]:
 
 
 def state(graph: Graph, counts: Counts) -> str:
-    """Return the state of a graph in a word; see :attr:`atp.models.Graph.state`.
+    """Return the state of a graph in one word; see :attr:`atp.models.Graph.state`.
 
-    A graph whose nodes are not counted by state is "running" or "ended".
+    A graph whose nodes were not counted by state is "running" or "ended".
     """
     if counts.is_more:
         return "running" if graph.ended is None else "ended"
@@ -71,9 +71,10 @@ def state(graph: Graph, counts: Counts) -> str:
 
 
 def counts_of_graphs(rows: Sequence[Graph]) -> dict[int, Counts]:
-    """Return the Counts of some graphs, by primary key, in two queries.
+    """Return the Counts of some graphs by primary key, in two queries.
 
-    If the graphs together have more than MOST_IN_ALL nodes, the largest are not counted by state.
+    If these graphs together have more than MOST_IN_ALL nodes, the nodes of the largest graphs are
+    not counted by state.
     """
     nodes = _nodes().filter(graph=OuterRef("pk")).order_by()
     sizes = dict(
@@ -104,7 +105,7 @@ def counts_of_graphs(rows: Sequence[Graph]) -> dict[int, Counts]:
 
 
 def counts_of(graph: Graph) -> Counts:
-    """Return the Counts of one graph of any size."""
+    """Return the Counts of a graph of any size."""
     own = _nodes().filter(graph=graph).order_by().values_list("instance__state")
     states = Counter(dict(own.annotate(n=Count("pk"))))
     undone = graph.undone is not None
@@ -113,7 +114,7 @@ def counts_of(graph: Graph) -> Counts:
 
 
 def counts_in(vertices: Iterable[Vertex]) -> Counts:
-    """Return the Counts of nodes that were read already."""
+    """Return the Counts of nodes that have already been read from the database."""
     found = Counter((vertex.state, vertex.is_undo) for vertex in vertices)
     states: Counter[str] = Counter()
     for (state, _), number in found.items():
@@ -123,7 +124,7 @@ def counts_in(vertices: Iterable[Vertex]) -> Counts:
 
 
 def counts_by_type(graph: Graph) -> dict[str, Counts]:
-    """Return the Counts of a graph's nodes, by identifier of their Type."""
+    """Return the Counts of a graph's nodes for each Type, by identifier."""
     own = _nodes().filter(graph=graph).order_by()
     grouped = own.values_list("instance__type__identifier", "instance__state")
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -135,13 +136,13 @@ def counts_by_type(graph: Graph) -> dict[str, Counts]:
 
 
 def documents(rows: Sequence[Graph]) -> list[dict[str, Any]]:
-    """Return graphs as plain values, with the numbers of their nodes."""
+    """Return graphs as documents, with the numbers of their nodes."""
     counted = counts_of_graphs(rows)
     return [document(row, counted[row.pk]) for row in rows]
 
 
 def document(graph: Graph, counts: Counts) -> dict[str, Any]:
-    """Return a graph as plain values."""
+    """Return a graph as a document."""
     return {name: getattr(graph, name) for name in FIELDS} | {
         "state": state(graph, counts),
         "nodes": counts.nodes,
@@ -151,7 +152,7 @@ def document(graph: Graph, counts: Counts) -> dict[str, Any]:
 
 
 def drawable(graph: Graph) -> tuple[list[Vertex], list[Link]] | None:
-    """Return the nodes and edges of a graph in two queries; None if there are too many to draw."""
+    """Return the nodes and edges of a graph, in two queries; None if there are too many to draw."""
     nodes = _nodes().filter(graph=graph).order_by("pk")
     found = nodes.values_list(
         *("instance_id", "name", "instance__type__identifier", "instance__state"),
@@ -170,15 +171,16 @@ def drawable(graph: Graph) -> tuple[list[Vertex], list[Link]] | None:
 
 
 def nodes(graph: Graph) -> QuerySet[Node]:
-    """Return the nodes of a graph, with Instances and Types, in the order of the Instances."""
+    """Return the nodes of a graph with their Instances and Types, in the order of the Instances."""
     own = _nodes().filter(graph=graph)
     return own.select_related("instance__type").order_by("instance_id")
 
 
 def node_documents(rows: Sequence[Node]) -> list[dict[str, Any]]:
-    """Return nodes of one graph as plain values; ``waits`` is how many nodes each waits for.
+    """Return nodes of one graph as documents.
 
-    ``undoes`` is the name of the node that it undoes, or "".
+    ``waits`` is the number of nodes that the node waits for. ``undoes`` is the name of the node
+    that it undoes, or "".
     """
     undone = _nodes().filter(pk__in=[row.undoes for row in rows if row.undoes is not None])
     names = dict(undone.values_list("pk", "name"))
@@ -203,7 +205,7 @@ def _nodes() -> QuerySet[Node]:
 
 
 def _not_undone() -> QuerySet[Node]:
-    """Return the undoing nodes that FAILED."""
+    """Return the undo nodes that FAILED."""
     return _nodes().filter(undoes__isnull=False, instance__state=State.FAILED).order_by()
 
 

@@ -1,4 +1,4 @@
-"""``graphs`` lists the graphs; ``graph`` shows one, or performs an operation on it."""
+"""The subcommands ``graphs``, which lists graphs, and ``graph``, which shows or changes one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Graphs(Subcommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--name", type=arguments.text, help="of this name")
-        add("--live", action="store_true", help="that have not ended")
+        add("--name", type=arguments.text, help="only graphs with this name")
+        add("--live", action="store_true", help="only graphs that have not ended")
         add("--limit", type=arguments.positive, default=20, help="at most this many (default: 20)")
 
     def run(self, options: dict[str, Any]) -> Document:
@@ -65,7 +65,7 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 
 class Graph(Subcommand):
     name = "graph"
-    help = "One graph: show its nodes, or call a verb on it."
+    help = "Show the nodes of a graph, or perform an operation on a graph."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -90,11 +90,11 @@ class Graph(Subcommand):
         return {"outcome": outcome.told}
 
     def _show(self, graph: models.Graph, options: Mapping[str, Any]) -> Document | None:
-        """Return the document of a graph; None after it was printed for Mermaid."""
+        """Return the document of a graph; with ``--mermaid``, print the picture and return None."""
         drawable = reports.drawable(graph)
         if options["mermaid"]:
             if options["json"]:
-                raise CommandError("--mermaid prints text: give it without --json.")
+                raise CommandError("--mermaid prints text, so it cannot be used with --json.")
             if drawable is None:
                 raise CommandError(reports.TOO_LARGE)
             self.command.stdout.write(mermaid(*drawable), ending="")
@@ -126,16 +126,16 @@ def _add_uuid(parser: ArgumentParser) -> None:
 
 
 def _find_graph(prefix: str) -> models.Graph:
-    """Return the only graph whose uuid starts with ``prefix``.
+    """Return the graph whose uuid starts with ``prefix``.
 
-    Raises UnknownGraph, or CommandError if several do.
+    Raises UnknownGraph if there is no such graph, and CommandError if there are several.
     """
     found = list(reports.graphs_by_prefix(prefix)[:2])
     if not found:
         raise UnknownGraph(f"There is no graph {prefix}.")
     if len(found) > 1:
         raise CommandError(
-            f"More than one uuid begins with {prefix}, for example {found[0].uuid}: give more "
+            f"More than one uuid begins with {prefix}, for example {found[0].uuid}. Give more "
             "digits."
         )
     return found[0]

@@ -1,1 +1,1 @@
-"""What can be done to the queue, once for all surfaces."""
+"""The operations on the queue that shell, API, pages and Python code share."""

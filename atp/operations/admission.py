@@ -1,10 +1,10 @@
 """Refuse or delay an enqueue while too many Tasks wait (`max_waiting`, `max_wait`).
 
-A process remembers the queue depth of a target (a Type or a lane) for a quarter of a second, and
-adds its own enqueues to it. It counts again earlier once it has added more than 1/64 of the
-headroom, or more than 1/1000 of the depth. So each process may exceed ``max_waiting`` by that many,
-unless enqueues take turns (``exact``). Threads share the count without a lock: a lost addition
-lets in a few more.
+To save queries, a process counts the waiting Tasks of a Type or a lane only every quarter of a
+second, and adds its own enqueues to the last count. It counts again earlier once it has enqueued
+1/64 of the headroom or 1/1000 of the queue depth, whichever is more. Each process can therefore
+exceed ``max_waiting`` by that number, unless the option ``exact`` makes enqueues wait for each
+other. Threads update the count without a lock, so a lost update can let in a few more Tasks.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 KNOWN = 5.0
 # The parts of the headroom, and of the queue depth, that a process enqueues between two counts.
 HEADROOM_PART, DEPTH_PART = 64, 1000
-# In seconds: how long a count is kept. It is kept for longer if it took long, so that counting
-# takes at most one part in PART of the time.
+# In seconds: how long a process uses a count. A count that took long is used for longer, so that
+# counting takes at most one part in PART of the time.
 KEPT, PART = 0.25, 20
-# In seconds: how long the drain rate of a Type is kept.
+# In seconds: how long a process uses the drain rate that it has read for a Type.
 DRAINED = 5.0
 # In seconds: the window of the drain rate, and the time between two log records of a full target.
 WINDOW, TOLD = 300.0, 60.0
 # In seconds: how long a client should wait if nothing drains, and otherwise the range of that time.
 NOTHING_DRAINS, SHORTEST, LONGEST = 30.0, 1.0, 600.0
 JITTER = 0.2
-# The most targets whose counts are kept.
+# The maximum number of Types and lanes whose counts a process keeps.
 MOST = 10_000
 
 _log = logging.getLogger("atp")
@@ -56,10 +56,12 @@ _log = logging.getLogger("atp")
 
 
 class QueueDepthCount:
-    """The queue depth of a target (a Fill), the time until which it holds, and later enqueues.
+    """The number of waiting Tasks of a Type or a lane when they were counted, and later enqueues.
 
-    ``added`` is how many Tasks this process has enqueued since. ``again`` is the earliest time for
-    a new count if the target is full only because of them: some may have started meanwhile.
+    ``fill`` has the count and the limits. The count expires at ``until``, a monotonic time.
+    ``added`` is the number of Tasks that this process has enqueued after the count. From the time
+    ``again`` on, a queue that these Tasks have filled is counted anew, since some Tasks may have
+    started.
     """
 
     def __init__(self, fill: Fill, until: float, again: float) -> None:
@@ -69,23 +71,23 @@ class QueueDepthCount:
         self._most = max(left, fill.waiting // DEPTH_PART) if left else inf
 
     def holds(self, now: float) -> bool:
-        """Return True if another enqueue may use the count."""
+        """Return True if the count is recent enough to be used for another enqueue."""
         return now < self.until and self.added < self._most
 
     def overflow(self, count: int, priority: int) -> int:
-        """Return how many Tasks have to start before ``count`` more fit; 0 if they fit."""
+        """Return how many waiting Tasks must start before ``count`` more fit; 0 if they fit now."""
         return self.fill.excess(count + self.added, priority)
 
 
 class KnownCounts:
-    """The counts and rates that this process remembers about one database."""
+    """The queue depths and drain rates that this process has cached for one database."""
 
     def __init__(self) -> None:
         self.until = 0.0
-        # By the identifier of a limited Type: True if one of its lanes has its own limit.
+        # By identifier of a limited Type: True if one of the Type's lanes has its own limit.
         self.types: dict[str, bool] = {}
         self.depths: dict[tuple[str, str | None], QueueDepthCount] = {}
-        # By Type: its drain rate, and the time until which it holds.
+        # By Type: the drain rate, and the time at which it expires.
         self.drains: dict[str, tuple[float, float]] = {}
         # By target: the refusals since the last log record, and the earliest time of the next.
         self.refused: dict[tuple[str, str | None], tuple[int, float]] = {}
@@ -95,17 +97,20 @@ _known: defaultdict[str, KnownCounts] = defaultdict(KnownCounts)
 
 
 def forget_counts() -> None:
-    """Forget all counts, after limits have changed and between tests."""
+    """Clear the cached queue depths and drain rates, for example after limits have changed."""
     _known.clear()
 
 
 def known_counts(store: Store) -> KnownCounts:
-    """Return the counts that this process remembers about the store's database."""
+    """Return the cached queue depths and drain rates for the store's database."""
     return _known[store.alias]
 
 
 def is_limited(store: Store, task_type: Declaration) -> bool:
-    """Return True if the code or, as last read, an operator limits a Type's waiting Tasks."""
+    """Return True if the code or an operator limits how many Tasks of a Type may wait.
+
+    This notices a limit that another process sets after at most five seconds.
+    """
     known = known_counts(store)
     if monotonic() >= known.until:
         known.types, known.until = store.bounded(), monotonic() + KNOWN
@@ -126,10 +131,11 @@ def admit(
     submissions: Sequence[Submission],
     options: Sequence[Options],
 ) -> Iterator[Sequence[Submission]]:
-    """Yield the Submissions to a Type that may be enqueued: all of them, or none.
+    """Check that all Submissions of a Type fit into its queue, and yield them for the enqueue.
 
-    ``options`` are the options of each. With ``on_full="delay"`` a Submission may come back with a
-    later due time. Raises QueueFull; or InvalidOption for more Submissions than can ever fit.
+    ``options`` has the Options of each Submission. If a Submission with ``on_full="delay"`` does
+    not fit, it gets a later due time. If any other Submission does not fit, this raises QueueFull.
+    Raises InvalidOption if the Submissions are more than the queue can ever take at once.
     """
     admission = _Admission(store, task_type)
     try:
@@ -145,7 +151,7 @@ def admit(
 
 
 class _Admission:
-    """The admission of Submissions to one Type that are enqueued together."""
+    """Decides whether Submissions of one Type, which are enqueued together, fit into its queue."""
 
     def __init__(self, store: Store, task_type: Declaration) -> None:
         self._store, self._type = store, task_type
@@ -155,7 +161,10 @@ class _Admission:
     def admit(
         self, submissions: Sequence[Submission], options: Sequence[Options]
     ) -> Sequence[Submission]:
-        """Return the Submissions, some with a later due time. Raises QueueFull, InvalidOption."""
+        """Return the Submissions after setting later due times for those that have to be delayed.
+
+        Raises QueueFull or InvalidOption.
+        """
         lanes = {each.collection for each in submissions}
         depths, numbers = self._read_depths(lanes), set(range(len(submissions)))
         full = self._select_full(depths, submissions, numbers)
@@ -182,7 +191,7 @@ class _Admission:
         return self._postpone(submissions, delays) if delays else submissions
 
     def _read_depths(self, lanes: set[str]) -> list[QueueDepthCount]:
-        """Return the queue depths of the Type and these lanes, as far as they have a limit."""
+        """Return the queue depths of the Type and of these lanes, leaving out unlimited ones."""
         name, known = self._type.identifier, self._known
         targets = [None, *(lanes if known.types.get(name) else ())]
         now, kept = monotonic(), known.depths
@@ -200,7 +209,7 @@ class _Admission:
             for target in old:
                 until = max(counted + KEPT, again)
                 kept[name, target] = QueueDepthCount(fills[target], until, again)
-        # Another thread may have forgotten one meanwhile.
+        # Another thread may have cleared the cache meanwhile.
         depths = [kept.get((name, target)) for target in targets]
         return [each for each in depths if each is not None and each.fill.is_bounded]
 
@@ -208,7 +217,7 @@ class _Admission:
     def _select_full(
         depths: list[QueueDepthCount], submissions: Sequence[Submission], numbers: set[int]
     ) -> list[QueueDepthCount]:
-        """Return the depths of the targets in which not all of the Submissions fit."""
+        """Return those of the queue depths that leave too little room for the Submissions."""
         full = []
         for depth in depths:
             own = _numbers_within(depth.fill, submissions, numbers)
@@ -219,14 +228,14 @@ class _Admission:
     def _refusal(
         self, depth: QueueDepthCount, submissions: Sequence[Submission], own: set[int]
     ) -> Exception:
-        """Return the exception for Submissions that do not fit; remember them for the log."""
+        """Return the exception for Submissions that do not fit, and note them for the log."""
         fill, count, priority = depth.fill, len(own), _least_priority(submissions, own)
         target = describe_target(fill.type, fill.collection)
         headroom = fill.room(priority)
         if headroom is not None and count > headroom and fill.max_wait is None:
             return InvalidOption(
-                f"{count} at once never fit into {target}: {describe_headroom(fill, priority)}. "
-                "Enqueue fewer at a time."
+                f"{target} can never take {count} Instances at once, because "
+                f"{describe_headroom(fill, priority)}. Enqueue fewer at a time."
             )
         self._full_targets.append((fill, count))
         overflow = depth.overflow(count, priority)
@@ -242,7 +251,10 @@ class _Admission:
         )
 
     def _seconds(self, overflow: int) -> float:
-        """Return the seconds until ``overflow`` Instances will have drained, with 20% jitter."""
+        """Return in how many seconds ``overflow`` waiting Instances should have started.
+
+        The number varies at random by 20%, so that clients do not try again all at once.
+        """
         name, now = self._type.identifier, monotonic()
         rate, until = self._known.drains.get(name, (0.0, 0.0))
         if until <= now:
@@ -259,19 +271,25 @@ class _Admission:
     def _postpone(
         self, submissions: Sequence[Submission], delays: dict[int, timedelta]
     ) -> list[Submission]:
-        """Return the Submissions with the due times of some, by number, made later."""
+        """Return the Submissions after adding each of ``delays`` to a due time.
+
+        The keys of ``delays`` are positions in ``submissions``.
+        """
         now, postponed = self._store.now(), list(submissions)
         for number, delay in delays.items():
             each = postponed[number]
             due = each.due or now
-            # A delay never makes it miss its start_before.
+            # The delay never makes the Submission miss its start_before.
             most = None if each.start_before is None else (each.start_before - due) / 2
             later = due + (delay if most is None else min(delay, most))
             postponed[number] = each._replace(due=later)
         return postponed
 
     def log_full_targets(self) -> None:
-        """Log the targets that were full, each at most once a minute, with all refusals since."""
+        """Log each Type or lane that was full, at most once a minute.
+
+        The record says how many enqueues were refused or delayed since the last record.
+        """
         for fill, count in self._full_targets:
             self._log_full(fill, count)
 
@@ -291,12 +309,15 @@ class _Admission:
 
 
 def _may_be_old(depth: QueueDepthCount) -> bool:
-    """Return True if fewer Tasks may wait than counted, as some of the added may have started."""
+    """Return True if a count is outdated because Tasks enqueued after it may have started."""
     return depth.added > 0 and depth.again <= monotonic()
 
 
 def _numbers_within(fill: Fill, submissions: Sequence[Submission], numbers: set[int]) -> set[int]:
-    """Return the numbers of the Submissions that are in the target of a Fill."""
+    """Return the positions in ``submissions`` that a Fill counts, out of those in ``numbers``.
+
+    A Fill for a lane counts only the Submissions in that lane; a Fill for a Type counts all.
+    """
     if fill.collection is None:
         return numbers
     return {number for number in numbers if submissions[number].collection == fill.collection}
@@ -307,7 +328,7 @@ def _least_priority(submissions: Sequence[Submission], numbers: set[int]) -> int
 
 
 def describe_headroom(fill: Fill, priority: int) -> str:
-    """Return in words how many Instances may wait at this priority."""
+    """Return a clause that says how many Instances of this priority may wait."""
     headroom = fill.room(priority)
     if headroom == fill.max_waiting:
         return f"at most {headroom} may wait there"
@@ -315,7 +336,11 @@ def describe_headroom(fill: Fill, priority: int) -> str:
 
 
 def describe_full_queue(fill: Fill, waiting: int, priority: int, after: float) -> str:
-    """Return why ATP refused an enqueue; a client may try again ``after`` that many seconds."""
+    """Return a sentence that says why ATP refused an enqueue.
+
+    ``waiting`` is the number of waiting Instances, and ``after`` the number of seconds that a
+    client should wait before it tries again.
+    """
     reasons = []
     if fill.max_waiting is not None:
         reasons.append(f"{waiting} wait, and {describe_headroom(fill, priority)}")

@@ -1,4 +1,4 @@
-"""What every operation checks first: who acts, and that the tables are migrated."""
+"""Checks that every operation makes first: a valid actor, and a migrated database."""
 
 import pkgutil
 from collections.abc import Callable
@@ -18,28 +18,28 @@ from ..options import MAX_IDENTIFIER
 F = TypeVar("F", bound=Callable[..., Any])
 
 _APP = "atp"
-# The databases, by alias and name, that have Django's table of migrations. Looking for it makes a
-# server read much of its catalogue, more than the rest of a probe does.
+# The databases, by alias and name, that have Django's table of migrations. The search for that
+# table makes a server read much of its catalogue, more than the rest of a probe does.
 _has_table: set[tuple[str, str]] = set()
 
 
 def check_actor(by: object) -> None:
-    """Raise InvalidOption unless ``by``, the actor and the channel, is text for the log."""
+    """Raise InvalidOption unless ``by``, which names the actor, is text that the log can store."""
     if not isinstance(by, str):
-        raise InvalidOption(f"by={by!r}: must be text, who acts and through which channel.")
+        raise InvalidOption(f"by={by!r}: must be text that names the actor and the channel.")
     if len(by) > MAX_IDENTIFIER or "\x00" in by:
         raise InvalidOption(f"by: must be text of at most {MAX_IDENTIFIER} characters.")
     try:
         by.encode()
     except UnicodeEncodeError:
-        raise InvalidOption(f"by={by!r}: half of a surrogate pair is not text.") from None
+        raise InvalidOption(f"by={by!r}: must be valid Unicode text.") from None
 
 
 # The tables of the queue's database
 
 
 def needs_tables(operation: F) -> F:
-    """Make an operation raise NotMigrated if the database lacks tables that it needs."""
+    """Make a function raise NotMigrated if it fails because ATP's tables are missing."""
 
     @wraps(operation)
     def translated(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +54,7 @@ def needs_tables(operation: F) -> F:
 
 
 def describe_cause(error: BaseException) -> str:
-    """Return a sentence about missing tables if they explain an error, otherwise ""."""
+    """Return a sentence about missing tables if they caused a database error, otherwise ""."""
     if not isinstance(error, ProgrammingError) and not _is_about_missing_tables(error):
         return ""
     alias = settings.DATABASE
@@ -69,7 +69,7 @@ def describe_cause(error: BaseException) -> str:
 
 
 def _is_about_missing_tables(error: BaseException) -> bool:
-    """Return True if SQLite reports a missing table or column, and not a lock."""
+    """Return True if an error of SQLite reports a missing table or column, not a lock."""
     text = str(error)
     return isinstance(error, OperationalError) and (
         text.startswith(("no such table", "no such column")) or " has no column named " in text
@@ -92,7 +92,7 @@ def missing_migrations(connection: Any = None) -> list[str]:
 
 
 def describe_missing_tables(connection: Any = None) -> str:
-    """Return a sentence about missing tables or migrations; "" if none are missing."""
+    """Return a sentence about ATP's missing tables or migrations; "" if none are missing."""
     connection = connection or connections[settings.DATABASE]
     if Daemon._meta.db_table not in connection.introspection.table_names():
         lacks = "ATP's tables are missing"
@@ -104,7 +104,7 @@ def describe_missing_tables(connection: Any = None) -> str:
 
 
 def migrate_command(alias: str) -> str:
-    """Return the command that creates the tables in a database."""
+    """Return the shell command that creates ATP's tables in the database with this alias."""
     return "manage.py migrate" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
 
 

@@ -1,4 +1,4 @@
-"""Commands to daemons, and the scan for inconsistent states."""
+"""Operations on daemons: find them, command them, and scan the queue for inconsistent states."""
 
 from datetime import datetime
 from uuid import UUID
@@ -30,18 +30,19 @@ def get_daemon(name: UUID | str) -> Daemon:
         return daemon
     known = [str(row) for row in rows]
     raise UnknownDaemon(
-        f"There is no daemon {text}: it has left, or never was.{did_you_mean(text, known)}"
+        f"There is no daemon {text}: it has ended, or never existed.{did_you_mean(text, known)}"
     )
 
 
 @needs_tables
 def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str = "") -> Daemon:
-    """Command a daemon to go quiet, to resume or to stop; return its row.
+    """Command a daemon to go quiet (claim no more Tasks), to resume or to stop.
 
     ``daemon`` is a Daemon, its uuid or its ``host:pid``; ``order`` is "quiet", "resume" or "stop".
-    This writes the command to the row of the daemon, which obeys within a second or two and then
-    changes its ``mode``. Raises UnknownDaemon; InvalidOption for an unknown command; or
-    IllegalOrder if the daemon obeys it already, is stopping, or is lost.
+    This writes the command to the row of the daemon and returns the row as a Daemon. The daemon
+    obeys within a second or two, and then changes its ``mode``. Raises UnknownDaemon. Raises
+    InvalidOption if the command is unknown, and IllegalOrder if the daemon obeys the command
+    already, is stopping, or is lost.
     """
     check_actor(by)
     if order not in DaemonCommand.values:
@@ -57,8 +58,9 @@ def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str 
 def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
     """Scan the whole queue for inconsistent states, which should never occur (ATF).
 
-    Return a list of Findings. Unless ``repair`` is False, repair those that can be repaired safely.
-    The time grows with the number of Instances; daemons run the same scan in portions.
+    Returns a list of Findings. Unless ``repair`` is False, this also repairs the states that can be
+    repaired safely. A scan takes longer the more Instances there are. Daemons run the same scan in
+    portions.
     """
     found: dict[tuple[object, ...], Finding] = {}
     cursor = None
@@ -71,8 +73,8 @@ def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
 
 @needs_tables
 def suspicions(*, now: datetime | None = None) -> list[Finding]:
-    """Return the Findings that indexes show quickly, and repair none.
+    """Return Findings for the inconsistent states that quick index queries find; repair nothing.
 
-    ``now`` is the database's time, if the caller knows it.
+    ``now`` is the current time of the database; if it is None, this reads the time.
     """
     return list(get_store().scan(NOWHERE, repair=False, now=resolve_time("now", now)).findings)

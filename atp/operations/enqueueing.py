@@ -1,4 +1,8 @@
-"""Enqueueing one, many, or calls of several Types: bind, check, serialize, admit, write."""
+"""Enqueue one Instance, many of one Type, or calls of several Types.
+
+Each enqueue binds the arguments to the handler, checks and serializes them, checks that the queue
+has room, and writes the Instances.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
 # The arguments of a handler.
 P = ParamSpec("P")
-# Rows of many inputs, before and after they are read.
+# A row of many inputs, before and after it is read.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -41,7 +45,7 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a handler to enqueue: a declared Type with its options, and the arguments."""
+    """A call of a handler that can be enqueued: a declared Type with options, and the arguments."""
 
     task_type: Declaration
     args: tuple[Any, ...] = ()
@@ -60,7 +64,7 @@ def enqueue(task_type: Declaration[P, Any], /, *args: P.args, **kwargs: P.kwargs
 
 def _send_signals(instances: Iterable[Instance]) -> None:
     """Send the signal ``enqueued`` for each new Instance."""
-    # Each enqueue comes here, and reading the list is quicker than has_listeners().
+    # Each enqueue calls this, and reading the list is quicker than has_listeners().
     if signals.enqueued.receivers:
         for instance in instances:
             if instance.is_new:
@@ -102,7 +106,7 @@ def enqueue_many(
 
 
 def _read_rows(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
-    """Return ``read(row)`` for each row. Add the row's number to an ATPError that it raises."""
+    """Return ``read(row)`` for each row. If one raises an ATPError, add the row's number to it."""
     results = []
     for number, row in enumerate(rows):
         try:
@@ -116,10 +120,10 @@ def _read_rows(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
 
 @needs_tables
 def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
-    """Enqueue calls of any Types, each with its own options, all or none.
+    """Enqueue calls of any Types, each with its own options: either all of them or none.
 
-    Returns the Instances in the same order. Raises the exceptions of
-    :meth:`atp.TaskType.enqueue`. If one call is wrong, ``error.call`` is its position, from 0.
+    Returns the Instances in the order of the calls. Raises the exceptions of
+    :meth:`atp.TaskType.enqueue`. If a call is invalid, ``error.call`` is its position, from 0.
     """
     prepared = []
     for number, call in enumerate(calls):
@@ -150,7 +154,10 @@ def prepare_call(call: Call) -> PreparedCall:
 
 
 def enqueue_prepared(prepared: Sequence[PreparedCall]) -> list[Instance]:
-    """Enqueue calls that :func:`prepare_call` has checked, all or none; return them in order."""
+    """Enqueue either all of these calls or none.
+
+    Returns the Instances in the order of the calls.
+    """
     of_type = defaultdict(list)
     for number, each in enumerate(prepared):
         numbered = (number, each.task_type, each.submission)
@@ -173,10 +180,10 @@ def enqueue_prepared(prepared: Sequence[PreparedCall]) -> list[Instance]:
 def _write(
     store: Store, task_types: Sequence[Declaration], submissions: Sequence[Submission]
 ) -> Sequence[Instance]:
-    """Enqueue Submissions of one Type, all or none.
+    """Enqueue either all of these Submissions of one Type or none.
 
-    ``task_types`` has the Type with the options of each call, or a single one for all calls.
-    Raises QueueFull, and the exceptions of the store.
+    ``task_types`` has the declaration with the options of each Submission, or a single declaration
+    for all of them. Raises QueueFull, and the exceptions of the store.
     """
     first, *others = task_types
     registration = first.registration()
@@ -195,24 +202,23 @@ def _write(
 
 
 def check_existing(options: Options, identifier: str | None) -> None:
-    """Check that ``existing`` fits the other options of an enqueue. Raises InvalidOption.
+    """Raise InvalidOption unless the option ``existing`` fits the other options of an enqueue.
 
     ``existing`` says what the enqueue does if an Instance already has the identifier or the
     unique key.
     """
     existing, unique = options.existing, options.unique
     if unique is not None and identifier is not None:
-        raise InvalidOption(
-            f"unique={unique!r} and an identifier exclude each other: give one of them."
-        )
+        raise InvalidOption(f"Give either unique={unique!r} or an identifier, not both.")
     if existing in OF_UNIQUE and unique is None:
-        raise InvalidOption(f"existing={existing!r} needs a unique key: give unique.")
+        raise InvalidOption(f"existing={existing!r} needs a unique key: set the option unique.")
     if existing == "redrive" and unique is not None:
         raise InvalidOption(
-            "existing='redrive' needs an identifier: an Instance with a unique key is live."
+            "existing='redrive' needs an identifier instead of a unique key, because only live "
+            "Instances hold a unique key."
         )
     if existing == "debounce" and options.run_after is None:
-        raise InvalidOption("existing='debounce' moves the due time: give run_after.")
+        raise InvalidOption("existing='debounce' needs run_after, the new due time.")
     if existing != "raise" and unique is None and identifier is None:
         raise InvalidOption(f"existing={existing!r} needs an identifier: give one.")
 
@@ -220,7 +226,10 @@ def check_existing(options: Options, identifier: str | None) -> None:
 def identifiers_of(
     task_type: Declaration, count: int, identifiers: Iterable[str | None] | None
 ) -> list[str | None]:
-    """Return the identifier, or None, for each of ``count`` Instances. Raises InvalidOption."""
+    """Return a list with the identifier, or None, for each of ``count`` Instances.
+
+    Raises InvalidOption if the identifiers or the unique key do not suit that many Instances.
+    """
     identifier, unique = task_type.options.identifier, task_type.options.unique
     if unique is not None and count > 1:
         raise InvalidOption(
@@ -231,12 +240,14 @@ def identifiers_of(
         if identifier is not None and count > 1:
             raise InvalidOption(
                 f"using(identifier={identifier!r}) names one Instance, not {count}: "
-                "give enqueue_many() its identifiers=[…]."
+                "pass identifiers=[…] to enqueue_many() instead."
             )
         return [identifier] * count
     names = list(identifiers)
     if len(names) != count:
-        raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
+        raise InvalidOption(
+            f"There are {len(names)} identifiers for {count} inputs: give one, or None, for each."
+        )
     for name in names:
         if name is not None:
             check_text("identifier", name, empty=False)
@@ -256,9 +267,10 @@ def submission_of(
     identifier: str | None,
     limit: int | None,
 ) -> Submission:
-    """Return the Submission of one call for the store. ``options`` must have been checked.
+    """Return one call as a Submission, which the store can write.
 
-    ``limit`` is the maximum size of serialized inputs, in bytes.
+    ``options`` must have been checked. ``limit`` is the maximum size of the serialized inputs, in
+    bytes.
     """
     hooks = options.hooks
     return Submission(
@@ -283,7 +295,10 @@ def submission_of(
 
 
 def read_input(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return one input of enqueue_many() as ``(args, kwargs)``. Raises InvalidInputs."""
+    """Return an input for enqueue_many(), a mapping or a tuple, as ``(args, kwargs)``.
+
+    Raises InvalidInputs.
+    """
     if isinstance(item, Mapping):
         return (), item
     if isinstance(item, (tuple, list)):
@@ -296,9 +311,10 @@ def read_input(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 def payload_of(
     task_type: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
 ) -> codec.Payload:
-    """Return the serialized arguments of a call; ``limit`` is in bytes.
+    """Return the serialized arguments of a call.
 
-    Raises InvalidInputs, InvalidType, NotSerializable or TooLarge.
+    ``limit`` is their maximum size in bytes. Raises InvalidInputs, InvalidType, NotSerializable or
+    TooLarge.
     """
     name, format = task_type.identifier, task_type.serializer
     signature, plain = task_type.signatures
@@ -312,11 +328,14 @@ def payload_of(
 
 
 def _refuse_mask(task_type: Declaration, bound: Mapping[str, Any]) -> None:
-    """Raise InvalidInputs for a mask: somebody has copied inputs that ATP displayed."""
+    """Raise InvalidInputs if a sensitive argument is the mask that ATP displays in its place.
+
+    Otherwise somebody who copies displayed inputs would enqueue the mask as the value.
+    """
     name = binding.find_mask(bound, task_type.sensitive)
     if name is not None:
         raise InvalidInputs(
-            f"Inputs of {task_type.identifier!r}: {name!r} is sensitive, and {binding.MASK!r} is "
-            "only shown for it: give its value.",
+            f"Inputs of {task_type.identifier!r}: {name!r} is sensitive, so ATP displays it as "
+            f"{binding.MASK!r}. Give the real value instead.",
             argument=name,
         )

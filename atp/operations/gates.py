@@ -1,4 +1,4 @@
-"""Gates and limits: set and read them, their targets, rates as text, their log."""
+"""Operations on gates and limits: set them, read them, and read the log about them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOST = 1_000_000
 LIGHTEST, HEAVIEST = 0.001, 1000
 # In seconds: the shortest max_wait.
 SHORTEST_WAIT = 1
-# In seconds: the default burst is the number of starts that the rate allows in this time.
+# In seconds: the default burst is the number of starts that the rate permits in this time.
 BURST = 0.1
 
 
@@ -61,12 +61,12 @@ def scope_log(
     kind: str = "",
     limit: int = 100,
 ) -> list[LogRecord]:
-    """Return the latest records about a Type, a lane or everything, the newest first.
+    """Return the latest log records about a Type, a lane or everything, the newest first.
 
     The records about a Type include those about its lanes. ``kind``, "gate" or "limits", selects
-    records; without a Type it selects those about all targets. Each record gets a ``scope``: the
-    identifier of the Type and the collection, which may each be None. Raises UnknownType or
-    InvalidGate.
+    the records of one kind. With ``kind`` and no Type, this returns the records about all Types
+    and lanes. Each record gets an attribute ``scope``, a pair of the Type's identifier and the
+    collection, each of which can be None. Raises UnknownType or InvalidGate.
     """
     target = target_of(type, collection)
     records = LogRecord.objects.using(settings.DATABASE)
@@ -87,7 +87,10 @@ def scope_log(
 
 
 def _read_subject(subject: str) -> tuple[str | None, str | None]:
-    """Return the identifier of the Type and the collection for the subject of a record."""
+    """Parse the subject of a log record into the Type's identifier and the collection.
+
+    Each of the two is None if the record is not about one.
+    """
     noun, _, name = subject.partition(":")
     if noun not in ("type", "lane"):
         return None, None
@@ -108,12 +111,13 @@ def hold(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate:
-    """Hold a Type, a lane or everything: no daemon claims waiting Tasks there. Returns the Gate.
+    """Hold a Type, a lane or everything, so that daemons claim no waiting Tasks of it.
 
-    ``until``, a datetime or a timedelta from now, is when the gate opens without an operator.
-    ``was`` on the returned Gate is the shut gate that it replaces, or None. ``expected`` is the
-    state that the gate must have now: "open", "hold" or "drop", or the datetime at which it was
-    last set. Raises UnknownType, InvalidGate, or GateChanged if the gate has another state.
+    ``until``, a datetime or a timedelta from now, is when the gate opens again automatically.
+    ``expected`` is the state that the gate must have now: "open", "hold" or "drop", or the datetime
+    at which the gate was last set. Returns the Gate. Its attribute ``was`` is the shut gate that it
+    replaces, or None. Raises UnknownType, InvalidGate, or GateChanged if the gate is not in the
+    expected state.
     """
     return _shut_gate("hold", type, collection, reason, until, expected, by)
 
@@ -130,8 +134,8 @@ def drop(
 ) -> Gate:
     """Drop the waiting Tasks of a Type, a lane or everything, and those enqueued from now on.
 
-    The daemons drop them in portions: the Instances become FAILED (DROPPED). Parameters, result
-    and exceptions are those of :func:`hold`.
+    Daemons drop the Tasks in portions, and their Instances become FAILED (DROPPED). The parameters,
+    the result and the exceptions are those of :func:`hold`.
     """
     return _shut_gate("drop", type, collection, reason, until, expected, by)
 
@@ -145,9 +149,10 @@ def open_gate(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate | None:
-    """Open a gate; return the Gate that was shut. If it was open, write nothing and return None.
+    """Open the gate of a Type, of a lane or of everything; return the Gate that was shut.
 
-    Gates of other targets stay as they are. For ``expected`` and the exceptions see :func:`hold`.
+    If the gate was open already, this writes nothing and returns None. The gates of other targets
+    stay as they are. For ``expected`` and the exceptions see :func:`hold`.
     """
     check_actor(by)
     target = target_of(type, collection)
@@ -158,7 +163,7 @@ def open_gate(
 
 @needs_tables
 def gates(*, now: datetime | None = None) -> list[Gate]:
-    """Return all Gates that are shut."""
+    """Return all Gates that are shut now."""
     now = _resolve_time("now", now) or get_store().now()
     rows = Gate.objects.using(settings.DATABASE).select_related("type")
     return [gate for gate in rows if gate.until is None or gate.until > now]
@@ -202,7 +207,7 @@ def _check_reason(reason: object) -> None:
 def _check_until(
     until: datetime | timedelta | None, now: Callable[[], datetime]
 ) -> datetime | None:
-    """Return ``until`` as a future time in UTC. Raises InvalidGate."""
+    """Return ``until`` as a time in UTC. Raises InvalidGate if the time is not in the future."""
     until = _resolve_time("until", until, now)
     if until is not None and until <= now():
         raise InvalidGate(f"until={until} has passed.")
@@ -237,14 +242,17 @@ def limit(
 ) -> Limit:
     """Set limits for a Type or a lane over all daemons; return the Limit.
 
-    ``max_running`` is the most claimed Tasks; ``max_running_per_collection`` is the same for each
-    lane of the Type that has no ``max_running``. ``rate``, such as "100/m", is the most starts per
-    period, and ``burst`` is how many of them may start at once after a pause. ``weight`` is the
-    Type's share relative to other Types. ``max_waiting`` is how many Tasks may wait, and
-    ``max_wait``, in seconds or as a timedelta, is how long the oldest due one may have waited,
-    before an enqueue raises QueueFull; if both are given, both must be exceeded. A limit that is
-    not given stays, except that a ``rate`` without a ``burst`` sets the default burst for the rate.
-    None removes a limit. Raises UnknownType or InvalidLimit.
+    ``max_running`` is the maximum number of claimed Tasks. ``max_running_per_collection`` is the
+    same for each lane of the Type that has no ``max_running`` of its own. ``rate``, such as
+    "100/m", is the maximum number of starts per period, and ``burst`` is how many Tasks may start
+    at once after a pause. ``weight`` is the Type's share relative to other Types.
+
+    An enqueue raises QueueFull if more than ``max_waiting`` Tasks would wait, or if the oldest due
+    Task has waited longer than ``max_wait`` (seconds or a timedelta). If a Type or lane has both of
+    these limits, an enqueue raises QueueFull only if both are exceeded.
+
+    None removes a limit. Limits that are left out stay as they are, except that a ``rate`` without
+    a ``burst`` sets the default burst for that rate. Raises UnknownType or InvalidLimit.
     """
     check_actor(by)
     target = target_of(type, collection, InvalidLimit)
@@ -273,10 +281,10 @@ def limit(
 
 @needs_tables
 def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> UnlimitOutcome:
-    """Replace the limits for a Type or a lane by those that the code declares.
+    """Replace the limits for a Type or a lane with those that the code of this process declares.
 
-    The code is that of this process; it declares no limits for single lanes. If it does not
-    declare the Type, the current limits hold until the Type is next registered. Returns
+    Code declares no limits for a single lane, so a lane then has none. If this process does not
+    declare the Type, the current limits apply until the Type is next registered. Returns an
     :class:`UnlimitOutcome`. Raises UnknownType or InvalidLimit.
     """
     check_actor(by)
@@ -296,8 +304,8 @@ def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> U
 class UnlimitOutcome:
     """The outcome of :func:`unlimit`.
 
-    ``was_set`` is True if an operator had set limits. ``limit`` is the Limit that holds now, or
-    None. ``is_declared`` is True if it comes from the code of this process.
+    ``was_set`` is True if an operator had set limits. ``limit`` is the Limit that applies now, or
+    None. ``is_declared`` is True if this limit comes from the code of this process.
     """
 
     was_set: bool
@@ -313,7 +321,10 @@ def limits(type: TypeLike | None = None) -> list[Limit]:
 
 
 def describe_queue_depth(limit: Limit) -> str:
-    """Return how many wait and how many may, as "812 of 1000"; "" without a maximum."""
+    """Return how many Instances wait and how many may, such as "812 of 1000".
+
+    Returns "" if there is no maximum.
+    """
     if limit.max_waiting is None:
         return ""
     most = limit.max_waiting + 1
@@ -322,7 +333,7 @@ def describe_queue_depth(limit: Limit) -> str:
 
 
 def declared_limits(task_type: Declaration) -> dict[str, Any]:
-    """Return the limits that a Type declares, by column of Limit; {} if it declares none."""
+    """Return the limits that a Type declares as a dict by column of Limit; {} if there are none."""
     given = {name: value for name in _DECLARED if (value := getattr(task_type, name)) is not None}
     if "rate" in given:
         given["per_second"] = per_second(given["rate"])
@@ -335,7 +346,10 @@ def declared_limits(task_type: Declaration) -> dict[str, Any]:
 
 
 def _prepare_columns(target: Scope, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values to write, by column. Raises InvalidLimit."""
+    """Check new limits and return a dict of the values to write, by column of Limit.
+
+    Raises InvalidLimit.
+    """
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not KEEP}
     if not given:
         raise InvalidLimit(
@@ -366,7 +380,10 @@ def target_of(
     collection: str | None = None,
     error: builtins.type[ATPError] = InvalidGate,
 ) -> Scope:
-    """Return the :class:`Scope`. Raises UnknownType, or ``error`` if the collection is invalid."""
+    """Return the target of a gate or a limit as a :class:`Scope`.
+
+    Raises UnknownType, or ``error`` if the collection is invalid.
+    """
     if collection is not None:
         if type is None:
             raise error("A collection needs a Type.")
@@ -381,19 +398,19 @@ def target_of(
 
 
 def per_second(rate: object) -> float:
-    """Return a rate as a number of starts per second. Raises InvalidLimit."""
+    """Return how many starts per second a rate such as "100/m" allows. Raises InvalidLimit."""
     match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if match is None:
         raise InvalidLimit(
-            f"rate={rate!r}: must be a number, '/' and a time, as '50/s', '100/m' or '5/10s'; "
-            f"times are {', '.join(SECONDS)}.{_add_hint(_NOTHING.fullmatch(str(rate)))}"
+            f"rate={rate!r}: must be a number, '/' and a time, as '50/s', '100/m' or '5/10s'. "
+            f"The units of time are {', '.join(SECONDS)}.{_add_hint(_NOTHING.fullmatch(str(rate)))}"
         )
     count, times, unit = match.groups()
     return int(count) / (int(times or 1) * SECONDS[unit])
 
 
 def default_burst(rate: str) -> int:
-    """Return the default burst for a rate."""
+    """Return how many Tasks a rate lets start at once, unless a ``burst`` is set."""
     return max(1, int(per_second(rate) * BURST))
 
 
@@ -407,7 +424,10 @@ def check_limits(
     max_waiting: object = None,
     max_wait: object = None,
 ) -> None:
-    """Raise InvalidLimit for a value out of range. None means no limit, or a limit not given."""
+    """Raise InvalidLimit if a limit is out of range.
+
+    None is always valid: there is no limit, or the caller does not change it.
+    """
     counts = {
         "max_running": max_running,
         "max_running_per_collection": max_running_per_collection,
@@ -454,7 +474,7 @@ def _is_count(value: object) -> bool:
 
 
 def describe_unlimit(outcome: UnlimitOutcome) -> str:
-    """Return the outcome of :func:`unlimit` in words."""
+    """Return a sentence about the outcome of :func:`unlimit`."""
     text = "No operator has set limits there"
     if outcome.was_set:
         text = "The limits are left to the code"

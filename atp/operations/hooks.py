@@ -1,4 +1,7 @@
-"""Hooks as code declares them: for one Type, for one enqueue, or for a pattern of identifiers."""
+"""Declare hooks. When an Instance ends, ATP enqueues an Instance of the Type that is the hook.
+
+Code declares a hook for one Type, for one enqueue, or for all Types that match a pattern.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,18 @@ HOOK_PARAMETERS = tuple(STATES)
 # A Type, or a pair of a Type and a mapping of inputs, or a list of these.
 HookLike = Any
 
-# Options that a hook cannot have: it is always a new Instance, and due when the other one ends.
+# Options that a hook cannot have, because a hook is always a new Instance that is due when another
+# Instance ends.
 _REFUSED = ("identifier", "run_after", "start_before", "unique", "created_by", *HOOK_PARAMETERS)
 
 
 def hooks_of(
     label: str, on: str, value: HookLike, error: type[ATPError] = InvalidType
 ) -> tuple[HookSpec, ...]:
-    """Return the hooks in a value of ``on_finished`` or ``on_failed``; ``on`` is the name.
+    """Return the hooks that a parameter declares, as HookSpecs.
 
-    ``label`` names the declaration in error messages. Raises ``error``.
+    ``on`` is the name of the parameter, "on_finished" or "on_failed", and ``value`` is a hook or a
+    list of hooks. ``label`` names the declaration in error messages. Raises ``error``.
     """
     entries = value if isinstance(value, (list, set, frozenset)) else [value]
     try:
@@ -43,7 +48,7 @@ def hooks_of(
 
 
 def read_hook_parameters(label: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a Type, with hooks as HookSpecs. Raises InvalidType."""
+    """Return a Type's parameters after converting its hooks to HookSpecs. Raises InvalidType."""
     return {
         name: hooks_of(label, name, value) if name in HOOK_PARAMETERS else value
         for name, value in parameters.items()
@@ -51,7 +56,7 @@ def read_hook_parameters(label: str, parameters: Mapping[str, Any]) -> dict[str,
 
 
 def read_hook_options(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of an enqueue, with hooks as HookSpecs. Raises InvalidOption."""
+    """Return an enqueue's options after converting its hooks to HookSpecs. Raises InvalidOption."""
     return {
         name: hooks_of("using()", name, value, InvalidOption)
         if name in HOOK_PARAMETERS and value is not None
@@ -63,10 +68,10 @@ def read_hook_options(changes: Mapping[str, Any]) -> dict[str, Any]:
 def on_finished(*patterns: str) -> Callable[[T], T]:
     """Make the decorated Type a hook that runs when an Instance of a matching Type has FINISHED.
 
-    ``patterns`` match identifiers of Types, as "dem.*": ``*`` stands for any characters, ``?`` for
-    one character, and ``[ab]`` for one of these. A pattern never matches Types that are hooks
-    themselves. It matches a tailer or one of ATP's own Types only if it is the whole identifier.
-    Raises InvalidType.
+    Each pattern, such as "dem.*", matches identifiers of Types. In a pattern, ``*`` stands for any
+    characters, ``?`` for one character, and ``[ab]`` for an "a" or a "b". A pattern never matches
+    Types that are hooks themselves. A pattern matches a tailer or one of ATP's own Types only if it
+    is the whole identifier. Raises InvalidType.
     """
     return _decorator("on_finished", patterns)
 
@@ -83,14 +88,14 @@ def _check_pattern(label: str, pattern: Any) -> None:
     """Raise InvalidType unless ``pattern`` is a pattern for identifiers of Types."""
     if not is_pattern(pattern):
         raise InvalidType(
-            f"{label} takes patterns of the names of Types, as 'dem.*', not {pattern!r}."
+            f"{label} takes patterns for identifiers of Types, such as 'dem.*', not {pattern!r}."
         )
 
 
 def _decorator(on: str, patterns: tuple[str, ...]) -> Callable[[T], T]:
     label = f"@{on}"
     if not patterns:
-        raise InvalidType(f"{label}() names no Type: give a pattern, as in {label}('dem.*').")
+        raise InvalidType(f"{label}() needs at least one pattern, as in {label}('dem.*').")
     for pattern in patterns:
         _check_pattern(label, pattern)
 
@@ -134,44 +139,55 @@ def _make_spec(on: str, value: Any) -> HookSpec:
 def _check_type(type: Declaration) -> None:
     name = type.identifier
     if type.on_finished or type.on_failed:
-        raise InvalidType(f"{name!r} has hooks itself, and hooks have none.")
+        raise InvalidType(f"{name!r} cannot be a hook, because it has hooks itself.")
     for option in _REFUSED:
         if getattr(type.options, option):
             raise InvalidType(
-                f"{name!r} is given with {option}: a hook is always new, and due at the end."
+                f"{name!r} is given with {option}, which a hook cannot have: a hook is always a "
+                "new Instance, and is due when the other Instance ends."
             )
     if type.options.existing != "raise":
-        raise InvalidType(f"{name!r} is given with existing: a hook is always new.")
+        raise InvalidType(
+            f"{name!r} is given with existing, which a hook cannot have: a hook is always a new "
+            "Instance."
+        )
     if type.serializer != codec.JSON or type.as_called:
         kind = "a task of django.tasks" if type.as_called else f"of serializer {type.serializer!r}"
         raise InvalidType(
-            f"{name!r} is {kind}: a hook is a Type of @task_type, with its inputs in JSON."
+            f"{name!r} is {kind}, but a hook must be a Type of @task_type with its inputs in JSON."
         )
 
 
 def _encode_inputs(type: Declaration, inputs: Any) -> str:
-    """Return a hook's own inputs as JSON, "" if it has none.
+    """Return the inputs that a hook's declaration gives it, as JSON; "" if there are none.
 
-    Raises ATPError if they do not fit its handler.
+    Raises ATPError if the inputs do not fit the hook's handler.
     """
     if not isinstance(inputs, Mapping):
         raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {inputs!r}.")
     for name in inputs:
         if name in FACTS:
-            raise InvalidType(f"{name!r} is given to every hook: it cannot be among its inputs.")
+            raise InvalidType(
+                f"{name!r} is given to every hook by ATP, so a declaration cannot set it."
+            )
     signature, accepted = type.signatures
     facts = dict.fromkeys((*FACTS, *_more_facts(type, inputs)), "")
     try:
         binding.bind(type.identifier, signature, (), {**inputs, **facts}, accepted)
     except ATPError as problem:
         arguments = ", ".join(f"{name}=…" for name in (*inputs, *facts))
-        raise InvalidType(f"a hook is called as handler(context, {arguments}). {problem}") from None
+        raise InvalidType(
+            f"ATP would call this hook as handler(context, {arguments}). {problem}"
+        ) from None
     text = codec.encode(dict(inputs), what=f"Inputs of {type.identifier!r}").data
     return text if json.loads(text) else ""
 
 
 def _more_facts(type: Declaration, inputs: Mapping[str, Any]) -> list[str]:
-    """Return the names in MORE for which the handler has parameters, without its own inputs."""
+    """Return the names of the optional facts (MORE) that a hook's handler has parameters for.
+
+    Facts that the declaration sets as ``inputs`` are left out.
+    """
     parameters = type.signatures[0].parameters
     by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [
@@ -182,20 +198,20 @@ def _more_facts(type: Declaration, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def describe_unmatched() -> list[str]:
-    """Return a sentence about each pattern that matches no declared Type."""
+    """Return a list with a sentence about each hook pattern that matches no declared Type."""
     names = [type.identifier for type in registry]
     problems = (
         f"{spec.setting or f'{spec.hook.on} of {spec.hook.type!r}'}: no Type matches {pattern!r}."
         + (_describe_left_out(left_out) if left_out else did_you_mean(pattern, names))
         for pattern, spec, left_out in declared_hooks.unmatched()
     )
-    # A pattern of a setting may stand for two hooks.
+    # A setting can use one pattern for two hooks.
     return list(dict.fromkeys(problems))
 
 
 def _describe_left_out(names: list[str]) -> str:
-    """Return a sentence about Types that match, but that a pattern leaves out."""
+    """Return a sentence about Types that a pattern would match if they were not left out."""
     return (
-        f" A pattern leaves out hooks, tailers and the Types of ATP, as {names[0]!r}; to be told "
-        "of a tailer, write its whole identifier."
+        f" A pattern leaves out hooks, tailers and ATP's own Types, such as {names[0]!r}. To match "
+        "a tailer, give its whole identifier."
     )

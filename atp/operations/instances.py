@@ -43,7 +43,7 @@ InstanceLike = Instance | UUID | str
 # The maximum number of Instances that one statement writes or removes.
 CHUNK = 1000
 LONGEST = timedelta(seconds=LONGEST_DELAY)
-_BEING_CANCELLED = "has been asked to be cancelled already"
+_BEING_CANCELLED = "is being cancelled already"
 
 
 # Finding Instances.
@@ -53,7 +53,10 @@ _BEING_CANCELLED = "has been asked to be cancelled already"
 def get(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
-    """Return the Instance with this uuid, or this Type and identifier. Raises UnknownInstance."""
+    """Return the Instance with this uuid, or with this Type and identifier.
+
+    Raises UnknownInstance.
+    """
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     try:
         if uuid is not None:
@@ -72,12 +75,12 @@ def get(
 async def aget(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
-    """Return an Instance as :func:`get` does; for coroutines."""
+    """Return an Instance as :func:`get` does, from a coroutine."""
     return await sync_to_async(get)(uuid, type=type, identifier=identifier)
 
 
 def _suggest_type(type: str) -> str:
-    """Return a hint with the closest identifier if there is no such Type, otherwise ""."""
+    """Return a hint with the closest identifier if a Type does not exist, otherwise ""."""
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if type in known:
         return ""
@@ -85,9 +88,9 @@ def _suggest_type(type: str) -> str:
 
 
 def find_instances(instances: Iterable[object], by: str = "") -> list[Instance]:
-    """Return the Instances as a list; an item of ``instances`` may be the uuid of one.
+    """Return the Instances as a list; each of ``instances`` is an Instance or its uuid.
 
-    Raises UnknownInstance, or InvalidOption if ``by`` is not valid text for the log.
+    Raises UnknownInstance, or InvalidOption if ``by``, the actor, is not valid text for the log.
     """
     check_actor(by)
     return [_find_instance(each) for each in instances]
@@ -98,25 +101,28 @@ def _find_instance(instance: object) -> Instance:
         return instance
     if isinstance(instance, (str, UUID)):
         return get(instance)
-    raise UnknownInstance(f"There is no Instance {instance!r}: give an Instance or its uuid.")
+    raise UnknownInstance(f"{instance!r} is not an Instance or the uuid of one.")
 
 
 @needs_tables
 def inputs(instance: InstanceLike) -> Inputs | None:
-    """Return the Inputs of an Instance, None after their removal. Raises UnknownInstance."""
+    """Return the Inputs of an Instance; None if ATP has removed them. Raises UnknownInstance."""
     return Inputs.objects.using(settings.DATABASE).filter(pk=_find_instance(instance).pk).first()
 
 
 @needs_tables
 def response(instance: InstanceLike) -> Response | None:
-    """Return the Response of an Instance, None if it has none (RFC 14). Raises UnknownInstance."""
+    """Return the Response of an Instance (RFC 14), or None if there is none.
+
+    Raises UnknownInstance.
+    """
     rows = Response.objects.using(settings.DATABASE)
     return rows.filter(instance=_find_instance(instance)).first()
 
 
 @needs_tables
 def steps(instance: InstanceLike) -> QuerySet[Step]:
-    """Return the steps of an Instance, in the order in which they first began."""
+    """Return the steps of an Instance, in the order in which each first began."""
     rows = Step.objects.using(settings.DATABASE)
     return rows.filter(instance=_find_instance(instance)).order_by("id")
 
@@ -136,7 +142,8 @@ def redrive(*instances: InstanceLike, by: str = "") -> None:
     """Send FAILED Instances back to the queue and reset their counts of retries and restarts.
 
     Nodes of a graph wait for each other again. Raises IllegalTransition if an Instance is not
-    FAILED, or waits for a FAILED node that is not redriven with it; the others are redriven.
+    FAILED, or depends on a FAILED node that is not redriven in the same call. Even then, this
+    redrives all other Instances.
     """
     instances = find_instances(instances, by)
     changes = [Move(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
@@ -156,7 +163,7 @@ def redrive(*instances: InstanceLike, by: str = "") -> None:
 def _find_in_family(rows: QuerySet[Instance], type: str, identifier: str) -> Instance:
     """Return the Instance with this Type and identifier. Raises Instance.DoesNotExist.
 
-    It may have been enqueued under another name of the Type.
+    This also finds an Instance that was enqueued under a former or newer name of the Type.
     """
     try:
         return rows.get(type__identifier=type, identifier=identifier)
@@ -171,7 +178,7 @@ def _find_in_family(rows: QuerySet[Instance], type: str, identifier: str) -> Ins
 
 
 def _why_not_redriven(instance: Instance) -> str:
-    """Return the reason for which a FAILED Instance was not redriven, as part of a sentence."""
+    """Return a clause that says why a FAILED Instance could not be redriven."""
     key = instance.type_id
     family = group_renamed_types(Type.objects.using(settings.DATABASE)).get(key, {key})
     tasks = Task.objects.using(settings.DATABASE).filter(type__in=family)
@@ -179,16 +186,17 @@ def _why_not_redriven(instance: Instance) -> str:
         return f"and its unique key is taken by {other.instance.uuid}, which is live"
     if Node.objects.using(settings.DATABASE).filter(pk=instance.pk).exclude(REDRIVABLE).exists():
         return "and its graph has been undone"
-    return "and so is a node that it waits for: redrive that first, or both together"
+    return "and so is a node that it waits for; redrive that node first, or both together"
 
 
 @needs_tables
 def release(instance: InstanceLike, by: str = "") -> bool:
     """Send a claimed Instance back to the queue (RFC 14).
 
-    The command makes its worker stop the attempt and hand the Instance back. This spends no retry
-    and no restart. A waiting Instance stays as it is. Returns True if the command was sent. Raises
-    IllegalTransition if the Instance is terminal, or is being cancelled.
+    This commands the worker to stop the attempt and hand the Instance back, which spends no retry
+    and no restart. Returns True if the command was sent, and False if there was nothing to do, for
+    example because the Instance is waiting. Raises IllegalTransition if the Instance is terminal,
+    or is being cancelled.
     """
     [instance] = find_instances([instance], by)
     is_sent = get_store().request(instance.pk, RELEASE, who=by)
@@ -208,10 +216,10 @@ def release(instance: InstanceLike, by: str = "") -> bool:
 def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
     """End live Instances as FAILED, with the reason CANCELLED.
 
-    Waiting Instances become FAILED at once. The attempt of a claimed one gets a command: its
-    worker interrupts the handler, and is killed after ``cancel_grace`` unless the handler ends
-    before. Returns the Instances that got this command: they have not ended yet. Raises
-    IllegalTransition if one is terminal or is being cancelled already; the others are cancelled.
+    Waiting Instances become FAILED at once. For a claimed Instance, this commands the worker to
+    interrupt the handler. If the handler has not ended after ``cancel_grace``, the daemon kills the
+    worker. Returns the claimed Instances, which have not ended yet. Raises IllegalTransition if an
+    Instance is terminal or is being cancelled already. Even then, this cancels all other Instances.
     """
     instances = find_instances(instances, by)
     keys = [instance.pk for instance in instances]
@@ -237,17 +245,17 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
 def pause(instance: InstanceLike, by: str = "") -> None:
     """Pause a RUNNING Instance (RFC 14).
 
-    This sends a command to its attempt. The handler pauses at its next ``context.check()`` or
-    ``progress()`` outside a transaction; if its Type is stoppable, it pauses wherever it is.
-    Raises IllegalTransition if the Instance is not running, or if the command was sent before;
-    NotPausable if this process declares its Type as transactional.
+    This sends a command to the running attempt. The handler pauses at its next ``context.check()``
+    or ``progress()`` outside a transaction, or wherever it is if the Type is stoppable. Raises
+    IllegalTransition if the Instance is not running, or if the command was sent before. Raises
+    NotPausable if this process declares the Type as transactional.
     """
     [instance] = find_instances([instance], by)
     type = instance.type.identifier
     if registry.is_transactional(type):
         raise NotPausable(
-            f"{instance.uuid} cannot be paused: {type} is transactional, so its handler is in a "
-            "transaction from its beginning to its end, and a pause would keep that open.",
+            f"{instance.uuid} cannot be paused: {type} is transactional, so the whole handler runs "
+            "in one transaction, and a pause would keep the transaction open.",
             event=Event.PAUSE,
             state=State(instance.state),
         )
@@ -258,20 +266,24 @@ def pause(instance: InstanceLike, by: str = "") -> None:
 def resume(instance: InstanceLike, by: str = "") -> None:
     """Let a PAUSED Instance continue as soon as a worker is free.
 
-    If it has not paused yet, this withdraws the command to pause. Raises IllegalTransition if it
-    is neither paused nor about to pause, or if the command to resume was sent before.
+    If the Instance has not paused yet, this withdraws the command to pause. Raises
+    IllegalTransition if the Instance is neither paused nor about to pause, or if the command to
+    resume was sent before.
     """
     [instance] = find_instances([instance], by)
     _send_command(instance, RESUME, Event.RESUME, "resumed", by)
 
 
 def _send_command(instance: Instance, command: str, event: Event, done: str, by: str) -> None:
-    """Send a command to an attempt. Raises IllegalTransition, with ``done`` in its message."""
+    """Send a command to the attempt of an Instance. Raises IllegalTransition.
+
+    ``done`` is the command's past participle for the error message, such as "paused".
+    """
     is_sent = get_store().request(instance.pk, command, who=by)
     refresh([instance])
     if is_sent:
         return
-    words = {CANCEL: _BEING_CANCELLED, command: f"has been asked to be {done} already"}
+    words = {CANCEL: _BEING_CANCELLED, command: f"is being {done} already"}
     before = words.get(_pending_command(instance))
     more = f", and {before}" if before else ""
     raise IllegalTransition(
@@ -282,7 +294,7 @@ def _send_command(instance: Instance, command: str, event: Event, done: str, by:
 
 
 def _pending_command(instance: Instance) -> str:
-    """Return the command that the attempt has not obeyed yet; empty if there is none."""
+    """Return the command that an Instance's attempt has not obeyed yet; "" if there is none."""
     tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
     return tasks.values_list("request", flat=True).first() or ""
 
@@ -294,7 +306,7 @@ def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
 def refresh(instances: Iterable[Instance]) -> None:
     """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
     for removed in Instance.objects.using(settings.DATABASE).reload(instances):
-        raise UnknownInstance(f"There is no Instance {removed.uuid} any more.")
+        raise UnknownInstance(f"The Instance {removed.uuid} no longer exists.")
 
 
 # Changing waiting Instances.
@@ -311,11 +323,11 @@ def change(
 ) -> None:
     """Change the priority, due time or collection of waiting Instances.
 
-    Each of ``instances`` is an Instance or its uuid. ``due`` is a datetime, or a timedelta from
-    now; ``timedelta(0)`` is "run now". ``postpone`` is a timedelta to add to the due time, or to
-    now if the due time has passed. Options that are left out stay as they are, and so does
-    ``start_before``. Raises InvalidOption before it changes anything. Raises IllegalTransition if
-    an Instance does not wait, after it has changed the others.
+    Each of ``instances`` is an Instance or its uuid. ``due`` is a datetime or a timedelta from now;
+    ``timedelta(0)`` makes the Instances due now. ``postpone`` is a timedelta that is added to the
+    due time, or to now if the due time has passed. Options that are left out stay as they are, and
+    so does ``start_before``. Raises InvalidOption before anything is changed. Raises
+    IllegalTransition if an Instance is not waiting, but still changes all other Instances.
     """
     instances = find_instances(instances, by)
     store = get_store()
@@ -342,9 +354,9 @@ def check_changes(
     now: Callable[[], datetime],
     due_name: str = "due",
 ) -> Changes:
-    """Check the options of a change and return them as :class:`Changes`. Raises InvalidOption.
+    """Check the new values for waiting Instances and return them as :class:`Changes`.
 
-    ``due_name`` is the name of ``due`` in error messages.
+    ``due_name`` is what error messages call the parameter ``due``. Raises InvalidOption.
     """
     plain: dict[str, Any] = {"priority": priority, "collection": collection}
     plain = {name: value for name, value in plain.items() if value is not None}
@@ -356,7 +368,7 @@ def check_changes(
         raise InvalidOption(f"Give either {due_name} or postpone: both set the due time.")
     Options(**plain)
     if isinstance(due, timedelta) and due < timedelta():
-        raise InvalidOption(f"{due_name}={due!r}: must be 0 or more from now.")
+        raise InvalidOption(f"{due_name}={due!r}: must be 0 or more.")
     if due is not None:
         moment = resolve_time(due_name, due, now)
         # A timedelta counts from the time of the write, so it stays a timedelta.
@@ -383,7 +395,7 @@ def size(type: TypeLike | None = None) -> int:
 
 
 def _zero_for(type: TypeLike) -> int:
-    """Return 0 for an existing Type. Raises UnknownType, which suggests the closest identifier."""
+    """Return 0 if the Type exists, otherwise raise UnknownType with the closest identifier."""
     if str(type) not in registry:
         get_type(str(type))
     return 0
@@ -393,9 +405,9 @@ def _zero_for(type: TypeLike) -> int:
 def waiting(
     type: TypeLike | None = None, collection: str | None = None, *, most: int | None = None
 ) -> int:
-    """Return the number of waiting Instances: of all Types, of one Type, or of one lane.
+    """Return how many Instances of all Types, of one Type or of one lane are waiting.
 
-    Counting stops at ``most``. Raises UnknownType.
+    This counts no further than ``most``. Raises UnknownType.
     """
     tasks = Task.objects.using(settings.DATABASE).waiting()
     if type is not None:
@@ -410,7 +422,7 @@ def waiting(
 
 @needs_tables
 def purge(type: str | None = None, by: str = "") -> int:
-    """Remove terminal Instances whose retention is over; return their number."""
+    """Remove ended Instances whose retention period is over; return how many were removed."""
     check_actor(by)
     removed = 0
     while count := get_store().purge(type=type, limit=CHUNK, who=by):
@@ -420,12 +432,13 @@ def purge(type: str | None = None, by: str = "") -> int:
 
 @needs_tables
 def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: float = 0.0) -> int:
-    """Remove terminal Instances, with inputs, response, files and log (RFC 14).
+    """Remove terminal Instances with their inputs, response, files and log (RFC 14).
 
-    Returns their number. The log of their Type records the removal. If one is live or is a node of
-    a graph, this removes nothing and raises IllegalTransition. With ``cancel``, it cancels live
-    Instances first. Then it removes waiting ones at once, and a claimed one if it ends within
-    ``wait`` seconds; otherwise that one stays, cancelled.
+    Returns how many Instances were removed. The log of their Type records the removal. If an
+    Instance is live or is a node of a graph, this removes nothing and raises IllegalTransition.
+    With ``cancel``, this cancels live Instances first and removes those that have ended within
+    ``wait`` seconds. Waiting Instances end at once. An Instance that takes longer is cancelled but
+    stays in the database.
     """
     instances = find_instances(instances, by)
     refresh(instances)
@@ -446,13 +459,16 @@ def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: f
 
 
 def _refuse_nodes(keys: Sequence[int]) -> None:
-    """Raise IllegalTransition if one is a node: other nodes of its graph may need its result."""
+    """Raise IllegalTransition if one of these Instances is a node of a graph.
+
+    Other nodes of the graph may need the result of that node.
+    """
     nodes = Node.objects.using(settings.DATABASE).select_related("instance", "graph")
     node = nodes.filter(pk__in=keys, graph__isnull=False).first()
     if node is not None:
         raise IllegalTransition(
-            f"{node.instance} cannot be removed: it is {node} of the graph {node.graph}, which is "
-            "removed as a whole when no Type of its nodes keeps them any longer.",
+            f"{node.instance} cannot be removed: it is the node {node} of the graph {node.graph}. "
+            "A graph is removed as a whole, when the retention of all its nodes is over.",
             state=State(node.instance.state),
         )
 
@@ -464,7 +480,7 @@ def _cancel_and_wait(instances: list[Instance], by: str, wait: float) -> None:
     try:
         cancel(*instances, by=by)
     except IllegalTransition:
-        pass  # that one has ended in the meantime, or is being cancelled already
+        pass  # an Instance has ended in the meantime, or is being cancelled already
     until = time.monotonic() + wait
     for instance in instances:
         if wait and not instance.is_terminal:

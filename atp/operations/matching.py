@@ -1,4 +1,4 @@
-"""Redrive, cancel or delete all Instances that match: the selection, the plan, starting it."""
+"""Redrive, cancel or delete all Instances that match a filter, or plan such an operation."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 # Names of operations.
 REDRIVE, CANCEL, DELETE = "redrive", "cancel", "delete"
-# The minimum number of digits that name an error group.
+# The minimum number of digits with which a caller can name an error group.
 FEWEST_DIGITS = 4
 
 # The number of Instances that a plan reads at a time.
 PORTION = 2_000
-# A plan judges at most this many Instances, the oldest; the operation itself judges each.
+# A plan checks only this many Instances, the oldest, one by one; the operation itself checks each.
 MOST_JUDGED = 20_000
 # The defaults and limits of a canary.
 THRESHOLD = 0.95
@@ -71,14 +71,14 @@ DELETION = "it is a deletion, which is redriven by itself"
 def error_group(group: ErrorGroup | str) -> ErrorGroup:
     """Return the error group whose name begins with these hexadecimal digits (at least four).
 
-    Raises UnknownErrorGroup, also if the names of several groups begin with them.
+    Raises UnknownErrorGroup if no name, or more than one name, begins with the digits.
     """
     rows = ErrorGroup.objects.using(settings.DATABASE)
     digits = f"{group.pk:0{DIGITS}x}" if isinstance(group, ErrorGroup) else str(group).lower()
     is_name = FEWEST_DIGITS <= len(digits) <= DIGITS and not set(digits) - set("0123456789abcdef")
     if not is_name or digits[0] > "7":
         raise UnknownErrorGroup(
-            f"There is no error group {str(group)!r}: its name is 4 to 16 hexadecimal digits."
+            f"There is no error group {str(group)!r}: a name must be 4 to 16 hexadecimal digits."
         )
     missing = DIGITS - len(digits)
     first = int(digits, 16) << 4 * missing
@@ -96,12 +96,12 @@ def error_group(group: ErrorGroup | str) -> ErrorGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A filter that selects Instances for an operation; :func:`selection` makes it.
+    """A filter that selects the Instances for an operation; see :func:`selection`.
 
-    It selects dead letters that ended at or before ``until``; for "cancel", live Instances that
-    were enqueued at or before that time. ``verb`` is the name of the operation, ``type`` a pattern
-    for identifiers, as "dem.*", ``error`` the key of an error group, and ``until`` a time in ISO
-    8601.
+    ``verb`` is the name of the operation. "redrive" and "delete" select dead letters that ended at
+    or before ``until``, and "cancel" selects live Instances that were enqueued at or before
+    ``until``, a time in ISO 8601. ``type`` is a pattern for identifiers of Types, such as "dem.*",
+    and ``error`` is the key of an error group.
     """
 
     verb: str
@@ -112,7 +112,7 @@ class Selection:
     reason: str | None = None
 
     def rows(self) -> QuerySet[Instance]:
-        """Return the Instances that match now."""
+        """Return a QuerySet of the Instances that match the filter now."""
         rows = Instance.objects.using(settings.DATABASE)
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
@@ -131,18 +131,18 @@ class Selection:
 
     @property
     def filter(self) -> dict[str, Any]:
-        """The fields of the selection, without ``until``."""
+        """The fields of the selection except ``until``, as a dict."""
         return {name: value for name, value in asdict(self).items() if name != "until"}
 
     @property
     def key(self) -> str:
-        """A hash of the filter: equal for two selections with the same filter."""
+        """A hash of the filter. Two selections that differ only in ``until`` have the same hash."""
         text = json.dumps(self.filter, sort_keys=True)
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
     def text(self) -> str:
-        """The selection in words: "type 'dem.*', reason 'ERROR'", or "all"."""
+        """The filter in words, such as "type 'dem.*', reason 'ERROR'", or "all"."""
         error = None if self.error is None else f"{self.error:0{DIGITS}x}"[:8]
         facts = {"type": self.type, "error": error}
         facts |= {"collection": self.collection, "reason": self.reason}
@@ -151,15 +151,18 @@ class Selection:
 
 
 def types_of(pattern: str | None) -> list[int]:
-    """Return the keys of the Types that match a pattern; None matches all but ATP's own."""
+    """Return the primary keys of the Types that match a pattern.
+
+    None matches all Types except ATP's own.
+    """
     known = Type.objects.using(settings.DATABASE).values_list("identifier", "pk")
     return [key for name, key in known if matches(pattern, name)]
 
 
 def matches(pattern: str | None, identifier: str) -> bool:
-    """Return True if a pattern matches the identifier of a Type; None matches any.
+    """Return True if a pattern matches the identifier of a Type.
 
-    The identifiers of ATP's own Types match no pattern but themselves.
+    None matches all Types except ATP's own, which only their whole identifiers match.
     """
     if is_internal(identifier):
         return pattern == identifier
@@ -186,7 +189,7 @@ def selection(
     is_empty = not any(value is not None for value in filters)
     if not all and (until is None or verb == CANCEL) and is_empty:
         raise InvalidSelection(
-            f"An empty filter would {verb} everything: give one, or all=True.",
+            f"An empty filter would {verb} everything. Give a filter, or all=True.",
             errors=[("all", "It must be true, because the filter is empty.")],
         )
     group = None if error is None else error_group(error)
@@ -210,13 +213,13 @@ def _check_until(until: datetime | None, verb: str) -> datetime:
     except InvalidOption as error:
         raise InvalidSelection(str(error), errors=[(name, str(error))]) from None
     if time > now:
-        why = f"{time.isoformat(' ', 'seconds')} is in the future: it must have passed."
+        why = f"{time.isoformat(' ', 'seconds')} is in the future, but must have passed."
         raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
     return time
 
 
 def checked_pattern(pattern: str) -> str:
-    """Return the pattern, or identifier. Raises UnknownType if it matches no registered Type."""
+    """Return the pattern or identifier, or raise UnknownType if no registered Type matches."""
     _check_text("type", pattern)
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if not any(matches(pattern, name) for name in known):
@@ -246,13 +249,16 @@ def _check_reason(reason: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The number of Instances to which an operation would be applied, by group, Type, collection.
+    """How many Instances an operation would be applied to, and how many it cannot be applied to.
 
-    The keys of ``by_error`` are names of error groups, "" for Instances without one. ``cannot``
-    counts, by reason, the Instances to which the operation cannot be applied; ``count`` does not
-    include them. ``takes`` is the duration at the given rate, None without a rate. If very many
-    match, only the first ``judged`` of them were judged, and ``count`` includes all others;
-    otherwise ``judged`` is None.
+    ``count`` is the number of Instances to which the operation would be applied. ``by_error``,
+    ``by_type`` and ``by_collection`` break this number down by the name of the error group ("" for
+    Instances without one), by the identifier of the Type, and by collection. ``cannot`` has the
+    numbers of all other matching Instances, by the reason why the operation cannot be applied.
+    ``takes`` is how long the operation takes at the given rate, None without a rate.
+
+    If very many Instances match, the plan checks only the first ``judged`` of them one by one, and
+    ``count`` includes all others. Otherwise ``judged`` is None.
     """
 
     selection: Selection
@@ -266,9 +272,10 @@ class Plan:
 
 
 def make_plan(selection: Selection, per_second: float | None = None) -> Plan:
-    """Return the :class:`Plan` for a selection. This only reads, and waits for no lock.
+    """Return the :class:`Plan` for a selection, without writing or locking anything.
 
-    ``per_second`` is the rate of the operation; None means no limit.
+    ``per_second`` is the number of Instances per second that the operation may take; None means no
+    limit.
     """
     rows = selection.rows()
     counted = rows.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
@@ -302,7 +309,10 @@ def _largest_first(counts: Counter[str]) -> dict[str, int]:
 
 
 def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]:
-    """Count the Instances to leave out, by Type, collection, error group and reason."""
+    """Count the Instances to which an operation cannot be applied.
+
+    The counts are by Type, collection, error group and the reason why not.
+    """
     if selection.verb == DELETE:
         nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
         in_graph = selection.rows().filter(Exists(nodes.filter(pk=OuterRef("pk")).order_by()))
@@ -325,22 +335,28 @@ def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None,
 
 
 class Judge:
-    """Finds the Instances to which an operation cannot be applied, and the reasons."""
+    """Finds out to which Instances an operation cannot be applied, and why not."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
         self._types: dict[int, str] = {}
-        # A cache: True if inputs fit, by Type and shape of the inputs.
+        # A cache by Type and shape of the inputs: True if the inputs fit the handler.
         self._judged: dict[object, bool] = {}
         self._served_types: set[str] | None = None
 
     def refused(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the reasons, by key, for which the store refuses to redrive Instances."""
+        """Return a dict of the Instances that the store would not redrive.
+
+        The keys are those of the Instances, and the values are the reasons.
+        """
         found = dict.fromkeys(self._find_undone([instance.pk for instance in instances]), UNDONE)
         return found | self._find_taken(instances)
 
     def cannot(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the reasons by key; the operation can be applied to an Instance without one."""
+        """Return a dict of the Instances to which the operation cannot be applied.
+
+        The keys are those of the Instances, and the values are the reasons.
+        """
         keys = [instance.pk for instance in instances]
         if self._verb == DELETE:
             nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
@@ -363,10 +379,10 @@ class Judge:
         return list(nodes.exclude(REDRIVABLE).values_list("pk", flat=True))
 
     def _find_taken(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return the reason TAKEN by the key of each Instance whose unique key is taken.
+        """Return a dict of the Instances whose unique key is taken, with the reason TAKEN.
 
-        If several have the same unique key, only the first can be redriven; if a live Instance has
-        it, none of them can.
+        If several FAILED Instances have the same unique key, only the first can be redriven. If a
+        live Instance has the key, none of the FAILED ones can be redriven.
         """
         keys = {each: (each.own or {}).get(options.UNIQUE) for each in instances}
         if not any(keys.values()):
@@ -402,7 +418,7 @@ class Judge:
         return type in self._served_types
 
     def _find_incompatible(self, instances: Sequence[Instance]) -> Iterator[int]:
-        """Yield the keys of the Instances whose inputs do not fit the handler of this process."""
+        """Yield the key of each Instance whose inputs do not fit the handler in this process."""
         types = {instance.pk: self._type_name(instance.type_id) for instance in instances}
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=types)
         for key, format, data in rows.values_list("pk", "format", "data"):
@@ -419,17 +435,17 @@ class Judge:
             declared: Any = registry.get(type)
             arguments = [None] * placed, dict.fromkeys(names)
             fits = not binding.why_incompatible(declared.signatures, *arguments)
-            # Adapters may make the inputs fit, so they are worth an attempt.
+            # If the Type has adapters, these may make the inputs fit, so a redrive can succeed.
             self._judged[key] = fits or bool(declared.adapters)
         return self._judged[key]
 
 
-# Operations on all Instances that match a filter: each returns a plan, or enqueues an Instance
-# that does the work.
+# Operations on all Instances that match a filter. Each operation returns a plan, or enqueues an
+# Instance that does the work.
 
 
 class RedriveArgs(TypedDict, total=False):
-    """The parameters of :func:`redrive_matching`, except ``dry_run``."""
+    """The keyword arguments of :func:`redrive_matching`, except ``dry_run``."""
 
     type: TypeLike | None
     error: ErrorGroup | str | None
@@ -468,14 +484,17 @@ def redrive_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Redrive all dead letters that match; return the Instance of ``atp.redrive`` that does it.
+    """Enqueue an Instance of ``atp.redrive`` that redrives all matching dead letters; return it.
 
-    ``type`` may be a pattern, as "dem.*". ``reason`` is a Reason of FAILED; without it, dead
-    letters with any reason match. ``ended_before`` defaults to now. With ``dry_run`` this only
-    returns the :class:`Plan`. ``rate`` ("20/s") limits the speed. ``canary`` is the number to
-    redrive first; the others follow once these have ended and the fraction ``threshold`` of them
-    FINISHED. Raises, before it writes anything, InvalidSelection, InvalidOption, InvalidLimit,
-    UnknownType, UnknownErrorGroup, or UniqueTaken while an Instance with the same filter is live.
+    ``type`` is an identifier or a pattern, such as "dem.*". ``reason`` is a Reason of FAILED;
+    without ``reason``, dead letters with any reason match. ``ended_before`` defaults to now.
+    ``rate``, such as "20/s", limits the speed. If ``canary`` is not 0, that number of dead letters
+    is redriven first. The others follow once these have all ended, if the fraction ``threshold`` of
+    them is FINISHED. With ``dry_run`` this only returns the :class:`Plan`.
+
+    Raises InvalidSelection, InvalidOption, InvalidLimit, UnknownType or UnknownErrorGroup. Raises
+    UniqueTaken if a redrive with the same filter is still live. After an exception nothing has been
+    written.
     """
     chosen = selection(
         REDRIVE,
@@ -503,7 +522,11 @@ def delete_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Remove all dead letters that match; for the parameters see :func:`redrive_matching`."""
+    """Enqueue an Instance of ``atp.delete`` that removes all matching dead letters; return it.
+
+    The parameters are those of :func:`redrive_matching`. With ``dry_run`` this only returns the
+    :class:`Plan`.
+    """
     chosen = selection(
         DELETE,
         type=type,
@@ -527,9 +550,11 @@ def cancel_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Cancel all live Instances that match; for the parameters see :func:`redrive_matching`.
+    """Enqueue an Instance of ``atp.cancel`` that cancels all matching live Instances; return it.
 
-    ``created_before`` selects those that were enqueued at or before that time.
+    ``created_before`` selects the Instances that were enqueued at or before that time. The other
+    parameters are those of :func:`redrive_matching`. With ``dry_run`` this only returns the
+    :class:`Plan`.
     """
     chosen = selection(CANCEL, type=type, collection=collection, until=created_before, all=all)
     return _plan_or_enqueue(chosen, {"rate": rate}, dry_run, by)
@@ -544,14 +569,14 @@ def _plan_or_enqueue(
     planned = make_plan(chosen, per_second)
     canary = how.get("canary", 0)
     if canary > planned.count:
-        raise InvalidOption(f"canary={canary}: only {planned.count} match.")
+        raise InvalidOption(f"canary={canary}: only {planned.count} Instances match.")
     if dry_run:
         return planned
     if not planned.count:
         refused = ", ".join(f"{count} {why}" for why, count in planned.cannot.items())
         raise InvalidSelection(
-            f"There is nothing to {chosen.verb}: {chosen.text}."
-            + (f" It cannot be done to {refused}." if refused else "")
+            f"There is nothing to {chosen.verb} for this filter: {chosen.text}."
+            + (f" Instances that match but are left out: {refused}." if refused else "")
         )
     inputs = {"selection": chosen.__dict__, "count": planned.count, "by": by, **how}
     type = registry.get(f"atp.{chosen.verb}").with_options(unique=chosen.key, created_by=by)
@@ -559,7 +584,7 @@ def _plan_or_enqueue(
         return enqueue(type, **inputs)
     except UniqueTaken as error:
         live = error.instance
-        message = f"A {chosen.verb} with this filter is live: {live.uuid if live else ''}."
+        message = f"A {chosen.verb} with this filter is live already: {live.uuid if live else ''}."
         raise UniqueTaken(message, live) from None
 
 
@@ -582,14 +607,14 @@ _WOULD = {
 
 
 def describe_outcome(outcome: Plan | Instance) -> str:
-    """Describe the outcome of an operation: a plan, or the Instance that carries it out."""
+    """Describe the plan of an operation, or the Instance that carries the operation out."""
     if isinstance(outcome, Plan):
         return describe_plan(outcome)
-    return f"{outcome.type} {outcome.uuid} does it, and shows how far it is."
+    return f"{outcome.type} {outcome.uuid} carries this out and reports its progress."
 
 
 def describe_plan(plan: Plan) -> str:
-    """Describe a plan in one or two lines."""
+    """Return one or two lines of text that describe a plan for people."""
     most = "" if plan.judged is None else "up to "
     would = f"{most}{plan.count:,} {_WOULD[plan.selection.verb]}"
     collections = {name: count for name, count in plan.by_collection.items() if name}
@@ -607,7 +632,7 @@ def describe_plan(plan: Plan) -> str:
         reasons = ", ".join(f"{count:,} {why}" for why, count in plan.cannot.items())
         lines.append(f"{sum(plan.cannot.values()):,}{judged} cannot: {reasons}")
     elif judged:
-        lines.append(f"all{judged} can; the others are judged one by one")
+        lines.append(f"all{judged} can; the others are checked when their turn comes")
     return "\n".join(lines)
 
 

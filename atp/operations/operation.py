@@ -1,4 +1,7 @@
-"""One operation as data: name, target, permission, parameters and their kinds, outcome."""
+"""Operations as data: an Operation has a name, parameters, a permission and a function to call.
+
+A Parameter has a Kind, which reads its values from text and from JSON.
+"""
 
 from __future__ import annotations
 
@@ -44,27 +47,30 @@ _NO_OFFSET = "{!r} is not a time with an offset, such as 2030-01-31T18:00:00Z."
 
 # The kinds of parameters
 #
-# The shell and the forms of the pages give text, the API gives JSON. :meth:`Kind.from_text` and
-# :meth:`Kind.from_json` refuse the same values, with a ValueError that has the same sentence.
+# The shell and the forms of the pages pass text, the API passes JSON. :meth:`Kind.from_text` and
+# :meth:`Kind.from_json` reject the same values, with the same message in a ValueError.
 
 
 class Kind:
-    """A kind of value: ``schema`` is its JSON schema, ``hint`` tells people the format."""
+    """A kind of parameter value.
+
+    ``schema`` is the JSON schema of the value, and ``hint`` describes the format for people.
+    """
 
     schema: Schema = {}
     hint = ""
 
     def from_text(self, text: str) -> Any:
-        """Return the value that a text stands for. Raises ValueError."""
+        """Parse text from the shell or a form, and return the value. Raises ValueError."""
         raise NotImplementedError
 
     def from_json(self, value: Any) -> Any:
-        """Return the value that a JSON value stands for. Raises ValueError."""
+        """Check a JSON value from the API, and return the Python value. Raises ValueError."""
         raise NotImplementedError
 
 
 class Text(Kind):
-    """One printable line of text; it may be empty."""
+    """A value that is one line of printable text, or empty."""
 
     schema = {"type": "string", "maxLength": MAX_IDENTIFIER}
 
@@ -80,7 +86,10 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class WholeNumber(Kind):
-    """A whole number from ``least`` to ``most``. The error for 0 ends with the hint ``zero``."""
+    """A value that is a whole number from ``least`` to ``most``.
+
+    ``zero`` is a hint that the error message for the number 0 ends with.
+    """
 
     least: int
     most: int
@@ -109,7 +118,7 @@ class WholeNumber(Kind):
 
 @dataclass(frozen=True)
 class Number(Kind):
-    """A number from ``least`` to ``most``."""
+    """A value that is a number from ``least`` to ``most``."""
 
     least: float
     most: float
@@ -132,7 +141,7 @@ class Number(Kind):
 
 
 class Rate(Kind):
-    """A number of starts per period, such as "100/m"."""
+    """A value that is a number of starts per period, such as "100/m"."""
 
     schema = {"type": "string", "pattern": gates.PATTERN}
     hint = "as 50/s, 100/min or 5/10s"
@@ -146,10 +155,10 @@ class Rate(Kind):
 
 
 class Moment(Kind):
-    """A point in time as a datetime, or a timedelta from now.
+    """A value that is a point in time: a datetime, or a timedelta from now.
 
-    Text without an offset is in the current time zone. In JSON a time needs an offset; a number is
-    seconds from now.
+    A text without a UTC offset is a time in the current time zone. In JSON, a text needs an offset,
+    and a number means seconds from now.
     """
 
     schema = {"oneOf": [DATE_TIME, _SECONDS]}
@@ -168,7 +177,7 @@ class Moment(Kind):
 
 @dataclass(frozen=True)
 class Delay(Kind):
-    """A duration as a timedelta of at least ``least`` seconds; in JSON a number of seconds."""
+    """A value that is a timedelta of at least ``least`` seconds; in JSON a number of seconds."""
 
     least: float = 0
     hint = "as 90s, 10m, 2h or 1d"
@@ -187,7 +196,7 @@ class Delay(Kind):
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of the given words."""
+    """A value that is one of ``words``."""
 
     words: tuple[str, ...]
 
@@ -206,7 +215,7 @@ class Choice(Kind):
 
 
 class Flag(Kind):
-    """True or false."""
+    """A value that is true or false."""
 
     schema = {"type": "boolean"}
 
@@ -224,7 +233,7 @@ RETRIES, TIMEOUT = WholeNumber(0, MAX_RETRIES), Delay(SHORTEST_TIMEOUT)
 
 
 def _parse_number(read: Callable[[str], float], text: str) -> Any:
-    """Parse an ASCII number without Python's underscores; return None for any other text."""
+    """Return the number in ASCII text; None if the text is not a number or has underscores."""
     try:
         return read(text) if text.isascii() and "_" not in text else None
     except ValueError:
@@ -239,7 +248,7 @@ def _parse_text(read: Callable[[str], Any], text: str) -> Any:
 
 
 def time_from_json(text: str) -> datetime:
-    """Parse a time with an offset. Raises ValueError."""
+    """Parse an ISO 8601 time. Raises ValueError if the time is invalid or has no UTC offset."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -253,12 +262,15 @@ def _make_timedelta(value: Any, what: str, least: float = 0) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not {what}.")
     if not least <= value <= LONGEST_DELAY:
-        raise ValueError(f"{value!r} is not from {least:g} to {LONGEST_DELAY:.0f} seconds.")
+        raise ValueError(f"{value!r} must be from {least:g} to {LONGEST_DELAY:.0f} seconds.")
     return timedelta(seconds=value)
 
 
 class GateState(Kind):
-    """The expected state of a gate: a word, or the time at which the gate was last set."""
+    """A value that is the expected state of a gate.
+
+    The state is "hold", "drop" or "open", or the time at which the gate was last set.
+    """
 
     _words = Choice(("hold", "drop", "open"))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
@@ -280,7 +292,10 @@ class GateState(Kind):
 
 
 class Inputs(Kind):
-    """Keyword arguments of a handler: a JSON object, with tags for types that JSON lacks."""
+    """A value that is a dict of keyword arguments for a handler.
+
+    In JSON and as text, this is a JSON object with tags for types that JSON lacks.
+    """
 
     schema = {"type": "object", "additionalProperties": {}}
     hint = 'a JSON object, as {"region": "alps"}'
@@ -293,23 +308,26 @@ class Inputs(Kind):
         return self.from_json(value)
 
     def from_json(self, value: object) -> dict[str, Any]:
-        # A tag may stand for the whole value: {"$float": "nan"} is a JSON object, but a number.
+        # A tag can stand for the whole value: the JSON object {"$float": "nan"} is a number.
         arguments = tagged_json.from_plain(value)
         if not isinstance(arguments, dict):
             raise ValueError(f"{shorten(repr(value), 200)} is not a JSON object of arguments.")
         for name in arguments:
             if not isinstance(name, str):
-                raise ValueError(f"An argument is called {name!r}; names are text.")
+                raise ValueError(f"{name!r} cannot be the name of an argument; names are text.")
         return arguments
 
     @staticmethod
     def text_of(value: Mapping[str, Any]) -> str:
-        """Return a value as text that :meth:`from_text` reads."""
+        """Convert keyword arguments to text that :meth:`from_text` can parse."""
         return json.dumps(json.loads(tagged_json.to_json(value)), ensure_ascii=False)
 
 
 class Arguments(Kind):
-    """Arguments of a handler: a JSON object as in :class:`Inputs`, or an array by position."""
+    """A value that is the positional and keyword arguments for a handler.
+
+    In JSON, this is an object as for :class:`Inputs`, or an array of positional arguments.
+    """
 
     schema = {"oneOf": [Inputs.schema, {"type": "array", "items": {}}]}
 
@@ -319,7 +337,7 @@ class Arguments(Kind):
 
 @dataclass(frozen=True)
 class Lines(Text):
-    """Printable text on any number of lines, of up to ``most`` characters."""
+    """A value that is printable text on one or more lines, up to ``most`` characters in all."""
 
     most: int
 
@@ -335,7 +353,7 @@ class Lines(Text):
 
 
 class Past(Moment):
-    """A past time as a datetime. It refuses a delay from now, which lies in the future."""
+    """A value that is a datetime; unlike :class:`Moment`, this rejects a delay from now."""
 
     schema: Schema = {"type": "string", "format": "date-time"}
     hint = "as 2030-01-31T18:00"
@@ -343,7 +361,7 @@ class Past(Moment):
     def from_text(self, text: str) -> datetime:
         time = super().from_text(text)
         if isinstance(time, timedelta):
-            raise ValueError(f"{text!r} is a delay from now; it must be a past time.")
+            raise ValueError(f"{text!r} is a delay from now, but must be a past time.")
         return time
 
     def from_json(self, value: Any) -> datetime:
@@ -357,7 +375,7 @@ class Past(Moment):
 
 
 def always(*_: object) -> bool:
-    """Return True: a condition that allows an operation in any state."""
+    """Return True, as the condition of an operation that is allowed in any state."""
     return True
 
 
@@ -365,9 +383,10 @@ def always(*_: object) -> bool:
 class Parameter:
     """One parameter of an operation.
 
-    ``field`` is its name in the API, if that differs. With ``can_be_none``, None is a value too,
-    such as "no limit". A parameter that the caller leaves out is not passed to ``call``. If
-    ``in_forms`` is False, the parameter is only for programs.
+    ``field`` is the parameter's name in the API, if that differs from ``name``. With
+    ``can_be_none``, None is a valid value, for example to remove a limit. If the caller leaves out
+    the parameter, it is not passed to the operation's ``call`` either. If ``in_forms`` is False,
+    forms on the pages do not show the parameter.
     """
 
     name: str
@@ -386,7 +405,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an operation: its return value, and ``told``, a sentence about it."""
+    """The outcome of an operation: its return value, and ``told``, a sentence for people."""
 
     told: str
     value: object = None
@@ -402,16 +421,17 @@ def _never(target: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One operation. Its target is an Instance, a Type, a lane, a daemon, a schedule, a graph, …
+    """An operation on a target, such as an Instance, a Type, a lane, a daemon or a schedule.
 
-    ``call(target, by=…, **values)`` performs it. ``told(target, value)`` returns a sentence about
-    the value that ``call`` returned. ``current(target)`` returns the initial values of a form.
-    ``asks_first(target)`` returns True if a person has to confirm first. An operation that
-    ``is_final`` cannot be undone, and a person always has to confirm it.
-    ``phrase`` is the label with a place for the target, where the target does not just follow it.
-    ``permission``, and ``permission_too`` if it is set, are needed in addition to the permission
-    to see the target. ``method`` is the HTTP method: a POST goes to an address below the
-    target's, any other method to the address of the target.
+    ``call(target, by=…, **values)`` performs the operation. ``told(target, value)`` returns a
+    sentence about the value that ``call`` returned. ``current(target)`` returns the initial values
+    for a form. ``asks_first(target)`` returns True if a person has to confirm the operation first.
+    If ``is_final`` is True, the operation cannot be undone, and a person always has to confirm.
+
+    ``phrase``, such as "Run {} now", is the label with a place for the target; if it is empty, the
+    target follows the label. ``permission``, and ``permission_too`` if it is set, are needed in
+    addition to the permission to see the target. ``method`` is the HTTP method of the API. A POST
+    goes to an address below that of the target, any other method to the target's own address.
     """
 
     name: str
@@ -430,28 +450,28 @@ class Operation:
 
     @property
     def id(self) -> str:
-        """The name as an identifier in code."""
+        """The name with underscores instead of hyphens, as an identifier in code."""
         return self.name.replace("-", "_")
 
     def said_of(self, target: str) -> str:
-        """Return the label with a target, such as "Run an Instance now"."""
+        """Return the label with this target filled in, such as "Run an Instance now"."""
         return (self.phrase or f"{self.label} {{}}").format(target)
 
     @property
     def has_page(self) -> bool:
-        """True if a person needs more than a button: a form, or a question to confirm."""
+        """True if the operation needs its own page, for a form or to let a person confirm."""
         return self.is_final or bool(self.parameters)
 
     def perform(self, target: Any, by: str, **values: Any) -> Outcome:
-        """Perform the operation; return the :class:`Outcome`. Raises what ``call`` raises."""
+        """Perform the operation and return the :class:`Outcome`. Raises the errors of ``call``."""
         value = self.call(target, by=by, **values)
         return Outcome(self.told(target, value), value)
 
     def permissions(self, target: Any) -> tuple[str, ...]:
-        """Return the permissions that the operation needs on this target."""
+        """Return the names of the permissions that the operation needs on this target."""
         return self.needs
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The permissions that the operation needs on every target."""
+        """The names of the permissions that the operation needs on any target."""
         return (self.permission, *filter(None, [self.permission_too]))

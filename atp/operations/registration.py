@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @needs_tables
 def register(*task_types: TaskType, by: str = "") -> set[str]:
-    """Write declared Types, and those that their hooks enqueue, to the database (RFC 14).
+    """Write declared Types, and the Types that their hooks enqueue, to the database (RFC 14).
 
-    This updates the rows that exist, and computes the next slots of schedules anew if the rules of
-    their time zones have changed. Returns the identifiers of the Types that it skipped because
-    another process has locked them. Only processes that do not wait for locks, such as daemons,
-    skip any.
+    This updates rows that exist already. It recomputes the next slots of schedules if the rules of
+    their time zones have changed. Returns the identifiers of the Types that were skipped because
+    another process has locked their rows. Only a process that does not wait for locks, such as a
+    daemon, skips Types.
     """
     store = get_store()
     hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
     task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
     locked = store.register([task_type.registration() for task_type in task_types], who=by)
     written = [task_type for task_type in task_types if str(task_type) not in locked]
-    # Tasks may wait under former names too.
+    # Tasks can also wait under former names.
     former = {name: task_type for task_type in written for name in task_type.formerly}
     unnamed = store.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
     locked |= {str(former[name]) for name in unnamed}
@@ -51,6 +51,6 @@ def register_all(by: str = "") -> None:
 def unregister(identifier: str, by: str = "") -> None:
     """Remove a Type from the database (RFC 14).
 
-    Raises UnknownType, or TypeInUse while Instances of it exist.
+    Raises UnknownType, or TypeInUse if Instances of the Type exist.
     """
     get_store().unregister(identifier, who=by)

@@ -1,4 +1,4 @@
-"""Types as this process declares them: Declaration, its hooks, its Registration, the registry."""
+"""The Types that this process declares: their Declarations, their hooks, and the registry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COUNTS = ("max_restarts", "max_retries")
 # The parameters in a Type's Registration.
 PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
 
-# ATP's own Types, each with the module that declares it; their first use imports it.
+# ATP's own Types, each with the module that declares it. The module is imported at the first use.
 DELETE_TYPE = "atp.delete"
 OWN_TYPES = dict.fromkeys(("atp.redrive", "atp.cancel", DELETE_TYPE), "atp.deadletters.tasks")
 # Only operations and hooks enqueue these: a user who may enqueue may not also delete Instances, or
@@ -59,7 +59,7 @@ _INTERNAL = {*OWN_TYPES, "atp.webhook"}
 # The pattern of a Type's identifier.
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 
-# The modules that daemons import, as a sentence about a Type that is declared elsewhere.
+# A sentence about the modules that daemons import, for messages about Types declared elsewhere.
 DAEMON_IMPORTS = (
     "Daemons import the modules called tasks.py of installed apps, those that OPTIONS['modules'] "
     "in the setting TASKS names, and what these import"
@@ -69,10 +69,11 @@ DAEMON_IMPORTS = (
 # Declarations, and the Registrations that follow from them and the settings.
 
 
-# Compared and hashed by identity, which is quick: each enqueue finds its Registration by these.
+# Settings are compared and hashed by identity. That is quick, and each enqueue uses them as keys to
+# find its Registration.
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A default that is read from ``settings.ATP`` when it is used."""
+    """A default value that is read from ``settings.ATP[name]`` at the time of use."""
 
     name: str
 
@@ -82,9 +83,9 @@ class Setting:
 
 @cache
 def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
-    """Return a Type's Registration: its parameters, with the values of settings filled in.
+    """Return a Type's Registration, which has values from settings in place of each Setting.
 
-    ``values`` has the values of PARAMETERS, and at the end the hooks.
+    ``values`` are the values of PARAMETERS in that order, followed by the hooks.
     """
     *values, hooks = values
     parameters = {
@@ -111,7 +112,7 @@ def registration_of(identifier: str, handler: str, serializer: str, *values: Any
 
 
 def _forget_settings(*, setting: str, **kwargs: Any) -> None:
-    """Forget all Registrations: a test has changed a setting."""
+    """Clear the cache of Registrations after a test has changed a setting."""
     registration_of.cache_clear()
 
 
@@ -120,7 +121,10 @@ setting_changed.connect(_forget_settings)
 
 @dataclass(frozen=True)
 class HookSpec:
-    """A hook, the declared Type that it enqueues, and the setting that declares it, if any."""
+    """A hook with the declared Type that it enqueues.
+
+    ``setting`` names the setting that declares the hook; it is empty for hooks declared in code.
+    """
 
     hook: Hook
     type: Declaration = field(compare=False)
@@ -129,7 +133,7 @@ class HookSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration(Generic[P, R]):
-    """A declared Type: a handler, its parameters, and the values that follow from these alone."""
+    """A Type as code declares it: the handler, and the parameters of ``@task_type``."""
 
     handler: Callable[Concatenate[Any, P], R] = field(compare=False)
     identifier: str
@@ -175,50 +179,62 @@ class Declaration(Generic[P, R]):
 
     @property
     def signatures(self) -> binding.Signatures:
-        """The same signature, and the result of :func:`.binding.plain_parameters` for it."""
+        """The handler's signature without the context, and the names of its parameters.
+
+        See :func:`.binding.signatures_of`.
+        """
         return binding.signatures_of(self.handler)
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the signature: see :func:`.binding.fingerprint`."""
+        """A short hash of the inputs that the handler accepts; see :func:`.binding.fingerprint`."""
         return binding.fingerprint(self.signature, self.serializer, self.adapters)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The identifier of this Type, and its former identifiers."""
+        """The current identifier of the Type, followed by its former identifiers."""
         return self.identifier, *self.formerly
 
     @property
     def as_called(self) -> bool:
-        """True if stored inputs keep which arguments came by position; the handler decides."""
+        """True if stored inputs keep positional arguments positional.
+
+        The handler decides this with an attribute of the same name.
+        """
         return getattr(self.handler, "as_called", False)
 
     @property
     def is_tailer(self) -> bool:
-        """True if its attempts read the source of a tailer; the handler decides."""
+        """True if the Type is a tailer, whose attempts read from a source.
+
+        The handler decides this with an attribute of the same name.
+        """
         return getattr(self.handler, "is_tailer", False)
 
     @property
     def database(self) -> str | None:
-        """The alias of the database that a transactional handler writes to; None for others."""
+        """The database alias for the handler's transaction; None if there is no transaction."""
         return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
 
     @property
     def handler_path(self) -> str:
-        """The dotted name of the handler, for display."""
+        """The dotted name of the handler function, for display."""
         return f"{self.handler.__module__}.{self.handler.__qualname__}"
 
     @property
     def backoff_steps(self) -> tuple[timedelta, ...]:
-        """The delays before retries; the last repeats. Empty if the delay doubles instead."""
+        """The delays before retries, of which the last repeats.
+
+        Empty if the delay doubles before each retry instead.
+        """
         return self.backoff if isinstance(self.backoff, tuple) else ()
 
     def with_options(self, **changes: Unpack[OptionValues]) -> Self:
-        """Return this declaration with other :class:`Options`, for Instances enqueued by it."""
+        """Return a copy of this declaration with changed :class:`Options` for enqueues."""
         return replace(self, options=self.options.using(**changes))
 
     def registration(self) -> Registration:
-        """Return the parameters to register, with the values of settings filled in."""
+        """Return the :class:`Registration` of the Type, which the store writes to the database."""
         found = registration_of(*self._parameter_values, declared_hooks.of(self))
         if self.formerly:
             found = replace(found, formerly=self.formerly)
@@ -240,7 +256,7 @@ Pattern = tuple[str, HookSpec]
 
 
 class DeclaredHooks:
-    """The hooks for all Types that this process declares."""
+    """The hooks that this process declares, for single Types and for patterns."""
 
     def __init__(self) -> None:
         # The hook is part of the key, so a module that is imported again adds no hook twice.
@@ -251,28 +267,28 @@ class DeclaredHooks:
         setting_changed.connect(self.forget)
 
     def add(self, pattern: str, spec: HookSpec) -> None:
-        """Add a hook for all Types whose identifiers match a pattern."""
+        """Add a hook for every Type whose identifier matches a pattern."""
         self._patterns[pattern, spec.hook] = spec
         self.forget()
 
     def add_source(self, source: Callable[[], Iterable[Pattern]]) -> None:
-        """Add a function that returns pairs of pattern and hook, for example from settings."""
+        """Add a function that returns pairs of a pattern and a hook, for example from settings."""
         if source not in self._sources:
             self._sources.append(source)
         self.forget()
 
     def forget(self, **kwargs: object) -> None:
-        """Clear the cache, because Types, patterns or settings have changed."""
+        """Clear the cache of hooks by Type after Types, patterns or settings have changed."""
         self._hooks.clear()
 
     def patterns(self) -> Iterator[Pattern]:
-        """Yield all declared patterns, each with its hook."""
+        """Yield pairs of each declared pattern and its hook."""
         yield from ((pattern, spec) for (pattern, _), spec in self._patterns.items())
         for source in self._sources:
             yield from source()
 
     def of(self, task_type: Declaration) -> tuple[HookSpec, ...]:
-        """Return the hooks for a Type: its own, and those whose pattern matches it."""
+        """Return the hooks that a Type declares, and those whose pattern matches the Type."""
         name = task_type.identifier
         found = self._hooks.get(name)
         if found is None:
@@ -284,7 +300,11 @@ class DeclaredHooks:
         return found
 
     def unmatched(self) -> Iterator[tuple[str, HookSpec, list[str]]]:
-        """Yield the patterns that match no declared Type, each with the Types it leaves out."""
+        """Yield each pattern that matches no declared Type, with its hook and excluded Types.
+
+        The excluded Types are the identifiers that fit the pattern, but which patterns skip, such
+        as those of hooks.
+        """
         patterns = list(self.patterns())
         hooks = self._find_hook_types(patterns)
         for pattern, spec in patterns:
@@ -294,7 +314,7 @@ class DeclaredHooks:
 
     @staticmethod
     def _find_hook_types(patterns: list[Pattern]) -> set[str]:
-        """Return the identifiers of all Types that are hooks: no pattern gives them a hook."""
+        """Return the identifiers of all Types that are hooks. Patterns do not match these Types."""
         found = {spec.hook.type for _, spec in patterns}
         for each in registry:
             found |= {spec.hook.type for spec in (*each.on_finished, *each.on_failed)}
@@ -304,8 +324,8 @@ class DeclaredHooks:
 def _matches(pattern: str, type: Declaration) -> bool:
     """Return True if a pattern matches a Type.
 
-    A tailer has an attempt every few seconds, and ATP's own Types carry out operations that an
-    operator has started: these are matched only by their whole name.
+    Only the whole identifier matches a tailer or one of ATP's own Types, because a tailer has an
+    attempt every few seconds, and ATP's own Types carry out operations that an operator started.
     """
     if pattern == type.identifier:
         return True
@@ -314,7 +334,7 @@ def _matches(pattern: str, type: Declaration) -> bool:
 
 
 def hook_types(specs: Iterable[HookSpec]) -> tuple[Registration, ...]:
-    """Return the Registrations of the Types that these hooks enqueue, each Type once."""
+    """Return one Registration for each Type that these hooks enqueue."""
     types = {spec.hook.type: spec.type for spec in specs}
     return tuple(type.registration() for type in types.values())
 
@@ -328,19 +348,20 @@ declared_hooks = DeclaredHooks()
 class Registry:
     """The Types for which this process has handlers, by identifier.
 
-    A daemon runs only handlers from this registry: the database names no code to run (G14).
+    A daemon runs only handlers from this registry, so nobody can make it run other code by writing
+    to the database (G14).
     """
 
     def __init__(self) -> None:
         self._types: dict[str, Declaration] = {}
         # The current identifier of a Type, by each of its former identifiers.
         self._former: dict[str, str] = {}
-        # By identifier, the execution of the module that declared the Type: see _module_run().
+        # By identifier: the execution of the module that declared the Type; see _module_run().
         self._runs: dict[str, object] = {}
         # The Types that were declared after Django had started.
         self._late: set[str] = set()
         self._readers: list[Callable[[object], Declaration | None]] = []
-        # A cache, since each attempt needs it: True if FINISHED Instances are kept, by identifier.
+        # A cache by identifier, which each attempt reads: True if FINISHED Instances are kept.
         self._kept: dict[str, bool] = {}
         setting_changed.connect(self._clear_kept)
 
@@ -354,20 +375,20 @@ class Registry:
         return identifier in self._types or identifier in self._former or identifier in OWN_TYPES
 
     def is_former(self, identifier: str) -> bool:
-        """Return True if this is a former identifier of a Type."""
+        """Return True if a declared Type formerly had this identifier."""
         return identifier in self._former
 
     def names(self) -> list[str]:
-        """Return the current and the former identifiers of all Types."""
+        """Return the current and the former identifiers of all declared Types."""
         return [*self._types, *self._former]
 
     def _find(self, identifier: str) -> Declaration | None:
         return self._types.get(self._former.get(identifier, identifier))
 
     def add(self, task_type: Declaration) -> None:
-        """Add a Type. Raises InvalidType if another Type has one of its names, current or former.
+        """Add a Type. Raises InvalidType if another Type has, or formerly had, one of its names.
 
-        A module that is imported again declares its Types again, without an error.
+        A module that is imported again may declare its Types again.
         """
         other = self._types.get(task_type.identifier)
         if other is not None and other.handler_path != task_type.handler_path:
@@ -405,16 +426,16 @@ class Registry:
         self._kept.clear()
 
     def is_reached(self, identifier: str) -> bool:
-        """Return True if daemons with this code declare the Type.
+        """Return True if daemons that run the same code also declare the Type.
 
-        They import only the modules that Django imports when it starts. A module that is imported
-        later, for example by a view, declares its Types in this process alone.
+        Daemons import only the modules that Django imports when it starts. A module that is
+        imported later, for example by a view, declares its Types in this process alone.
         """
         name = self._former.get(identifier, identifier)
         return identifier in _INTERNAL or (name in self._types and name not in self._late)
 
     def unreached(self) -> list[Declaration]:
-        """Return the Types that this process declares, but no daemon with this code."""
+        """Return the Types that this process declares, but daemons with the same code do not."""
         return [each for each in self if not self.is_reached(each.identifier)]
 
     def get(self, identifier: str) -> Declaration:
@@ -431,15 +452,15 @@ class Registry:
         return found
 
     def add_reader(self, reader: Callable[[object], Declaration | None]) -> None:
-        """Add a function that returns the Type of an object, as a task of ``django.tasks``.
+        """Add a function that returns the Type for an object, such as a task of ``django.tasks``.
 
-        It returns None for objects that it does not know.
+        The function returns None for an object that has no Type.
         """
         if reader not in self._readers:
             self._readers.append(reader)
 
     def read(self, value: object) -> Declaration | None:
-        """Return a Type, or the Type of an object that a reader knows; otherwise None."""
+        """Return the object if it is a Type, or the Type that a reader returns for it, or None."""
         # The row of a registered Type also has a handler, as text.
         if callable(getattr(value, "handler", None)):
             return value  # type: ignore[return-value]
@@ -447,27 +468,27 @@ class Registry:
         return next((each for each in found if each is not None), None)
 
     def declare_own(self) -> None:
-        """Declare ATP's own Types, which every daemon serves."""
+        """Import the modules that declare ATP's own Types, which every daemon serves."""
         for module in set(OWN_TYPES.values()):
             import_module(module)
 
     def is_transactional(self, identifier: str) -> bool:
-        """Return True if the writes of the Type's handler are committed together with its end."""
+        """Return True if the Type's handler runs in a transaction that also records its end."""
         found = self._find(identifier)
         return found is not None and bool(found.transactional)
 
     def is_stoppable(self, identifier: str) -> bool:
-        """Return True if an attempt of the Type may be paused at any point of its handler."""
+        """Return True if an attempt of the Type can be paused at any point in its handler."""
         found = self._find(identifier)
         return found is not None and found.stoppable
 
     def backoff_steps(self, identifier: str) -> tuple[timedelta, ...]:
-        """Return the delays before the Type's retries; empty if the delay doubles each time."""
+        """Return the delays before the Type's retries; empty if the delay doubles instead."""
         found = self._find(identifier)
         return () if found is None else found.backoff_steps
 
     def keeps(self, identifier: str) -> bool:
-        """Return True if FINISHED Instances of the Type are kept, for any time."""
+        """Return True if FINISHED Instances of the Type are kept for any length of time."""
         kept = self._kept.get(identifier)
         if kept is None:
             declared = self._find(identifier)
@@ -476,12 +497,15 @@ class Registry:
         return kept
 
     def downstream(self, identifier: str) -> str:
-        """Return the name of the downstream that the Type calls; empty if it names none."""
+        """Return the name of the downstream service that the Type calls; empty if there is none."""
         found = self._find(identifier)
         return "" if found is None else found.downstream
 
     def handler_of(self, identifier: str) -> Declaration:
-        """Return the declared Type, with its handler. Raises UnregisteredHandler."""
+        """Return the declared Type with this identifier, current or former.
+
+        Raises UnregisteredHandler if this process does not declare the Type.
+        """
         found = self._find(identifier)
         if found is None:
             raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
@@ -492,12 +516,15 @@ registry = Registry()
 
 
 def _module_run(handler: Callable[..., Any]) -> object:
-    """Return an object that identifies one execution of the handler's module; None in a shell."""
+    """Return an object that identifies one execution of the handler's module; None in a shell.
+
+    If a module is imported twice, it declares its Types in two different executions.
+    """
     return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
 
 
 def _refuse_second(task_type: Declaration, other: Declaration) -> None:
-    """Raise InvalidType if one module defines two functions of the same name as this Type."""
+    """Raise InvalidType if one module declares two functions of the same name as this Type."""
     codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
     first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
     if first != second:
@@ -513,12 +540,12 @@ def internal_types() -> list[str]:
 
 
 def is_internal(identifier: str) -> bool:
-    """Return True if the Type belongs to ATP: only ATP enqueues Instances of it."""
+    """Return True if the Type belongs to ATP, so that only ATP itself enqueues its Instances."""
     return identifier in _INTERNAL
 
 
 def is_enqueueable(identifier: str) -> bool:
-    """Return True if this process declares the Type, and it does not belong to ATP."""
+    """Return True if this process declares the Type and the Type does not belong to ATP."""
     return identifier in registry and not is_internal(identifier)
 
 
@@ -536,7 +563,10 @@ if TYPE_CHECKING:
 
 @needs_tables
 def get_type(identifier: str) -> Type:
-    """Return the registered Type. Raises UnknownType, which suggests the closest identifier."""
+    """Return the database row of the Type with this identifier.
+
+    Raises UnknownType, which suggests the closest identifier.
+    """
     types = Type.objects.using(settings.DATABASE)
     # No query for an invalid identifier: the database may not accept its text.
     found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
@@ -547,9 +577,9 @@ def get_type(identifier: str) -> Type:
 
 
 def sensitive_names(type: Type) -> frozenset[str]:
-    """Return the names of a Type's sensitive arguments, from its row and its declaration here.
+    """Return the names of a Type's sensitive arguments, from its row and its declaration together.
 
-    Right after a deploy, one of them may lack an argument that the other has.
+    Right after a deploy, the row or the declaration can lack an argument that the other has.
     """
     found = set(type.sensitive or ())
     if type.identifier in registry and not is_internal(type.identifier):
@@ -558,9 +588,9 @@ def sensitive_names(type: Type) -> frozenset[str]:
 
 
 def types_without_retention(identifier: str | None = None) -> list[str]:
-    """Return the identifiers of the Types whose ended Instances are kept for ever.
+    """Return the identifiers of the Types whose ended Instances are kept forever.
 
-    With ``identifier``, check only this Type.
+    If ``identifier`` is given, only that Type is checked.
     """
     types = Type.objects.using(settings.DATABASE).filter(retention__isnull=True)
     types = types if identifier is None else types.filter(identifier=identifier)
@@ -575,9 +605,9 @@ class DjangoTask(Protocol):
 
 
 def declared_type(value: object, label: str, error: type[ATPError]) -> Declaration:
-    """Return the Type if ``value`` is one, or a task of ``django.tasks`` for one.
+    """Return ``value`` if it is a declared Type, or the Type of a task of ``django.tasks``.
 
-    Otherwise raise ``error``; ``label`` names the value in its message.
+    Raises ``error`` if ``value`` is neither. ``label`` names the value in the error message.
     """
     found = registry.read(value)
     if found is not None:

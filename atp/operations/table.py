@@ -1,6 +1,7 @@
-"""The table of operations: each operation that an operator or a program can use is one entry.
+"""The table of operations that operators and programs can use.
 
-Shell, API, pages, admin and docs derive from it: a new operation is one entry.
+Shell, API, pages, admin and docs are derived from this table, so a new operation needs only one new
+entry.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,22 +47,22 @@ from .registry import DELETE_TYPE, get_type, registry, types_without_retention
 # The kinds of targets, which are the keys of the table
 INSTANCE, TARGET, DAEMON, SCHEDULE, GRAPH = "instance", "scope", "daemon", "schedule", "graph"
 DOWNSTREAM, TAILER, MATCHING, ERROR = "downstream", "tailer", "matching", "error"
-# What an operation on a Type, a lane or everything sets.
+# The two things that an operation on a Type, a lane or everything can set.
 GATE, LIMIT = "gate", "limit"
 
 
-# Operations on daemons: an entry for each command
+# Operations on daemons, one for each command
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonOperation(Operation):
-    """An operation that sends a command to a daemon, which obeys within a second or two."""
+    """An operation that sends a command to a daemon. The daemon obeys within a second or two."""
 
     order: DaemonCommand
     permission: str = CONTROL
 
     def is_allowed(self, daemon: Daemon) -> bool:
-        """Return True if the command would change the mode of the daemon."""
+        """Return True if the command would change the daemon's mode."""
         return self.order in commands.allowed_commands(daemon.aim)
 
 
@@ -87,9 +88,10 @@ DAEMON_OPERATIONS = tuple(map(_daemon_operation, DaemonCommand))
 class InstanceOperation(Operation):
     """An operation on an Instance.
 
-    It is allowed in ``states``, or, if these are empty, where the table of transitions allows
-    ``event`` by ``actor``. ``is_useful(instance, task)`` returns True if the operation would change
-    anything; the task may be None.
+    The operation is allowed if the Instance is in one of ``states``. If ``states`` is empty, the
+    table of transitions decides whether ``actor`` may cause ``event`` in the current state.
+    ``is_useful(instance, task)`` returns True if the operation would change anything; ``task`` can
+    be None.
     """
 
     event: Event | None = None
@@ -113,7 +115,10 @@ class InstanceOperation(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOperation(InstanceOperation):
-    """The deletion of an Instance. For a live one it also needs the permission to cancel."""
+    """The operation that deletes an Instance.
+
+    For a live Instance, the user also needs the permission to cancel.
+    """
 
     def permissions(self, target: Instance) -> tuple[str, ...]:
         return (self.permission,) if target.is_terminal else (self.permission, OPERATE)
@@ -121,7 +126,11 @@ class DeleteOperation(InstanceOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class RedriveOperation(InstanceOperation):
-    """The redrive of an Instance. For a bulk deletion it also needs the permission to delete."""
+    """The operation that redrives an Instance.
+
+    For an Instance of ``atp.delete``, a bulk deletion, the user also needs the permission to
+    delete.
+    """
 
     def permissions(self, target: Instance) -> tuple[str, ...]:
         if target.type.identifier == DELETE_TYPE:
@@ -130,7 +139,10 @@ class RedriveOperation(InstanceOperation):
 
 
 def _release(instance: Instance, by: str) -> None:
-    """Command the holder to release an Instance. Raises IllegalTransition without a holder."""
+    """Command the daemon that holds an Instance to release it.
+
+    Raises IllegalTransition if no daemon holds the Instance.
+    """
     if not instances.release(instance, by=by):
         raise IllegalTransition(
             f"{instance.uuid} cannot be released: it is {text.describe_state(instance)}, "
@@ -141,20 +153,23 @@ def _release(instance: Instance, by: str) -> None:
 
 
 def _run_now(instance: Instance, by: str) -> None:
-    """Make a waiting Instance due now. Raises IllegalTransition if it is due or does not wait."""
+    """Make a waiting Instance due now.
+
+    Raises IllegalTransition if the Instance is due already, or is not waiting.
+    """
     task = instances.task(instance)
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     if is_waiting and not _is_due_later(instance, task):
         raise IllegalTransition(
             f"{instance.uuid} cannot be made due: it is {text.describe_state(instance)}, "
-            "and is due already.",
+            "and due already.",
             state=State(instance.state),
         )
     change(instance, due=timedelta(), by=by)
 
 
 def _is_due_later(instance: Instance, task: Task | None) -> bool:
-    # Nobody has chosen the due time of a node that waits for others.
+    # A node that waits for other nodes has no due time that anybody has chosen.
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     return is_waiting and task is not None and task.due_at > get_store().now()
 
@@ -164,15 +179,15 @@ def _is_waiting(instance: Instance, task: Task | None) -> bool:
 
 
 def _change(instance: Instance, by: str, **values: Any) -> bool:
-    """Change the given values; return True if there were any."""
+    """Change the given values of a waiting Instance; return False if no values are given."""
     if values:
         change(instance, **values, by=by)
     return bool(values)
 
 
 def _delete(instance: Instance, by: str) -> bool:
-    """Delete an Instance, after a cancel if it is live; return True if the row is deleted."""
-    # An ended Instance is not cancelled, even if somebody redrives it meanwhile.
+    """Delete an Instance after cancelling it if it is live; return True if its row was deleted."""
+    # This does not cancel an ended Instance, even if somebody redrives it meanwhile.
     return bool(instances.delete(instance, by=by, cancel=not instance.is_terminal))
 
 
@@ -184,15 +199,18 @@ def _describe_pause(instance: Instance, _: object) -> str:
 
 def _describe_resume(instance: Instance, _: object) -> str:
     if instance.state == State.RUNNING:
-        return "It runs on: the request to pause it is withdrawn."
-    return "It will go on as soon as a worker's place is free."
+        return "It keeps running, because the command to pause it was withdrawn."
+    return "It will continue as soon as a worker is free."
 
 
 def _describe_deletion(instance: Instance, is_deleted: bool) -> str:
     if is_deleted:
         return f"{instance.uuid} is removed."
     if instance.is_terminal:
-        return "It stays: somebody has locked it, or its files cannot be removed. Delete it again."
+        return (
+            "It was not removed, because somebody has locked it or its files cannot be removed. "
+            "Delete it again."
+        )
     return "It is cancelled. Delete it again when its daemon has ended it."
 
 
@@ -306,7 +324,7 @@ INSTANCE_OPERATIONS = (
 )
 
 
-# Operations on everything, a Type or a lane: gates, limits, purge
+# Operations on a Type, on a lane or on everything: gates, limits, purge
 
 
 class Level(StrEnum):
@@ -315,16 +333,16 @@ class Level(StrEnum):
     LANE = "lane"
 
 
-# The target: the identifier of a Type and a collection, each of which may be None.
+# The target: the identifier of a Type and a collection, each of which can be None.
 TargetPair = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOperation(Operation):
-    """An operation whose target is everything, a Type or a lane, as a :data:`TargetPair`.
+    """An operation on a Type, on a lane or on everything, as a :data:`TargetPair` says.
 
-    ``levels`` are the levels of target that it accepts. ``of`` is "gate" or "limit" if the
-    operation sets one, otherwise "".
+    ``levels`` has a Level for each of these kinds of target that the operation accepts. ``of`` is
+    "gate" or "limit" if the operation sets one, otherwise "".
     """
 
     levels: frozenset[Level] = frozenset(Level)
@@ -333,7 +351,7 @@ class TargetOperation(Operation):
 
 
 def level_of(target: TargetPair) -> Level:
-    """Return the Level of a target."""
+    """Return the Level of a target: everything, a Type or a lane."""
     type, collection = target
     if type is None:
         return Level.EVERYTHING
@@ -499,10 +517,12 @@ OPERATIONS = {
 
 
 def allowed_operations(instance: Instance, task: Task | None = None) -> list[InstanceOperation]:
-    """Return the operations that an Instance allows at this moment.
+    """Return the operations that a user can apply to an Instance now.
 
-    With its Task, this leaves out what the holder has already been commanded to do, and what only
-    the holder can carry out if the holder is lost. After a cancel only a deletion is left.
+    If the Task is given, this leaves out the operation that the daemon which holds the Instance has
+    already been commanded to carry out. If that daemon is lost, this also leaves out the operations
+    that only the daemon can carry out. While the Instance is being cancelled, only its deletion is
+    left.
     """
     request = "" if task is None else task.request
     found = [
@@ -518,7 +538,7 @@ def allowed_operations(instance: Instance, task: Task | None = None) -> list[Ins
 
 
 def _is_lost(task: Task | None) -> bool:
-    """Return True if the lease of the daemon that holds the Task is over."""
+    """Return True if the lease of the daemon that holds the Task has expired."""
     if task is None or task.daemon is None:
         return False
     store = get_store()
@@ -526,5 +546,8 @@ def _is_lost(task: Task | None) -> bool:
 
 
 def _withdraws(operation: InstanceOperation, request: str) -> bool:
-    """Return True if the operation withdraws a pending command: resume after pause."""
+    """Return True if the operation is a resume and the pending command is a pause.
+
+    The resume then withdraws the pause.
+    """
     return operation.event is Event.RESUME and request == "pause"

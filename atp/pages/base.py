@@ -1,6 +1,6 @@
-"""The base of all pages: permissions, failures, headers, Content-Security-Policy.
+"""The base class of all pages, which handles permissions, errors and security headers.
 
-Also the inputs and responses of Instances as a page shows them: as text or as a picture.
+This module also prepares inputs and responses of Instances for display, as text or as pictures.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ _MENU = (
     ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
 )
-# After these statuses a live part of a page need not ask again.
+# After these statuses a live part of a page does not refresh any more.
 _FINAL_STATUSES = (400, 403, 404)
 # The pages load scripts and styles from files, never inline.
 _POLICY = (
@@ -57,14 +57,14 @@ MAX_TEXT_SHOWN = 20_000
 
 
 class PageRequest(HttpRequest):
-    """A request for a page, for the type check: ``htmx`` says if it asks for a part of the page."""
+    """A request for a page. Its attribute ``htmx`` says whether htmx has sent the request."""
 
     htmx: HtmxDetails
 
 
 @method_decorator(csrf_protect, name="dispatch")
 class Page(AccessMixin, View):
-    """The base of a page. The user must be logged in and have its ``permissions``.
+    """The base class of a page. Users must be logged in and have the page's ``permissions``.
 
     If an operation raises an exception, the page shows the problem. A request from htmx gets only
     the live part of the page.
@@ -94,50 +94,50 @@ class Page(AccessMixin, View):
         return _add_security_headers(answer)
 
     def check_permissions(self, *names: str) -> None:
-        """Raise PermissionDenied, which names the missing permissions, if the user lacks any."""
+        """Raise PermissionDenied, with the missing permissions, if the user lacks any of them."""
         lacking = permissions.missing_permissions(self.request.user, names)
         if lacking:
             raise PermissionDenied(permissions.describe_missing(lacking))
 
     def look_up(self, model: type[Model], name: object, find: Callable[[], Found]) -> Found:
-        """Return the object that ``find`` returns, and make it the subject of the page.
+        """Return the object that ``find`` returns, and store it as the page's ``subject``.
 
-        Raises the error for an unknown object unless the page's permissions hold on it.
+        Raises an error if one of the page's permissions does not apply to the object.
         """
         found = permissions.look_up(self.request.user, find, model, name, *self.permissions)
         self.subject = found
         return found
 
     def narrow_rows(self, rows: QuerySet[Any], permission: str | None = None) -> QuerySet[Any]:
-        """Return the rows on which a permission holds; by default the one to see the page."""
+        """Return the rows that a permission covers; by default, the permission for this page."""
         name = permission or self.permissions[0]
         return permissions.narrow_rows(self.request.user, name, rows)
 
     def filter_permitted(
         self, subjects: Iterable[Found], permission: str | None = None
     ) -> list[Found]:
-        """Return the subjects on which a permission holds, like :meth:`narrow_rows` for objects."""
+        """Return the objects to which a permission applies; by default, that for the page."""
         name = permission or self.permissions[0]
         return [each for each in subjects if permissions.allows(self.request.user, name, each)]
 
     def check_touches(self, identifier: str, *names: str) -> None:
-        """Raise PermissionDenied if one of the permissions holds on no lane of a Type."""
+        """Raise PermissionDenied unless each permission applies to some lane of a Type."""
         for name in names:
             if not self.touches(identifier, name):
-                raise PermissionDenied(f"The permission {name} does not hold here.")
+                raise PermissionDenied(f"Your permission {name} does not apply here.")
 
     def touches(self, identifier: str, *names: str) -> bool:
-        """Return True if each of the permissions holds on some lane of a Type."""
+        """Return True if each of the permissions applies to some lane of a Type."""
         grants = [permissions.grant_of(self.request.user, name) for name in names]
         return all(grant.touches(identifier) for grant in grants)
 
     def check_unrestricted(self) -> None:
-        """Raise PermissionDenied unless the page's permissions hold on everything."""
+        """Raise PermissionDenied if a permission of the page is restricted to Types or lanes."""
         permissions.require(self.request.user, permissions.EVERYTHING, *self.permissions)
 
     @staticmethod
     def check_names(data: QueryDict, known: tuple[str, ...], what: str) -> None:
-        """Raise BadRequest for a name that the page does not have, or that is given twice."""
+        """Raise BadRequest if ``data`` has a name that is not in ``known``, or a name twice."""
         for name, values in data.lists():
             if name not in known:
                 hint = text.did_you_mean(name, known)
@@ -146,7 +146,7 @@ class Page(AccessMixin, View):
                 raise BadRequest(f"The {what} {name!r} is given more than once.")
 
     def may(self, *names: str) -> bool:
-        """Return True if the user has all these permissions, on the subject if there is one."""
+        """Return True if the user has all these permissions, for the subject if there is one."""
         user = self.request.user
         if self.subject is None:
             return not permissions.missing_permissions(user, names)
@@ -155,7 +155,7 @@ class Page(AccessMixin, View):
     def show(
         self, *, status: int = 200, template: str | None = None, **context: Any
     ) -> HttpResponse:
-        """Answer with the page, or only with its live part if htmx asks for it."""
+        """Return the response with the page, or with only its live part for a request by htmx."""
         context |= {
             "menu": list(self._menu()),
             "username": self.request.user.get_username(),
@@ -169,7 +169,7 @@ class Page(AccessMixin, View):
         return self._render(template or self.template_name, context, status)
 
     def _menu(self) -> Iterator[tuple[str, bool, str]]:
-        """Yield the entries of the menu: address, True if it is the current one, and text."""
+        """Yield the menu's entries: the address, True for the current page, and the label."""
         overview = reverse("atp:overview")
         for view, label, name in _MENU:
             if not permissions.missing_permissions(self.request.user, [name]):
@@ -192,7 +192,7 @@ class Page(AccessMixin, View):
         return answer
 
     def page_to_return_to(self) -> str:
-        """Return the address of the page to show after a login."""
+        """Return the address of the page that the user sees next, for example after a login."""
         return self.request.path
 
     def _render(self, template: str, context: dict[str, Any], status: int) -> HttpResponse:
@@ -209,7 +209,8 @@ class Page(AccessMixin, View):
         if problem is None:
             raise error
         if self.request.htmx:
-            # After a final status the page is reloaded, and says why. Else the old part stays.
+            # After a final status the page reloads and shows the problem. Otherwise the old part
+            # stays.
             headers = {"HX-Refresh": "true"} if problem.status in _FINAL_STATUSES else {}
             return HttpResponse(status=problem.status, headers=headers)
         if problem.status == 503:
@@ -223,7 +224,10 @@ class Page(AccessMixin, View):
         )
 
     def _instance_concerned(self) -> Any:
-        """Return the uuid of the Instance if this is one of its subpages, else None."""
+        """Return an Instance's uuid if this is one of its subpages, or None.
+
+        Return None also if the user may not see the Instance.
+        """
         uuid = self.kwargs.get("uuid")
         if uuid is None or not self.may(permissions.VIEW_INSTANCE):
             return None
@@ -239,16 +243,16 @@ class Page(AccessMixin, View):
 
     def _redirect_to_login(self) -> HttpResponseBase:
         if self.request.htmx:
-            # A login form does not fit into a part of a page: reload the page.
+            # Reload the whole page, because a login form does not fit into a part of a page.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         if self.request.method in ("GET", "HEAD"):
             return self.handle_no_permission()
-        # The login does not repeat a POST: lead to the page that has the form.
+        # The login cannot repeat a POST, so lead the user to the page with the form.
         return redirect_to_login(self.page_to_return_to())
 
 
 def _logout_url() -> str | None:
-    """Return the URL named "logout" or "admin:logout"; None if the project has neither."""
+    """Return the URL named "logout" or "admin:logout", or None if the project has neither."""
     for name in ("logout", "admin:logout"):
         try:
             return reverse(name)
@@ -258,7 +262,7 @@ def _logout_url() -> str | None:
 
 
 def _add_security_headers(answer: HttpResponseBase) -> HttpResponseBase:
-    """Add the security headers that the view has not set itself."""
+    """Add those security headers to a response that the view has not set itself."""
     answer.headers.setdefault("Content-Security-Policy", content_security_policy())
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Referrer-Policy", "same-origin")
@@ -267,14 +271,17 @@ def _add_security_headers(answer: HttpResponseBase) -> HttpResponseBase:
 
 
 def content_security_policy() -> str:
-    """Return the Content-Security-Policy, which also allows the server of the static files."""
+    """Return the Content-Security-Policy, which also allows the host of the static files."""
     parts = urlsplit(static("atp/atp.css"))
     origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
     return _POLICY.format(static=f"'self'{origin}")
 
 
 def content_security_policy_in_page() -> str:
-    """Return the policy as a page can contain it: only a header can say who may frame a page."""
+    """Return the Content-Security-Policy for a ``<meta>`` element.
+
+    The policy lacks ``frame-ancestors``, which browsers accept only in a header.
+    """
     return content_security_policy().replace("; frame-ancestors 'none'", "")
 
 
@@ -283,7 +290,7 @@ def content_security_policy_in_page() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FileOnPage:
-    """A published file; ``is_picture`` is True if the page may show it."""
+    """A published file, as a page shows it: as a picture if ``is_picture`` is True."""
 
     name: str
     content_type: str
@@ -294,7 +301,10 @@ class FileOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class BodyOnPage:
-    """Inputs or a response on a page: a text, perhaps cut; a picture; or only type and size."""
+    """Inputs or a response, as a page shows them.
+
+    The page shows text, which may be cut, or a picture, or only the content type and the size.
+    """
 
     content_type: str = ""
     size: int = 0
@@ -305,7 +315,7 @@ class BodyOnPage:
 
 
 def show_inputs(inputs: Inputs | Schedule | None) -> BodyOnPage | None:
-    """Return the inputs in a row as a page shows them. A pickle is never opened."""
+    """Return stored inputs as a page shows them, or None without inputs. No pickle is opened."""
     if inputs is None:
         return None
     if inputs.format != codec.JSON:
@@ -319,7 +329,7 @@ def show_inputs(inputs: Inputs | Schedule | None) -> BodyOnPage | None:
 
 
 def show_response(response: Response | None) -> BodyOnPage | None:
-    """Return a Response as a page shows it; None if it has neither output nor files."""
+    """Return a Response as a page shows it, or None if it has neither output nor files."""
     if response is None or not (response.content_type or response.files):
         return None
     body = _output_text(response)
@@ -334,7 +344,7 @@ def show_response(response: Response | None) -> BodyOnPage | None:
 
 
 def _output_text(response: Response) -> str | None:
-    """Return the output as text; None if it is not text, or if it is stored in a file."""
+    """Return a Response's output as text, or None if it is not text or is stored in a file."""
     kind = raw.media_type(response.content_type)
     if response.data is None or not (
         kind in ("application/json", "image/svg+xml") or kind.startswith("text/")

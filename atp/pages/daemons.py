@@ -1,4 +1,4 @@
-"""The pages of the daemons: their condition, and the work that each of their workers does."""
+"""The pages for daemons, which show their condition and what their workers are doing."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .base import Page
 
 # The most log records, and the most Instances that a daemon holds, on its own page.
 MAX_SHOWN = 100
-# For this time the list contains a daemon that has left.
+# The list shows a daemon for this time after it has left.
 A_DAY = timedelta(days=1)
 
 Value = TypeVar("Value")
@@ -30,11 +30,11 @@ Held = Collection[tuple[int, UUID]]
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A worker, as its daemon reported it when it last renewed its lease.
+    """A worker process, as its daemon reported it at the last renewal of the daemon's lease.
 
-    ``since`` is when its attempt started, None if the worker was idle. ``has_ended`` is True if the
-    attempt has ended since the report. The worker is still busy then: a daemon renews its lease at
-    once when a worker becomes idle.
+    ``since`` is when the worker's attempt started, or None if the worker was idle. ``has_ended`` is
+    True if the attempt has ended since the report. The worker is busy even then, because a daemon
+    renews its lease at once when a worker becomes idle.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonRow:
-    """A daemon with its condition at some time: alive, late or lost."""
+    """A daemon with its workers and its condition at a given time: alive, late or lost."""
 
     daemon: Daemon
     condition: str
@@ -57,14 +57,14 @@ class DaemonRow:
 
     @property
     def verbs(self) -> list[Any]:
-        """The operations that the daemon allows now; [] if it is lost."""
+        """The operations that the daemon allows now; an empty list if the daemon is lost."""
         if self.condition == overview.LOST:
             return []
         return [verb for verb in OPERATIONS[DAEMON].values() if verb.is_allowed(self.daemon)]
 
     @property
     def told(self) -> str | None:
-        """The label of the command that the daemon has not carried out yet, or None."""
+        """The label of the command that the daemon has yet to carry out, or None."""
         aim = self.daemon.aim
         if aim == self.daemon.mode:
             return None
@@ -72,17 +72,17 @@ class DaemonRow:
 
     @property
     def busy(self) -> int:
-        """The number of workers with an attempt that is not paused."""
+        """The number of workers that run an attempt which is not paused."""
         return sum(worker.instance is not None and not worker.is_paused for worker in self.workers)
 
     @property
     def paused(self) -> int:
-        """The number of workers with a paused attempt."""
+        """The number of workers whose attempt is paused."""
         return sum(worker.is_paused for worker in self.workers)
 
 
 def daemon_row(daemon: Daemon, now: datetime, held: Held) -> DaemonRow:
-    """Return the row for a daemon."""
+    """Return the DaemonRow for a daemon. ``held`` lists the Instances that daemons hold."""
     document = documents.daemon(daemon, now)
     return DaemonRow(
         daemon=daemon,
@@ -93,14 +93,14 @@ def daemon_row(daemon: Daemon, now: datetime, held: Held) -> DaemonRow:
 
 
 def daemon_rows(now: datetime) -> list[DaemonRow]:
-    """Return a row for each daemon, the longest running one first."""
+    """Return a DaemonRow for each daemon; the one that has run longest comes first."""
     daemons = overview.daemons()
     held = _find_held(daemons)
     return [daemon_row(daemon, now, held) for daemon in daemons]
 
 
 def departed_daemons(now: datetime, rows: Iterable[DaemonRow]) -> list[overview.DepartedDaemon]:
-    """Return the daemons that have left within a day and have not come back."""
+    """Return the daemons that left within the last day and are not among ``rows``."""
     names = {str(row.daemon) for row in rows}
     return [each for each in overview.departed_daemons(since=now - A_DAY) if each.name not in names]
 
@@ -131,7 +131,7 @@ def _parse_time(text: str) -> datetime:
 
 
 def _parse_or_none(parse: Callable[[str], Value], text: Any) -> Value | None:
-    """Return ``parse(text)``; None if the text is missing or cannot be read."""
+    """Return ``parse(text)``, or None if the text is missing or invalid."""
     try:
         return parse(text)
     except (TypeError, ValueError, AttributeError):
@@ -139,7 +139,7 @@ def _parse_or_none(parse: Callable[[str], Value], text: Any) -> Value | None:
 
 
 class DaemonsPage(Page):
-    """The list of all daemons, and of those that left within a day."""
+    """The page that lists all daemons, including those that left within the last day."""
 
     permissions = (permissions.VIEW_DAEMON,)
     template_name = "atp/daemons.html"
@@ -157,7 +157,7 @@ class DaemonsPage(Page):
 
 
 class DaemonPage(Page):
-    """The page of a daemon, also of one that has left."""
+    """The page for one daemon, which may have left already."""
 
     permissions = (permissions.VIEW_DAEMON,)
     template_name = "atp/daemon.html"
@@ -181,9 +181,9 @@ class DaemonPage(Page):
         )
 
     def _visible_tasks(self, daemon: Daemon) -> list[Task] | None:
-        """Return the Tasks that the daemon holds and whose Instances the user may see.
+        """Return those Tasks of the daemon whose Instances the user may see.
 
-        Return None without the permission to see Instances.
+        Return None if the user lacks the permission to see Instances.
         """
         if permissions.missing_permissions(self.request.user, [permissions.VIEW_INSTANCE]):
             return None
@@ -193,13 +193,13 @@ class DaemonPage(Page):
 
 
 def _find_daemon(uuid: str) -> Daemon | overview.DepartedDaemon:
-    """Return the daemon, or its traces if it has left. Raises Http404."""
+    """Return the daemon, or its DepartedDaemon if it has left. Raises Http404 if unknown."""
     parsed = _parse_or_none(UUID, uuid)
     daemon = Daemon.objects.using(settings.DATABASE).filter(uuid=parsed).first() if parsed else None
     if daemon is None and parsed and (left := overview.departed_daemons(parsed)):
         return left[0]
     if daemon is None:
-        raise Http404(f"There is no daemon {uuid}: it has left, or never was.")
+        raise Http404(f"There is no daemon {uuid}: it has ended, or never existed.")
     return daemon
 
 

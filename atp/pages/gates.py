@@ -1,4 +1,4 @@
-"""The pages of gates, limits and downstreams."""
+"""The pages for gates, limits and downstreams."""
 
 from datetime import datetime
 from typing import Any
@@ -29,14 +29,14 @@ from .operations import make_field, make_form_class
 
 # Log records below a form, and on a downstream's page.
 LOG_BELOW_FORM, LOG_OF_DOWNSTREAM = 10, 50
-# The most waiting Instances that are counted.
+# The page counts at most this many waiting Instances.
 COUNTED = 10_000
 
 # The base of the pages for gates and limits: the choice of a target, and a form for it.
 
 
 class TargetForm(forms.Form):
-    """A form that chooses a target: the whole Type, or one of its lanes."""
+    """The form in which the user chooses a target: the whole Type, or one of its lanes."""
 
     of = forms.ChoiceField(
         label="For",
@@ -54,18 +54,19 @@ class TargetForm(forms.Form):
         super().clean()
         if self.cleaned_data.get("of") == "type" and self.cleaned_data.get("collection"):
             self.add_error(
-                "collection", "This is a collection, and “For” says the whole Type: which is it?"
+                "collection",
+                "A collection is given, but “For” says the whole Type. Choose one of them.",
             )
         return self.cleaned_data
 
     @property
     def chosen(self) -> str | None:
-        """The chosen collection, None for the whole Type."""
+        """The chosen collection, or None if the user chose the whole Type."""
         return self.cleaned_data["collection"] if self.cleaned_data["of"] == "lane" else None
 
 
 class TargetPage(Page):
-    """The base of a page with a form that shows and sets the gate or the limits of a target.
+    """The base class of a page with a form that shows and changes a target's gate or limits.
 
     The query string and hidden fields of the form name the target.
     """
@@ -76,15 +77,15 @@ class TargetPage(Page):
     title = ""
 
     def make_form(self, target: Place, data: QueryDict | None = None) -> Any:
-        """Return the form for a target, with ``data`` if given, else with the present settings."""
+        """Return the form for a target, filled with ``data``, or else with the current settings."""
         raise NotImplementedError
 
     def perform(self, form: Any, target: Place) -> str | HttpResponseBase:
-        """Perform the operation; return a sentence about it, or a page that asks to confirm."""
+        """Perform the operation and return its outcome, or return a page that asks to confirm."""
         raise NotImplementedError
 
     def describe_state(self, target: Place) -> str:
-        """Return the present gate or limits of a target in words."""
+        """Return the current gate or limits of a target in words."""
         raise NotImplementedError
 
     def get(self, request: HttpRequest, identifier: str | None = None) -> HttpResponseBase:
@@ -120,7 +121,10 @@ class TargetPage(Page):
         return redirect(reverse("atp:type", args=[identifier]) if identifier else "atp:overview")
 
     def _find_type(self, identifier: str | None) -> Type | None:
-        """Return the Type that the address names, if the user may see it; None for everything."""
+        """Return the Type with this identifier, or None without an identifier.
+
+        Raises UnknownType if the user may not see the Type.
+        """
         if identifier is None:
             return None
         user = self.request.user
@@ -129,7 +133,7 @@ class TargetPage(Page):
         )
 
     def form_after(self, error: ATPError, form: Any, target: Place) -> Any:
-        """Return the form to show with the error; by default the same form."""
+        """Return the form to show with the error of an operation; by default the same form."""
         return form
 
     def show_form(
@@ -141,7 +145,7 @@ class TargetPage(Page):
         chooser: TargetForm | None = None,
         **context: Any,
     ) -> HttpResponseBase:
-        """Answer with the page. If the target is None, show only the form that chooses one."""
+        """Return the page. If ``target`` is None, it has only the form that chooses a target."""
         user = self.request.user
         may_see_log = target is not None and permissions.holds(user, permissions.VIEW_LOG, target)
         return self.show(
@@ -160,11 +164,11 @@ class TargetPage(Page):
 
     @staticmethod
     def _make_chooser(type: Type | None, data: QueryDict) -> TargetForm | None:
-        """Return the form that chooses a target within a Type; None for everything."""
+        """Return the form that chooses a target within a Type, or None without a Type."""
         chosen = {name: data[name] for name in ("of", "collection") if name in data}
         if type is None:
             if chosen:
-                raise BadRequest("Everything has no collections: choose a Type first.")
+                raise BadRequest("A collection belongs to a Type. Choose a Type first.")
             return None
         if "of" not in chosen:
             chosen["of"] = "lane" if "collection" in chosen else "type"
@@ -176,7 +180,7 @@ class TargetPage(Page):
 
 
 def hidden_fields(target: Place | None) -> list[tuple[str, str]]:
-    """Return the hidden fields that name the target of a form, as pairs of name and value."""
+    """Return the hidden fields that name a form's target, as pairs of name and value."""
     if target is None or target[0] is None:
         return []
     return [("of", "type")] if target[1] is None else [("of", "lane"), ("collection", target[1])]
@@ -209,7 +213,7 @@ class GateForm(forms.Form):
         if values.get("mode") == "open":
             # Unless the user changed them, ``until`` and ``reason`` belong to the shut gate.
             if "until" in self.changed_data and values.get("until"):
-                self.add_error("until", "A gate that is opened does not open by itself.")
+                self.add_error("until", "This field is only for a gate that is shut.")
             values.pop("until", None)
             if "reason" not in self.changed_data:
                 values["reason"] = ""
@@ -217,9 +221,10 @@ class GateForm(forms.Form):
 
 
 class GatePage(TargetPage):
-    """The page of the gate over a Type, over a lane, or over everything if no Type is given.
+    """The page for the gate over a Type, over a lane, or over everything if no Type is given.
 
-    Before it drops Instances it asks the user to confirm, and shows how many wait.
+    Before an operation drops Instances, the page shows how many are waiting and asks the user to
+    confirm.
     """
 
     title = "Gate"
@@ -274,7 +279,7 @@ class GatePage(TargetPage):
 
 
 def _find_gate(target: Place) -> Gate | None:
-    """Return the shut gate over a target; None if it is open."""
+    """Return the gate over a target if it is shut, or None if it is open."""
     return next((gate for gate in queue.gates() if text.is_gate_for(gate, *target)), None)
 
 
@@ -311,7 +316,7 @@ class LimitForm(_LimitFields):
     def clean(self) -> dict[str, Any]:
         super().clean()
         if self.cleaned_data.get("default") and set(self.changed_data) & set(_LIMIT_NAMES):
-            self.add_error("default", "It takes no limits beside it.")
+            self.add_error("default", "Give either the default or limits, not both.")
         return self.cleaned_data
 
     def changed_values(self) -> dict[str, Any]:
@@ -323,7 +328,7 @@ class LimitForm(_LimitFields):
 
 
 class LimitPage(TargetPage):
-    """The page of the limits of a Type or a lane."""
+    """The page for the limits on a Type or a lane."""
 
     title = "Limits"
     fields = (
@@ -381,7 +386,7 @@ def _initial_limit_values(limit: Limit | None) -> dict[str, Any]:
 
 
 class DownstreamsPage(Page):
-    """The page of all downstreams: the services that handlers call, with their states."""
+    """The page that lists all downstreams, which are the services that handlers call."""
 
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstreams.html"
@@ -392,7 +397,7 @@ class DownstreamsPage(Page):
 
 
 class DownstreamPage(Page):
-    """The page of a downstream, with its operations and its log."""
+    """The page for one downstream, with its operations and its log."""
 
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstream.html"

@@ -1,4 +1,4 @@
-"""Instances: list, one, its log, response, files; the form to enqueue."""
+"""The pages for Instances: the list, each Instance with its parts, and the form to enqueue one."""
 
 import contextlib
 import inspect
@@ -95,7 +95,7 @@ class EnqueueForm(forms.Form):
     max_retries = KindField(RETRIES, label="Retries", help_text="empty: as the Type says")
 
     def clean_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Parse the inputs and return ``(args, kwargs)``."""
+        """Parse the field ``inputs``, and return ``(args, kwargs)`` for the handler."""
         try:
             return binding.split_arguments(
                 tagged_json.from_plain(tagged_json.parse_json(self.cleaned_data["inputs"]))
@@ -106,7 +106,7 @@ class EnqueueForm(forms.Form):
             raise forms.ValidationError(str(error)) from None
 
     def options(self, now: Callable[[], datetime]) -> dict[str, Any]:
-        """Return the options of the enqueue that the user has filled in."""
+        """Return the options that the user has filled in, as arguments for an enqueue."""
         values = {name: self.cleaned_data[name] for name in _OPTIONS}
         options = {name: value for name, value in values.items() if value not in (None, "")}
         if "collection" in self.data:
@@ -173,7 +173,10 @@ class EnqueuePage(Page):
         )
 
     def _initial_values(self, declared: Declaration) -> dict[str, Any]:
-        """Return the initial values: options and inputs from another Instance, or a sketch."""
+        """Return the form's initial values.
+
+        They come from the Instance that ``like`` names in the query string, or else from the Type.
+        """
         like = self.request.GET.get("like")
         if like is None:
             return {
@@ -189,7 +192,7 @@ class EnqueuePage(Page):
             *(Instance, like, permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS),
         )
         if other.type.identifier != declared.identifier:
-            raise BadRequest(f"{other.uuid} is of Type {other.type}, not {declared}.")
+            raise BadRequest(f"The Instance {other.uuid} is of Type {other.type}, not {declared}.")
         return {
             "inputs": _stored_inputs(other),
             "existing": EXISTING[0],
@@ -201,26 +204,26 @@ class EnqueuePage(Page):
 
 
 def _describe_problem(path: str, sentence: str) -> str:
-    """Return the sentence about an error in the inputs, after its path if it has one."""
+    """Return the sentence about an error in the inputs, preceded by the error's path."""
     return f"{path}: {sentence}" if path else sentence
 
 
 def _delay_text(timeout: timedelta | None) -> str | None:
-    """Return a time-out as the text for its form field, in whole seconds."""
+    """Return a time-out as text for its form field, rounded up to seconds, such as "90s"."""
     return None if timeout is None else f"{math.ceil(timeout.total_seconds())}s"
 
 
 def _stored_inputs(instance: Instance) -> str:
-    """Return the inputs of an Instance as JSON text. Raises BadRequest if they are not JSON."""
+    """Return an Instance's inputs as JSON text. Raises BadRequest if they are not JSON."""
     inputs = queue.inputs(instance)
     if inputs is not None and inputs.format == codec.JSON:
         with contextlib.suppress(ValueError, RecursionError):
             return as_json(json.loads(documents.masked_data(inputs)))
-    raise BadRequest(f"The inputs of {instance.uuid} are not JSON: a form cannot show them.")
+    raise BadRequest(f"The inputs of {instance.uuid} are not JSON, so a form cannot show them.")
 
 
 def sketch(signature: Signature) -> dict[str, Any]:
-    """Return the defaults that JSON can hold, by parameter."""
+    """Return the default values of a handler's parameters, if JSON can represent them."""
     sketch = {}
     for name, parameter in signature.parameters.items():
         if parameter.default is not parameter.empty:
@@ -260,7 +263,7 @@ class InstancesPage(Page):
 
 
 def _add_due_times(instances: Iterable[Any]) -> None:
-    """Set ``due`` of each Instance: its due time if it waits, else None."""
+    """Set the attribute ``due`` on each Instance: its due time if it is waiting, else None."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
     for row in instances:
@@ -268,14 +271,14 @@ def _add_due_times(instances: Iterable[Any]) -> None:
 
 
 def _add_causes(instances: Sequence[Any], now: datetime, user: Any) -> None:
-    """Set ``cause`` of each Instance: the short cause why it does not run, or None."""
+    """Set the attribute ``cause`` on each Instance: why it does not run, in brief, or None."""
     found = main_causes(instances, now, **permissions.explanation_options(user, *instances))
     for row in instances:
         row.cause = found.get(row.pk)
 
 
 def query_without_page(request: HttpRequest, *, keep: Collection[str] = ()) -> str:
-    """Return the query string with the filters that are set, as the beginning of links.
+    """Return the query string with all filters that are set, for links that append a page.
 
     Filters whose names are in ``keep`` stay even if they are empty.
     """
@@ -334,7 +337,7 @@ class InstancePage(Page):
         )
 
     def _read(self, uuid: str) -> tuple[Instance, Task | None, dict[str, Any]]:
-        """Return an Instance, its Task and its explanation, which agree on its state.
+        """Return an Instance, its Task and its explanation, all for the same state.
 
         If the state changes between the queries, the Instance is read again, up to READS times.
         """
@@ -346,22 +349,26 @@ class InstancePage(Page):
         return instance, task, explanation
 
     def _explanation(self, instance: Instance) -> dict[str, Any]:
-        """Return the explanation and the likely start of a live Instance; {} if it has ended."""
+        """Return a dict with a live Instance's explanation and likely start; {} if it has ended."""
         if instance.is_terminal:
             return {}
         found = explain(instance, **permissions.explanation_options(self.request.user, instance))
         return {"explanation": found, "starts": start_sentence(found.starts)}
 
     def _node(self, instance: Instance) -> Node | None:
-        """Return its node with the graph; None if it has none, or if the user may not see it."""
+        """Return the Instance's node in a graph, or None.
+
+        Return None if the Instance belongs to no graph, or if the user may not see the graph.
+        """
         node, user = get_node(instance.pk), self.request.user
         is_seen = node is not None and permissions.holds(user, permissions.VIEW_GRAPH, node.graph)
         return node if is_seen else None
 
     def _error_group(self, instance: Instance) -> ErrorGroup | None:
-        """Return its error group; None if it has none, or if the user may not see it.
+        """Return the error group of the Instance's failure, or None.
 
-        A daemon adds a failure to its group, which may be new, about a second later.
+        Return None if there is no group, or if the user may not see the group. A daemon adds a
+        failure to its group, which may be new, about a second after the failure.
         """
         if not instance.error_id:
             return None
@@ -375,9 +382,10 @@ class InstancePage(Page):
         return is_enqueueable(instance.type.identifier) and self.may(*needed)
 
     def _schedule_identifier(self, instance: Instance) -> str | None:
-        """Return the identifier of the schedule that enqueued it.
+        """Return the identifier of the schedule that enqueued the Instance.
 
-        None if no schedule did, if it is deleted, or if the user may not see it.
+        Return None if no schedule did, if the schedule was deleted, or if the user may not see
+        schedules.
         """
         word, _, identifier = instance.created_by.partition(" ")
         is_link = word == "schedule" and is_identifier(identifier)
@@ -388,23 +396,23 @@ class InstancePage(Page):
 
 
 def _is_kept(uuid: str | None) -> bool:
-    """Return True if there is still an Instance with this uuid."""
+    """Return True if an Instance with this uuid still exists."""
     return uuid is not None and Instance.objects.using(settings.DATABASE).named(uuid).exists()
 
 
 def _step_context(instance: Instance) -> dict[str, Any]:
-    """Return the context for the latest steps, with their results abbreviated."""
+    """Return the template's context for the latest steps, with abbreviated results."""
     latest = documents.abbreviate_steps(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
 def _log_context(instance: Instance) -> dict[str, Any]:
-    """Return the context: latest log records, time line, and failure of the last attempt."""
+    """Return the template's context for the latest log records, the failure and the time line."""
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
     message = last.message if last is not None and last.event in _ENDED_BADLY else ""
     if instance.reason == Reason.STALE:
-        # Begin with the message of the last expiry: it says why the attempts were lost.
+        # Begin with the message of the last expiry, which says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         message = f"{lost}\n{message}".strip()
     return {
@@ -416,14 +424,17 @@ def _log_context(instance: Instance) -> dict[str, Any]:
 
 
 def _split_failure(message: str) -> dict[str, str]:
-    """Return the headline of a failure, and its traceback, or "" if it has none."""
+    """Return a dict with a failure's headline, and its traceback, or "" if it has none."""
     headline = text.headline(message)
     rest = text.without_own_frames(message) if message != headline else ""
     return {"headline": headline, "traceback": rest}
 
 
 def _mark_repetitions(records: list[Any]) -> list[Any]:
-    """Set ``same_as`` of each log record: the attempt whose traceback it repeats, or None."""
+    """Return the log records, after setting the attribute ``same_as`` on each of them.
+
+    The attribute is the number of the attempt whose traceback the record repeats, or None.
+    """
     repeated = text.repetitions((record.message, record.attempt) for record in records)
     for record, same_as in zip(records, repeated, strict=True):
         record.same_as = same_as
@@ -440,7 +451,7 @@ class LogPage(Page):
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
         order, key = request.GET.get("order", "oldest"), request.GET.get("page")
         if order not in _ORDERS:
-            raise BadRequest(f"order={order!r}: must be one of {', '.join(_ORDERS)}.")
+            raise BadRequest(f"order={order!r} must be one of: {', '.join(_ORDERS)}.")
         page = paging.page(records, _ORDERS[order], size=LOG_PAGE_SIZE, key=key)
         is_end = key is None if order == "newest" else page.next is None
         return self.show(
@@ -452,7 +463,7 @@ class LogPage(Page):
 
 
 class ResponseBody(Page):
-    """The raw response; see :mod:`atp.web.raw`."""
+    """The raw response of an Instance; see :mod:`atp.web.raw`."""
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
@@ -462,7 +473,7 @@ class ResponseBody(Page):
 
 
 class PublishedFile(Page):
-    """A raw file that the handler published; see :mod:`atp.web.raw`."""
+    """A raw file that an Instance's handler published; see :mod:`atp.web.raw`."""
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 

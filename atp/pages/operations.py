@@ -1,4 +1,7 @@
-"""Pages for the operations: a POST performs one, a GET shows its form. Made from the table."""
+"""A page for each operation in the table of operations.
+
+A POST to the page performs the operation, and a GET shows the operation's form.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,10 +43,11 @@ _ENDED = "ended"
 
 
 class OperationPage(Page):
-    """The base of an operation's page: POST performs the operation, and redirects to its subject.
+    """The base class of a page for an operation.
 
-    Some operations need more than a button. Then GET shows a form for their parameters, or asks
-    the user to confirm an operation that cannot be undone.
+    POST performs the operation and redirects to its subject. If an operation needs more than a
+    button, GET shows a form for its parameters, or asks the user to confirm an operation that
+    cannot be undone.
     """
 
     kind: str
@@ -53,11 +57,11 @@ class OperationPage(Page):
     view_permission: str
 
     def find(self) -> Any:
-        """Return the subject that the address names. Raises ATPError."""
+        """Return the operation's subject, which the address names. Raises ATPError if unknown."""
         raise NotImplementedError
 
     def check_allowed(self, subject: Any) -> None:
-        """Raise the error of the operation, before its form is shown, if it is not allowed."""
+        """Raise an ATPError before the form is shown if the operation is not allowed now."""
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
@@ -67,7 +71,7 @@ class OperationPage(Page):
 
     @property
     def verb(self) -> Any:
-        """The operation that the address names. Raises Http404."""
+        """The operation that the address names. Raises Http404 if there is none."""
         found = OPERATIONS[self.kind].get(self.kwargs["name"])
         if found is None:
             raise Http404(f"There is no operation {self.kwargs['name']!r}.")
@@ -82,7 +86,7 @@ class OperationPage(Page):
         return ("sure", "shown", *field_names(make_form_class(self.verb.parameters)))
 
     def shown_state(self, subject: Any) -> str:
-        """Return text about the state of the subject on the page; the form sends it back."""
+        """Return a word for the subject's state on the page, which the form sends back."""
         return ""
 
     def hidden_fields(self, subject: Any) -> list[tuple[str, Any]]:
@@ -91,7 +95,10 @@ class OperationPage(Page):
         return [("shown", shown)] if shown else []
 
     def check_shown_state(self, subject: Any, shown: str) -> None:
-        """Raise ATPError if the subject has changed since the page was shown, and this matters."""
+        """Raise ATPError if the operation must not run because the subject has changed.
+
+        ``shown`` is the subject's state when the page was shown; see :meth:`shown_state`.
+        """
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         subject = self._find_subject()
@@ -124,11 +131,11 @@ class OperationPage(Page):
         return redirect(self.address_after(subject))
 
     def initial_values(self, subject: Any) -> dict[str, Any]:
-        """Return the initial values of the form."""
+        """Return the form's initial values for the operation's parameters."""
         return self.verb.current(subject)
 
     def arguments(self, form: "KindForm") -> dict[str, Any]:
-        """Return the arguments for the operation from its form."""
+        """Return the operation's arguments from its form."""
         return form.changed_values()
 
     def address_after(self, subject: Any) -> str:
@@ -164,7 +171,7 @@ class OperationPage(Page):
         )
 
     def heading(self, subject: Any) -> str:
-        """Return the name of the subject, for the heading of the page."""
+        """Return the subject's name for the page's heading."""
         return str(subject)
 
 
@@ -179,7 +186,7 @@ class InstanceOperationPage(OperationPage):
     def check_allowed(self, subject: Instance) -> None:
         if not self.verb.is_allowed(subject):
             raise IllegalTransition(
-                f"{subject.uuid}: “{self.verb.label}” is not possible. It is "
+                f"“{self.verb.label}” is not possible, because {subject.uuid} is "
                 f"{text.describe_state(subject)}.",
                 event=self.verb.event,
                 state=State(subject.state),
@@ -191,7 +198,7 @@ class InstanceOperationPage(OperationPage):
     def check_shown_state(self, subject: Instance, shown: str) -> None:
         if self.verb.is_final and shown == _ENDED and not subject.is_terminal:
             raise IllegalTransition(
-                f"{subject.uuid} had ended, and somebody has redriven it since: look again.",
+                f"{subject.uuid} had ended, but somebody has redriven it since. Reload the page.",
                 event=self.verb.event,
                 state=State(subject.state),
             )
@@ -258,7 +265,7 @@ class GraphOperationPage(OperationPage):
 
 
 class TargetOperationPage(OperationPage):
-    """The page of an operation on a Type or on everything, or on the lane that the query names."""
+    """The page for an operation on a target: everything, a Type, or a lane in the query string."""
 
     kind = TARGET
     model = Type
@@ -272,7 +279,9 @@ class TargetOperationPage(OperationPage):
             queue.get_type(identifier)
         target = identifier, self.request.GET.get("collection")
         if level_of(target) not in self.verb.levels:
-            raise Http404(f"“{self.verb.label}” is not for {text.describe_target(*target)}.")
+            raise Http404(
+                f"“{self.verb.label}” is not possible for {text.describe_target(*target)}."
+            )
         return target
 
     def page_to_return_to(self) -> str:
@@ -287,7 +296,7 @@ class TargetOperationPage(OperationPage):
 
 
 class KindField(forms.CharField):
-    """A form field whose text a Kind reads. Empty means None, except for the kind Text."""
+    """A form field whose text a Kind parses. An empty field means None, except for Text."""
 
     def __init__(
         self, kind: Kind, *, required: bool = False, help_text: str = "", **kwargs: Any
@@ -298,7 +307,7 @@ class KindField(forms.CharField):
         super().__init__(required=required, strip=False, help_text=help_text, **kwargs)
 
     def to_python(self, value: Any) -> Any:
-        # A browser sends line ends as CRLF: this is not a change by the user.
+        # A browser sends line ends as CRLF, which is not a change by the user.
         typed = super().to_python(value)
         return typed.replace("\r\n", "\n") if typed and isinstance(self._kind, Lines) else typed
 
@@ -313,12 +322,15 @@ class KindField(forms.CharField):
 
 
 class KindForm(forms.Form):
-    """A form that returns only changed values: other users may have changed the rest meanwhile."""
+    """A form that returns only the values that its user changed.
+
+    So it does not overwrite other values that other users may have changed meanwhile.
+    """
 
     parameters: tuple[Parameter, ...] = ()
 
     def changed_values(self) -> dict[str, Any]:
-        """Return the changed values by name: the arguments for the operation."""
+        """Return the changed values by name, as arguments for the operation."""
         found = {}
         for parameter in self.parameters:
             name = parameter.name
@@ -330,7 +342,7 @@ class KindForm(forms.Form):
 
 
 def make_field(parameter: Parameter, **kwargs: Any) -> KindField:
-    """Return the form field for a parameter of an operation."""
+    """Return the form field for an operation's parameter."""
     return KindField(
         parameter.kind,
         required=parameter.is_required,
@@ -342,20 +354,20 @@ def make_field(parameter: Parameter, **kwargs: Any) -> KindField:
 
 
 def make_form_class(parameters: Iterable[Parameter]) -> type[KindForm]:
-    """Return the form class for the parameters of an operation."""
+    """Return the class of the form for an operation's parameters."""
     shown = tuple(parameter for parameter in parameters if parameter.in_forms)
     fields = {parameter.name: make_field(parameter) for parameter in shown}
     return type("OperationForm", (KindForm,), {**fields, "parameters": shown})
 
 
 def add_operation_error(form: forms.Form, error: ATPError) -> None:
-    """Add an operation's error to a form: to the field that it names, or else to the whole form."""
+    """Add an operation's error to the field that the error names, or else to the whole form."""
     field = "inputs" if isinstance(error, InvalidInputs) else getattr(error, "parameter", None)
     form.add_error(field if field in form.fields else None, str(error))
 
 
 def field_names(form: type[forms.Form]) -> tuple[str, ...]:
-    """Return the names that a form sends: those of its fields and of their initial values."""
+    """Return the names of a form's fields, and of the hidden fields with initial values."""
     return (*form.base_fields, *(f"initial-{name}" for name in form.base_fields))
 
 

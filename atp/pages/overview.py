@@ -1,4 +1,4 @@
-"""The overview; the pages of Types."""
+"""The overview page, and the pages for Types."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,12 +27,13 @@ from .daemons import daemon_rows, departed_daemons
 OVERVIEW_LOG_SHOWN = 3
 # Log records on a Type's own page.
 TYPE_LOG_SHOWN = 100
-# If there are more gates, those over Types are folded; if there are more Types, the idle ones are.
+# If there are more gates, the page folds those over Types. If there are more Types, it folds the
+# idle ones.
 GATES, TYPES = 3, 10
 
 
 class OverviewPage(Page):
-    """The overview: counts of waiting, running and failed Instances, and the daemons."""
+    """The overview page: how many Instances are waiting, running and failed, and the daemons."""
 
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/overview.html"
@@ -73,7 +74,7 @@ class OverviewPage(Page):
         )
 
     def _narrow_overview(self, found: overview.Overview) -> overview.Overview:
-        """Return the overview with only those Types on which the permission holds as a whole."""
+        """Return the overview with only those Types of which the user may see all Instances."""
         types = tuple(each for each in found.types if self.filter_permitted([(each.type, None)]))
         return replace(found, types=types, oldest_due=None, next_due=None)
 
@@ -83,7 +84,10 @@ class OverviewPage(Page):
 
 
 def _split_idle(types: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the Types to show, by recent failures and due Tasks, and the idle Types to fold."""
+    """Return two lists: the Types to show, those with recent failures first, and those to fold.
+
+    If there are many Types, the idle ones are folded.
+    """
     rows = sorted(types, key=lambda counts: (-counts.failed_lately, -counts.due))
     if len(rows) <= TYPES:
         return rows, []
@@ -92,7 +96,7 @@ def _split_idle(types: Iterable[Any]) -> tuple[list[Any], list[Any]]:
 
 
 class TypesPage(Page):
-    """The list of all Types that the user may see."""
+    """The page that lists all Types that the user may see."""
 
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/types.html"
@@ -119,12 +123,12 @@ class TypesPage(Page):
 
 
 def _describe_limit(limit: Limit) -> dict[str, str | None]:
-    """Return a Limit in words, with its collection, which is None for the whole Type."""
+    """Return a dict with a Limit in words, and its collection, or None for the whole Type."""
     return {"collection": limit.collection, "words": text.describe_limits(limit)}
 
 
 class TypePage(Page):
-    """The page of a Type: its parameters, gates, limits and log."""
+    """The page for one Type: its parameters, gates, limits and log."""
 
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/type.html"
@@ -156,7 +160,10 @@ class TypePage(Page):
         )
 
     def _visible_schedules(self, row: Type) -> list[dict[str, Any]] | None:
-        """Return its schedules that the user may see; None without the permission to see any."""
+        """Return the Type's schedules that the user may see.
+
+        Return None if the user lacks the permission to see schedules.
+        """
         if permissions.missing_permissions(self.request.user, [permissions.VIEW_SCHEDULE]):
             return None
         return [
@@ -168,7 +175,10 @@ class TypePage(Page):
         ]
 
     def _type_operations(self) -> list[Any]:
-        """Return the operations on the whole Type; gates and limits have their own pages."""
+        """Return the operations on whole Types that the user may perform.
+
+        Operations on gates and limits are not among them, because these have their own pages.
+        """
         return [
             operation
             for operation in OPERATIONS[TARGET].values()

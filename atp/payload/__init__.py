@@ -1,1 +1,1 @@
-"""Inputs and outputs as they are stored."""
+"""Serialize, check and mask the inputs and outputs of handlers."""

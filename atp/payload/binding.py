@@ -1,7 +1,7 @@
-"""The arguments of a handler: binding to its signature, adapting, masking sensitive ones.
+"""Bind arguments to a handler's signature, adapt stored inputs, and mask sensitive arguments.
 
-Stored inputs are an object of keyword arguments, which reads well in pages and in the API.
-Arguments that can only be given by position are a list under ``"*"``.
+Stored inputs are a JSON object of keyword arguments, which is easy to read on pages and in the API.
+Arguments that can be given only by position are in a list under the key ``"*"``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ..text import did_you_mean
 POSITIONAL = "*"
 _P = inspect.Parameter
 
-# The number of hexadecimal digits of a fingerprint: enough for the few signatures of one Type.
+# The number of hexadecimal digits of a fingerprint, enough to tell the few signatures of one Type
+# apart.
 DIGITS = 8
 MASK = "[sensitive]"
 # A shorter value is not masked in text, because words contain it by chance.
@@ -38,13 +39,13 @@ Adapter = Callable[[InputValues], InputValues]
 
 
 class Inputs(inspect.Signature):
-    """A handler's signature without the context. No argument may have the context's name."""
+    """A handler's signature without the context. No argument can have the name of the context."""
 
     context: str = ""
 
     def bind(self, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
         if self.context in kwargs:
-            raise TypeError(f"{self.context!r} is the context, and no argument")
+            raise TypeError(f"{self.context!r} is the context, not an argument")
         return super().bind(*args, **kwargs)
 
 
@@ -61,7 +62,7 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
             context, *_ = outer.parameters.values()
             return _without_context(context, list(signature.parameters.values()), signature)
         raise InvalidInputs(
-            f"{handler.__qualname__}() needs a first parameter, the context: "
+            f"{handler.__qualname__}() needs the context as its first parameter: "
             f"def {handler.__name__}(context, …)"
         )
     context, *parameters = signature.parameters.values()
@@ -92,17 +93,19 @@ def bind(
     kwargs: Mapping[str, Any],
     plain: Plain | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments as a dict from which :func:`unbind` restores them.
+    """Bind arguments to a signature; return the arguments as a dict that can be stored.
 
-    ``name`` is the identifier of the Type, for messages. ``plain`` is the result of
-    :func:`plain_parameters` for the signature; it makes this faster. Raises InvalidInputs, with
-    Python's own message, if the arguments do not fit.
+    :func:`unbind` restores the arguments from the dict. ``name`` is the identifier of the Type, for
+    error messages. ``plain``, the result of :func:`plain_parameters` for the signature, makes the
+    binding faster. Raises InvalidInputs, with Python's own message, if the arguments do not fit.
     """
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
         return {parameter: kwargs[parameter] for parameter in plain[0] if parameter in kwargs}
     for key in kwargs:
         if not isinstance(key, str):
-            raise InvalidInputs(f"An argument of {name} is called {key!r}; names are text.")
+            raise InvalidInputs(
+                f"Inputs of {name!r}: {key!r} cannot be the name of an argument; names are text."
+            )
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -131,20 +134,25 @@ def bind(
         else:
             inputs[parameter.name] = value
     if POSITIONAL in inputs:
-        raise InvalidInputs(f"Inputs of {name!r}: an argument cannot be called {POSITIONAL!r}.")
+        raise InvalidInputs(
+            f"Inputs of {name!r}: {POSITIONAL!r} cannot be the name of an argument."
+        )
     return {POSITIONAL: positional, **inputs} if positional else inputs
 
 
 def as_called(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as a dict that keeps which were given by position, and which by name."""
+    """Return arguments as a dict that can be stored.
+
+    Unlike :func:`bind`, this never converts a positional argument to a keyword argument.
+    """
     return {POSITIONAL: list(args), **kwargs} if args else dict(kwargs)
 
 
 def why_incompatible(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the reason why arguments do not fit a handler, without a full stop; empty if they do.
+    """Return a clause that says why arguments do not fit a handler; "" if they fit.
 
-    ``signatures`` is the result of :func:`signatures_of` for the handler. Only the names and the
-    number of the arguments matter, not their values.
+    ``signatures`` is the result of :func:`signatures_of` for the handler. This checks only the
+    number and the names of the arguments, not their values.
     """
     signature, plain = signatures
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
@@ -171,9 +179,9 @@ def signatures_of(handler: Callable[..., Any]) -> Signatures:
 
 
 def plain_parameters(signature: inspect.Signature) -> Plain | None:
-    """Return the names of all parameters, and of the required ones.
+    """Return the names of all parameters, and the names of the required ones.
 
-    Returns None if a parameter cannot be given by name.
+    Returns None if the signature has a parameter that does not accept its argument by name.
     """
     parameters = signature.parameters
     if any(p.kind not in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY) for p in parameters.values()):
@@ -185,7 +193,7 @@ def plain_parameters(signature: inspect.Signature) -> Plain | None:
 
 
 def _find_unknown(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str | None:
-    """Return the name of the first argument that the signature does not have, or None."""
+    """Return the name of the first keyword argument that a signature does not accept, or None."""
     if any(p.kind is _P.VAR_KEYWORD for p in signature.parameters.values()):
         return None
     return next((name for name in kwargs if name not in signature.parameters), None)
@@ -220,9 +228,9 @@ def _find_missing(
 
 
 def split_arguments(value: object) -> Arguments:
-    """Return ``(args, kwargs)`` from inputs that are a JSON object or array.
+    """Return inputs that are a JSON object or array as ``(args, kwargs)``. Raises InvalidInputs.
 
-    In an object, the array under ``"*"`` has the positional arguments. Raises InvalidInputs.
+    In an object, the array under the key ``"*"`` has the positional arguments.
     """
     if isinstance(value, list):
         return tuple(value), {}
@@ -234,7 +242,10 @@ def split_arguments(value: object) -> Arguments:
 
 
 def unbind(inputs: object) -> Arguments:
-    """Return ``(args, kwargs)`` from the result of :func:`bind`. Raises CorruptData."""
+    """Return stored inputs, the result of :func:`bind`, as ``(args, kwargs)``.
+
+    Raises CorruptData.
+    """
     if not isinstance(inputs, dict):
         raise CorruptData("Inputs must be an object of arguments.")
     kwargs = dict(inputs)
@@ -243,19 +254,20 @@ def unbind(inputs: object) -> Arguments:
 
 # Adapting inputs from an older release to the current handler; the hash of a signature.
 #
-# Nothing here writes: stored inputs stay as they were enqueued.
+# This code does not write anything, so stored inputs stay as they were enqueued.
 
 
 def check_adapter(identifier: str, function: object) -> None:
-    """Raise InvalidType unless ``function`` can adapt inputs: it takes one dict."""
+    """Raise InvalidType unless ``function`` can be an adapter, that is, can take one dict."""
     label = f"{identifier}.adapt"
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        raise InvalidType(f"{label}: an adapter is a function of the inputs, not {function!r}.")
+        raise InvalidType(f"{label}: an adapter must be a plain function, not {function!r}.")
     try:
         inspect.signature(function).bind({})
     except TypeError as error:
         raise InvalidType(
-            f"{label}: {function.__qualname__}() is called with the inputs alone, a dict: {error}."
+            f"{label}: {function.__qualname__}() must take one argument, the dict of inputs: "
+            f"{error}."
         ) from None
 
 
@@ -265,12 +277,13 @@ def adapt_arguments(
     inputs: object,
     sensitive: Collection[str] = (),
 ) -> tuple[Arguments, str]:
-    """Return the arguments for a handler, and why they do not fit: see :func:`why_incompatible`.
+    """Adapt stored inputs to a handler.
 
-    While the inputs do not fit, this calls the adapters in order, each with the result of the one
-    before. ``inputs`` is the stored object, and an adapter may change it. ``sensitive`` names the
-    arguments whose values the reason does not quote. Raises CorruptData if ``inputs`` is not an
-    object of arguments.
+    As long as the inputs do not fit the handler, this calls the adapters in order, each with the
+    result of the previous one. An adapter can change the dict ``inputs`` in place. Returns
+    ``(args, kwargs)``, and a clause that says why these do not fit, or "" if they fit. The clause
+    does not quote the values of the arguments that ``sensitive`` names. Raises CorruptData if
+    ``inputs`` is not a dict of arguments.
     """
     found = unbind(inputs)
     why = why_incompatible(signatures, *found)
@@ -297,7 +310,7 @@ def fingerprint(signature: inspect.Signature, serializer: str, adapters: Sequenc
     """Return a short hash of the inputs that a handler accepts.
 
     The hash covers the names of the parameters, which of them are required, the serializer, and
-    the source of the adapters. The order matters only for positional-only parameters.
+    the source of the adapters. The order of the parameters matters only for positional-only ones.
     """
     parameters = signature.parameters.values()
     named = sorted(_describe_parameter(p) for p in parameters if p.kind is not _P.POSITIONAL_ONLY)
@@ -319,7 +332,10 @@ def _adapter_source(adapter: Adapter) -> str:
 
 
 def inputs_shape(inputs: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
-    """Return the number of positional arguments, and the sorted names of the others."""
+    """Return the number of positional arguments in stored inputs, and the other arguments' names.
+
+    The names are sorted.
+    """
     placed = inputs.get(POSITIONAL, ())
     names = tuple(sorted(name for name in inputs if name != POSITIONAL))
     return len(placed) if isinstance(placed, list | tuple) else 0, names
@@ -327,14 +343,15 @@ def inputs_shape(inputs: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
 
 # Masking the sensitive arguments of a handler.
 #
-# They are stored like all inputs, and the handler gets them. A mask replaces them wherever ATP
-# displays inputs, and replaces their values in the log and the errors of an attempt.
+# Sensitive arguments are stored like all inputs, and the handler gets them. A mask replaces them
+# wherever ATP displays inputs, and replaces their values in the log and the errors of an attempt.
 
 
 def mask_inputs(inputs: Any, names: Collection[str]) -> Any:
-    """Return stored inputs with a mask for each sensitive argument.
+    """Return stored inputs after replacing each sensitive argument by a mask.
 
-    The row does not tell which positional arguments are sensitive, so each of them gets a mask.
+    ``names`` are the names of the sensitive arguments. Stored inputs do not show which positional
+    arguments are sensitive, so each positional argument gets a mask.
     """
     if not names:
         return inputs
@@ -350,7 +367,10 @@ def _mask_argument(name: str, value: Any, names: Collection[str]) -> Any:
 
 
 def mask_json(text: str, names: Collection[str]) -> str:
-    """Return the JSON of stored inputs with masks; only a mask if the JSON is not valid."""
+    """Return the JSON text of stored inputs after masking the arguments in ``names``.
+
+    If the text is not valid JSON, this returns only a mask.
+    """
     if not names:
         return text
     try:
@@ -361,7 +381,7 @@ def mask_json(text: str, names: Collection[str]) -> str:
 
 
 def find_mask(inputs: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """Return the name of a sensitive argument whose value is its mask; None if there is none."""
+    """Return the name of a sensitive argument whose value is the mask; None if there is none."""
     by_position = inputs.get(POSITIONAL, ()) if names else ()
     if any(_is_mask(value) for value in by_position):
         return POSITIONAL
@@ -373,7 +393,10 @@ def _is_mask(value: Any) -> bool:
 
 
 def sensitive_texts(inputs: Any, names: Collection[str]) -> tuple[str, ...]:
-    """Return the sensitive values in inputs as texts, the longest first, for :func:`mask_texts`."""
+    """Return the values of the sensitive arguments as texts, for :func:`mask_texts`.
+
+    The longest text comes first.
+    """
     if not names or not isinstance(inputs, Mapping):
         return ()
     chosen = [value for name, value in inputs.items() if name in names or name == POSITIONAL]
@@ -394,7 +417,7 @@ def _iterate_leaves(value: Any) -> Iterator[Any]:
 
 
 def _text_forms(value: Any) -> tuple[str, ...]:
-    """Return the forms of a value in text: plain, and as Python and JSON escape it."""
+    """Return the ways in which a value can appear in text: plain, or escaped by Python or JSON."""
     if isinstance(value, str):
         return value, repr(value)[1:-1], json.dumps(value)[1:-1]
     if isinstance(value, bytes):
@@ -405,7 +428,7 @@ def _text_forms(value: Any) -> tuple[str, ...]:
 
 
 def mask_texts(text: str, texts: Iterable[str]) -> str:
-    """Return text with a mask in the place of each sensitive text."""
+    """Return text after replacing each of the sensitive ``texts`` by a mask."""
     for each in texts:
         text = text.replace(each, MASK)
     return text

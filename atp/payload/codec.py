@@ -1,7 +1,8 @@
-"""Serialization of inputs and outputs, by format: JSON by default, or signed pickles.
+"""Serialize inputs and outputs as JSON (the default) or as signed pickles.
 
-Only Types that ask for pickles have them. A process reads a pickle only if ``ATP["ALLOW_PICKLE"]``
-is set: whoever can sign a pickle can run code in the workers (G14).
+ATP uses pickles only for Types that declare ``serializer="pickle"``. A process reads a pickle only
+if ``ATP["ALLOW_PICKLE"]`` is set, because whoever can sign a pickle can run code in the workers
+(G14).
 """
 
 import base64
@@ -23,12 +24,12 @@ PICKLE = "pickle"
 FORMATS = (JSON, PICKLE)
 PICKLE_CONTENT_TYPE = "application/x-atp-signed-pickle"
 
-# Part of every signature. It must never change, because stored pickles need it.
+# Part of every signature. The salt must never change, or stored pickles become unreadable.
 _SALT = "atp.codec"
 
 
 class Payload(NamedTuple):
-    """A serialized value: its format and its text."""
+    """A serialized value: ``data`` is its text, ``format`` is "json" or "pickle"."""
 
     format: str
     data: str
@@ -37,7 +38,7 @@ class Payload(NamedTuple):
 def encode(
     value: Any, *, format: str = JSON, limit: int | None = None, what: str = "The value"
 ) -> Payload:
-    """Serialize ``value``.
+    """Return ``value`` in serialized form, as a Payload.
 
     ``limit`` is the maximum size in bytes. ``what`` names the value in error messages. Raises
     NotSerializable or TooLarge.
@@ -46,7 +47,7 @@ def encode(
     # A character is four bytes at most.
     if limit is not None and 4 * len(data) > limit and len(data.encode()) > limit:
         raise TooLarge(
-            f"{what}: {len(data.encode())} bytes when serialized, the limit is {limit} bytes. "
+            f"{what}: {len(data.encode())} bytes when serialized, but the limit is {limit} bytes. "
             "Pass a path or a key instead of the data itself."
         )
     return Payload(format, data)
@@ -62,20 +63,23 @@ def decode(payload: Payload) -> Any:
 
 
 def may_have_results(payload: Payload) -> bool:
-    """Return True if a serialized value may contain results of other nodes."""
+    """Return True if a serialized value may contain placeholders for results of other nodes.
+
+    This quick check never misses a placeholder, but can return True for a value without one.
+    """
     if payload.format == PICKLE:
         return pickle_may_have_results(payload.data)
     return TAG in payload.data
 
 
 def check_format(format: object) -> None:
-    """Raise InvalidType for an unknown format, and for pickles if the project forbids them."""
+    """Raise InvalidType if a format is unknown, or is "pickle" and the project forbids pickles."""
     if format not in FORMATS:
         raise InvalidType(f"serializer={format!r}: must be one of {', '.join(FORMATS)}.")
     if format == PICKLE and not settings.ALLOW_PICKLE:
         raise InvalidType(
-            "serializer='pickle' needs ATP['ALLOW_PICKLE'] = True: whoever knows SECRET_KEY "
-            "and can write to the queue could run code in the workers."
+            "serializer='pickle' needs ATP['ALLOW_PICKLE'] = True, because whoever knows "
+            "SECRET_KEY and can write to the queue could run code in the workers."
         )
 
 
@@ -83,19 +87,22 @@ def check_format(format: object) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses results of nodes that have not become Placeholders."""
+    """A pickler that rejects results of graph nodes that were not replaced by Placeholders."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is placeholders.Result:
             raise NotSerializable(
-                "a result of a node can be given to nodes of its graph only, in dicts, lists and "
+                "only nodes of the same graph can take the result of a node, in dicts, lists and "
                 "tuples (see Graph.add())"
             )
         return NotImplemented
 
 
 def to_pickle(value: Any, what: str = "The value") -> str:
-    """Return ``value`` as text: a pickle in base64 and its signature. Raises NotSerializable."""
+    """Return ``value`` as text that has a pickle in base64 and a signature.
+
+    ``what`` names the value in error messages. Raises NotSerializable.
+    """
     try:
         raw = BytesIO()
         _Pickler(raw, protocol=5).dump(value)
@@ -106,17 +113,18 @@ def to_pickle(value: Any, what: str = "The value") -> str:
 
 
 def pickle_may_have_results(text: str) -> bool:
-    """Return True if text from :func:`to_pickle` may contain results of other nodes."""
+    """Return True if text from :func:`to_pickle` may contain placeholders for results of nodes."""
     return placeholders.Placeholder.__name__.encode() in base64.b64decode(text.partition(":")[0])
 
 
 def check_signature(text: str) -> str:
-    """Return the signed text without unpickling it.
+    """Check the signature of text from :func:`to_pickle`; return the pickle in base64.
 
-    Raises CorruptData if the signature is wrong, or if the project forbids pickles.
+    This does not unpickle anything. Raises CorruptData if the signature is wrong, or if the project
+    forbids pickles.
     """
     if not settings.ALLOW_PICKLE:
-        raise CorruptData("This is a pickle, and ATP['ALLOW_PICKLE'] is not set.")
+        raise CorruptData("The stored value is a pickle, but ATP['ALLOW_PICKLE'] is not set.")
     try:
         return signing.Signer(salt=_SALT).unsign(text)
     except signing.BadSignature as error:
@@ -124,7 +132,10 @@ def check_signature(text: str) -> str:
 
 
 def from_pickle(text: str) -> Any:
-    """Return the value from text that :func:`to_pickle` wrote. Raises CorruptData."""
+    """Check the signature of text from :func:`to_pickle` and unpickle the value.
+
+    Raises CorruptData.
+    """
     signed = check_signature(text)
     try:
         return pickle.loads(base64.b64decode(signed))  # noqa: S301 (its signature was checked)

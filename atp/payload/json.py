@@ -1,10 +1,11 @@
-"""JSON with tags for values that plain JSON lacks.
+"""Read and write JSON with tags, which represent values that plain JSON does not have.
 
-Dates, times, timedeltas, UUIDs, Decimals, bytes, the floats that JSON lacks, and the results of
-other nodes of a graph are tagged: each becomes an object with one key that starts with "$". A
-value that would not come back equal is refused with :class:`~atp.exceptions.NotSerializable`.
-Exceptions are made on purpose: tuples come back as lists, bytearrays and memoryviews as bytes, and
-instances of subclasses as the plain value that they equal.
+Dates, times, timedeltas, UUIDs, Decimals, bytes, NaN and infinite floats, and the results of other
+nodes of a graph are tagged. Each becomes an object with one key that starts with "$". If reading a
+value back would not return an equal value, writing raises
+:class:`~atp.exceptions.NotSerializable`. There are deliberate exceptions: tuples come back as
+lists, bytearrays and memoryviews as bytes, and instances of subclasses as the plain value that they
+equal.
 """
 
 import base64
@@ -34,7 +35,11 @@ Path = tuple[str | int, ...]
 
 
 def to_json(value: Any, what: str = "The value") -> str:
-    """Return ``value`` as JSON text. Raises NotSerializable, also if the value's code raises."""
+    """Return ``value`` as JSON text.
+
+    ``what`` names the value in error messages. Raises NotSerializable, even if the value's own
+    code raises another exception.
+    """
     plain = None
     try:
         plain = value if _is_plain(value) else _to_plain(value, what, ())
@@ -56,7 +61,7 @@ def to_json(value: Any, what: str = "The value") -> str:
 
 
 def _place_of_unwritable(plain: Any) -> Path:
-    """Return the path of the first part that JSON in UTF-8 cannot represent."""
+    """Return the path to the first part of a value that JSON in UTF-8 cannot represent."""
 
     def is_unwritable(part: Any) -> bool:
         try:
@@ -72,9 +77,10 @@ def _place_of_unwritable(plain: Any) -> Path:
 
 
 def _path_of(is_found: Callable[[Any], bool], value: Any) -> Path:
-    """Return the path of the first part of a plain value, other than a list or dict, that is found.
+    """Return the path to the first part of a plain value for which ``is_found`` returns True.
 
-    Returns an empty path if there is none.
+    The parts are keys, and values other than lists and dicts. Returns an empty path if no part is
+    found.
     """
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -90,21 +96,21 @@ def _path_of(is_found: Callable[[Any], bool], value: Any) -> Path:
 
 
 def from_json(text: str) -> Any:
-    """Return the value from text that :func:`to_json` wrote. Raises CorruptData."""
+    """Parse text that :func:`to_json` wrote, and return the value. Raises CorruptData."""
     try:
         return _read(text)
-    # A tag may hold anything.
+    # A tag can have any value, so a reader can raise any exception.
     except Exception as error:
         why = shorten(str(error) or type(error).__name__, 300)
         raise CorruptData(f"Not the JSON that ATP writes: {why}.") from error
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the plain value from JSON text of a client; :func:`from_plain` reads its tags.
+    """Parse JSON text from a client, without reading tags; :func:`from_plain` reads them.
 
-    This is stricter than Python's json. It refuses a name that an object has twice, because one of
-    its values would be lost (G13). It also refuses NaN and Infinity, which JSON does not have, and
-    numbers beyond the range of floats. Raises NotSerializable.
+    This is stricter than Python's json module. If an object has the same name twice, the text is
+    rejected, because one of the two values would be lost (G13). NaN and Infinity, which JSON does
+    not have, and numbers beyond the range of floats are also rejected. Raises NotSerializable.
     """
     try:
         return json.loads(
@@ -122,21 +128,24 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Return a plain value with dates, times and so on for its tags. Raises CorruptData."""
+    """Return a plain JSON value after replacing its tags with dates, times and so on.
+
+    Raises CorruptData.
+    """
     try:
         text = json.dumps(value)
     except RecursionError as error:
-        raise CorruptData("It is nested too deeply.") from error
+        raise CorruptData("The value is nested too deeply.") from error
     return from_json(text)
 
 
 def _unique_names(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's items as a dict. Raises ValueError if it has a name twice."""
+    """Return the items of a JSON object as a dict. Raises ValueError if a name occurs twice."""
     values = dict(items)
     if len(values) < len(items):
         seen = set()
         twice = next(name for name, _ in items if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{shorten(repr(twice), 100)} stands twice in one object")
+        raise ValueError(f"{shorten(repr(twice), 100)} occurs twice in one object")
     return values
 
 
@@ -148,7 +157,7 @@ def _read_pair(value: Any) -> tuple[str, Any]:
 
 
 class _OddNumber(ValueError):
-    """A number that no float can represent."""
+    """Raised for a number that no float can represent."""
 
 
 def _refuse_constant(word: str) -> Any:
@@ -156,7 +165,7 @@ def _refuse_constant(word: str) -> Any:
 
 
 def _read_float(text: str) -> float:
-    """Return a number as a float. Raises _OddNumber if it would become ∞ or 0."""
+    """Parse a number as a float. Raises _OddNumber if the float would be ∞, or wrongly 0."""
     number = float(text)
     if math.isinf(number):
         raise _OddNumber(f"{shorten(text, 40)} is too large for a float")
@@ -166,7 +175,7 @@ def _read_float(text: str) -> float:
 
 
 def _place_of_odd_number(text: str | bytes) -> Path:
-    """Return the path of the first number in JSON text that no float can represent."""
+    """Return the path to the first number in JSON text that no float can represent."""
     odd = object()
 
     def number(text: str) -> object:
@@ -222,12 +231,12 @@ def _to_plain(value: Any, what: str, path: Path) -> Any:
             f"{exception_words(error)}."
         ) from error
     raise NotSerializable(
-        f"{what}{_at(path)} is a {_name(kind)}, which JSON cannot carry. {advice}"
+        f"{what}{_at(path)} is a {_name(kind)}, which JSON cannot represent. {advice}"
     )
 
 
 class _Refused(Exception):
-    """A value is refused; its name and path are put before the message."""
+    """Raised for a value that cannot be written; the caller adds the value's name and path."""
 
 
 def _name(kind: type) -> str:
@@ -235,10 +244,10 @@ def _name(kind: type) -> str:
 
 
 def _write_subclass(value: Any, base: type, what: str, path: Path) -> Any:
-    """Return the plain value that an instance of a subclass equals, with tags.
+    """Return the tagged form of the plain value that an instance of a subclass equals.
 
-    For example, a member of an IntEnum comes back as an int. Raises _Refused for a value that holds
-    more than its base class can, for example a pandas.Timestamp with nanoseconds.
+    For example, a member of an IntEnum becomes an int. Raises _Refused for a value that holds more
+    than its base class can, for example a pandas.Timestamp with nanoseconds.
     """
     if issubclass(base, dict):
         plain: Any = dict(value.items())
@@ -253,20 +262,20 @@ def _write_subclass(value: Any, base: type, what: str, path: Path) -> Any:
         plain = _from_tagged(tagged) if isinstance(tagged, dict) else tagged
         if not _is_same(plain, value):
             raise _Refused(
-                f"is a {_name(type(value))}, which holds more than the {base.__name__} that would "
-                "come back."
+                f"is a {_name(type(value))}, which holds more than the plain {base.__name__} that "
+                "ATP would store."
             )
         return tagged
     if not is_same:
         raise _Refused(
-            f"is a {_name(type(value))}, whose items differ from those of the {base.__name__} that "
-            "would come back: give that instead."
+            f"is a {_name(type(value))}, whose items differ from those of the plain "
+            f"{base.__name__} that ATP would store. Give a plain {base.__name__} instead."
         )
     return _to_plain(plain, what, path)
 
 
 def _is_same(plain: Any, value: Any) -> bool:
-    """Return True if a plain value equals one of a subclass; NaN is the same as NaN."""
+    """Return True if a plain value equals an instance of a subclass, with NaN equal to NaN."""
     if isinstance(value, datetime):
         # Times in different zones are never equal in an hour that a zone repeats or skips.
         if plain.utcoffset() != value.utcoffset():
@@ -276,9 +285,9 @@ def _is_same(plain: Any, value: Any) -> bool:
 
 
 def _advice_for(value: Any) -> str:
-    """Return a sentence about a value that the caller could give instead."""
+    """Return a sentence that tells the caller what to pass instead of a value."""
     if isinstance(value, placeholders.Result):
-        return "The result of a node can be given to nodes of its graph only: see Graph.add()."
+        return "Only nodes of the same graph can take the result of a node: see Graph.add()."
     if isinstance(value, Model):
         return "Give its primary key, .pk, and let the handler read the row when it runs."
     if isinstance(value, QuerySet):
@@ -343,12 +352,12 @@ def _write_time(value: time) -> dict[str, str]:
 
 def _write_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
     if type(value) is memoryview and not holds_bytes(value):
-        raise _Refused("is a memoryview that is not a plain row of bytes.")
+        raise _Refused("is a memoryview that is not a contiguous sequence of bytes.")
     return {"$bytes": base64.b64encode(value).decode()}
 
 
 def holds_bytes(view: memoryview) -> bool:
-    """Return True if a memoryview is a plain row of bytes, without other items or steps."""
+    """Return True if a memoryview is a contiguous, one-dimensional sequence of bytes."""
     return view.ndim == 1 and view.c_contiguous and view.format == "B"
 
 
@@ -372,7 +381,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
     placeholders.Placeholder: lambda v: {placeholders.TAG: placeholders.encode_result(v)},
 }
 _PLAIN_OF: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__}
-# The types whose subclasses are written, too. datetime stands before date, its base class.
+# The types whose subclasses can be written. datetime comes before date, its base class.
 _BASES = (
     *(datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray),
     *(str, int, float, dict, list, tuple),
@@ -381,7 +390,10 @@ _TOO_FINE = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 def _time_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader that refuses digits after the microseconds; Python's own drops them."""
+    """Wrap a function that parses a time, so that it rejects digits after the microseconds.
+
+    Python's own functions drop these digits without an error.
+    """
 
     def exact(text: str) -> Any:
         if _TOO_FINE.search(text):
@@ -430,11 +442,11 @@ def _from_tagged(value: dict[str, Any]) -> Any:
 def _writer(
     make: Any = json.encoder.c_make_encoder,  # type: ignore[attr-defined]
 ) -> Callable[[Any], str]:
-    """Return a function that writes JSON, always with the same C encoder.
+    """Return a function that writes a value as JSON and reuses one C encoder.
 
     Python's JSONEncoder makes a new C encoder for each value, which takes longer than writing a
-    small value. If there is no C encoder, or its signature is different, this returns
-    JSONEncoder's own function.
+    small value. If Python has no C encoder, or one with a different signature, this returns the
+    encode() method of a JSONEncoder.
     """
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
     quote = json.encoder.encode_basestring
@@ -457,7 +469,8 @@ def _read(text: str) -> Any:
         try:
             value, end = _read_untagged(text)
         except ValueError:
-            end = None  # the decoder below tells the place, and allows space around the value
+            # The decoder below allows space around the value, and its error names the position.
+            end = None
         if end == len(text):
             return value
     return _read_tagged(text)

@@ -1,1 +1,1 @@
-"""Answers about the queue; nothing here writes."""
+"""Reports about the queue. This package reads the database and never writes to it."""

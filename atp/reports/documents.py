@@ -1,4 +1,4 @@
-"""Database rows as plain values by name, as the API and `--json` show them."""
+"""Convert database rows to the dicts of plain values that the API and ``--json`` return."""
 
 from __future__ import annotations
 
@@ -42,21 +42,26 @@ if TYPE_CHECKING:
 
 
 def blocked_due(task: Task) -> datetime | None:
-    """Return the due time of a Task; None while it waits for other nodes of its graph."""
+    """Return the due time of a Task, or None while the Task waits for other nodes of its graph."""
     return task.due_at if task.due_at < BLOCKED else None
 
 
 def describe_line(name: str, uuid: UUID, count: int) -> str:
-    """Return a sentence about an Instance that waits for ``count`` Instances of its schedule.
+    """Return a sentence about an Instance that waits until earlier ones of its schedule have ended.
 
-    ``name`` and ``uuid`` identify the first of these.
+    ``count`` is the number of these earlier Instances; ``name`` and ``uuid`` identify the first of
+    them.
     """
     others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
-    return f"It waits behind {name} ({uuid}){others}: its schedule runs one at a time."
+    return f"It waits behind {name} ({uuid}){others} because its schedule runs one at a time."
 
 
 def describe_blocked(names: Iterable[str], count: int) -> str:
-    """Return "It waits for merge and 2 others."; ``names`` are the names of some of the nodes."""
+    """Return a sentence such as "It waits for merge and 2 others."
+
+    ``count`` is the number of nodes that the Instance waits for; ``names`` has the names of some of
+    these nodes.
+    """
     named = list(names)
     others = count - len(named)
     if not named:
@@ -136,9 +141,10 @@ WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
 
 
 def plain_value(value: object) -> str | float:
-    """Return a JSON value for a type that JSON lacks: ``json.dumps(document, default=plain)``.
+    """Convert a value that JSON lacks; used as ``json.dumps(document, default=plain_value)``.
 
-    Times are in ISO 8601 with an offset, durations in seconds. Raises TypeError for other types.
+    A datetime becomes text in ISO 8601 with an offset, a timedelta becomes a number of seconds, and
+    a UUID becomes text. Raises TypeError for any other type.
     """
     if isinstance(value, datetime):
         return value.isoformat()
@@ -146,11 +152,14 @@ def plain_value(value: object) -> str | float:
         return value.total_seconds()
     if isinstance(value, UUID):
         return str(value)
-    raise TypeError(f"{value!r} has no place in a document")
+    raise TypeError(f"{value!r} cannot be converted to JSON")
 
 
 def types() -> list[Document]:
-    """Return all Types that are registered or that this process declares, by identifier."""
+    """Return a document for each Type that is registered or that this process declares.
+
+    The documents are sorted by the identifiers of the Types.
+    """
     rows = list(Type.objects.using(settings.DATABASE))
     missing = {task_type.identifier for task_type in registry} - {row.identifier for row in rows}
     found = [
@@ -161,7 +170,7 @@ def types() -> list[Document]:
 
 
 def type(row: Type) -> Document:
-    """Return a registered Type; ``declared`` is True if this process has its handler."""
+    """Return a registered Type as a document; ``declared`` is True if this process declares it."""
     document = {name: getattr(row, name) for name in TYPE_FIELDS} | describe_hooks(row.hooks)
     return document | {
         "sensitive": row.sensitive or [],
@@ -172,7 +181,7 @@ def type(row: Type) -> Document:
 
 
 def unregistered_type(task_type: Declaration) -> Document:
-    """Return a Type that this process declares but that is not in the database yet."""
+    """Return a document for a Type that this process declares but the database does not contain."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
     document |= describe_hooks(parameters.hooks)
@@ -181,13 +190,13 @@ def unregistered_type(task_type: Declaration) -> Document:
 
 
 def gate(row: Gate) -> Document:
-    """Return a shut gate; ``type`` is None for the gate that covers everything."""
+    """Return a shut gate as a document; its ``type`` is None if the gate covers all Types."""
     document = {name: getattr(row, name) for name in GATE_FIELDS}
     return {"type": None if row.type is None else row.type.identifier} | document
 
 
 def limit(row: Limit) -> Document:
-    """Return the limits for a Type or for one of its lanes."""
+    """Return the limits of a Type, or of one of its lanes, as a document."""
     document = {name: getattr(row, name) for name in LIMIT_FIELDS}
     return {"type": row.type.identifier} | document
 
@@ -198,7 +207,7 @@ def instance(row: Instance) -> Document:
 
 
 def task(row: Task | None) -> Document | None:
-    """Return the queue row of a live Instance; None if it has none."""
+    """Return the Task of a live Instance as a document; None if ``row`` is None."""
     if row is None:
         return None
     return {
@@ -209,13 +218,13 @@ def task(row: Task | None) -> Document | None:
 
 
 def pending_command(state: str, request: str) -> str:
-    """Return the command to the daemon that holds an Instance, or "" if it is carried out."""
+    """Return the command that the daemon holding an Instance has not carried out yet, or ""."""
     done = {"pause": State.PAUSED, "resume": State.RUNNING}
     return "" if done.get(request) == state else request
 
 
 def queued_task(row: Task) -> Document:
-    """Return a Task as an entry of the queue, with its Instance and Type."""
+    """Return a Task as a document for a list of the queue, with its Type and Instance."""
     document = {name: getattr(row, name) for name in TASK_FIELDS}
     return document | {
         "due_at": blocked_due(row),
@@ -226,7 +235,10 @@ def queued_task(row: Task) -> Document:
 
 
 def inputs(row: Inputs | None) -> Document | None:
-    """Return the stored arguments and the saved context. A pickle is never opened."""
+    """Return the stored arguments and the saved context as a document.
+
+    Its ``value`` is None for a pickle, because a pickle is never opened.
+    """
     if row is None:
         return None
     value = _parse_json(masked_data(row)) if row.format == codec.JSON else None
@@ -234,13 +246,13 @@ def inputs(row: Inputs | None) -> Document | None:
 
 
 def masked_data(row: Inputs | Schedule | Undo) -> str:
-    """Return the inputs in a row as JSON text, with sensitive arguments masked."""
+    """Return the stored inputs of a row as JSON text, with sensitive arguments masked."""
     type = row.instance.type if isinstance(row, Inputs) else row.type
     return binding.mask_json(row.data, sensitive_names(type))
 
 
 def response(row: Response | None) -> Document | None:
-    """Return a description of the output; ``value`` is set if it is JSON and not in a file."""
+    """Return a Response as a document; ``value`` is the output if it is JSON and not in a file."""
     if row is None:
         return None
     document = {name: getattr(row, name) for name in ("content_type", "size", "file")}
@@ -251,7 +263,7 @@ def response(row: Response | None) -> Document | None:
 
 
 def files(row: Response) -> list[Document]:
-    """Return the published files of a Response, without invalid entries."""
+    """Return the published files of a Response, without malformed entries."""
     listed = row.files if isinstance(row.files, list) else []
     return [entry for entry in listed if _is_file(entry)]
 
@@ -263,7 +275,7 @@ def _is_file(entry: object) -> bool:
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; None if it is not valid JSON."""
+    """Return the value of a JSON text, or None if the text is not valid JSON."""
     try:
         return json.loads(text, parse_float=_parse_number, parse_constant=_parse_number)
     except (ValueError, RecursionError):
@@ -271,7 +283,7 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _parse_number(text: str) -> float:
-    """Return a finite number. Raises ValueError for NaN and infinity, which JSON lacks."""
+    """Parse a number. Raises ValueError for NaN and infinity, which JSON lacks."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text} is not a JSON value")
@@ -302,18 +314,18 @@ def _worker_document(worker: Document) -> Document:
     return document | {"paused": worker.get("paused") is True}
 
 
-# The errors of FAILED Instances, in one line each.
+# One-line error messages of FAILED Instances.
 
 MAX_HEADLINE = 200
 
 
 def headline(message: str) -> str:
-    """Return the line of an error message that names the error, shortened."""
+    """Return the line of an error message that names the error, cut to MAX_HEADLINE characters."""
     return text.shorten(text.headline(message).strip(), MAX_HEADLINE)
 
 
 def headlines(instances: Iterable[Instance]) -> dict[int, str]:
-    """Return the headline of each FAILED Instance among these, by primary key."""
+    """Return a one-line error message for each FAILED Instance in a list, by primary key."""
     keys = [instance.pk for instance in instances if instance.state == State.FAILED]
     if not keys:
         return {}
@@ -333,9 +345,10 @@ MAX_HOOKS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class EnqueuedHook:
-    """A hook that was enqueued when an Instance ended in ``state``.
+    """A hook that was enqueued because an Instance ended in ``state``.
 
-    ``instance`` is the Instance of the hook; None if it has been removed since.
+    ``uuid`` belongs to the Instance that runs the hook. ``instance`` is that Instance, or None if
+    it was removed later.
     """
 
     uuid: str
@@ -344,9 +357,9 @@ class EnqueuedHook:
 
 
 def enqueued_hooks(instance: Instance) -> list[EnqueuedHook]:
-    """Return the hooks that were enqueued when an Instance ended, oldest first."""
+    """Return the latest MAX_HOOKS hooks that were enqueued when an Instance ended, oldest first."""
     if not (instance.is_terminal or instance.is_hooked):
-        return []  # the usual case when a client polls: it costs no query
+        return []  # the usual case when a client polls, without a query
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance, kind=Kind.HOOK)
     found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:MAX_HOOKS]
     latest = list(found)[::-1]
@@ -358,7 +371,10 @@ def enqueued_hooks(instance: Instance) -> list[EnqueuedHook]:
 
 
 def describe_hooks(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
-    """Return the declared hooks of a Type in words, by the name of their parameter."""
+    """Return the hooks that a Type declares, as lists of texts.
+
+    The keys of the lists are the parameters that declare hooks: ``on_finished`` and ``on_failed``.
+    """
     found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
     for hook in hooks.read(entries):
         found.setdefault(hook.on, []).append(
@@ -368,7 +384,7 @@ def describe_hooks(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]
 
 
 def mask_hooks(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return stored hooks with the sensitive arguments in their inputs masked."""
+    """Return a copy of stored hooks in which the sensitive arguments are masked."""
     return [
         entry | ({"inputs": _mask_inputs(hook)} if hook.inputs else {})
         for entry, hook in zip(entries or (), hooks.read(entries), strict=True)
@@ -382,16 +398,17 @@ def _mask_inputs(hook: hooks.Hook) -> str:
     return binding.mask_json(hook.inputs, names)
 
 
-# The steps of an Instance: in full as documents, and abbreviated for a table.
+# The steps of an Instance, complete as documents or abbreviated for a table.
 
 # A table shows at most this many characters of a result.
 STEP_TEXT_SHOWN = 200
 
 
 def step_document(row: Step, now: datetime) -> dict[str, Any]:
-    """Return a step as plain values; ``value`` is the stored result.
+    """Return a step as a document; its ``value`` is the stored result.
 
-    It is None without a result, and for a pickle, which is never opened.
+    ``value`` is None if the step has no result, or if the result is a pickle, which is never
+    opened.
     """
     is_json = row.data is not None and row.format == codec.JSON
     return {name: getattr(row, name) for name in STEP_FIELDS} | {
@@ -402,7 +419,10 @@ def step_document(row: Step, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShortStep:
-    """A step for a table; ``text`` is the beginning of its result, None if that is not JSON."""
+    """A step as a row of a table.
+
+    ``text`` is the beginning of the step's result, or None if the result is not JSON.
+    """
 
     name: str
     attempt: int
@@ -414,13 +434,13 @@ class ShortStep:
 
     @property
     def took(self) -> timedelta | None:
-        """The duration of the step, or of its sleep; None if unknown."""
+        """The duration of the step or of its sleep; None if the step has not ended."""
         end = self.finished or self.until
         return None if end is None else max(end - self.started, timedelta())
 
 
 def abbreviate_steps(rows: QuerySet[Step], limit: int) -> list[ShortStep]:
-    """Return the first ``limit`` steps; of each result only the part in the table is read."""
+    """Return the first ``limit`` steps for a table, reading only the beginning of each result."""
     found = rows.annotate(beginning=Left("data", STEP_TEXT_SHOWN + 1)).values(
         *STEP_FIELDS, "beginning"
     )

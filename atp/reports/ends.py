@@ -1,9 +1,9 @@
-"""Waiting for Instances to end: one thread in each process polls for all its clients.
+"""Wait for Instances to end: one thread in each process polls for all clients that wait.
 
-The end of an Instance sends no notification: on PostgreSQL, each commit would then take a lock
-of the whole server. Instead, one statement asks about all keys together, on a separate
-connection. The thread starts with the first waiting client and ends after the last one.
-A forked process starts without waiting clients.
+An Instance sends no notification when it ends, because on PostgreSQL each commit with a
+notification takes a lock of the whole server. Instead, the thread asks about all awaited Instances
+in one statement, on its own connection. The thread starts with the first waiting client and ends
+after the last one. After a fork, the child process has no waiting clients.
 """
 
 import logging
@@ -19,7 +19,7 @@ from ..models import Instance
 from ..store import get_store
 from ..store.contract.wakeups import Commits
 
-# Seconds between two polls: they grow from SOON to SELDOM, and start at SOON again with each
+# Seconds between two polls. They grow from SOON to SELDOM, and start at SOON again with each
 # new client. If the store reports commits, the thread polls only after one.
 SOON, SELDOM = 0.01, 0.1
 # The maximum fraction of the time that polls may take.
@@ -31,7 +31,7 @@ _log = logging.getLogger("atp")
 
 
 class Ends:
-    """Calls waiting clients back when their Instance has ended or has been removed."""
+    """Calls a waiting client back when its Instance has ended or has been removed."""
 
     def __init__(self) -> None:
         self._begin()
@@ -44,10 +44,10 @@ class Ends:
         self._thread: threading.Thread | None = None
 
     def watch(self, key: int, call: Callable[[], object]) -> object:
-        """Register ``call``, which is called once, in another thread, when an Instance has ended.
+        """Register ``call``, which another thread calls once when an Instance has ended.
 
-        ``key`` is the primary key of the Instance. Returns a token, which the caller must always
-        pass to :meth:`forget`. The end counts once its transaction is committed.
+        ``key`` is the primary key of the Instance. An Instance has ended when the transaction that
+        ends it is committed. Returns a token, which the caller must always pass to :meth:`forget`.
         """
         token = object()
         with self._lock:
@@ -60,7 +60,7 @@ class Ends:
         return token
 
     def forget(self, token: object) -> None:
-        """Remove the callback of this token."""
+        """Remove the callback for which :meth:`watch` returned this token."""
         with self._lock:
             self._waiting.pop(token, None)
             is_last = not self._waiting
@@ -83,7 +83,7 @@ class Ends:
                 pause = max(self._poll(keys, pause), (time.monotonic() - began) / BUSY)
                 self._wait_for_next_poll(commits, pause)
         except Exception:  # each client stops waiting when its time is up
-            _log.exception("The thread that looks for ends has failed.")
+            _log.exception("The thread that waits for Instances to end has failed.")
             with self._lock:
                 self._thread = None
         finally:
@@ -92,14 +92,14 @@ class Ends:
             connections.close_all()
 
     def _awaited_keys(self) -> set[int]:
-        """Return the keys that clients wait for. Without any, the thread is to end."""
+        """Return the primary keys of the awaited Instances. Without any, the thread must end."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
             return {key for key, _ in self._waiting.values()}
 
     def _poll(self, keys: set[int], pause: float) -> float:
-        """Call the callbacks of ended Instances; return the seconds until the next poll."""
+        """Call the callbacks of ended Instances; return the seconds to wait until the next poll."""
         try:
             rows = Instance.objects.using(settings.DATABASE)
             live = set(rows.filter(pk__in=keys, finished=None).values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""Is all well? Problems as sentences; due Tasks that a gate or a limit holds back."""
+"""The health of the queue: problems, and notes about due Tasks that gates or limits delay."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from .explaining import causes, sentences
 from .explaining.gathering import check_full, limits_with_counts
 
 OK, FAILING = "ok", "failing"
-# A transaction that others wait for is a problem once it has been open for this long, in seconds.
+# A transaction that others wait for is a problem after it has been open for this many seconds.
 BLOCKING = 10.0
-# Lost records of a tailer are a problem for this long: its log and its counts keep them.
+# A tailer's lost records are a problem for this long. Its log and its counts show them longer.
 LOST_FOR = timedelta(days=1)
 # The longest error of a tailer in a problem, in characters.
 MAX_ERROR = 500
 # At most this many Tasks are counted for a note, and this many gates and limits are listed.
 MOST, SHOWN = 1000, 20
-NOTHING = "nothing of that is due"
+NOTHING = "no waiting Task is due"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """The health at ``time``, by the database's clock.
+    """The health of the queue at ``time``, by the database's clock.
 
-    ``database`` is True if the database answers and has been migrated; if not, the other fields
-    have no values. ``daemons`` counts the daemons that are alive, late and lost. ``problems`` are
-    sentences; an empty tuple means that all is well.
+    ``database`` is True if the database answers and has been migrated; otherwise the other fields
+    except ``problems`` keep their defaults. ``daemons`` has the numbers of daemons that are alive,
+    late and lost. ``problems`` contains sentences, and is empty if the queue is healthy.
     """
 
     time: datetime | None = None
@@ -58,17 +58,17 @@ class Health:
 
 
 def health(type: str | None = None) -> Health:
-    """Return the :class:`Health` of the queue, also if the database does not answer.
+    """Return the :class:`Health` of the queue, even if the database does not answer.
 
-    With the identifier of a ``type``, only its work is checked, and problems of daemons are not.
+    With the identifier of a ``type``, only the work of this Type is checked.
 
-    The status is failing if the database does not answer or has not been migrated; if work is due
-    and no daemon with a valid lease serves its Type (a quiet or stopping one does not count); if a
-    lost daemon holds work and no living one can take it over; if a tailer has paused its schedule,
-    has lost records within a day, or cannot read some of its source; if indexes show an
-    inconsistent state; if a downstream fails while work that calls it is due; or if a transaction
-    that has been open for long keeps other sessions waiting. The check takes as long with a
-    million waiting Tasks as with one.
+    The status is "failing" in these cases: the database does not answer or has not been migrated;
+    work is due and no daemon with a valid lease serves its Type (a quiet or stopping daemon does
+    not count); a lost daemon holds work and no living daemon can rescue it; a tailer has paused its
+    schedule, has lost records within a day, or cannot read some of its source; indexes show an
+    inconsistent state; a downstream fails while work that calls it is due; or a transaction that
+    has been open for long keeps other sessions waiting. The check takes as long with a million
+    waiting Tasks as with one.
     """
     try:
         missing = base.missing_migrations()
@@ -81,7 +81,7 @@ def health(type: str | None = None) -> Health:
 
 
 def oldest_due(type: str | None = None) -> datetime | None:
-    """Return the earliest due time of the due Tasks, or None. Reads all of them."""
+    """Return the earliest due time of the due Tasks, or None. This reads all due Tasks."""
     tasks = Task.objects.using(settings.DATABASE).due(overview.now())
     tasks = tasks.filter(type__identifier=type) if type else tasks
     return tasks.aggregate(oldest=Min("due_at"))["oldest"]
@@ -108,10 +108,11 @@ def problems(
     *,
     names: bool = True,
 ) -> tuple[str, ...]:
-    """Return sentences about all problems; ``daemons`` are the Daemon rows as read at ``time``.
+    """Return sentences about all problems of the queue.
 
-    ``shut`` are the shut gates, if the caller knows them. With the identifier of a ``type``, only
-    its work is checked. Without ``names`` the sentences name no daemon.
+    ``daemons`` are the Daemon rows as read at ``time``. ``shut`` are the shut gates, if the caller
+    has read them. With the identifier of a ``type``, only the work of this Type is checked. Without
+    ``names``, the sentences do not contain the names of daemons.
     """
     shut = gates(now=time) if shut is None else shut
     return (
@@ -125,7 +126,7 @@ def problems(
 
 
 def _find_failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
-    """Return a sentence about each downstream that fails while work for it is due."""
+    """Return a sentence about each downstream that fails while work that calls it is due."""
     due = Task.objects.using(settings.DATABASE).due(time)
     calling = Type.objects.using(settings.DATABASE).filter(downstream=OuterRef("name"))
     calling = calling.filter(identifier=type) if type else calling
@@ -142,9 +143,9 @@ def _find_failing_downstreams(time: datetime, type: str | None) -> tuple[str, ..
 
 
 def _find_blocking_transactions(time: datetime) -> tuple[str, ...]:
-    """Return a sentence about each long open transaction that hinders other sessions or daemons.
+    """Return a sentence about each long open transaction that delays other sessions or daemons.
 
-    Daemons do not wait for a table that is locked for long: they try again.
+    Daemons do not wait for the lock of a table; they try again later.
     """
     _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
     return tuple(
@@ -155,7 +156,7 @@ def _find_blocking_transactions(time: datetime) -> tuple[str, ...]:
 
 
 def _find_tailer_problems(time: datetime, type: str | None) -> Iterator[str]:
-    """Yield sentences about tailers that have paused, lost records, or skip some."""
+    """Yield sentences about tailers that are paused, have lost records, or cannot read some."""
     rows = Tailer.objects.using(settings.DATABASE).filter(
         ~Q(error="") | Q(skipped__gt=0) | Q(lost_at__gt=time - LOST_FOR)
     )
@@ -172,12 +173,12 @@ def _find_tailer_problems(time: datetime, type: str | None) -> Iterator[str]:
 
 
 def _describe_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterator[str]:
-    show = f"manage.py atp tailer show {row.identifier} says more."
+    show = f"manage.py atp tailer show {row.identifier} shows details."
     if row.error and schedule is not None and schedule.is_paused(time):
         yield (
             f"Tailer {row.identifier!r} has paused its schedule: "
             f"{text.shorten(row.error, MAX_ERROR)} "
-            f"When that is mended: manage.py atp schedule resume {row.identifier}."
+            f"Fix the cause, then run manage.py atp schedule resume {row.identifier}."
         )
     elif row.error and schedule is None:
         yield (
@@ -186,23 +187,23 @@ def _describe_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> 
         )
     if row.lost_at is not None and row.lost_at > time - LOST_FOR:
         yield (
-            f"Tailer {row.identifier!r} has found {text.age(row.lost_at, time)} ago that its "
-            f"source had removed records before they were read; {row.lost} are known to be lost "
+            f"Tailer {row.identifier!r} found {text.age(row.lost_at, time)} ago that its "
+            f"source had removed records before the tailer read them; {row.lost} have been lost "
             f"since it was declared. {show}"
         )
     if row.skipped:
-        yield f"Tailer {row.identifier!r} cannot read {row.skipped} of its source. {show}"
+        yield f"Tailer {row.identifier!r} cannot read {row.skipped} records of its source. {show}"
 
 
 def _daemon_name(name: str, names: bool) -> str:
-    """Return the name of a daemon, or without ``names`` only "A daemon"."""
+    """Return the words for a daemon; without ``names`` they are only "A daemon"."""
     return f"Daemon {name}" if names else "A daemon"
 
 
 def _find_unattended_work(
     daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None, names: bool
 ) -> tuple[str, ...]:
-    """Return sentences about due work that no daemon takes."""
+    """Return sentences about due work that no daemon claims."""
     every = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in every if daemon["condition"] != overview.LOST]
     if not living:
@@ -217,14 +218,14 @@ def _find_unattended_work(
 
 _SUSPICIONS = {
     Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
-    "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
-    "more.",
-    Trouble.UNSWEPT: "{daemon} was lost {since} ago, and no other takes away what it "
-    "holds. See the others' logs; manage.py atp check takes it away.",
+    "idle daemon that serves the Type does not claim it. Restart that daemon; manage.py atp check "
+    "shows details.",
+    Trouble.UNSWEPT: "{daemon} was lost {since} ago, and no other daemon has rescued its "
+    "Tasks. Read the logs of the other daemons; manage.py atp check rescues the Tasks.",
     Trouble.OWNERLESS: "{daemon} has no row any more, but holds Tasks. A daemon or "
-    "manage.py atp check will take them away.",
-    Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), and "
-    "its slots are not decided. {why}",
+    "manage.py atp check will rescue the Tasks.",
+    Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), but "
+    "no daemon has planned its slots. {why}",
 }
 
 
@@ -240,7 +241,7 @@ def _find_inconsistencies(time: datetime, type: str | None, names: bool) -> tupl
             type=type,
             daemon=_daemon_name(daemon, names),
             schedule=findings[0].schedule,
-            why=findings[0].why or "Restart the daemons; their logs may say more.",
+            why=findings[0].why or "Restart the daemons, and read their logs.",
             since=text.age(min((f.since for f in findings if f.since), default=time), time),
         )
         for (trouble, type, daemon), findings in groups.items()
@@ -248,7 +249,7 @@ def _find_inconsistencies(time: datetime, type: str | None, names: bool) -> tupl
 
 
 def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
-    """Return the identifiers of Types that only quiet daemons serve, until one is resumed."""
+    """Return the identifiers of the Types that quiet daemons serve and no daemon claims."""
     every = [documents.daemon(row, time) for row in daemons]
     modes = _modes_by_type([daemon for daemon in every if daemon["condition"] != overview.LOST])
     return sorted(
@@ -259,7 +260,10 @@ def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
 
 
 def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
-    """Return the modes of the daemons that serve each Type, after their pending commands."""
+    """Return the modes of the daemons that serve each Type, by identifier.
+
+    Pending commands to the daemons count as carried out.
+    """
     modes = defaultdict(set)
     for daemon in living:
         for identifier in daemon["types"]:
@@ -270,7 +274,7 @@ def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
 def _why_unserved(modes: Collection[Mode] | None) -> str:
     if not modes:
         return "no daemon serves it"
-    return f"what serves it is {' or '.join(sorted(modes))}"
+    return f"every daemon that serves it is {' or '.join(sorted(modes))}"
 
 
 def _find_abandoned_work(
@@ -280,7 +284,7 @@ def _find_abandoned_work(
     type: str | None,
     names: bool,
 ) -> tuple[str, ...]:
-    """Return sentences about work that waits while no daemon has a valid lease."""
+    """Return sentences about work that waits because no daemon has a valid lease."""
     found = []
     if _types_with_due_work((), time, shut, type):
         found.append("Work is due, and no daemon is alive.")
@@ -294,14 +298,16 @@ def _find_abandoned_work(
     for daemon in lost:
         if daemon["uuid"] in holders:
             name = _daemon_name(f"{daemon['host']}:{daemon['pid']}", names)
-            found.append(f"{name} was lost with work in hand, and none is alive to go on.")
+            found.append(
+                f"{name} was lost while it held Tasks, and no daemon is alive to rescue them."
+            )
     return tuple(found)
 
 
 def _types_with_due_work(
     served: Collection[str], time: datetime, shut: Iterable[Gate], type: str | None
 ) -> list[str]:
-    """Return the identifiers of Types with due work that no gate holds, except ``served``."""
+    """Return the identifiers of Types with due work that no gate holds back, except ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     types = types.filter(identifier=type) if type else types
@@ -329,8 +335,8 @@ def _types_with_due_work(
 def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
     """Return sentences about the due Tasks that wait because of gates and limits.
 
-    ``shut`` are the shut gates, if the caller knows them. It takes as long with a million waiting
-    Tasks as with a few thousand.
+    ``shut`` are the shut gates, if the caller has read them. It takes as long with a million
+    waiting Tasks as with a few thousand.
     """
     shut = gates(now=now) if shut is None else shut
     found = [f"{sentences.shut(gate)}: {_describe_due(gate, now)}." for gate in shut[:SHOWN]]
@@ -349,14 +355,14 @@ def limited_notes(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
         if full is not None and (due := _describe_due(limit, now)) != NOTHING:
             found.append(f"{sentences.full(full)}: {due}.")
     if len(binding) > SHOWN:
-        found.append(f"There are {len(binding) - SHOWN} more limits, which are not looked at here.")
+        found.append(f"{len(binding) - SHOWN} more limits are set, but were not checked here.")
     return tuple(found)
 
 
 def control_notes() -> dict[str, list[str]]:
-    """Return the gates and limits that are set, in a few words each, by identifier of the Type.
+    """Return a few words about each gate and limit, by the identifier of the Type.
 
-    Shut gates come first, and those for a whole Type before those for its lanes. The gate that
+    Gates come before limits, and those for a whole Type before those for its lanes. The gate that
     covers everything is left out.
     """
     found = defaultdict(list)
@@ -395,7 +401,7 @@ def _describe_due(row: Any, now: datetime) -> str:
     if not count:
         return NOTHING
     number = f"more than {MOST}" if count > MOST else count
-    return f"{number} that {'waits' if count == 1 else 'wait'} there {_are(count)} due"
+    return f"{number} waiting Task{'' if count == 1 else 's'} {_are(count)} due"
 
 
 def _are(count: int) -> str:

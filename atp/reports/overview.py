@@ -1,7 +1,8 @@
 """The state of the queue: counts for each Type, and the condition of the daemons.
 
-Live Instances are always counted exactly. Ended Instances are either all counted, which takes
-longer as the history grows, or only the recent ones, for a page that is open all day.
+Live Instances are always counted exactly. For ended Instances there is a choice: either all are
+counted, which takes longer as the history grows, or only the recent ones, for a page that stays
+open all day.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +22,7 @@ from ..store import get_store
 
 ALIVE, LATE, LOST = "alive", "late", "lost"
 
-# Without the history: the period in which ends are counted, and the limits of the counts.
+# Without the history, ends are counted for this period, and up to these limits.
 RECENTLY = timedelta(hours=1)
 MOST_ENDED = 1000
 MOST_FAILED = 1_000  # for each Type and reason, so that frequent failures do not hide others
@@ -32,8 +33,9 @@ MAX_DEPARTED = 100  # daemons that have left
 class LiveCounts:
     """The exact numbers of live Instances of a Type.
 
-    ``due`` and ``later`` count waiting Instances, due now or later; ``scheduled``, ``running``
-    and ``paused`` count those that a daemon holds.
+    ``due`` and ``later`` are the numbers of waiting Instances that are due now or later.
+    ``scheduled``, ``running`` and ``paused`` are the numbers of Instances that a daemon holds, by
+    state.
     """
 
     type: str
@@ -46,7 +48,7 @@ class LiveCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeCounts(LiveCounts):
-    """The numbers of Instances of a Type; ``reasons`` counts the failed ones by reason."""
+    """The numbers of all Instances of a Type; ``reasons`` counts the FAILED ones by reason."""
 
     finished: int = 0
     failed: int = 0
@@ -55,13 +57,14 @@ class TypeCounts(LiveCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class RecentCounts(LiveCounts):
-    """The numbers of Instances of a Type that are live, or have recently ended.
+    """The numbers of live and recently ended Instances of a Type.
 
-    ``ended`` counts those that FINISHED or FAILED since ``Overview.since``; ``ended_more`` is True
-    if there are more. ``failed`` counts failures of any age, at most MOST_FAILED for each reason;
-    ``reasons`` counts them by reason, and ``more_of`` names the reasons with more failures.
-    ``failed_lately`` counts the dead letters since ``Overview.since`` that are not muted, among
-    the newest MOST_FAILED of each reason; ``failed_lately_more`` is True if there may be more.
+    ``ended`` is the number of Instances that FINISHED or FAILED since ``Overview.since``, at most
+    MOST_ENDED; ``ended_more`` is True if there are more. ``failed`` is the number of FAILED
+    Instances of any age, at most MOST_FAILED for each reason. ``reasons`` has these numbers by
+    reason, and ``more_of`` the reasons with more failures than that. ``failed_lately`` is the
+    number of dead letters since ``Overview.since`` that are not muted, among the newest MOST_FAILED
+    for each reason; ``failed_lately_more`` is True if there may be more.
     """
 
     ended: int = 0
@@ -78,17 +81,19 @@ class RecentCounts(LiveCounts):
 
     @property
     def is_idle(self) -> bool:
-        """True if the Type has no live Instance, and none that has recently ended or failed."""
+        """True if the Type has no live Instances and no recently ended or failed Instances."""
         live = (self.due, self.later, self.scheduled, self.running, self.paused)
         return not any((*live, self.ended, self.failed_lately))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """The queue at ``time``; ``oldest_due`` and ``next_due`` are due times, or None.
+    """The state of the queue at ``time``.
 
-    ``types`` are TypeCounts, or RecentCounts without the history, sorted by identifier. With
-    RecentCounts, ``ended`` counts from ``since`` on, and ``failed`` is limited.
+    ``oldest_due`` is the due time of the Task that has been due for the longest time; ``next_due``
+    is the earliest due time in the future. Both can be None. ``types`` is sorted by identifier, and
+    contains TypeCounts, or RecentCounts if the history was left out. ``since`` is the time from
+    which RecentCounts count ends; None with TypeCounts.
     """
 
     time: datetime
@@ -98,23 +103,23 @@ class Overview:
     since: datetime | None = None
 
     def has(self, name: str) -> bool:
-        """Return True if this flag, such as ``failed_more``, is set for one of the Types."""
+        """Return True if the flag with this name, such as ``failed_more``, is set for any Type."""
         return any(getattr(counts, name, False) for counts in self.types)
 
     def total(self, name: str) -> int:
-        """Return the sum of one count over all Types."""
+        """Return the sum over all Types for the count with this name, such as ``due``."""
         return sum(getattr(counts, name) for counts in self.types)
 
 
 def now() -> datetime:
-    """Return the time by the clock that leases and due times are compared with."""
+    """Return the time of the clock that decides about leases and due times."""
     return get_store().now()
 
 
 def overview(*, history: bool = True) -> Overview:
-    """Return an :class:`Overview` of the queue, with the Types that have Instances.
+    """Return an :class:`Overview` of the queue, with all Types that have Instances.
 
-    Without ``history`` it takes six queries, however long the history is.
+    Without ``history``, the overview takes six queries, and a long history does not slow it down.
     """
     time = now()
     since = None if history else time - RECENTLY
@@ -138,14 +143,14 @@ def overview(*, history: bool = True) -> Overview:
 
 
 def daemons() -> list[Daemon]:
-    """Return all Daemon rows; the daemon that has run longest comes first."""
+    """Return all Daemon rows, sorted by the time of their start, earliest first."""
     rows = Daemon.objects.using(settings.DATABASE).select_related("spare_lease")
     return list(rows.order_by("started", "pk"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DepartedDaemon:
-    """A daemon that left at ``time``, because it ended or was lost."""
+    """A daemon that left at ``time``, because it shut down or was lost."""
 
     name: str
     uuid: UUID
@@ -156,9 +161,10 @@ class DepartedDaemon:
 def departed_daemons(
     uuid: UUID | str | None = None, *, since: datetime | None = None
 ) -> list[DepartedDaemon]:
-    """Return the daemons that have left, from the log, the latest first: at most 100.
+    """Return the last MAX_DEPARTED daemons that have left, latest first, from the log.
 
-    ``uuid`` selects one daemon, ``since`` is the earliest time.
+    With ``uuid``, return only the daemon with this uuid. With ``since``, return only daemons that
+    have left since then.
     """
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind__in=DEPARTURES)
     if uuid is not None:
@@ -179,8 +185,8 @@ def departed_daemons(
 def condition(daemon: Daemon, time: datetime) -> str:
     """Return the condition of a daemon at ``time``: "alive", "late" or "lost".
 
-    It is lost when its lease has expired. It is late when its lease is valid but it has missed a
-    renewal, according to this process's settings.
+    A daemon is lost when its lease has expired. A daemon is late when its lease is valid but a
+    renewal is overdue, according to this process's settings.
     """
     if get_store().is_over(daemon, time):
         return LOST
@@ -189,7 +195,7 @@ def condition(daemon: Daemon, time: datetime) -> str:
 
 
 def _types_with_recent_counts(since: datetime) -> QuerySet[Any]:
-    """Select the Types that have Instances, with their recent ends and failures by reason."""
+    """Select the Types that have Instances, and count their recent ends and their failures."""
     own = Instance.objects.using(settings.DATABASE).filter(type=OuterRef("pk"))
     ended = own.filter(finished__gte=since).order_by()
     failed = {
@@ -203,7 +209,7 @@ def _types_with_recent_counts(since: datetime) -> QuerySet[Any]:
 
 
 def _count_failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
-    """Count recent dead letters that are not muted; return a row for each Type, by its key."""
+    """Count the recent dead letters that are not muted; return a row for each Type, by its key."""
     dead = [row.pk for row in rows if any(_failed_count(row, reason) for reason in DEAD_LETTER)]
     if not dead:
         return {}
@@ -251,7 +257,7 @@ def _recent_counts(row: Any, live: Counter[str], lately: Any) -> RecentCounts:
 def _count_waiting(
     counts: defaultdict[int, Counter[str]], time: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Count the waiting Tasks in one pass; return the oldest due time and the next."""
+    """Add the waiting Tasks to ``counts``; return the oldest due time and the next one."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     is_later = Q(due_at__gt=time)
     counted = waiting.values("type_id").annotate(

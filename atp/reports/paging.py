@@ -1,8 +1,8 @@
-"""Pages of a list by key: the thousandth page is as fast as the first.
+"""Split a list into pages by key, so that the thousandth page is as fast as the first.
 
-A page key contains the values at which the page begins, not a number of rows to skip.
-So if rows are added or removed while a user turns pages, no other row is repeated or skipped.
-Pages and API use the same keys.
+A page key contains the values of the row where the page begins, not a number of rows to skip. So if
+rows are added or removed while a user turns pages, no other row is repeated or skipped. The HTML
+pages and the API use the same keys.
 """
 
 import base64
@@ -23,7 +23,11 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some rows of a list, in order; ``next`` and ``previous`` are page keys, or None."""
+    """Some rows of a list, in order.
+
+    ``next`` is the key of the following page, ``previous`` the key of the page before; each is None
+    if there is no such page.
+    """
 
     rows: list[Any]
     next: str | None = None
@@ -31,11 +35,12 @@ class Page:
 
 
 def page(rows: QuerySet[Any], order: Sequence[str], *, size: int, key: str | None = None) -> Page:
-    """Return the :class:`Page` of a QuerySet that begins at ``key``, or the first page.
+    """Return the :class:`Page` of a QuerySet that begins at ``key``; without a key, the first page.
 
     The QuerySet keeps its filters and ``select_related()``, but not its order. ``order`` names
-    fields as ``order_by()`` does; together they must be unique, and none may be null. This takes
-    one query, or with a key at most one for each field. Raises InvalidPageKey.
+    fields as ``order_by()`` does. Together these fields must be unique, and none of them may be
+    null. The function takes one query, or with a key at most one query for each field. Raises
+    InvalidPageKey.
     """
     if key is None:
         return _first_page(rows, order, size)
@@ -76,7 +81,7 @@ def _reverse(name: str) -> str:
 def _fetch_after(
     rows: QuerySet[Any], order: Sequence[str], values: Sequence[Any], size: int
 ) -> tuple[list[Any], bool]:
-    """Return up to ``size`` rows that come after these values, and True if there are more."""
+    """Return up to ``size`` rows that come after these values, and True if there are more rows."""
     found: list[Any] = []
     for conditions in _conditions_after(order, values):
         found += _fetch_first(rows.filter(**conditions), order, size + 1 - len(found))
@@ -86,11 +91,12 @@ def _fetch_after(
 
 
 def _fetch_first(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
-    """Return the first ``number`` rows, or fewer.
+    """Return the first ``number`` rows of a QuerySet, or all if there are fewer.
 
-    A subquery finds their primary keys, and only these rows are read. An index with all filtered
-    fields is then enough to find them, and the database prefers that index. Otherwise it might
-    walk the whole table by primary key, hoping to meet enough matching rows soon.
+    A subquery finds the primary keys of these rows, and only these rows are read. An index with all
+    filtered fields is then sufficient for the subquery, and the database prefers that index.
+    Otherwise, the database might read the whole table by primary key, because it expects to find
+    enough matching rows soon.
     """
     keys = rows.order_by(*order).values("pk")[:number]
     chosen = rows.model._base_manager.using(rows.db).filter(pk__in=keys)
@@ -99,11 +105,11 @@ def _fetch_first(rows: QuerySet[Any], order: Sequence[str], number: int) -> list
 
 
 def _conditions_after(order: Sequence[str], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield conditions which together select all rows that come after these values.
+    """Yield the conditions that together select all rows that come after these values.
 
-    Each selects one range of an index on ``order``, in the order of that index, so the database
-    reads only the rows that it returns. With a single condition joined by OR, it would start at
-    the first row with the same first value.
+    Each condition selects one range of an index on ``order``, in the order of that index, so the
+    database reads only the rows that it returns. With all conditions joined by OR, the database
+    would start at the first row that has the same first value.
     """
     for last in reversed(range(len(order))):
         same = zip(order[:last], values[:last], strict=True)
@@ -121,7 +127,7 @@ def _page_key(way: str, row: Model, order: Sequence[str]) -> str:
 
 
 def _parse_key(key: str, model: type[Model], order: Sequence[str]) -> tuple[str, list[Any]]:
-    """Return the direction and the values in a key. Raises InvalidPageKey."""
+    """Return the direction and the values that a page key contains. Raises InvalidPageKey."""
     try:
         padded = key + "=" * (-len(key) % 4)
         text = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
@@ -131,7 +137,7 @@ def _parse_key(key: str, model: type[Model], order: Sequence[str]) -> tuple[str,
             return way, [_parse_value(f, v) for f, v in zip(fields, values, strict=True)]
     except (ValueError, TypeError, ArithmeticError, RecursionError):
         pass
-    raise InvalidPageKey(f"{key!r} is not a page key of this list: begin with its first page.")
+    raise InvalidPageKey(f"{key!r} is not a page key of this list. Begin with the first page.")
 
 
 def _parse_value(field: Any, value: Any) -> Any:

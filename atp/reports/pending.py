@@ -1,6 +1,6 @@
-"""Check before a deploy which live Instances would fail, or wait for ever, under this code.
+"""Check before a deploy which live Instances would fail, or wait for ever, under the new code.
 
-The check only reads, in portions, and waits for no lock. Run it from the new code.
+Run the check from the new code. It only reads, a portion at a time, and waits for no locks.
 """
 
 from __future__ import annotations
@@ -41,27 +41,30 @@ if TYPE_CHECKING:
     from ..operations.registry import Declaration
 
 
-# This many inputs are read at once.
+# The number of inputs that are read in one query.
 CHUNK = 500
-# Without ``deep``: this many inputs of one shape are passed to adapters, and this many inputs
-# with results are opened.
+# Without ``deep``, at most EXAMPLES inputs of one shape are passed to adapters, and at most
+# MOST_RESULTS inputs with results are opened.
 EXAMPLES, MOST_RESULTS = 100, 1000
-# A child process may take this long to open one input, in seconds.
+# A child process can take up to this many seconds to open one input.
 PATIENCE = 10
-NOT_OPENED = "pickled: --deep opens them, in a process of its own"
-RESULT_NOT_OPENED = "a result that they contain is pickled: --deep opens it, in another process"
-NO_ADAPTER = "a result that they contain is pickled: no adapter was tried"
-NOT_YET = "they need results of other nodes that do not exist yet: no adapter was tried"
+NOT_OPENED = "the inputs are pickled; --deep opens them in a child process"
+RESULT_NOT_OPENED = "a result in the inputs is pickled; --deep opens it in a child process"
+NO_ADAPTER = "no adapter was tried, because a result in the inputs is pickled"
+NOT_YET = "no adapter was tried, because the inputs need results that do not exist yet"
 _UNSERVED = "no daemon that is alive serves it"
 # The Type has been removed from the database.
-_GONE = "of a Type that is not registered"
+_GONE = "the Type is not registered"
 # The keys under which inputs with results, and those with a contract, are counted.
 _RESULTS, _CONTRACT = "results", "contract"
 _SLOT = "slot"
 
 
 class Kind(TextChoices):
-    """The kind of a finding. The last three are notes: nothing fails because of them."""
+    """The kind of a finding.
+
+    The last three kinds are only notes, because no Instance and no schedule fails.
+    """
 
     MISFIT = "misfit", "the handler does not take the inputs"
     UNDECLARED = "undeclared", "no code declares the Type"
@@ -86,8 +89,9 @@ Verdict = tuple[int, str, bool]
 class Finding:
     """A finding about Instances of a ``type``, or about a ``schedule``.
 
-    ``count`` is the number of Instances, ``instance`` the uuid of one of them, ``since`` the time
-    at which the first was enqueued. All three are None if the finding is not about Instances.
+    ``count`` is the number of Instances that the finding is about, ``instance`` is the uuid of one
+    of them, and ``since`` is the time at which the first of them was enqueued. All three are None
+    if the finding is not about Instances. ``why`` is the reason as text.
     """
 
     kind: Kind
@@ -100,7 +104,7 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """True if the Instances or the schedule cannot run as they are."""
+        """True if the Instances or the schedule cannot run with their current inputs."""
         return self.kind not in _NOTES
 
 
@@ -113,14 +117,14 @@ class _Group:
 
 @dataclass
 class FindingCollector:
-    """Collects findings about Instances: one Finding for each kind, Type and reason."""
+    """Groups findings about Instances into one Finding for each kind, Type and reason."""
 
     _groups: dict[tuple[Kind, str, str], _Group] = field(default_factory=dict)
 
     def add(
         self, kind: Kind, type: str, why: str, keys: Sequence[int], since: datetime | None
     ) -> None:
-        """Add Instances by key; ``since`` is the time at which the first of them was enqueued."""
+        """Add Instances by primary key. The first of them was enqueued at ``since``."""
         if not keys:
             return
         group = self._groups.get((kind, type, why))
@@ -150,22 +154,22 @@ class FindingCollector:
 
 
 def _sort_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """Sort findings for display: those that fail first, then by Type."""
+    """Sort findings for display: those that fail come first, and each group is sorted by Type."""
     return sorted(findings, key=lambda each: (not each.fails, each.type, each.kind, each.why))
 
 
-# Inputs that must be opened, because the names of the arguments do not show if they fit.
+# Inputs that must be opened, because the names of their arguments do not show if they fit.
 
 
 def _read_inputs(keys: Sequence[int]) -> Iterator[list[Row]]:
-    """Yield the inputs of these Instances in portions, as pairs of key and stored text."""
+    """Yield the stored inputs of these Instances in portions, as pairs of primary key and text."""
     for start in range(0, len(keys), CHUNK):
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=keys[start : start + CHUNK])
         yield list(rows.order_by("pk").values_list("pk", "data"))
 
 
 def _try_adapters(task_type: Declaration, keys: Sequence[int], why: str) -> Iterator[Judged]:
-    """Try the Type's adapters on JSON inputs that do not fit because of ``why``."""
+    """Try the Type's adapters on JSON inputs that do not fit the handler; ``why`` says why not."""
     for rows in _read_inputs(keys):
         for key, text in rows:
             yield key, *_try_adapters_on(task_type, key, text, why)
@@ -194,7 +198,7 @@ def _try_adapters_on(task_type: Declaration, key: int, text: str, why: str) -> t
 
 
 def _compare_with_contract(task_type: Declaration, keys: Sequence[int]) -> Iterator[Judged]:
-    """Compare the values of JSON inputs with the contract of the Type."""
+    """Compare the values in JSON inputs with the contract of the Type."""
     for rows in _read_inputs(keys):
         for key, text in rows:
             try:
@@ -209,9 +213,10 @@ def _compare_with_contract(task_type: Declaration, keys: Sequence[int]) -> Itera
 
 
 def _check_pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
-    """Yield findings about pickled inputs: may this process read them; with ``deep``, do they fit.
+    """Yield findings about pickled inputs.
 
-    Their cryptographic signature is always checked.
+    Each finding says if this process may read the inputs, and with ``deep`` also if they fit the
+    handler. The cryptographic signature of the inputs is always checked.
     """
 
     def judge(text: str) -> tuple[str, bool]:
@@ -242,10 +247,11 @@ def _check_pickled(task_type: Declaration, keys: Sequence[int], *, deep: bool) -
 
 
 def _check_results(keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
-    """Yield findings about results of other nodes that JSON inputs contain.
+    """Yield findings about results of other nodes that JSON inputs refer to.
 
-    A node that has not ended yet may still provide its result, so it is not a finding. A pickled
-    result is opened only with ``deep``; its cryptographic signature is always checked.
+    The result of a node that has not ended yet is not a finding, because the node may still provide
+    it. A pickled result is opened only with ``deep``, but its cryptographic signature is always
+    checked.
     """
     for rows in _read_inputs(keys):
         for key, text in rows:
@@ -264,9 +270,9 @@ def _find_nodes(key: int, found: Sequence[Result]) -> dict[str, Node]:
 def _find_missing_result(
     found: Sequence[Result], nodes: Mapping[str, Node], *, deep: bool = False
 ) -> tuple[Kind | None, str]:
-    """Return RESULT and the reason why a result will never exist; None if all may still exist.
+    """Return the kind RESULT and a reason if a result can never exist; (None, "") otherwise.
 
-    Returns UNOPENED if that depends on a pickle that was not opened.
+    Returns the kind UNOPENED if the answer depends on a pickle that was not opened.
     """
     pickled = []
     for result in found:
@@ -294,11 +300,11 @@ def _find_missing_result(
 
 
 class _Pickled(Exception):
-    """The output of a node is a pickle, which this process does not open."""
+    """The output of a node is a pickle, and this process does not open pickles."""
 
 
 def _why_no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = False) -> str:
-    """Return the reason why a result of ended nodes has no value; "" if it has one."""
+    """Return why a result of ended nodes has no value, or "" if it has a value."""
     try:
         result.value(lambda name: _read_output(nodes[name], opens=opens))
     except NoResult as error:
@@ -311,7 +317,7 @@ def _why_no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = Fa
 
 
 def _read_output(node: Node, *, opens: bool = False) -> Any:
-    """Return the output of a node. Raises NoResult, _Pickled, and any error of reading it."""
+    """Return the output of a node. Raises NoResult, _Pickled, or an error of reading the output."""
     response = getattr(node.instance, "response", None)
     if node.instance.state == State.FINISHED and response and response.is_pickle and not opens:
         check_signature((response.body or b"").decode())
@@ -324,9 +330,9 @@ def _read_output(node: Node, *, opens: bool = False) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A Type that a living ``daemon`` serves with a different handler signature than this code.
+    """A Type whose handler has another signature in a living ``daemon`` than in this code.
 
-    ``here`` is the signature in this code, ``there`` that of the daemon.
+    ``here`` is the signature in this code, ``there`` the signature in the daemon.
     """
 
     type: str
@@ -338,7 +344,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """The outcome of a check; ``looked_at`` is the number of live Instances."""
+    """The outcome of a check; ``looked_at`` is the number of live Instances that were checked."""
 
     time: datetime
     looked_at: int
@@ -371,10 +377,11 @@ def _is_any(identifier: str) -> bool:
 def pending(*, deep: bool = False, wants: Callable[[str], bool] = _is_any) -> Pending:
     """Check all live Instances and all schedules against the code of this process.
 
-    ``wants(identifier)`` chooses the Types. For JSON inputs the names of the arguments are compared
-    with the signature of the handler, and some of their values with its contract. With ``deep``,
-    pickled inputs are opened in a child process. It also opens all JSON inputs that have a
-    contract, need adapters or contain results of other nodes, and not only some of them.
+    ``wants(identifier)`` returns True for the Types to check. For JSON inputs, the check compares
+    the names of the arguments with the signature of the handler, and some of the values with the
+    contract. With ``deep``, the check opens pickled inputs in a child process. It then also opens
+    all JSON inputs that have a contract, need adapters, or contain results of other nodes; without
+    ``deep``, it opens only some of these.
     """
     now = overview.now()
     alive = releases.living_daemons(overview.daemons(), now)
@@ -393,7 +400,7 @@ def pending(*, deep: bool = False, wants: Callable[[str], bool] = _is_any) -> Pe
 
 
 class _InstancesCheck:
-    """One check of the live Instances. ``alive`` are the living daemons, as documents."""
+    """One check of all live Instances; ``alive`` contains documents of the living daemons."""
 
     def __init__(self, deep: bool, wants: Callable[[str], bool], alive: list[Document]) -> None:
         self._deep = deep
@@ -448,7 +455,7 @@ class _InstancesCheck:
             found = _check_pickled(task_type, shape.keys, deep=self._deep)
             self._add_all(found, identifier, shape)
         elif shape.names is None:
-            reasons = {None: "there are no inputs", codec.JSON: "no JSON object of arguments"}
+            reasons = {None: "there are no inputs", codec.JSON: "the inputs are not a JSON object"}
             why = reasons.get(shape.format, f"unknown format {shape.format!r}")
             self._add(Kind.UNREADABLE, why, identifier, shape)
         else:
@@ -486,17 +493,20 @@ class _InstancesCheck:
             examples = self._choose((_CONTRACT, *key), shape.keys, EXAMPLES)
             self._add_all(_compare_with_contract(task_type, examples), identifier, shape)
             if others := shape.keys[len(examples) :]:
-                note = "not compared with the contract: --deep looks at all of them"
+                note = "not compared with the contract; --deep compares all of them"
                 self._add(Kind.UNOPENED, note, identifier, shape, others)
         if shape.has_results:
             examples = self._choose(_RESULTS, shape.keys, MOST_RESULTS)
             self._add_all(_check_results(examples, deep=self._deep), identifier, shape)
             if others := shape.keys[len(examples) :]:
-                note = "results of other nodes: --deep looks at all of them"
+                note = "results of other nodes were not checked; --deep checks all of them"
                 self._add(Kind.UNOPENED, note, identifier, shape, others)
 
     def _choose(self, key: object, keys: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Return the keys to open: with deep all, else at most ``most`` in all calls with a key."""
+        """Return the keys of the Instances to open: all with ``deep``, otherwise the first ones.
+
+        All calls with the same ``key`` together return at most ``most`` of them.
+        """
         if self._deep:
             return keys
         chosen = keys[: max(0, most - self._tried[key])]
@@ -513,7 +523,7 @@ class _InstancesCheck:
 
 
 def _find_differences(alive: list[Document]) -> Iterator[Difference]:
-    """Yield a Difference for each living daemon and Type whose handler signature differs."""
+    """Yield a Difference for each living daemon and each Type whose handler signature differs."""
     for name in sorted(registry.names()):
         own = registry.get(name).fingerprint
         for daemon in alive:
@@ -536,7 +546,7 @@ def _find_differences(alive: list[Document]) -> Iterator[Difference]:
 def _open_in_child(
     rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]
 ) -> Iterator[Verdict]:
-    """Yield ``judge(text)`` for each row, in order."""
+    """Yield the answer of ``judge(text)`` for each row, in order, computed in child processes."""
     left = list(rows)
     while left:
         answered = 0
@@ -546,13 +556,17 @@ def _open_in_child(
         left = left[answered:]
         if left:
             key, _ = left.pop(0)
-            yield key, f"the process that opened them ended, or took over {PATIENCE} s", False
+            yield (
+                key,
+                f"the process that opened them ended, or took longer than {PATIENCE} s",
+                False,
+            )
 
 
 def _judge_in_child(
     rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]
 ) -> Iterator[Verdict]:
-    """Yield the answers of one child, which may die before it has answered all."""
+    """Yield the answers of one child process, which may die before it has answered all."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -568,7 +582,7 @@ def _judge_in_child(
 
 
 def _run_child(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], writing: int) -> None:
-    """Run the child: answer all rows and exit. Never returns."""
+    """Run in the child process: write the answer for each row, then exit. Never returns."""
     status = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -591,8 +605,8 @@ def _run_child(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], wr
 def _check_schedules(wants: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield a Finding for each schedule in the database that the code of this process cannot run.
 
-    A schedule that this code declares was checked when it was declared. ``migrate`` retires a
-    schedule that earlier code declared and this code does not.
+    Two kinds of schedules are not checked here. A schedule that this code declares was checked at
+    its declaration. A schedule that only earlier code declared is retired by ``migrate``.
     """
     rows = Schedule.objects.using(settings.DATABASE).filter(retired__isnull=True)
     for row in rows.select_related("type").order_by("identifier"):
@@ -625,7 +639,7 @@ def _check_schedule(row: Schedule) -> tuple[Kind, str]:
 
 
 def _find_leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a Finding for each Type that has shut gates or limits but that no code declares."""
+    """Yield a Finding for each Type that has shut gates or limits, but that no code declares."""
     found: dict[str, list[str]] = {}
     limits = Limit.objects.using(settings.DATABASE).filter(type__isnull=False)
     limited = limits.values_list("type__identifier", flat=True).distinct().order_by()
@@ -636,5 +650,5 @@ def _find_leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
                 found.setdefault(identifier, []).append(word)
     for identifier, words in sorted(found.items()):
         are = "are" if words[-1] == "limits" else "is"
-        why = f"its {' and '.join(words)} {are} of a Type that no code declares"
+        why = f"its {' and '.join(words)} {are} still set"
         yield Finding(kind=Kind.LEFTOVER, type=identifier, why=why)

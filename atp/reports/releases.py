@@ -1,4 +1,4 @@
-"""The releases that daemons run, the Types that differ, inputs that no daemon accepts."""
+"""Report the releases that daemons run, and Instances whose inputs no daemon accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..text import as_timedelta
 from . import documents, overview
 from .documents import Document
 
-# Instances whose inputs fit no daemon: their number, and the reason why one of them waits.
+# Instances whose inputs fit no daemon: how many there are, and why one of them waits.
 
 # At most this many Instances of a Type are counted.
 MOST = 1000
@@ -32,8 +32,9 @@ def describe_refused_inputs(
 ) -> tuple[str, ...]:
     """Return sentences about Instances whose inputs no living daemon accepts.
 
-    With the identifier of a ``type``, the sentences are only about its Instances. For each handler
-    signature of the daemons that serve the Type, one daemon must have refused the Instance.
+    An Instance counts if, for each handler signature of the daemons that serve its Type, one of
+    these daemons has refused the Instance. With the identifier of a ``type``, only Instances of
+    this Type count.
     """
     alive = living_daemons(daemons, time)
     types = {type for daemon in alive for type in daemon["misfits"]}
@@ -45,26 +46,36 @@ def describe_refused_inputs(
 
 
 def _describe_refused(identifier: str, alive: list[Document]) -> str:
-    """Return a sentence about the Instances of a Type whose inputs fit no daemon, or ""."""
+    """Return a sentence about the Instances of a Type whose inputs no daemon accepts, or "".
+
+    ``alive`` are documents of the living daemons.
+    """
     serving = [daemon for daemon in alive if identifier in daemon["types"]]
     claiming = [daemon for daemon in serving if claims(daemon)]
     count = _count_waiting(_refused_by_all(identifier, serving))
     most = text.duration(as_timedelta(settings.MISFIT_FOR))
-    which = "no daemon that is alive"
+    which = "no living daemon accepts"
     advice = (
-        f"Start one whose handler takes the inputs, or adapt them: after {most} they are FAILED."
+        "Start a daemon whose handler takes the inputs, or adapt them. An Instance that nobody "
+        f"accepts is FAILED after {most}."
     )
     if not count and claiming != serving:
         count = _count_waiting(_refused_by_all(identifier, claiming))
-        which, advice = "no daemon but quiet ones", "Let these claim again, or start another."
+        which = "only quiet daemons might accept"
+        advice = "Resume one of these daemons, or start another."
     if not count:
         return ""
     number = f"{MOST:,} or more" if count >= MOST else f"{count:,}"
-    return f"{number} of {identifier} {'fits' if count == 1 else 'fit'} {which}. {advice}"
+    instances = "Instance" if count == 1 else "Instances"
+    has = "has" if count == 1 else "have"
+    return f"{number} {instances} of {identifier} {has} inputs that {which}. {advice}"
 
 
 def _refused_by_all(identifier: str, daemons: list[Document]) -> set[int]:
-    """Return the keys of the Instances that were refused for every signature of these daemons."""
+    """Return the keys of the Instances of a Type that were refused for every handler signature.
+
+    Only the signatures of these ``daemons`` count.
+    """
     refused: Mapping[str, set[int]] = defaultdict(set)
     for daemon in daemons:
         # A daemon without a signature for the Type counts as one that refuses nothing.
@@ -84,9 +95,10 @@ def _count_waiting(keys: set[int]) -> int:
 def why_incompatible(
     instance: Instance, daemons: Iterable[Daemon], time: datetime
 ) -> tuple[str, bool]:
-    """Explain why an Instance waits whose inputs did not fit: a sentence, or "" for all others.
+    """Return a sentence that explains why an Instance with incompatible inputs waits.
 
-    The second value is True if another daemon that claims Tasks may take it.
+    The sentence is "" if the inputs of the Instance have not been refused. The second value is True
+    if another daemon that claims Tasks might accept the inputs.
     """
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
     last = records.filter(kind__in=_ENDS).order_by("-pk").first()
@@ -103,23 +115,24 @@ def why_incompatible(
         ]
         if takers(claiming, instance.type.identifier, refused)[0]:
             return f"{message} Another daemon that is alive may take it.", True
-        return f"{message} It fits no daemon but quiet ones.", False
+        return f"{message} Only quiet daemons might accept it.", False
     until = min((at for at, _ in found), default=last.time) + as_timedelta(settings.MISFIT_FOR)
     at = f"{text.moment(until)} {text.time_zone_name()}"
-    end = f"It fits no daemon that is alive, and is FAILED at {at} if none comes."
+    end = f"No living daemon accepts it. It is FAILED at {at} if none does until then."
     return f"{message} {end}", False
 
 
-# The releases that the living daemons run, the Tasks that they hold, the Types that differ.
+# The releases of the living daemons, the Tasks that they hold, and the Types that differ.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release ("" if its daemons report none) and the ``daemons`` that run it, as host:pid.
+    """A release, and the daemons that run it.
 
-    ``held`` is the number of Tasks that they hold. ``differs`` lists the Types whose handler has
-    another signature in another living daemon. ``claims`` is True if one of the daemons claims
-    Tasks; otherwise all are quiet or stopping.
+    ``release`` is "" for daemons that report no release. ``daemons`` contains names such as
+    "host:pid". ``held`` is the number of Tasks that these daemons hold. ``differs`` lists the Types
+    whose handler has a different signature in another living daemon. ``claims`` is True if at least
+    one of the daemons claims Tasks, and False if all are quiet or stopping.
     """
 
     release: str
@@ -130,7 +143,7 @@ class Release:
 
     @property
     def is_drained(self) -> bool:
-        """True if its daemons can be stopped without handing back a Task."""
+        """True if the daemons of this release can be stopped without handing back a Task."""
         return not self.held and not self.claims
 
 
@@ -140,18 +153,18 @@ def living_daemons(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
 
 
 def daemon_documents(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
-    """Return all these daemons, also lost ones, as documents with their ``misfits``."""
+    """Return all these daemons, including lost ones, as documents with their ``misfits``."""
     return [documents.daemon(row, time) | {"misfits": _refused_keys(row)} for row in daemons]
 
 
 def daemon_name(daemon: Document) -> str:
-    """Return the name of a daemon, with its release if it has one."""
+    """Return the name of a daemon as "host:pid", with its release if it has one."""
     release = f" (release {daemon['release']})" if daemon["release"] else ""
     return f"{daemon['host']}:{daemon['pid']}{release}"
 
 
 def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
-    """Return the handler signatures of these daemons by Type, as their rows contain them."""
+    """Return the set of handler signatures that these daemons have for each Type, by identifier."""
     found = defaultdict(set)
     for daemon in alive:
         for type, signature in daemon["signatures"].items():
@@ -160,12 +173,12 @@ def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
 
 
 def claims(daemon: Document) -> bool:
-    """Return True if a daemon claims Tasks, or will after its pending command."""
+    """Return True if a daemon claims Tasks, or will do so after its pending command."""
     return commands.mode_after(daemon["mode"], daemon["request"]) is Mode.RUNNING
 
 
 def releases(daemons: Iterable[Daemon], time: datetime) -> list[Release]:
-    """Return the releases of the living daemons, sorted by name."""
+    """Return the releases that the living daemons run, sorted by name."""
     alive = living_daemons(daemons, time)
     differing = {type for type, found in signatures(alive).items() if len(found) > 1}
     held = _count_held([daemon["uuid"] for daemon in alive])
@@ -185,7 +198,7 @@ def releases(daemons: Iterable[Daemon], time: datetime) -> list[Release]:
 
 
 def _refused_keys(row: Daemon) -> dict[str, list[int]]:
-    """Return the keys of Instances whose inputs a daemon has recently refused, by Type."""
+    """Return the keys of the Instances whose inputs a daemon has recently refused, by Type."""
     by_type = row.misfits if isinstance(row.misfits, dict) else {}
     return {
         type: [key for key in keys if isinstance(key, int)]

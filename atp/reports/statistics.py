@@ -1,4 +1,4 @@
-"""Rates and durations of Types, from the daemons' counts."""
+"""Compute rates and durations of Types from the daemons' counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from ..store import get_store
 from ..store.counts import Cell, Counts
 
 MINUTE = timedelta(minutes=1)
-# This many LogRecords are recounted at once.
+# The number of LogRecords that are recounted in one query.
 PIECE = 20_000
 
 
 def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
     """Return how many attempts of a Type have recently started per second.
 
-    It counts the current minute and the closed minutes that begin within ``seconds`` before
-    ``now`` (by default the database's time); from 60 seconds on, at least one closed minute.
-    Returns 0.0 if nothing started or the Type is unknown.
+    The rate covers the current minute and the complete minutes that begin within ``seconds`` before
+    ``now``; ``now`` is by default the database's time. From 60 seconds on, at least one complete
+    minute is covered. Returns 0.0 if no attempt started or the Type is unknown.
     """
     return _rate_of_columns(type, ("started",), seconds, now)
 
@@ -30,7 +30,8 @@ def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) 
 def end_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
     """Return how many Instances of a Type have recently FINISHED or FAILED per second.
 
-    A retry does not count. The minutes are those of :func:`start_rate`.
+    An attempt that is followed by a retry does not count. The rate covers the same minutes as
+    :func:`start_rate`.
     """
     return _rate_of_columns(type, ("finished", *FAILURE_COLUMNS), seconds, now)
 
@@ -45,9 +46,11 @@ def quantiles(
 ) -> tuple[float, ...] | None:
     """Return quantiles of a Type's run times, or of its waiting times, in seconds.
 
-    ``run`` is from the start of an attempt to its end, ``wait`` from its due time to its start.
-    Each quantile is correct within a factor of two, because times are counted in buckets. Returns
-    None if nothing was counted. Raises ValueError for another figure, or a quantile outside 0 to 1.
+    ``figure`` is "run" for the time from the start of an attempt to its end, or "wait" for the time
+    from the due time to the start. ``at`` contains the quantiles to return, and ``seconds`` is the
+    length of the period before ``now``. Each result is accurate within a factor of two, because
+    times are counted in buckets. Returns None if no time was counted. Raises ValueError for another
+    figure, or for a quantile outside 0 to 1.
     """
     if figure not in HISTOGRAMS:
         raise ValueError(f"figure is {figure!r}; it must be one of: {', '.join(HISTOGRAMS)}")
@@ -59,7 +62,7 @@ def quantiles(
 def quantiles_of(
     counts: list[int], at: Sequence[float] = (0.5, 0.95, 0.99)
 ) -> tuple[float, ...] | None:
-    """Return quantiles in seconds, from the number of times in each bucket; None without any."""
+    """Return quantiles in seconds, from the number of times in each bucket; None if all are 0."""
     if not any(counts):
         return None
     return tuple(_quantile(counts, each) for each in at)
@@ -82,15 +85,15 @@ def histogram(
 
 
 def sums(*, type: str | None = None, since: datetime | None = None) -> dict[str, Cell]:
-    """Return the sums of all counts since a time, or ever, by identifier of the Type."""
+    """Return the sums of all counts since a time, or of all time, by identifier of the Type."""
     found = _rows() if since is None else _rows_since(since)
     return _add_by_type(found if type is None else found.filter(type=type))
 
 
 def recounted() -> dict[str, Cell]:
-    """Return the same sums counted again from the whole log, by identifier of the Type.
+    """Recount everything from the whole log, and return the same kind of dict as :func:`sums`.
 
-    Removed Instances and all waiting times are missing.
+    The result lacks removed Instances and all waiting times.
     """
     records = LogRecord.objects.using(settings.DATABASE)
     last = records.aggregate(last=Max("pk"))["last"] or 0
@@ -102,7 +105,7 @@ def recounted() -> dict[str, Cell]:
 
 
 def owed() -> int:
-    """Return how many LogRecords of ended daemons are still to be counted, at most."""
+    """Return the maximum number of LogRecords of ended daemons that are still to be counted."""
     rows = Uncounted.objects.using(settings.DATABASE)
     return sum(until - after for after, until in rows.values_list("after", "until"))
 

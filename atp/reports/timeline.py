@@ -1,4 +1,4 @@
-"""The history of an Instance, attempt by attempt, from its log."""
+"""Read the history of an Instance, attempt by attempt, from its log."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from .documents import Document
 MOST = 400
 # Events after which the attempt continues.
 _CONTINUING = events(lambda transition: transition.continues)
-# An Instance that FAILED for one of these reasons was not running, or was perhaps not running.
+# An Instance that FAILED for one of these reasons might not have been running.
 NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpan:
-    """A period in which the Instance was in ``state``; ``end`` is None if it still is."""
+    """A period in which an Instance was in ``state``; ``end`` is None if the period continues."""
 
     state: str
     begin: datetime
@@ -29,10 +29,12 @@ class StateSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class PastAttempt:
-    """One attempt: its claim, its start if it started, and its end.
+    """One attempt of an Instance, with the times of its claim, its start and its end.
 
-    ``event`` and ``state`` describe its end, None while it lasts; ``who`` is the daemon that
-    claimed it.
+    ``started`` is None if the attempt did not start. ``ended``, ``event``, ``state`` and
+    ``message`` describe the transition that ended the attempt; the first three are None while the
+    attempt continues. ``who`` is the daemon that claimed the Instance. ``paused`` is the total time
+    of the pauses.
     """
 
     number: int
@@ -47,7 +49,7 @@ class PastAttempt:
 
     @property
     def ran(self) -> timedelta | None:
-        """The run time without pauses; None if it has not started or not ended."""
+        """The run time without pauses; None if the attempt has not started or not ended."""
         if self.started is None or self.ended is None:
             return None
         return self.ended - self.started - self.paused
@@ -55,9 +57,10 @@ class PastAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The history of an Instance: ``spans`` without gaps, and ``attempts``, both oldest first.
+    """The history of an Instance: periods without gaps, and attempts, both oldest first.
 
-    ``is_whole`` is True if they reach back to the enqueue.
+    ``is_whole`` is True if the history begins with the enqueue, and False if older transitions were
+    too many to read.
     """
 
     spans: tuple[StateSpan, ...]
@@ -66,7 +69,7 @@ class Timeline:
 
 
 def run_time_without_pauses(line: Timeline, now: datetime) -> timedelta | None:
-    """Return the run time of the last attempt without its pauses; None if it never paused."""
+    """Return the run time of the last attempt without pauses; None if the attempt never paused."""
     last = line.attempts[-1] if line.attempts else None
     pauses = [span for span in line.spans if span.state == State.PAUSED]
     if last is None or last.started is None or not pauses:
@@ -79,7 +82,10 @@ def run_time_without_pauses(line: Timeline, now: datetime) -> timedelta | None:
 
 
 def attempt_duration(instance: Document, now: datetime) -> timedelta | None:
-    """Return the duration of the last attempt so far, for an Instance document; None if unknown."""
+    """Return how long the last attempt of an Instance document ran, or has run so far.
+
+    Return None if this is unknown, for example because the Instance waits.
+    """
     started = instance["started"]
     waits = instance["state"] in (State.ACCEPTED, State.SCHEDULED)
     if started is None or waits or instance["reason"] in NOT_RUNNING:
@@ -108,7 +114,7 @@ def _spans(transitions: Sequence[LogRecord]) -> Iterator[StateSpan]:
 
 
 def _attempts(transitions: Sequence[LogRecord]) -> Iterator[PastAttempt]:
-    """Yield each attempt, from its claim to the transition that ended it, if one did."""
+    """Yield each attempt from its claim to the transition that ended the attempt, if any."""
     facts: Any = None
     since: Any = None
     for before, record in zip([None, *transitions], transitions, strict=False):

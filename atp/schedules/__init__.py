@@ -1,1 +1,1 @@
-"""Feature: Types enqueued at certain times."""
+"""Schedules: daemons enqueue Instances of Types at certain times."""

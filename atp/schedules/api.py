@@ -1,4 +1,4 @@
-"""Schedules in the API: a list, a single one with its next runs and slots, and the operations."""
+"""The REST API for schedules: list, read, create, change and delete them, and act on them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,18 +40,19 @@ class SlotSerializer(DocumentSerializer):
     at = schema.time("The time of the slot, or of the first of several, without jitter.")
     until = schema.time("The time of the last of several slots; null for one.", null=True)
     count = schema.count("Slots that share this outcome.")
-    is_more = schema.flag("Whether there were more slots than were counted.")
+    is_more = schema.flag("True if there were more slots than were counted.")
     outcome = schema.word(Outcome.values)
     decided = schema.time()
-    who = schema.text("Who has decided the outcome: a daemon, or an operator.")
+    who = schema.text("The daemon or operator that decided the outcome.")
     message = schema.text()
     instance = rest.UUIDField(
-        allow_null=True, help_text="The Instance enqueued, or in the way; null once removed."
+        allow_null=True,
+        help_text="The Instance that was enqueued, or that had not ended; null once removed.",
     )
 
 
 class SchedulesSerializer(rest.ListSerializer):
-    """A list of schedules, read with a fixed number of queries."""
+    """Serializes a list of schedules with a fixed number of queries."""
 
     def to_representation(self, data: Iterable[Schedule]) -> list[dict[str, Any]]:
         return _documents(self.context["request"], list(data))
@@ -74,32 +75,36 @@ class ScheduleSerializer(DocumentSerializer):
     collection = schema.text()
     priority = rest.IntegerField()
     missed = schema.word(Missed.values, "Which missed slots are run.")
-    most = schema.count("The most missed slots run with `all`, or Instances waiting with `queue`.")
+    most = schema.count(
+        "Maximum of missed slots that `all` runs, or of waiting Instances with `queue`."
+    )
     window = schema.seconds("Missed slots that are older are not run.")
     late_after = schema.seconds("A slot that is later counts as missed.")
     overlap = schema.word(Overlap.values, "What a slot does while the last Instance has not ended.")
-    jitter = schema.seconds("The longest delay by which slots are spread.")
+    jitter = schema.seconds("The maximum delay of a slot; it spreads slots over time.")
     start_before = schema.seconds(
-        "Time after its slot by which an Instance must have started; null for none.", null=True
+        "Time within which an Instance must start after its slot; null for no limit.", null=True
     )
     timeout = schema.seconds("Time-out of the Instances; null for that of the Type.", null=True)
     on_finished = schema.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
     on_failed = schema.texts("Types enqueued when an Instance is FAILED, some with inputs.")
-    next_at = schema.time("The next slot; null if it is retired.", null=True)
+    next_at = schema.time("The next slot; null if the schedule is retired.", null=True)
     last_slot = SlotSerializer(allow_null=True)
     missed_lately = schema.count("Slots of the last day that were MISSED.")
     skipped_lately = schema.count("Slots of the last day that were SKIPPED.")
     paused_since = schema.time(null=True)
-    paused_until = schema.time("When the schedule resumes by itself.", null=True)
+    paused_until = schema.time("When the schedule resumes automatically.", null=True)
     paused_by = schema.text()
     paused_reason = schema.text()
-    is_set = schema.flag("Whether an operator has set it; if not, the code declares it.")
-    who = schema.text("Who has changed it last, and through which channel.")
+    is_set = schema.flag(
+        "True if an operator has set the schedule; otherwise the code declares it."
+    )
+    who = schema.text("Who made the last change, and through which channel.")
     since = schema.time()
     revision = schema.count("The number of changes; `expected` is compared with it.")
-    retired = schema.time("Since when no code declares it.", null=True)
-    trouble = schema.text("Why it cannot be planned; otherwise empty.")
-    actions = schema.texts("Actions that the state allows: names of addresses below its own.")
+    retired = schema.time("Since when no code declares the schedule.", null=True)
+    trouble = schema.text("Why daemons cannot plan the schedule; otherwise empty.")
+    actions = schema.texts("Actions that the state allows, as last parts of their URLs.")
     upcoming = RunSerializer(many=True, required=False, help_text="Next runs. Not given in lists.")
     enqueued = schema.count(
         "The number of `instances`. Given only after `run` and `backfill`.", absent=True
@@ -133,7 +138,10 @@ def _allowed_actions(row: Schedule) -> list[str]:
 
 
 def _enqueued_keys(value: Any) -> dict[str, Any]:
-    """Return ``enqueued`` and ``instances`` for an operation's value; {} if it enqueues nothing."""
+    """Return the keys ``enqueued`` and ``instances`` for the result of an operation.
+
+    ``value`` is the result. Return {} if the operation enqueues nothing.
+    """
     uuids = [value.uuid] if isinstance(value, Instance) else getattr(value, "instances", None)
     return {} if uuids is None else {"enqueued": len(uuids), "instances": list(uuids)}
 
@@ -150,7 +158,7 @@ class CreateScheduleSerializer(OperationBody):
     lambda each: (f"{each.id}_schedule", each.said_of("a schedule"), each.explanation),
 )
 class ScheduleViewSet(ViewSet):
-    """The schedules, by identifier."""
+    """The endpoints for schedules, which clients address by identifier."""
 
     tag = "schedules"
     lookup_field = "identifier"
@@ -164,7 +172,7 @@ class ScheduleViewSet(ViewSet):
         return queue.get_schedule(self.kwargs["identifier"])
 
     def detail_response(self, row: Schedule, **more: Any) -> Response:
-        """Return the response with one schedule and its next runs."""
+        """Return the response that shows one schedule with its next runs."""
         upcoming = {"upcoming": reports.upcoming_of(row, UPCOMING)}
         return Response(self.get_serializer(row).data | upcoming, **more)
 

@@ -1,4 +1,4 @@
-"""``schedule()``, the schedules that this process declares, and the checks of their parameters."""
+"""Declare schedules in code with ``schedule()``, and check the parameters of schedules."""
 
 from __future__ import annotations
 
@@ -34,34 +34,37 @@ MOST_MISSED = 10_000
 LONGEST = timedelta(days=3650)
 # The maximum length of an identifier. It leaves space for the slot in the identifiers of Instances.
 LONGEST_IDENTIFIER = 170
-# The argument in which the handler gets the slot, if it has a parameter with this name.
+# A handler with a parameter of this name gets the time of the slot in it.
 SLOT = "slot"
 LENGTHS = ("window", "late_after", "jitter")
 _CHOICES = {"missed": Missed, "overlap": Overlap}
-# The options of using() that a schedule accepts, beside ``exact``, which it takes from the Type.
+# The options of using() that a schedule accepts. It also takes ``exact`` from the Type.
 _OPTIONS = ("priority", "collection", "start_before", "timeout", *STATES)
 
 
 def schedule(identifier: str, type: Declaration | DjangoTask, **parameters: Any) -> ScheduleSpec:
     """Declare a schedule: daemons enqueue Instances of a Type at certain times.
 
-    ``type`` is a Type, or a task of ``django.tasks``; the Instances of a task have its priority
-    and the name of its queue.
+    ``type`` is a Type, or a task of ``django.tasks``. The Instances of such a task have the task's
+    priority, and the name of its queue as their collection.
 
-    Give either ``cron``, five fields or a nickname such as "@daily", or ``every``, a timedelta or
-    a number of seconds, aligned to the Unix epoch. ``timezone`` is the zone of the cron
-    expression, by default the project's. ``inputs`` are keyword arguments of the handler. If the
-    handler has a parameter ``slot``, it gets the time of the slot.
+    Pass either ``cron`` or ``every``. ``cron`` is an expression of five fields, or a nickname such
+    as "@daily". ``every`` is a timedelta or a number of seconds; its slots are aligned to the Unix
+    epoch. ``timezone`` is the time zone of the cron expression, by default the project's.
+    ``inputs`` are keyword arguments of the handler. If the handler has a parameter ``slot``, this
+    parameter gets the time of the slot.
 
-    ``missed`` decides about slots that no daemon planned within ``late_after`` (60 s), for example
-    because all daemons were down: "skip" runs none of them, "one" the newest, "all" the newest
-    ``most`` (100) that are not older than ``window`` (a day). ``overlap`` decides about a slot
-    while the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot,
-    "queue" waits for its end, "cancel" cancels it and waits for its end. ``jitter`` is the longest
-    delay of a slot; a hash of the slot determines the delay. ``priority``, ``collection``,
-    ``timeout``, ``on_finished`` and ``on_failed`` are options of the Instances, as for
-    ``using()``. ``start_before`` is the time after its slot within which an Instance must start;
-    else it is FAILED (MISSED). For "run now" and a backfill the time begins with the enqueue.
+    ``missed`` decides what happens to slots that no daemon planned within ``late_after`` (60 s),
+    for example because all daemons were down. "skip" runs none of them; "one" runs the newest;
+    "all" runs the newest ``most`` (100) of those that are not older than ``window`` (one day).
+    ``overlap`` decides what happens to a slot if the last Instance has not ended. "allow" runs
+    another Instance in parallel; "skip" skips the slot; "queue" waits until the last Instance has
+    ended; "cancel" cancels the last Instance and waits until it has ended. ``jitter`` is the
+    maximum delay of a slot; the actual delay is a hash of the slot. ``priority``, ``collection``,
+    ``timeout``, ``on_finished`` and ``on_failed`` are options of the Instances, as for ``using()``.
+    ``start_before`` is the time after its slot within which an Instance must start; otherwise the
+    Instance is FAILED (MISSED). For "run now" and for a backfill, this time begins with the
+    enqueue.
 
     Raises InvalidSchedule or InvalidInputs.
     """
@@ -77,7 +80,7 @@ class DeclaredSchedules:
     """The schedules that this process declares, by identifier."""
 
     def __init__(self) -> None:
-        # With each, its Type, and the ``__spec__`` of the declaring module; None for a shell.
+        # Each with its Type and the ``__spec__`` of the declaring module, which is None in a shell.
         self._specs: dict[str, tuple[ScheduleSpec, Declaration, ModuleSpec | None]] = {}
 
     def __iter__(self) -> Iterator[ScheduleSpec]:
@@ -89,15 +92,15 @@ class DeclaredSchedules:
     def add(
         self, spec: ScheduleSpec, task_type: Declaration, run: ModuleSpec | None = None
     ) -> None:
-        """Add a schedule. Raises InvalidSchedule if another one has its identifier.
+        """Add a schedule. Raises InvalidSchedule if another schedule has the same identifier.
 
-        ``run`` is the ``__spec__`` of the declaring module. If Python executes the module again, it
-        declares its schedules again, and may change their values.
+        ``run`` is the ``__spec__`` of the module that declares the schedule. If Python executes the
+        same module again, the module may declare its schedules again with other values.
         """
         other = self._specs.get(spec.identifier)
         if other is not None and other[1].handler_path != task_type.handler_path:
             raise InvalidSchedule(
-                f"The schedule {spec.identifier!r} is declared twice: for {other[1].handler_path} "
+                f"The schedule {spec.identifier!r} is declared twice, for {other[1].handler_path} "
                 f"and for {task_type.handler_path}."
             )
         if other is not None and other[0] != spec and not _is_again(run, other[2]):
@@ -107,7 +110,7 @@ class DeclaredSchedules:
         self._specs[spec.identifier] = spec, task_type, run
 
     def remove(self, identifier: str) -> None:
-        """Remove a schedule, if this process declares it."""
+        """Remove the schedule with this identifier, if this process declares one."""
         self._specs.pop(identifier, None)
 
 
@@ -115,7 +118,11 @@ declared_schedules = DeclaredSchedules()
 
 
 def _is_again(run: ModuleSpec | None, before: ModuleSpec | None) -> bool:
-    """Return True if the same module runs again, as by importlib.reload(), or a shell declares."""
+    """Return True if a module that declared a schedule may declare the schedule again.
+
+    This is the case if the same module runs again, for example because of importlib.reload(), and
+    if a shell declares the schedule (then ``run`` is None).
+    """
     return run is None or (before is not None and run is not before and run.name == before.name)
 
 
@@ -141,11 +148,11 @@ def check_schedule(
     on_failed: Any = None,
     **unknown: Any,
 ) -> ScheduleSpec:
-    """Return a ScheduleSpec from the parameters of a schedule, checked and completed.
+    """Check the parameters of a schedule; return them with all defaults as a ScheduleSpec.
 
-    ``inputs`` may be a stored pickle, as a Payload, and the hooks may be stored hooks, as a list of
-    :class:`atp.store.values.hooks.Hook`: both stay unchanged. Raises InvalidSchedule, also for an
-    unknown parameter, or InvalidInputs.
+    ``inputs`` can be a stored pickle, as a Payload, and the hooks can be stored hooks, as a list of
+    :class:`atp.store.values.hooks.Hook`; these stay unchanged. Raises InvalidInputs, or
+    InvalidSchedule, for example for an unknown parameter.
     """
     for name in unknown:
         hint = did_you_mean(name, check_schedule.__kwdefaults__ or ())
@@ -167,12 +174,12 @@ def check_schedule(
         )
     if overlap == Overlap.QUEUE and most > LONGEST_LINE:
         raise InvalidSchedule(
-            f"most={most}: with overlap='queue' up to {LONGEST_LINE} Instances may wait.",
+            f"most={most}: must be at most {LONGEST_LINE} with overlap='queue'.",
             parameter="most",
         )
     if checked["late_after"] > checked["window"]:
         raise InvalidSchedule(
-            "late_after must not be longer than window: no slot would be late.",
+            "late_after must not be longer than window, or no missed slot would be run.",
             parameter="late_after",
         )
     options = _check_options(task_type, priority=priority, collection=collection, timeout=timeout)
@@ -181,7 +188,7 @@ def check_schedule(
         checked["start_before"] = _check_length("start_before", before, least=1)
         if checked["start_before"] <= checked["jitter"]:
             raise InvalidSchedule(
-                "start_before must be longer than jitter: a slot could not start in time.",
+                "start_before must be longer than jitter, or Instances could not start in time.",
                 parameter="start_before",
             )
     hooks, types = _build_hooks(options, on_finished=on_finished, on_failed=on_failed)
@@ -210,7 +217,7 @@ def check_schedule(
 
 
 def complete_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of a schedule; a new cron removes every, and a new every removes cron."""
+    """Return changes of a schedule in which a new ``cron`` removes ``every``, and vice versa."""
     changes = dict(changes)
     if changes.get("cron") and changes.get("every") is None:
         changes["every"] = None
@@ -222,9 +229,11 @@ def complete_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
 def timing(
     cron: str | None = None, every: timedelta | float | None = None, timezone: str | None = None
 ) -> Timing:
-    """Return the Timing of a schedule with these parameters. Raises InvalidSchedule."""
+    """Return the :class:`Timing` for these parameters of a schedule. Raises InvalidSchedule."""
     if (cron is None) == (every is None):
-        raise InvalidSchedule("A schedule has either cron or every.", parameter="cron")
+        raise InvalidSchedule(
+            "A schedule needs either cron or every, and cannot have both.", parameter="cron"
+        )
     zone = project.TIME_ZONE if timezone is None else timezone
     if cron is not None:
         return Cron(cron, zone)
@@ -233,7 +242,7 @@ def timing(
 
 @contextmanager
 def as_invalid_schedule(parameter: str) -> Iterator[None]:
-    """Raise InvalidSchedule, with this parameter, instead of an InvalidOption of the block."""
+    """Convert an InvalidOption in the ``with`` block to an InvalidSchedule for ``parameter``."""
     try:
         yield
     except InvalidOption as wrong:
@@ -250,9 +259,11 @@ def _check_identifier(identifier: object) -> None:
 
 
 def _check_length(name: str, value: object, least: float = 0) -> timedelta:
-    """Return a length of time as a timedelta; ``least`` is in seconds. Raises InvalidSchedule."""
+    """Return a duration of at least ``least`` seconds as a timedelta. Raises InvalidSchedule."""
     if isinstance(value, bool) or not isinstance(value, (int, float, timedelta)):
-        raise InvalidSchedule(f"{name}={value!r}: must be seconds, or a timedelta.", parameter=name)
+        raise InvalidSchedule(
+            f"{name}={value!r}: must be a number of seconds or a timedelta.", parameter=name
+        )
     try:
         length = as_length(value)
     except (OverflowError, ValueError):
@@ -271,8 +282,8 @@ def _check_options(task_type: Declaration, **changes: Any) -> Options:
         is_accepted = each.name in (*_OPTIONS, "exact")
         if not is_accepted and getattr(options, each.name) != each.default:
             raise InvalidSchedule(
-                f"{task_type.identifier} is given with {each.name}: a schedule accepts only the "
-                f"options {', '.join(_OPTIONS)}."
+                f"{task_type.identifier} is given with {each.name}, but a schedule accepts only "
+                f"the options {', '.join(_OPTIONS)}."
             )
     for name, value in changes.items():
         if value is not None:
@@ -284,7 +295,7 @@ def _check_options(task_type: Declaration, **changes: Any) -> Options:
 def _build_hooks(
     options: Options, **values: Any
 ) -> tuple[list[dict[str, Any]] | None, tuple[Registration, ...]]:
-    """Return the hooks in their stored form, and the Types that they enqueue."""
+    """Return the hooks in their stored form, and the Types of the Instances that they enqueue."""
     hooks: list[Hook] = []
     types: list[Registration] = []
     for on, value in values.items():
@@ -301,7 +312,7 @@ def _build_hooks(
 
 
 def _build_payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payload, bool]:
-    """Return the inputs in their stored form, and True if the handler gets the slot."""
+    """Return the inputs in their stored form, and True if the handler has a ``slot`` parameter."""
     parameters = inspect.signature(task_type.handler).parameters
     takes_slot = SLOT in parameters and SLOT not in inputs
     if not takes_slot:
@@ -309,7 +320,7 @@ def _build_payload(task_type: Declaration, inputs: dict[str, Any]) -> tuple[Payl
     payload = payload_of(task_type, (), inputs | {SLOT: datetime(2000, 1, 1, tzinfo=UTC)})
     if payload.format != codec.JSON:
         raise InvalidSchedule(
-            f"{task_type.identifier} stores pickles: only JSON inputs can have a slot."
+            f"{task_type.identifier} stores pickles, but only JSON inputs can have a slot."
         )
     stored = json.loads(payload.data)
     del stored[SLOT]

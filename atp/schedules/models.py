@@ -1,4 +1,4 @@
-"""Schedules and their slots."""
+"""The models for schedules and their slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Missed(models.TextChoices):
 
 
 class Overlap(models.TextChoices):
-    """What to do about a slot while the last Instance has not ended."""
+    """What to do about a slot if the last Instance of the schedule has not ended."""
 
     ALLOW = "allow", "run beside it"
     SKIP = "skip", "skip the slot"
@@ -46,16 +46,16 @@ class Outcome(models.TextChoices):
 
 
 class Schedule(models.Model):
-    """A periodic job: when Instances of a Type are enqueued, and with which inputs.
+    """A periodic job that enqueues Instances of a Type, with their timing and inputs.
 
-    ``next_at`` is the next slot, and ``due_at`` the time to plan it: the slot plus its jitter.
-    Slots up to ``planned_until`` are decided; ``next_at`` is the first slot after that time.
-    ``planned_offset`` is the zone's offset from UTC at that time: if it differs later, the rules of
-    the zone have changed.
-    ``declared`` has the values that the code declares; it is null if no code declares the
-    schedule. If ``is_set``, an operator has created or edited the schedule, and registration does
-    not change it. ``revision`` counts the edits. ``trouble`` says why a daemon could not plan the
-    schedule; else it is empty.
+    ``next_at`` is the next slot. ``due_at`` is the time at which a daemon plans this slot: the slot
+    plus its jitter. All slots up to ``planned_until`` have an outcome, and ``next_at`` is the first
+    slot after that time. ``planned_offset`` is the offset of the time zone from UTC at
+    ``planned_until``; a later change of this offset shows that the rules of the zone have changed.
+    ``declared`` contains the values that the code declares, or null if no code declares the
+    schedule. If ``is_set`` is True, an operator has created or edited the schedule, and
+    registration does not change the schedule. ``revision`` is the number of edits. ``trouble`` says
+    why a daemon could not plan the schedule; otherwise it is empty.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
@@ -108,7 +108,7 @@ class Schedule(models.Model):
     retired = InstantField(null=True, help_text="Since when no code declares it.")
     trouble = models.TextField(blank=True, default="")
 
-    # After a pause of a schedule that was already paused: who had paused it, and why. Else None.
+    # Set by a pause of a schedule that was already paused: the actor and reason of the old pause.
     was_paused: tuple[str, str] | None = None
     # The database's time when the row was read, if the reader has set it.
     now: datetime | None = None
@@ -126,7 +126,10 @@ class Schedule(models.Model):
         return self.identifier
 
     def is_paused(self, now: datetime) -> bool:
-        """Return True if it is paused at ``now``. The row may have a pause that has ended."""
+        """Return True if the schedule is paused at ``now``.
+
+        The row might still contain a pause that has ended.
+        """
         if self.paused_since is None:
             return False
         return self.paused_until is None or self.paused_until > now
@@ -135,9 +138,10 @@ class Schedule(models.Model):
 class Slot(models.Model):
     """One slot of a schedule, or ``count`` successive slots with the same outcome.
 
-    ``at`` is the time of the first slot, and ``until`` the time of the last one, if there are
-    several; both are without jitter. ``instance_id`` is the primary key of the Instance that was
-    enqueued, or that had not ended; it may have been removed since.
+    ``at`` is the time of the first slot. If there are several slots, ``until`` is the time of the
+    last one. Both times are without jitter. ``instance_id`` is the primary key of the Instance that
+    was enqueued, or (for SKIPPED) of the Instance that had not ended. That Instance may have been
+    removed since.
     """
 
     schedule = models.ForeignKey(

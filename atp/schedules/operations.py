@@ -63,7 +63,7 @@ def create_schedule(identifier: str, type: str, *, by: str = "", **parameters: A
     """Create a schedule for a Type that this process declares.
 
     The parameters are those of :func:`atp.schedule`. Raises InvalidSchedule, InvalidInputs,
-    UnknownType, or ScheduleChanged if a schedule with this identifier exists.
+    UnknownType, or ScheduleChanged if a schedule with this identifier exists already.
     """
     check_actor(by)
     task_type = declared_type(str(type))
@@ -76,10 +76,11 @@ def create_schedule(identifier: str, type: str, *, by: str = "", **parameters: A
 def change_schedule(
     identifier: str, *, expected: int | None = None, by: str = "", **changes: Any
 ) -> Schedule:
-    """Change the given parameters of a schedule. Registration by later deploys keeps the change.
+    """Change the given parameters of a schedule. Later deploys keep these changes.
 
-    ``expected`` is the revision that the schedule must have, or None for any. Raises what
-    :func:`create_schedule` raises, UnknownSchedule, or ScheduleChanged.
+    ``expected`` is the revision that the schedule must have; None allows any revision. Raises
+    UnknownSchedule, ScheduleChanged if the revision is another one, and whatever
+    :func:`create_schedule` raises.
     """
     check_actor(by)
     row = get_schedule(identifier)
@@ -104,10 +105,10 @@ def _check_contract(
 
 @needs_tables
 def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Leave a schedule to the code: the next registration replaces what operators have set.
+    """Reset a schedule to the values that code declares; discard what operators have set.
 
-    If this process declares the schedule, register it at once. Raises UnknownSchedule, or
-    IllegalSchedule if no code declares it.
+    If this process declares the schedule, the values change at once, otherwise with the next
+    registration. Raises UnknownSchedule, or IllegalSchedule if no code declares the schedule.
     """
     check_actor(by)
     row = get_store().schedules.leave(identifier, who=by)
@@ -127,9 +128,10 @@ def pause_schedule(
     until: datetime | timedelta | None = None,
     by: str = "",
 ) -> Schedule:
-    """Pause a schedule until ``until``, or until somebody resumes it; its slots become PAUSED.
+    """Pause a schedule until ``until``, or until somebody resumes the schedule.
 
-    Raises UnknownSchedule, IllegalSchedule if it is retired, or InvalidSchedule.
+    Slots during the pause do not run, and get the outcome PAUSED. Raises UnknownSchedule,
+    InvalidSchedule, or IllegalSchedule if the schedule is retired.
     """
     check_actor(by)
     store = get_store()
@@ -144,9 +146,9 @@ def pause_schedule(
 
 @needs_tables
 def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Resume a paused schedule with its first slot after now.
+    """Resume a paused schedule; the first slot after now is the next one to run.
 
-    Raises UnknownSchedule, or IllegalSchedule if it is not paused.
+    Raises UnknownSchedule, or IllegalSchedule if the schedule is not paused.
     """
     check_actor(by)
     return get_store().schedules.resume(identifier, who=by)
@@ -154,7 +156,7 @@ def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
 
 @needs_tables
 def run_schedule(identifier: str, *, by: str = "") -> Instance:
-    """Enqueue an Instance of a schedule now, in addition to its slots; return the Instance.
+    """Enqueue an Instance of a schedule now, in addition to the slots; return the Instance.
 
     Raises UnknownSchedule, or IllegalSchedule if the schedule is retired.
     """
@@ -170,10 +172,11 @@ def backfill_schedule(
     *,
     by: str = "",
 ) -> Planned:
-    """Enqueue Instances for the past slots from ``start`` to ``end``, both included.
+    """Enqueue Instances for the slots of a schedule from ``start`` to ``end``, both included.
 
-    ``end`` defaults to now. Slots that have run already are left out. Raises UnknownSchedule;
-    and InvalidSchedule for more than 10,000 slots.
+    Both times must have passed; ``end`` is by default the current time. Slots that have run already
+    are left out. Raises UnknownSchedule, or InvalidSchedule, for example for more than 10,000
+    slots.
     """
     check_actor(by)
     row, now = get_schedule(identifier), get_store().now()
@@ -185,7 +188,7 @@ def backfill_schedule(
     if len(slots) > MOST_BACKFILLED:
         raise InvalidSchedule(
             f"start={since}: there are more than {MOST_BACKFILLED} slots from then to {until}. "
-            "Choose a shorter time.",
+            "Choose a shorter period.",
             parameter="start",
         )
     return get_store().schedules.backfill(identifier, slots, who=by)
@@ -201,23 +204,26 @@ def _check_passed(name: str, value: datetime | timedelta, now: datetime) -> date
 
 @needs_tables
 def delete_schedule(identifier: str, *, by: str = "") -> None:
-    """Delete a schedule and the record of its slots; its Instances stay.
+    """Delete a schedule and the record of its slots, but not its Instances.
 
-    Raises UnknownSchedule; and IllegalSchedule if code declares it, because the next registration
-    would create it again.
+    Raises UnknownSchedule, or IllegalSchedule if code declares the schedule, because the next
+    registration would create the schedule again.
     """
     check_actor(by)
     row = get_schedule(identifier)
     if row.declared is not None and row.retired is None:
-        raise IllegalSchedule(f"{identifier!r} is declared by code: pause it, or remove it there.")
+        raise IllegalSchedule(
+            f"{identifier!r} is declared in code. Pause the schedule, or remove it from the code."
+        )
     get_store().schedules.delete(identifier, who=by)
 
 
 @needs_tables
 def retire_schedules(*, by: str = "") -> list[str]:
-    """Retire the schedules that this process does not declare, but code once declared.
+    """Retire the schedules that earlier code declared, and that this process does not declare.
 
-    A retired schedule has no new slots. Return the identifiers of the newly retired ones.
+    A retired schedule has no further slots. Return the identifiers of the schedules that were
+    retired by this call.
     """
     check_actor(by)
     return get_store().schedules.retire({spec.identifier for spec in declared_schedules}, who=by)
@@ -231,7 +237,10 @@ def schedules() -> list[Schedule]:
 
 @needs_tables
 def get_schedule(identifier: str) -> Schedule:
-    """Return the schedule. Raises UnknownSchedule, which suggests the closest identifier."""
+    """Return the schedule with this identifier. Raises UnknownSchedule.
+
+    The message of UnknownSchedule suggests the most similar identifier.
+    """
     rows = Schedule.objects.using(settings.DATABASE).select_related("type")
     row = rows.filter(identifier=identifier).first() if is_identifier(identifier) else None
     if row is None:
@@ -248,9 +257,9 @@ def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
 
 
 def _read_parameters(row: Schedule) -> dict[str, Any]:
-    """Return the row of a schedule as keyword arguments for :func:`check_schedule`.
+    """Return the values of a schedule as keyword arguments for :func:`check_schedule`.
 
-    A pickle stays closed: whoever can write to the table could run code by it.
+    A pickle is not opened, because anyone who can write to the table could then run code.
     """
     names = (
         *("every", "timezone", "missed", "most", "overlap", "priority", "collection"),
@@ -271,9 +280,9 @@ def _read_parameters(row: Schedule) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleOperation(Operation):
-    """An operation on a schedule.
+    """An operation on a schedule, as an entry in the table of operations.
 
-    ``is_allowed(schedule)`` is true if the operation would change something.
+    ``is_allowed(schedule)`` returns True if the operation would change something.
     """
 
     is_allowed: Callable[[Schedule], bool] = always
@@ -281,7 +290,7 @@ class ScheduleOperation(Operation):
 
 
 def _read_form_values(schedule: Schedule) -> dict[str, Any]:
-    """Return the initial values of a form for the parameters, as text that their kinds parse."""
+    """Return the values of a schedule as text, for the form that changes the schedule."""
     names = ("cron", "timezone", "missed", "most", "overlap", "priority", "collection")
     lengths = ("every", "window", "late_after", "jitter", "start_before", "timeout")
     values = {name: getattr(schedule, name) for name in names}
@@ -305,16 +314,16 @@ def _change_if_any(schedule: Schedule, *, by: str, **changes: Any) -> Schedule |
 def _describe_change(_: Schedule, changed: Schedule | None) -> str:
     if changed is None:
         return "Nothing was changed."
-    return f"It is changed. The next slot is {text.moment(changed.next_at)}."
+    return f"The schedule is changed. Its next slot is {text.moment(changed.next_at)}."
 
 
 def _describe_pause(_: Schedule, row: Schedule) -> str:
     if row.was_paused is None:
-        return "It is paused."
+        return "The schedule is paused."
     by, reason = row.was_paused
     actor = f" by {by}" if by else ""
     why = f": {reason}" if reason else ""
-    return f"It is paused. Before, it was paused{actor}{why}."
+    return f"The schedule is paused. It was already paused{actor}{why}."
 
 
 def _is_paused(schedule: Schedule) -> bool:
@@ -323,14 +332,18 @@ def _is_paused(schedule: Schedule) -> bool:
 
 # The parameters of create and change.
 PARAMETERS = (
-    Parameter(name="cron", kind=Text(), help='Five fields, as "30 2 * * *", or as "@daily".'),
+    Parameter(
+        name="cron", kind=Text(), help='Five fields like "30 2 * * *", or a name like "@daily".'
+    ),
     Parameter(
         name="every",
         kind=Delay(),
-        help="Instead of cron, aligned to the Unix epoch: the time between slots.",
+        help="The time between slots, instead of cron; slots are aligned to the Unix epoch.",
     ),
     Parameter(
-        name="timezone", kind=Text(), help="Time zone of the cron expression, as Europe/Vienna."
+        name="timezone",
+        kind=Text(),
+        help="Time zone of the cron expression, such as Europe/Vienna.",
     ),
     Parameter(name="inputs", kind=Inputs(), help="Keyword arguments of the handler."),
     Parameter(
@@ -351,10 +364,12 @@ PARAMETERS = (
     Parameter(
         name="overlap",
         kind=Choice(tuple(Overlap.values)),
-        help="While the last Instance has not ended: run beside it, skip the slot, wait for its "
+        help="If the last Instance has not ended: run in parallel, skip the slot, wait for its "
         "end, or cancel it.",
     ),
-    Parameter(name="jitter", kind=Delay(), help="The longest delay by which slots are spread."),
+    Parameter(
+        name="jitter", kind=Delay(), help="The maximum delay of a slot; it spreads slots over time."
+    ),
     Parameter(name="priority", kind=PRIORITY, help="Priority of the Instances."),
     Parameter(name="collection", kind=Text(), help="Collection of the Instances."),
     Parameter(
@@ -382,8 +397,8 @@ OPERATIONS: tuple[ScheduleOperation, ...] = (
         name="run",
         label="Run now",
         phrase="Run {} now",
-        explanation="Enqueue an Instance now, beside the slots. With overlap=queue it waits for "
-        "the schedule's live Instances; with overlap=cancel they are cancelled.",
+        explanation="Enqueue an Instance now, in addition to the slots. With overlap=queue it "
+        "waits for the schedule's live Instances; with overlap=cancel it cancels them.",
         call=lambda schedule, by: run_schedule(schedule.identifier, by=by),
         told=lambda _, instance: f"{instance.uuid} is enqueued.",
         is_allowed=lambda schedule: schedule.retired is None,
@@ -392,12 +407,12 @@ OPERATIONS: tuple[ScheduleOperation, ...] = (
     ScheduleOperation(
         name="pause",
         label="Pause",
-        explanation="Pause the schedule: its slots pass, and are recorded as PAUSED.",
+        explanation="Pause the schedule. Its slots do not run, and are recorded as PAUSED.",
         call=lambda schedule, **values: pause_schedule(schedule.identifier, **values),
         told=_describe_pause,
         parameters=(
             Parameter(name="reason", kind=Text(), help="Why, for the log and the pages."),
-            Parameter(name="until", kind=Moment(), help="When the schedule resumes by itself."),
+            Parameter(name="until", kind=Moment(), help="When the schedule resumes automatically."),
         ),
         is_allowed=lambda schedule: schedule.retired is None and not _is_paused(schedule),
     ),
@@ -406,14 +421,16 @@ OPERATIONS: tuple[ScheduleOperation, ...] = (
         label="Resume",
         explanation="Resume the schedule with its first slot after now.",
         call=lambda schedule, by: resume_schedule(schedule.identifier, by=by),
-        told=lambda _, row: f"It goes on. The next slot is {text.moment(row.next_at)}.",
+        told=lambda _, row: (
+            f"The schedule is resumed. Its next slot is {text.moment(row.next_at)}."
+        ),
         is_allowed=lambda schedule: schedule.retired is None and _is_paused(schedule),
     ),
     ScheduleOperation(
         name="change",
         label="Change",
-        explanation="Change parameters of the schedule; those that are not given stay. The change "
-        "outlives deploys.",
+        explanation="Change parameters of the schedule; the other parameters stay the same. Later "
+        "deploys keep the change.",
         call=_change_if_any,
         told=_describe_change,
         parameters=(*PARAMETERS, REVISION),
@@ -425,7 +442,7 @@ OPERATIONS: tuple[ScheduleOperation, ...] = (
     ScheduleOperation(
         name="backfill",
         label="Backfill",
-        explanation="Enqueue the Instances of slots that have passed and were not run.",
+        explanation="Enqueue Instances for the slots in the past that were not run.",
         call=lambda schedule, **values: backfill_schedule(schedule.identifier, **values),
         told=lambda _, planned: f"Instances enqueued: {planned.enqueued}.",
         parameters=(

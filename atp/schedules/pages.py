@@ -1,4 +1,4 @@
-"""The pages of schedules: the list, one schedule, and forms with a preview of the next runs."""
+"""The pages for schedules: a list, a page for each schedule, and forms with a preview of runs."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ _TIMES = ("cron", "every", "timezone")
 
 
 class SchedulesPage(Page):
-    """The list of all schedules that the user may see."""
+    """The page that lists all schedules that the user may see."""
 
     permissions = (permissions.VIEW_SCHEDULE,)
     template_name = "atp/schedules.html"
@@ -67,13 +67,13 @@ class SchedulesPage(Page):
         )
 
     def _may_create_for(self, type: str) -> bool:
-        """Return True if the user may create a schedule for some lane of a Type."""
+        """Return True if the user may create a schedule for at least one lane of a Type."""
         names = (permissions.CONTROL, permissions.ENQUEUE)
         return is_enqueueable(type) and self.touches(type, *names)
 
 
 class SchedulePage(Page):
-    """The page of a schedule: its next runs, and the outcomes of its slots."""
+    """The page of a schedule, with its next runs and the outcomes of its slots."""
 
     permissions = (permissions.VIEW_SCHEDULE,)
     template_name = "atp/schedule.html"
@@ -102,7 +102,7 @@ class SchedulePage(Page):
         )
 
     def _visible_instances(self, keys: Iterable[int | None]) -> dict[int, Instance]:
-        """Return the Instances with these keys, by key, that the rule lets the user see."""
+        """Return those of the Instances with these primary keys that the user may see, by key."""
         instances = Instance.objects.using(settings.DATABASE)
         rows = self.narrow_rows(instances, permissions.VIEW_INSTANCE)
         return rows.in_bulk([key for key in keys if key is not None])
@@ -113,7 +113,7 @@ class SchedulePage(Page):
 
 
 def shown_runs(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return runs with their times as text, ``local`` in the schedule's zone and ``utc``."""
+    """Add the times of runs as text: ``local`` in the schedule's time zone, and ``utc``."""
     return [
         run | {"local": _format_local(run["local"]), "utc": _format_utc(run["at"])} for run in runs
     ]
@@ -140,7 +140,10 @@ _ScheduleFields: Any = make_form_class((_IDENTIFIER, *PARAMETERS))
 
 class ScheduleForm(_ScheduleFields):
     def filled_values(self) -> dict[str, Any]:
-        """Return the values that are not empty, and the collection: "" means no collection."""
+        """Return the values of all fields that are not empty, and always the collection.
+
+        The collection "" means that the Instances have no collection.
+        """
         values = {name: self.cleaned_data[name] for name in self.fields}
         return {
             name: value
@@ -236,7 +239,7 @@ class ScheduleOperationPage(OperationPage):
         if not self.verb.is_allowed(subject):
             state = reports.state(subject, overview.now())
             raise InvalidSchedule(
-                f"{subject}: “{self.verb.label}” is not possible. The schedule is {state}."
+                f"{subject}: “{self.verb.label}” is not possible because the schedule is {state}."
             )
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
@@ -247,14 +250,17 @@ class ScheduleOperationPage(OperationPage):
         return self._show_form(subject, form, **_preview(form))
 
     def initial_values(self, subject: Schedule) -> dict[str, Any]:
-        """Return the initial values, without the inputs if the user may not see them."""
+        """Return the initial values of the form; hide the inputs if the user may not see them."""
         values = super().initial_values(subject)
         if not self.may(permissions.VIEW_INPUTS):
             values.pop("inputs", None)
         return values
 
     def arguments(self, form: KindForm) -> dict[str, Any]:
-        """Return the changed values, and ``expected``: the revision on the page with the form."""
+        """Return the values that the user has changed, and the schedule's revision as ``expected``.
+
+        The revision is the one that the user saw on the page with the form.
+        """
         values, revision = super().arguments(form), self.request.POST.get("expected")
         if revision is None:
             return values
@@ -284,7 +290,7 @@ class ScheduleOperationPage(OperationPage):
 
 
 def _preview(form: Form) -> dict[str, Any]:
-    """Return the context with the next runs for a form's values; add errors to the form."""
+    """Return the template context with the next runs for a form; add errors to the form."""
     form.is_valid()
     values = {name: form.cleaned_data.get(name) for name in _TIMES}
     times = ("cron", "every")

@@ -1,4 +1,4 @@
-"""Schedules as documents: their parameters, their next runs, and the outcomes of their slots."""
+"""Convert schedules to documents, with their parameters, next runs, and outcomes of slots."""
 
 from __future__ import annotations
 
@@ -43,21 +43,24 @@ SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "
 
 
 def documents(type: Type | None = None) -> list[dict[str, Any]]:
-    """Return a document for each schedule, or for each of a Type, with its last slot."""
+    """Return a document for each schedule, or only for the schedules of one Type.
+
+    Each document contains the last slot of its schedule.
+    """
     return schedule_documents(
         [row for row in operations.schedules() if type is None or row.type == type]
     )
 
 
 def document(row: Schedule) -> dict[str, Any]:
-    """Return a schedule as plain values, with its last slot."""
+    """Return a schedule as a document, with its last slot."""
     return schedule_documents([row])[0]
 
 
 def schedule_documents(rows: list[Schedule]) -> list[dict[str, Any]]:
     """Return a document for each of these schedules, in a fixed number of queries.
 
-    Each row gets an attribute ``now``: the time to which its document applies.
+    This sets the attribute ``now`` of each row to the time at which its document is valid.
     """
     if not rows:
         return []
@@ -81,7 +84,7 @@ def _row_document(row: Schedule, now: datetime) -> dict[str, Any]:
 
 
 def slots(rows: list[Slot]) -> list[dict[str, Any]]:
-    """Return Slots as plain values; ``instance`` is a uuid, None if there is no Instance."""
+    """Return Slots as documents; ``instance`` is the uuid of the Instance, or None without one."""
     instances = Instance.objects.using(settings.DATABASE).filter(
         pk__in=[row.instance_id for row in rows if row.instance_id is not None]
     )
@@ -103,7 +106,10 @@ def state(row: Schedule, now: datetime) -> str:
 
 
 def in_line(row: Schedule) -> tuple[int, int]:
-    """Return the number of Instances in a schedule's line, and how many of them wait there."""
+    """Return how many Instances are in the line of a schedule, and how many of them wait.
+
+    In a line, each Instance waits for all earlier Instances.
+    """
     tasks = Task.objects.using(settings.DATABASE).filter(
         instance__node__schedule=row, instance__node__graph__isnull=True
     )
@@ -112,7 +118,7 @@ def in_line(row: Schedule) -> tuple[int, int]:
 
 
 def words(row: Schedule) -> str:
-    """Return the timing of a schedule in words; "" if its timing is invalid."""
+    """Return the timing of a schedule in words, or "" if the timing is invalid."""
     try:
         return timing_of(row).words()
     except InvalidSchedule:
@@ -130,10 +136,10 @@ def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
 
 
 def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the next runs after now, or from ``since`` on.
+    """Return the next ``count`` runs after now, or from ``since`` on.
 
-    Each has its time in UTC (``at``) and in the schedule's time zone (``local``, ISO 8601), and a
-    ``remark`` if the clock changes then.
+    Each run contains its time in UTC (``at``), its time in the schedule's time zone (``local``, in
+    ISO 8601), and a ``remark`` if the clock of that zone changes at this time.
     """
     after = overview.now() if since is None else since - timedelta.resolution
     return [
@@ -143,9 +149,9 @@ def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[
 
 
 def _count_not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]:
-    """Return how many slots were missed and skipped since then, by key of the schedule.
+    """Count the slots since a time that were missed or skipped, by primary key of the schedule.
 
-    A row for several slots counts completely if one of its slots is that recent.
+    A row that stands for several slots counts in full if its last slot is recent enough.
     """
     own = Slot.objects.using(settings.DATABASE).filter(schedule__in=rows, outcome__in=NOT_RUN)
     own = own.filter(Q(at__gte=since) | Q(until__gte=since)).order_by()
@@ -157,7 +163,7 @@ def _count_not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str,
 
 
 def _find_last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:
-    """Return the last slot of each schedule, by key of the schedule."""
+    """Return the last slot of each schedule, by primary key of the schedule."""
     own = Slot.objects.using(settings.DATABASE)
     newest = own.filter(schedule=OuterRef("pk")).order_by("-at").values("pk")[:1]
     keys = Schedule.objects.using(settings.DATABASE).filter(pk__in=[row.pk for row in rows])

@@ -1,4 +1,4 @@
-"""``schedules``, ``schedule``, and ``import-beat`` (from django-celery-beat)."""
+"""The subcommands ``schedules`` and ``schedule``, and ``import-beat`` for django-celery-beat."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Schedules(Subcommand):
 
 
 def _problems(documents: Sequence[Document], now: datetime) -> list[str]:
-    """Return a list with a sentence if no daemon is alive to plan slots; otherwise []."""
+    """Return a sentence in a list if no daemon is alive to plan slots; otherwise []."""
     if all(document["state"] == "retired" for document in documents):
         return []
     alive = [row for row in overview.daemons() if overview.condition(row, now) != "lost"]
@@ -81,25 +81,25 @@ def _schedule_row(document: Document) -> list[object]:
 
 class Schedule(Subcommand):
     name = "schedule"
-    help = "One schedule: show or create it, try when it would run, or call a verb on it."
+    help = "Show or create a schedule, show when one would run, or perform an operation on one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
         show = add_operation(words, "show", "Its parameters, its next runs and its last slots.")
         show.add_argument("schedule", type=arguments.text)
         trial = add_operation(words, "try", "Show when a schedule would run; nothing is written.")
-        trial.add_argument("--cron", type=arguments.text, help="five fields, or as @daily")
-        trial.add_argument("--every", type=arguments.delay, help="as 90s, 10m, 2h or 1d")
-        trial.add_argument("--timezone", type=arguments.text, help="as Europe/Vienna")
+        trial.add_argument("--cron", type=arguments.text, help="five fields, or a name like @daily")
+        trial.add_argument("--every", type=arguments.delay, help="for example 90s, 10m, 2h or 1d")
+        trial.add_argument("--timezone", type=arguments.text, help="for example Europe/Vienna")
         trial.add_argument(
             "--from",
             dest="since",
             type=arguments.moment,
             metavar="WHEN",
-            help="runs from 2030-01-31T18:00 on, or after a delay as 1d; without it, from now on",
+            help="show runs from this time on (2030-01-31T18:00, or a delay like 1d); default: now",
         )
         create = add_operation(
-            words, "create", "Make a schedule of a Type that this process declares."
+            words, "create", "Create a schedule for a Type that this process declares."
         )
         create.add_argument("schedule", type=arguments.text, help="its identifier")
         create.add_argument("type", type=arguments.text, help="the Type")
@@ -161,7 +161,7 @@ class Schedule(Subcommand):
 
 # ``import-beat``: translate the rows of django-celery-beat to schedules.
 #
-# It reads the tables with SQL, so django-celery-beat need not be installed any more.
+# The command reads the tables with SQL, so django-celery-beat need not be installed any more.
 
 TASKS = "django_celery_beat_periodictask"
 # The tables with the times of tasks, by the column of TASKS that refers to them.
@@ -187,14 +187,15 @@ Timings = dict[str, dict[int, dict[str, Any]]]
 
 
 class NoTables(ATPError):
-    """The database has no tables of django-celery-beat."""
+    """The database does not contain the tables of django-celery-beat."""
 
 
 @dataclass
 class Entry:
-    """A row of django-celery-beat as a schedule; ``trouble`` says why it cannot be one, or "".
+    """A row of django-celery-beat, translated to a schedule.
 
-    ``parameters`` are those of :func:`atp.queue.create_schedule`.
+    ``parameters`` are the keyword arguments for :func:`atp.queue.create_schedule`. ``trouble`` says
+    why the row cannot be translated, or is "".
     """
 
     name: str
@@ -208,9 +209,9 @@ class Entry:
 
 
 def _read_entries(alias: str, types: Mapping[str, str]) -> list[Entry]:
-    """Return an :class:`Entry` for each row, in the order of names. Raises NoTables.
+    """Return an :class:`Entry` for each row of django-celery-beat, by name. Raises NoTables.
 
-    ``types`` maps the names of Celery's tasks to Types; by default the names are the same.
+    ``types`` maps the names of Celery tasks to the identifiers of Types; by default they are equal.
     """
     connection = connections[alias]
     if TASKS not in connection.introspection.table_names():
@@ -244,7 +245,7 @@ def _make_entry(row: Mapping[str, Any], timings: Timings, types: Mapping[str, st
         if row.get("expire_seconds"):
             entry.parameters["start_before"] = row["expire_seconds"]
     except RecursionError:
-        entry.trouble = "its args or kwargs are nested too deep"
+        entry.trouble = "args or kwargs are nested too deeply"
     except (ValueError, OverflowError) as error:
         entry.trouble = str(error)
     entry.remarks = [
@@ -253,20 +254,22 @@ def _make_entry(row: Mapping[str, Any], timings: Timings, types: Mapping[str, st
         if row.get(name) not in (None, "")
     ]
     if row.get("headers") not in (None, "", "{}"):
-        entry.remarks.append("headers are left out: ATP has none")
+        entry.remarks.append("headers are left out, because ATP has none")
     if not entry.is_enabled:
-        entry.remarks.append("it is disabled: the schedule is paused")
+        entry.remarks.append("the row is disabled, so the schedule is paused")
     return entry
 
 
 def _read_timing(row: Mapping[str, Any], timings: Timings) -> dict[str, Any]:
-    """Return the timing parameters of a row: cron or every. Raises ValueError if it has none."""
+    """Return the cron or every parameter for a row. Raises ValueError if ATP has no equivalent."""
     if row["one_off"]:
-        raise ValueError("one_off: enqueue it once, with run_after")
+        raise ValueError("one_off is set; instead, enqueue an Instance once, with run_after")
     if _has_passed(row.get("expires")):
-        raise ValueError(f"expires={row['expires']} has passed: Celery does not run it any more")
+        raise ValueError(f"expires={row['expires']} has passed, so Celery does not run it any more")
     if row.get("start_time") is not None:
-        raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it if past")
+        raise ValueError(
+            f"start_time={row['start_time']} has no equivalent; clear it if it has passed"
+        )
     columns = [name for name in TIMINGS if row.get(name) is not None]
     column = columns[0] if len(columns) == 1 else ""
     timing = timings.get(column, {}).get(row.get(column, 0))
@@ -279,11 +282,11 @@ def _read_timing(row: Mapping[str, Any], timings: Timings) -> dict[str, Any]:
             raise ValueError(f"period={timing['period']!r} is unknown")
         return {"every": timedelta(**{timing["period"]: timing["every"]})}
     kind = column.removesuffix("_id")
-    raise ValueError(f"{kind}: ATP has no such schedule")
+    raise ValueError(f"ATP has no equivalent for the timing {kind!r}")
 
 
 def _has_passed(value: datetime | str | None) -> bool:
-    """Return True if a time has passed; without a zone, as SQLite stores it, it is in UTC."""
+    """Return True if a time has passed; a time without a zone, as in SQLite, is in UTC."""
     if value is None:
         return False
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -310,7 +313,7 @@ def _read_cron(timing: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_inputs(row: Mapping[str, Any]) -> dict[str, Any]:
     if _parse(row, "args", "[]"):
-        raise ValueError(f"args={row['args']}: inputs have names; move them to kwargs")
+        raise ValueError(f"args={row['args']}: inputs need names, so move them to kwargs")
     inputs = _parse(row, "kwargs", "{}")
     if not isinstance(inputs, dict):
         raise ValueError(f"kwargs={row['kwargs']} must be a JSON object")
@@ -327,8 +330,8 @@ def _parse(row: Mapping[str, Any], name: str, empty: str) -> Any:
 class ImportBeat(Subcommand):
     name = "import-beat"
     help = (
-        "Take over the schedules of django-celery-beat. Without --write it only says what it "
-        "would do with each row."
+        "Import the schedules of django-celery-beat. Without --write the command only shows what "
+        "it would do with each row."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -345,13 +348,14 @@ class ImportBeat(Subcommand):
             default=DEFAULT_DB_ALIAS,
             help="the alias of the database with the tables of django-celery-beat",
         )
-        parser.add_argument("--write", action="store_true", help="make the schedules")
+        parser.add_argument("--write", action="store_true", help="create the schedules")
 
     def run(self, options: dict[str, Any]) -> Document:
         alias = options["alias"]
         if alias not in connections:
             raise CommandError(
-                f"--from: there is no database {alias!r}. There are: {', '.join(connections)}."
+                f"--from: there is no database {alias!r}. The databases are: "
+                f"{', '.join(connections)}."
             )
         types = _parse_types(options["type"])
         entries = _read_entries(alias, types)
@@ -377,7 +381,9 @@ class ImportBeat(Subcommand):
         counts = Counter(row["outcome"] for row in rows)
         summary = f"{counts[TAKEN]} taken, {counts[REFUSED]} not."
         if not document["written"]:
-            summary += " Nothing was written: --write makes these schedules. Stop beat before it."
+            summary += (
+                " Nothing was written; --write creates these schedules. Stop beat before that."
+            )
         return f"{table}\n\n{summary}"
 
 
@@ -387,13 +393,13 @@ def _parse_types(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         task, separator, type = pair.partition("=")
         if not separator:
-            raise CommandError(f"--type {pair}: write it as TASK=TYPE.")
+            raise CommandError(f"--type {pair}: must have the form TASK=TYPE.")
         types[task] = type
     return types
 
 
 def _import_entry(entry: Entry) -> Document:
-    """Create the schedule of an Entry if possible, and return the outcome as a document."""
+    """Create the schedule for an Entry if this is possible; return the outcome as a document."""
     trouble = entry.trouble or _create_schedule(entry)
     return {
         "name": entry.name,
@@ -405,7 +411,7 @@ def _import_entry(entry: Entry) -> Document:
 
 
 def _create_schedule(entry: Entry) -> str:
-    """Create the schedule; return why it cannot be created, "" if it was."""
+    """Create the schedule for an Entry. Return "", or the reason why it cannot be created."""
     try:
         with transaction.atomic(settings.DATABASE):
             queue.create_schedule(entry.schedule, entry.type, by=actor(), **entry.parameters)

@@ -1,8 +1,8 @@
-"""The slots of schedules: cron expressions, intervals, jitter, time zones.
+"""Compute the slots of schedules, from cron expressions or intervals, with jitter and time zones.
 
-A slot is a time in UTC, to the second, at which a schedule is to run. The slots depend neither on
-the direction of the walk nor on the process that computes them. This module reads no database and
-no clock.
+A slot is a time in UTC, to the second, at which a schedule should run. All processes compute the
+same slots, whether they walk forwards or backwards in time. This module reads neither the database
+nor the clock.
 """
 
 from __future__ import annotations
@@ -42,26 +42,29 @@ NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 _START = datetime(2000, 1, 1, tzinfo=UTC)
-# From here on, each possible date comes within 40 years; the rarest is 29 February on a Sunday,
+# After this date, each possible date comes within 40 years. The rarest is 29 February on a Sunday,
 # around 2100.
 _EXPRESSION_START = datetime(2000, 1, 1)
 _STEP = re.compile(r"/([0-9]+)$")
-# A range of one value before a step: cronsim takes its end as open, 5-5/2 as 5/2.
+# A range of one value before a step. For cronsim the end of the range is open, so 5-5/2 is 5/2.
 _RANGE_OF_ONE = re.compile(r"\b(\w+)-\1/")
 _ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
-# These names stand for different zones on different hosts.
+# These names mean different time zones on different hosts.
 _HOST_ZONES = {"localtime", "Factory"}
 
 
 # Cron expressions. The package cronsim parses, checks and walks the five fields. ATP gives it only
-# wall times, datetimes without a zone: its results with zones are wrong at some changes of a clock
+# wall times, which have no time zone. With time zones, cronsim is wrong at some clock changes
 # (docs/design/schedules.md).
 
 
 @dataclass(frozen=True)
 class CronField:
-    """One of the five fields: its name, the number of its values, and the values in words."""
+    """One of the five fields of a cron expression.
+
+    ``size`` is the number of values of the field, and ``possible`` describes these values in words.
+    """
 
     name: str
     size: int
@@ -82,22 +85,25 @@ _NAMES = ", ".join(field.name for field in CRON_FIELDS)
 
 @dataclass(frozen=True)
 class CronExpression:
-    """A checked cron expression, made by :func:`parse_cron`."""
+    """A valid cron expression; :func:`parse_cron` returns it."""
 
     fields: str
 
     @cached_property
     def is_fixed(self) -> bool:
-        """True if it has fixed times of the day: neither minute nor hour starts with ``*``."""
+        """True if the expression has fixed times: neither minute nor hour starts with ``*``."""
         minute, hour, *_ = self.fields.split()
         return not minute.startswith("*") and not hour.startswith("*")
 
     def walls(self, start: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the wall times after ``start``; or, ``backwards``, the wall times before it."""
+        """Yield the matching wall times after ``start``, or with ``backwards`` those before it.
+
+        A wall time is a datetime without a time zone.
+        """
         return CronSim(self.fields, start, reverse=backwards)
 
     def words(self) -> str:
-        """Return the expression in words: "at 02:30 every day"."""
+        """Return the expression in words, for example "at 02:30 every day"."""
         minute, hour, day, month, weekday = _RANGE_OF_ONE.sub(r"\1/", self.fields).split()
         # The words leave out a field that has all its values. If a day has to match only one of the
         # two fields, and one has all its values, they leave out both.
@@ -110,10 +116,10 @@ class CronExpression:
         return _ORDINAL.sub(_correct_ordinal, text[0].lower() + text[1:])
 
     def on_both(self) -> str | None:
-        """Return the fields of an expression for only the days that match both fields for days.
+        """Return the expression changed to match only days that match both of its fields for days.
 
-        Cron runs on days that match either field, unless one of the two starts with ``*``. Return
-        None if no expression has exactly these days.
+        Cron runs on days that match either field, unless one of the two fields starts with ``*``.
+        Returns None if no cron expression matches exactly these days.
         """
         minute, hour, day, month, weekday = self.fields.split()
         if self._needs_both:
@@ -140,7 +146,10 @@ class CronExpression:
 
 
 class _Explanation(CronExplanation):
-    """The words of cronsim, but with "or" if either the day of month or of week is enough."""
+    """Describes a cron expression in words, with "or" if a day has to match only one field.
+
+    The fields are day of month and day of week. The words are from the package cronsim.
+    """
 
     def __init__(self, fields: list[str], needs_both: bool) -> None:
         super().__init__(fields)
@@ -154,9 +163,9 @@ class _Explanation(CronExplanation):
 
 
 def parse_cron(expression: str) -> CronExpression:
-    """Parse a cron expression of five fields, or a nickname. Raises InvalidSchedule."""
+    """Parse a cron expression with five fields, or a nickname. Raises InvalidSchedule."""
     if not isinstance(expression, str) or not expression.strip():
-        raise _invalid(expression, f"must be text of five fields ({_NAMES})")
+        raise _invalid(expression, f"must be a text with five fields ({_NAMES})")
     if len(expression) > LONGEST_EXPRESSION:
         raise _invalid(expression, f"must be at most {LONGEST_EXPRESSION} characters long")
     return _parse(expression)
@@ -171,8 +180,8 @@ def _parse(expression: str) -> CronExpression:
     if len(parts) == 6:
         raise _invalid(
             expression,
-            "has six fields, and a cron expression has no seconds. For less than a minute say "
-            "every=timedelta(seconds=…)",
+            "has six fields, but a cron expression has no field for seconds. For an interval "
+            "below one minute use every=timedelta(seconds=…)",
         )
     if len(parts) != len(CRON_FIELDS):
         raise _invalid(expression, f"has {_count_fields(len(parts))} and must have five: {_NAMES}")
@@ -186,23 +195,24 @@ def _parse(expression: str) -> CronExpression:
 def _expand_nickname(name: str) -> str:
     if name.lower() == "@reboot":
         raise _invalid(
-            name, "is no time: daemons start and stop at any time, on any number of hosts"
+            name,
+            "is not a time, because daemons start and stop at any time, on any number of hosts",
         )
     if name.lower() not in NICKNAMES:
         hint = did_you_mean(name, NICKNAMES)
-        raise _invalid(name, f"nicknames are {', '.join(NICKNAMES)}.{hint}")
+        raise _invalid(name, f"the nicknames are {', '.join(NICKNAMES)}.{hint}")
     return NICKNAMES[name.lower()]
 
 
 def _check_field(expression: str, number: int, field: CronField, value: str) -> None:
-    """Raise InvalidSchedule for the first invalid part of a field."""
+    """Raise InvalidSchedule if a part of a field is invalid."""
     for part in value.split(","):
         step = _STEP.search(part)
         if step and int(step[1]) > field.size:
             raise _invalid(
                 expression,
-                f"{part!r} is no {field.name}: a step is at most {field.size}. "
-                "For a longer interval say every=timedelta(…)",
+                f"{part!r} is not a valid {field.name}, because a step can be at most "
+                f"{field.size}. For a longer interval use every=timedelta(…)",
             )
         fields = ["*"] * len(CRON_FIELDS)
         fields[number] = part
@@ -211,7 +221,7 @@ def _check_field(expression: str, number: int, field: CronField, value: str) -> 
         except CronSimError:
             raise _invalid(
                 expression,
-                f"{part!r} is no {field.name}. Possible are {field.possible}; * (each), "
+                f"{part!r} is not a valid {field.name}. Valid are {field.possible}; * (each), "
                 "lists (1,4), ranges that go up (1-4) and steps (*/2)",
             ) from None
 
@@ -235,9 +245,9 @@ def _count_fields(number: int) -> str:
 
 
 def _expand_step(weekdays: str) -> str:
-    """Return a part of the day of week as a list of days, if it has a step.
+    """Replace a step in the day of week, such as ``*/3``, by a list of the days.
 
-    "Every third day of the week" would tell nobody which days these are.
+    The words "every third day of the week" would not say which days are meant.
     """
     if "/" not in weekdays:
         return weekdays
@@ -246,7 +256,7 @@ def _expand_step(weekdays: str) -> str:
 
 
 def _correct_ordinal(match: re.Match[str]) -> str:
-    """Return an ordinal number with the right ending: 21st for 21th."""
+    """Return an ordinal number with the correct ending, for example "21st" for "21th"."""
     tens, ones = match.groups()
     return match[0] if tens.endswith("1") else f"{tens}{ones}{['st', 'nd', 'rd'][int(ones) - 1]}"
 
@@ -261,7 +271,11 @@ def _invalid(expression: object, problem: str) -> InvalidSchedule:
 
 @dataclass(frozen=True)
 class FutureRun:
-    """A future run: its slot in UTC, the same time in the schedule's zone, and a remark or ""."""
+    """A future run of a schedule.
+
+    ``slot`` is its slot in UTC, ``local`` is the same time in the schedule's time zone, and
+    ``remark`` is a note about a change of the clock, or "".
+    """
 
     slot: datetime
     local: datetime
@@ -269,29 +283,32 @@ class FutureRun:
 
 
 class Timing(ABC):
-    """The slots of a schedule. ``timezone`` is the zone in which ATP shows them to people."""
+    """Computes the slots of a schedule; ``timezone`` is the time zone in which people see them."""
 
     timezone: str
 
     def after(self, time: datetime) -> datetime:
-        """Return the first slot that is later than an aware time.
+        """Return the first slot later than ``time``, which must have a time zone.
 
-        Raises InvalidSchedule if no slot comes in the next 50 years.
+        Raises InvalidSchedule if there is no slot in the next 50 years.
         """
         return self._first(time, "after", backwards=False)
 
     def before(self, time: datetime) -> datetime:
-        """Return the last slot earlier than an aware time. Raises as :meth:`after` does."""
+        """Return the last slot earlier than ``time``, which must have a time zone.
+
+        Raises InvalidSchedule if there is no slot in the 50 years before.
+        """
         return self._first(time, "before", backwards=True)
 
     def slots(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Return the first ``most`` slots later than ``after``, up to ``until``, oldest first."""
+        """Return the first ``most`` slots later than ``after`` up to ``until``, oldest first."""
         until = in_utc(until)
         slots = takewhile(lambda slot: slot <= until, self._walk(in_utc(after)))
         return list(islice(slots, most))
 
     def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Return the last ``most`` slots later than ``after``, up to ``until``, newest first."""
+        """Return the last ``most`` slots later than ``after`` up to ``until``, newest first."""
         after = in_utc(after)
         slots = self._walk(in_utc(until) + timedelta.resolution, backwards=True)
         return list(islice(takewhile(lambda slot: slot > after, slots), most))
@@ -304,23 +321,23 @@ class Timing(ABC):
 
     @abstractmethod
     def utc_offset(self, time: datetime) -> timedelta:
-        """Return the offset from UTC at this time, by the rules that move the slots."""
+        """Return the UTC offset at a time, according to the time zone rules that move the slots."""
 
     @abstractmethod
     def words(self) -> str:
-        """Return the timing in words: "every 15 minutes"."""
+        """Return the timing in words, for example "every 15 minutes"."""
 
     @abstractmethod
     def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the slots after a time in UTC, or before it if ``backwards``, the nearest first."""
+        """Yield the slots after a time in UTC, or with ``backwards`` before it, nearest first."""
 
     def _first(self, time: datetime, where: str, *, backwards: bool) -> datetime:
         for slot in self._walk(in_utc(time), backwards=backwards):
             return slot
-        raise InvalidSchedule(f"{self.words()}: never {where} {time:%Y-%m-%d}.")
+        raise InvalidSchedule(f"{self.words()}: there is no slot {where} {time:%Y-%m-%d}.")
 
     def _remark(self, slot: datetime) -> str:
-        """Return a remark if the zone's clock changes around this slot, else ""."""
+        """Return a note if the clock of the time zone changes around this slot, otherwise ""."""
         zone = time_zone(self.timezone)
         local = slot.astimezone(zone)
         before, after = offsets(local.replace(tzinfo=None), zone)
@@ -332,17 +349,17 @@ class Timing(ABC):
 
 @dataclass(frozen=True)
 class Cron(Timing):
-    """A cron expression in a time zone, by the rules of Debian's cron. Raises InvalidSchedule.
+    """A cron expression in a time zone, with the rules of Debian's cron.
 
-    A change of the clock has different effects on an expression with fixed times, such as
-    ``30 2 * * *``, and on an expression whose minute or hour starts with ``*``:
+    Raises InvalidSchedule. When the clock changes, an expression with fixed times, such as
+    ``30 2 * * *``, differs from an expression whose minute or hour starts with ``*``:
 
-    - The clock goes forward and skips 02:30. A fixed time runs once, at the end of the gap.
+    - If the clock goes forward and skips 02:30, a fixed time runs once, at the end of the gap.
       ``*/20 2 * * *`` does not run in that night.
-    - The clock goes back and shows 02:30 twice. A fixed time runs the first time.
+    - If the clock goes back and shows 02:30 twice, a fixed time runs the first time.
       ``*/20 2 * * *`` runs both times.
 
-    The same is true if the change is half an hour (Australia/Lord_Howe), if the offset is not a
+    The same rules apply if the change is half an hour (Australia/Lord_Howe), if the offset is not a
     whole number of hours (Pacific/Chatham), and if the clock skips midnight (America/Havana).
     """
 
@@ -353,8 +370,8 @@ class Cron(Timing):
         time_zone(self.timezone)
         if not self._parsed.is_fixed and next(self._walk(_START), None) is None:
             raise InvalidSchedule(
-                f"cron={self.expression!r}: never comes in {self.timezone}: the clock goes "
-                "forward then and leaves it out.",
+                f"cron={self.expression!r}: never comes in {self.timezone}, because the clock "
+                "goes forward and skips this time.",
                 parameter="cron",
             )
 
@@ -378,7 +395,7 @@ class Cron(Timing):
                 yield slot
 
     def _walk_roughly(self, time: datetime, backwards: bool) -> Iterator[datetime]:
-        """Yield the slots in order: some before ``time`` first, and some of them repeatedly."""
+        """Yield the slots in order, but first some before ``time``, and some slots repeatedly."""
         zone, is_beyond = time_zone(self.timezone), lt if backwards else gt
         start = time.astimezone(zone).replace(tzinfo=None, fold=0)
         before, after = offsets(start, zone)
@@ -426,8 +443,8 @@ class Cron(Timing):
 class Every(Timing):
     """An interval of whole seconds, from one second to ten years. Raises InvalidSchedule.
 
-    The slots are at multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``: hourly
-    slots are on the hour in UTC. Changes of a clock do not move them.
+    The slots are multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``. For
+    example, hourly slots are on the hour in UTC. Clock changes do not move the slots.
     """
 
     interval: timedelta
@@ -469,7 +486,7 @@ class Every(Timing):
 
 
 def describe_value(value: object) -> str:
-    """Return a duration for an error message: "1.5 s"; any other value as its repr."""
+    """Return a duration as text for an error message ("1.5 s"), or any other value as its repr."""
     return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
 
 
@@ -478,7 +495,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _spell_duration(value: timedelta) -> str:
-    """Return a duration in words, without rounding: "1 hour and 30 minutes"."""
+    """Return a duration in words and without rounding, for example "1 hour and 30 minutes"."""
     seconds, parts = value // SECOND, []
     for name, size in _UNITS:
         count, seconds = divmod(seconds, size)
@@ -490,8 +507,8 @@ def _spell_duration(value: timedelta) -> str:
 def jitter(identifier: str, slot: datetime, seconds: float) -> timedelta:
     """Return the delay of a slot, from 0 to ``seconds``. Raises InvalidSchedule.
 
-    It is a hash of the schedule's identifier and the slot: predictable, and the same on each host.
-    So schedules with the same times do not start all at once.
+    The delay is a hash of the schedule's identifier and the slot. So the delay is predictable and
+    the same on each host, and schedules with the same times do not all start at once.
     """
     if not isinstance(seconds, (int, float)) or not 0 <= seconds <= LONGEST_DELAY:
         raise InvalidSchedule(
@@ -526,17 +543,18 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def in_utc(time: datetime) -> datetime:
-    """Return an aware time in UTC. Raises ValueError for a naive time."""
+    """Convert a time to UTC. Raises ValueError if the time has no time zone."""
     if time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone")
     return time.astimezone(UTC)
 
 
 def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
-    """Return the offsets from UTC of a wall time, before and after a change of the clock.
+    """Return the UTC offsets that a wall time can have, before and after a change of the clock.
 
-    They are equal if the clock shows the time once. The first is larger if the clock goes back and
-    shows the time twice; it is smaller if the clock goes forward and skips the time.
+    Both offsets are equal if the clock shows the wall time once. The first one is larger if the
+    clock goes back and shows the wall time twice; it is smaller if the clock goes forward and skips
+    the wall time.
     """
     first = wall.replace(tzinfo=zone, fold=0)
     before, after = first.utcoffset(), first.replace(fold=1).utcoffset()

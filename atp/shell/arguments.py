@@ -1,6 +1,6 @@
-"""The types of arguments on the command line.
+"""Argparse types for the arguments of subcommands.
 
-The functions are argparse types: they return the value, or raise ArgumentTypeError with a
+Each of these functions parses an argument and returns its value, or raises ArgumentTypeError with a
 sentence about the error.
 """
 
@@ -22,7 +22,10 @@ _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 
 def make_reader(kind: Kind, *, can_be_none: bool = False) -> Callable[[str], Any]:
-    """Return the argparse type for a Kind; with ``can_be_none``, it reads "none" as NONE."""
+    """Return an argparse type that parses with a Kind.
+
+    If ``can_be_none`` is True, it parses the word "none" as NONE.
+    """
 
     def read(given: str) -> Any:
         if can_be_none and given == "none":
@@ -36,7 +39,7 @@ def make_reader(kind: Kind, *, can_be_none: bool = False) -> Callable[[str], Any
 
 
 def option_name(parameter: Parameter) -> str:
-    """Return the name of the option for a parameter of an operation."""
+    """Return the command-line option for an operation's parameter, such as ``--max-wait``."""
     return f"--{parameter.name.replace('_', '-')}"
 
 
@@ -58,7 +61,10 @@ def reason(given: str) -> Reason:
 
 
 def _read_word(given: str, words: Sequence[str]) -> str:
-    """Return the word that was given; words are in capitals, and case does not matter."""
+    """Return the word in ``words`` that equals the argument if case is ignored.
+
+    The words are in capitals.
+    """
     if given.upper() not in words:
         hint = did_you_mean(given, words)
         raise ArgumentTypeError(f"{given!r} must be one of: {', '.join(words)}.{hint}")
@@ -66,28 +72,26 @@ def _read_word(given: str, words: Sequence[str]) -> str:
 
 
 def uuid_prefix(given: str) -> str:
-    """Read a uuid, or its first 8 digits or more."""
+    """Return the argument if it is a uuid, or at least the first 8 digits of one."""
     digits = given.lower().replace("-", "")
     if not _PREFIX.fullmatch(digits):
-        raise ArgumentTypeError(
-            f"{given!r} is neither a uuid nor the first 8 digits or more of one"
-        )
+        raise ArgumentTypeError(f"{given!r} must be a uuid, or at least the first 8 digits of one")
     return given.lower()
 
 
 def whole_uuid(given: str) -> str:
-    """Read a uuid that is not abbreviated: for operations that cannot be undone."""
+    """Return the argument if it is a whole uuid, which final operations such as delete need."""
     if len(uuid_prefix(given).replace("-", "")) != 32:
         raise ArgumentTypeError(f"{given!r} is not a whole uuid")
     return given.lower()
 
 
 def seconds(given: str) -> float:
-    """Read a number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more."""
     try:
         value = float(given)
     except ValueError:
         value = -1.0
     if not 0 <= value < _LONGEST.total_seconds():
-        raise ArgumentTypeError(f"{given!r} is not a number of seconds")
+        raise ArgumentTypeError(f"{given!r} must be a number of seconds, 0 or more")
     return value

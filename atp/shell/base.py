@@ -1,4 +1,4 @@
-"""The base of subcommands, the search for Instances, and ``--user``."""
+"""The base class of subcommands, their option ``--user``, and the search for Instances."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from . import present
 
 
 class Subcommand:
-    """The base of a subcommand of ``manage.py atp``.
+    """The base class of a subcommand of ``manage.py atp``.
 
-    ``run`` performs an operation, or reads rows, and returns a document: a dict of plain values.
-    With ``--json`` the command prints the document. Otherwise it prints the text that
-    ``text`` makes of the document. ``command`` has the streams stdout and stderr.
+    ``run`` performs an operation or reads rows, and returns a document, which is a dict of plain
+    values. With ``--json`` the command prints the document as JSON. Otherwise it prints the text
+    that ``text`` makes from the document. ``command`` has the streams stdout and stderr.
     """
 
     name = ""
@@ -50,18 +50,18 @@ class Subcommand:
         self.command = command
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the arguments of this subcommand, except ``--json``."""
+        """Add the subcommand's own arguments to its parser. Every subcommand has ``--json``."""
 
     def run(self, options: dict[str, Any]) -> Document | None:
-        """Do the work and return the document; None if there is nothing to print."""
+        """Do the subcommand's work. Return the document to print, or None to print nothing."""
         raise NotImplementedError
 
     def text(self, document: Document) -> str:
-        """Return the document as text."""
+        """Return the document as text for people."""
         raise NotImplementedError
 
     def check(self, document: Document, options: dict[str, Any]) -> None:
-        """Raise CommandError if the exit status must not be 0 after this document."""
+        """Raise CommandError if the command must fail although it has printed the document."""
 
     def say(self, message: str) -> None:
         """Write a message for the operator to stderr, separate from the document."""
@@ -75,7 +75,7 @@ class Subcommand:
 
 
 class ActingUser:
-    """A user, and the permissions that the subcommand needs from this user."""
+    """The user that ``--user`` names, with the permissions that the subcommand needs."""
 
     def __init__(self, user: Any, needs: tuple[str, ...]) -> None:
         self.user, self.needs = user, needs
@@ -85,13 +85,16 @@ _ACTING: ContextVar[ActingUser | None] = ContextVar("atp_acting", default=None)
 
 
 def acting_user() -> ActingUser | None:
-    """Return the ActingUser of this command; None without ``--user``."""
+    """Return the ActingUser of the running command, or None without ``--user``."""
     return _ACTING.get()
 
 
 @contextmanager
 def acting_as(username: str | None, subcommand: str, options: dict[str, Any]) -> Iterator[None]:
-    """Run a subcommand as a user. Raises CommandError if the user may not use it."""
+    """Let a subcommand act as the user with this name. Without a name, check nothing.
+
+    Raises CommandError or PermissionDenied if the user may not use the subcommand.
+    """
     if username is None:
         yield
         return
@@ -119,7 +122,7 @@ def _get_user(username: str) -> Any:
 
 
 def actor() -> str:
-    """Return the actor for the log: the user of --user, or that of the operating system."""
+    """Return the actor for the log: the user that ``--user`` names, or the system's user."""
     acting = acting_user()
     if acting is not None:
         return actor_of(acting.user, SHELL)
@@ -131,20 +134,20 @@ def actor() -> str:
 
 
 def require(instance: Instance) -> None:
-    """Raise PermissionDenied unless the subcommand's permissions hold on an Instance."""
+    """Raise PermissionDenied unless ``--user`` may use the subcommand on an Instance."""
     acting = acting_user()
     if acting is None:
         return
     needs = acting.needs
     if instance.type.identifier == DELETE_TYPE and permissions.OPERATE in needs:
-        needs = (*needs, permissions.DELETE)  # whoever redrives a deletion deletes
+        needs = (*needs, permissions.DELETE)  # redriving a deletion deletes
         if lacking := permissions.missing_permissions(acting.user, needs):
             raise PermissionDenied(permissions.describe_missing(lacking))
     permissions.require(acting.user, instance, *needs)
 
 
 def _checks_each_instance(subcommand: str, options: dict[str, Any]) -> bool:
-    """Return True if a subcommand checks the project's rule itself, for each of its Instances."""
+    """Return True if a subcommand itself checks the project's rule for each of its Instances."""
     if subcommand in ("list", "show", "enqueue"):
         return True
     return subcommand in OPERATIONS[INSTANCE] and bool(options["uuid"])
@@ -159,7 +162,7 @@ _LIMITS = [parameter.name for parameter in _TARGET_OPERATIONS["limit"].parameter
 
 
 def needed_permissions(subcommand: str, options: dict[str, Any]) -> tuple[str, ...]:
-    """Return the permissions that a subcommand needs.
+    """Return the permissions that the user named by ``--user`` needs for a subcommand.
 
     Raises CommandError if the subcommand cannot be used with ``--user``.
     """
@@ -174,7 +177,11 @@ def _always(*needs: str) -> Needs:
 
 
 def _with_operation(kind: str, *view: str) -> Needs:
-    """Return the needs of a subcommand whose option ``verb`` is an operation, or "show"."""
+    """Return a function that returns the permissions that a subcommand needs.
+
+    The subcommand's option ``verb`` names an operation of this kind. If it names none, as "show"
+    does, the ``view`` permissions are enough.
+    """
 
     def needs(options: dict[str, Any]) -> tuple[str, ...]:
         operation = OPERATIONS[kind].get(options["verb"])
@@ -267,7 +274,7 @@ _NEEDS: dict[str, Needs] = {
 
 
 def visible_instances() -> InstanceQuerySet[Instance]:
-    """Return a QuerySet of all Instances that --user may see, with their Types."""
+    """Return a QuerySet of all Instances, or of those that the user named by ``--user`` may see."""
     rows: Any = Instance.objects.using(settings.DATABASE).select_related("type")
     acting = acting_user()
     if acting is None:
@@ -276,24 +283,27 @@ def visible_instances() -> InstanceQuerySet[Instance]:
 
 
 def find_instance(prefix: str) -> Instance:
-    """Return the Instance with this uuid, or with the only uuid that starts with ``prefix``.
+    """Return the only Instance whose uuid starts with ``prefix``.
 
-    Raises UnknownInstance, or CommandError if several uuids start with it: uuids that were made in
-    the same minute have their first eight digits in common. Raises PermissionDenied unless --user
-    has the subcommand's permissions on the Instance.
+    Raises UnknownInstance if there is none. Raises CommandError if there are several, for example
+    because uuids from the same minute have the same first eight digits. Raises PermissionDenied
+    unless ``--user`` may use the subcommand on the Instance.
     """
     found = list(visible_instances().named(prefix).newest_first()[:2])
     if not found:
         raise UnknownInstance(f"There is no Instance {prefix}.")
     if len(found) > 1:
         raise CommandError(
-            f"More than one uuid begins with {prefix}, for example {found[0]}: give more digits."
+            f"More than one uuid begins with {prefix}, for example {found[0]}. Give more digits."
         )
     require(found[0])
     return found[0]
 
 
 def find_instances(prefixes: Iterable[str]) -> list[Instance]:
-    """Return the Instances with these uuids, each once. Raises as :func:`find_instance` does."""
+    """Return the Instances whose uuids start with these prefixes, each Instance once.
+
+    Raises the same errors as :func:`find_instance`.
+    """
     found = [find_instance(prefix) for prefix in dict.fromkeys(prefixes)]
     return list({instance.pk: instance for instance in found}.values())

@@ -1,4 +1,8 @@
-"""``gates``, ``limits``, ``downstreams`` list them; ``gate``, ``limit``, ``downstream`` set one."""
+"""The subcommands for gates, limits and downstreams.
+
+``gates``, ``limits`` and ``downstreams`` list all of them. ``gate``, ``limit`` and ``downstream``
+change one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ _GATE_PARAMETERS: Collection[Parameter] = {
     parameter.name: parameter for operation in _GATES.values() for parameter in operation.parameters
 }.values()
 _LIMIT, _UNLIMIT = (OPERATIONS[TARGET][name] for name in ("limit", "unlimit"))
-# The most log records that are shown.
+# The most log records that ``--log`` shows.
 _MAX_RECORDS = 20
 
 
@@ -51,7 +55,7 @@ class Gate(Subcommand):
             return _log_document(*target, "gate")
         if mode is None:
             if values or target != (None, None):
-                raise CommandError(f"Say what to do: {', '.join(_GATES)}.")
+                raise CommandError(f"Give a mode: {', '.join(_GATES)}.")
             return _gates_document()
         operation = _GATES[mode]
         foreign = values.keys() - {parameter.name for parameter in operation.parameters}
@@ -185,7 +189,7 @@ def _limit_row(document: Document) -> list[object]:
 
 
 def _describe_target(document: Document) -> str:
-    """Return the target of a gate or a limit in words."""
+    """Return the target in the document of a gate or a limit, in words."""
     if document["type"] is None:
         return "everything"
     if document["collection"] is None:
@@ -194,7 +198,7 @@ def _describe_target(document: Document) -> str:
 
 
 def _add_outcome(document: Document, settings: str) -> str:
-    """Return the present settings, below the outcome if the document has one."""
+    """Return the text ``settings``, below the operation's outcome if the document has one."""
     if "told" not in document:
         return settings
     return f"{present.printable(document['told'])}\n{settings}"
@@ -265,7 +269,7 @@ class Downstream(Subcommand):
         row = queue.get_downstream(options["downstream"])
         values = given_values(operation.parameters, options)
         if operation.name == "bound" and not values.keys() - {"expected"}:
-            raise CommandError("Change what? Give --ceiling, --floor or both.")
+            raise CommandError("Nothing to change. Give --ceiling, --floor or both.")
         outcome = operation.perform(row, actor(), **values)
         return {"outcome": outcome.told} | downstreams.downstream_document(outcome.value)
 

@@ -1,4 +1,4 @@
-"""``list``, ``show``, ``enqueue``."""
+"""The subcommands ``list``, ``show`` and ``enqueue``."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Enqueue(Subcommand):
             values["start_before"] = overview.now() + values["start_before"]
         if "existing" in values and not values.keys() & {"identifier", "unique"}:
             raise InvalidOption(
-                "--existing says what to do if the --identifier or the --unique key is taken: "
-                "give one."
+                "--existing needs --identifier or --unique. It says what to do if one of them is "
+                "taken."
             )
         called, acting = task_type.using(created_by=actor(), **values), acting_user()
         if acting is not None:
@@ -135,7 +135,7 @@ class Enqueue(Subcommand):
         return document | {"response": documents.response(response)}
 
     def _warn_of_obstacle(self, instance: Instance) -> None:
-        """Tell the user who waits if somebody has to do something before the Instance starts."""
+        """Warn the user of ``--wait`` if nobody knows when the Instance can start."""
         acting = acting_user()
         if acting is not None and not holds(acting.user, VIEW_INSTANCE, instance):
             return
@@ -167,7 +167,10 @@ class Enqueue(Subcommand):
 
 
 def _read_inputs(text: str) -> binding.Arguments:
-    """Return the inputs as positional and keyword arguments. Raises InvalidInputs."""
+    """Parse JSON text, or stdin for "-", into positional and keyword arguments.
+
+    Raises InvalidInputs.
+    """
     text = _read_stdin() if text == "-" else text
     try:
         return binding.split_arguments(tagged_json.from_plain(tagged_json.parse_json(text)))
@@ -201,7 +204,7 @@ def _describe_output(response: Document) -> str:
 
 
 def _describe_failure(document: Document) -> str:
-    """Return the reason of a failure, and the line of the log record that names the error."""
+    """Return why an Instance FAILED: the reason, and the headline of the error in the log."""
     records = LogRecord.objects.using(settings.DATABASE).transitions()
     last = records.filter(instance__uuid=document["uuid"]).in_order().last()
     error = documents.headline(last.message) if last is not None else ""
@@ -282,7 +285,7 @@ def _row(document: Document, now: datetime) -> list[object]:
 
 
 def _describe_state(document: Document) -> str:
-    """Return the state in the document of an Instance, with the reason if it has one."""
+    """Return an Instance's state from its document, with the reason if the Instance FAILED."""
     return f"{document['state']} {document['reason']}".rstrip()
 
 
@@ -308,11 +311,11 @@ class Show(Subcommand):
         if options["response"] is None:
             return _show_document(instance)
         if options["json"]:
-            raise CommandError("--response writes raw bytes: give it without --json.")
+            raise CommandError("--response writes raw bytes, so it cannot be used with --json.")
         response = queue.response(instance)
         if response is None or (response.data is None and not response.file):
             state = " ".join(filter(None, [instance.state, instance.reason]))
-            raise CommandError(f"There is no response: the Instance is {state}.")
+            raise CommandError(f"The Instance has no response. It is {state}.")
         _write_body(response, options["response"], self.command)
         return None
 
@@ -329,14 +332,17 @@ class Show(Subcommand):
 
 
 def _find_instance(options: Mapping[str, Any]) -> Instance:
-    """Return the Instance by its uuid, or by Type and identifier. Raises CommandError."""
+    """Return the Instance that the options name, by uuid, or by Type and identifier.
+
+    Raises CommandError if the options do not name exactly one Instance.
+    """
     by_identifier = (options["type"], options["identifier"])
     if options["uuid"] is not None:
         if any(by_identifier):
             raise CommandError("Give either a uuid, or --type and --identifier.")
         return find_instance(options["uuid"])
     if not all(by_identifier):
-        raise CommandError("Which one? Give a uuid, or --type and --identifier.")
+        raise CommandError("Name the Instance: give a uuid, or --type and --identifier.")
     found = queue.get(type=queue.get_type(options["type"]), identifier=options["identifier"])
     return find_instance(str(found.uuid))
 
@@ -431,7 +437,10 @@ def _format_values(values: Mapping[str, Any]) -> str:
 
 
 def _format_value(stored: object) -> str:
-    """Return a stored value as JSON, which ``atp enqueue`` takes; a long one is shortened."""
+    """Return a stored value as JSON, in the form that ``atp enqueue`` takes.
+
+    A long value is cut.
+    """
     return text.shorten(present.printable(json.dumps(stored, ensure_ascii=False)), _MAX_VALUE)
 
 
@@ -478,9 +487,10 @@ def _format_log(records: Sequence[Document]) -> str:
 
 
 def _format_record(record: Document, same_as: int | None) -> Iterator[str]:
-    """Yield the lines of a log record: time, attempt, message and actor; then its traceback.
+    """Yield a log record as lines of text.
 
-    ``same_as`` is the attempt that had the same traceback, or None.
+    The first line has the time, the attempt, the message and the actor; the traceback follows. If
+    an earlier attempt had the same traceback, ``same_as`` is its number, and the lines refer to it.
     """
     first, *more = present.printable_lines(text.without_own_frames(record["message"])) or [""]
     if same_as is not None:
@@ -501,7 +511,7 @@ def _format_record(record: Document, same_as: int | None) -> Iterator[str]:
 
 
 def _write_body(response: Response, target: str, command: BaseCommand) -> None:
-    """Write the body of a Response to the path ``target``, or to stdout if that is "-"."""
+    """Write a Response's body to the file ``target``, or to stdout if ``target`` is "-"."""
     with closing(_open_body(response)) as body:
         if target != "-":
             _write_file(body, target)
@@ -539,12 +549,15 @@ def _write_pipe(body: IO[bytes], command: BaseCommand) -> None:
 
 
 def _write_terminal(body: IO[bytes], response: Response, command: BaseCommand) -> None:
-    """Write a text with its control characters escaped. Raises CommandError if it is not text."""
+    """Write a Response's body to a terminal, with control characters escaped.
+
+    Raises CommandError if the body is not text.
+    """
     kind = response.content_type.partition(";")[0].strip().lower()
     if not (kind == "application/json" or kind.startswith("text/")):
         raise CommandError(
-            f"The response is {response.content_type or 'binary'}: not for a terminal. "
-            "Give --response a file, or redirect it."
+            f"A terminal cannot show this response, which is {response.content_type or 'binary'}. "
+            "Name a file after --response, or redirect the output."
         )
     command.stdout.write("\n".join(present.printable_lines(_decode(body))))
 
@@ -553,4 +566,4 @@ def _decode(body: IO[bytes]) -> str:
     try:
         return body.read().decode()
     except UnicodeDecodeError:
-        raise CommandError("The response is not text: give --response a file.") from None
+        raise CommandError("The response is not text. Name a file after --response.") from None

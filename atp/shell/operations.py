@@ -1,4 +1,4 @@
-"""Subcommands made from the table of operations; commands to daemons."""
+"""Subcommands made from the table of operations, and the subcommand ``daemon``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ _METAVARS: dict[type[Kind], str] = {
 def add_operation(
     words: argparse._SubParsersAction[ArgumentParser], name: str, explanation: str
 ) -> ArgumentParser:
-    """Add an operation after a noun, as in ``schedule show``, and return its parser."""
+    """Add an operation to the words of a subcommand, such as ``show`` to ``schedule``.
+
+    Return the parser for the operation's arguments.
+    """
     added = words.add_parser(name, help=explanation, description=explanation)
     # Allow --json after the operation too. SUPPRESS keeps the value of a --json before it.
     added.add_argument("--json", action="store_true", default=SUPPRESS)
@@ -68,7 +71,7 @@ def add_operation(
 
 
 def add_parameters(parser: ArgumentParser, parameters: Iterable[Parameter]) -> None:
-    """Add an option for each parameter of an operation."""
+    """Add a command-line option for each of an operation's parameters."""
     for parameter in parameters:
         if isinstance(parameter.kind, Flag):
             parser.add_argument(
@@ -88,9 +91,12 @@ def add_parameters(parser: ArgumentParser, parameters: Iterable[Parameter]) -> N
 
 
 def _describe_parameter(parameter: Parameter) -> str:
-    """Return the help of a parameter for the shell: with its form, and no full stop."""
+    """Return the help text of a parameter's option.
+
+    The text ends with the form of the value, such as "(a number)", and has no full stop.
+    """
     first, _, rest = parameter.help.rstrip(".").partition(" ")
-    # A word in capitals, as FAILED, is a name.
+    # A word in capitals, such as FAILED, is a name.
     first = first if first.isupper() and len(first) > 1 else first[:1].lower() + first[1:]
     form = f"({parameter.kind.hint})" if parameter.kind.hint else ""
     text = " ".join(filter(None, [first, rest, form]))
@@ -98,13 +104,13 @@ def _describe_parameter(parameter: Parameter) -> str:
 
 
 def given_values(parameters: Iterable[Parameter], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation from the options that the user gave."""
+    """Return an operation's arguments from the options on the command line."""
     values = {p.name: options[p.name] for p in parameters if options[p.name] is not None}
     return {name: None if v is arguments.NONE else v for name, v in values.items()}
 
 
 def add_target(parser: ArgumentParser, levels: frozenset[Level]) -> None:
-    """Add the options that name a target."""
+    """Add the options ``--type`` and ``--collection``, which name an operation's target."""
     everything = "; without it, everything" if Level.EVERYTHING in levels else ""
     parser.add_argument("--type", type=arguments.text, help=f"of this Type{everything}")
     if Level.LANE in levels:
@@ -117,7 +123,7 @@ def add_target(parser: ArgumentParser, levels: frozenset[Level]) -> None:
 
 
 class InstanceSubcommand(Subcommand):
-    """A subcommand that performs an operation on all the named Instances, or on none of them."""
+    """A subcommand that performs an operation on all Instances that are named, or on none."""
 
     operation: InstanceOperation
 
@@ -136,7 +142,7 @@ class InstanceSubcommand(Subcommand):
         values = given_values(self.operation.parameters, options)
         if self.operation.parameters and not values:
             names = ", ".join(map(arguments.option_name, self.operation.parameters))
-            raise CommandError(f"Change what? Give one or more of {names}.")
+            raise CommandError(f"Nothing to change. Give at least one of {names}.")
         chosen = find_instances(options["uuid"])
         if (acting := acting_user()) is not None:
             for each in chosen:
@@ -185,7 +191,10 @@ class TargetSubcommand(Subcommand):
 
 
 def subcommands() -> list[type[Subcommand]]:
-    """Return a Subcommand for each operation on Instances or targets without one of its own."""
+    """Return a Subcommand class for each operation that has no handwritten subcommand.
+
+    These are operations on Instances and on targets.
+    """
     on_instances = [each for name, each in OPERATIONS[INSTANCE].items() if name not in BESPOKE]
     # The operations that set gates and limits are in the subcommands ``gate`` and ``limit``.
     on_targets = [each for each in OPERATIONS[TARGET].values() if not each.of]
@@ -228,7 +237,7 @@ class DaemonSubcommand(Subcommand):
         operation: DaemonOperation = OPERATIONS[DAEMON][options["order"]]
         ways = (bool(options["daemon"]), options["host"] is not None, options["all"])
         if sum(ways) != 1:
-            raise CommandError("Which ones? Give either daemons, or --host, or --all.")
+            raise CommandError("Name the daemons: give either daemons, or --host, or --all.")
         if options["daemon"]:
             chosen = {row.pk: row for row in map(queue.get_daemon, options["daemon"])}
             with transaction.atomic(using=settings.DATABASE):
@@ -254,7 +263,10 @@ class DaemonSubcommand(Subcommand):
 
 
 def _select_daemons(options: Mapping[str, Any]) -> list[Daemon]:
-    """Return the daemons that --all or --host selects. Raises CommandError, UnknownDaemon."""
+    """Return the daemons that ``--all`` or ``--host`` selects.
+
+    Raises CommandError or UnknownDaemon if there are none.
+    """
     rows = overview.daemons()
     if options["all"]:
         if not rows:

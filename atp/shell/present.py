@@ -1,7 +1,7 @@
-"""Documents as text for people, or as JSON for programs.
+"""Format documents as text for people, or as JSON for programs.
 
-Stored text may contain control characters that move a terminal's cursor or change its
-title. Such characters are escaped in the output (G14).
+Stored text may contain control characters that move a terminal's cursor or change its title. The
+output contains such characters only in escaped form (guarantee G14).
 """
 
 import json
@@ -19,27 +19,28 @@ def as_json(document: documents.Document) -> str:
 
 
 def printable(text: object) -> str:
-    """Return one line of text, with all unprintable characters escaped."""
+    """Return ``text`` as one line, with all unprintable characters escaped."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in str(text)
     )
 
 
 def printable_text(text: object) -> str:
-    """Return text of several lines, with all unprintable characters but the line ends escaped.
+    """Return text of several lines, with all unprintable characters escaped except line ends.
 
-    Code that shows stored text should escape it, and its line ends, first; this escapes the rest.
+    Code that shows stored text must first escape that text with :func:`printable`, which also
+    escapes its line ends.
     """
     return "\n".join(map(printable, str(text).split("\n")))
 
 
 def printable_lines(text: object) -> list[str]:
-    """Return the lines of a text, each made printable."""
+    """Split a text into lines, and escape the unprintable characters in each line."""
     return [printable(line.expandtabs()) for line in str(text).splitlines()]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table as text, with aligned columns; columns of whole numbers align right."""
+    """Return a table as text with aligned columns. Whole numbers are aligned on the right."""
     cells = [[_format_cell(value) for value in row] for row in rows]
     numbers = [
         bool(rows) and all(isinstance(row[column], int) for row in rows)
@@ -56,7 +57,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def pairs(items: Iterable[tuple[str, object]]) -> str:
-    """Return names and values in two columns, without values that are None or empty."""
+    """Return two columns of text, names and values, without values that are None or empty."""
     rows = [(name, printable(value)) for name, value in items if value not in (None, "")]
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name.ljust(width)}{INDENT}{value}" for name, value in rows)

@@ -1,4 +1,4 @@
-"""``why``, ``check``, ``statistics``, ``metrics``."""
+"""The subcommands ``why``, ``check``, ``statistics`` and ``metrics``."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from .base import Subcommand, actor, find_instance
 class Check(Subcommand):
     name = "check"
     help = (
-        "Look for inconsistencies in the queue, and mend those that are safe to mend. With "
+        "Look for inconsistencies in the queue, and repair those that are safe to repair. With "
         "--pending: before a deploy, look for live Instances that do not fit this process's code."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--dry-run", action="store_true", help="look only, mend nothing")
+        what.add_argument("--dry-run", action="store_true", help="look only, repair nothing")
         what.add_argument(
             "--pending",
             action="store_true",
-            help="run it with the new code, before a deploy: list what would fail; mend nothing",
+            help="run it with the new code, before a deploy: list what would fail; repair nothing",
         )
         parser.add_argument(
             "--deep",
@@ -66,7 +66,7 @@ class Check(Subcommand):
         if options["pending"]:
             return _pending_document(options["deep"], options["type"])
         if options["deep"] or options["type"]:
-            raise CommandError("--deep and --type go with --pending.")
+            raise CommandError("--deep and --type can be used only with --pending.")
         findings = queue.scan(repair=not options["dry_run"], by=actor())
         return {"time": overview.now(), "findings": [_finding_document(each) for each in findings]}
 
@@ -92,11 +92,11 @@ class Check(Subcommand):
         if options["pending"]:
             failing = sum(finding["fails"] for finding in findings)
             if failing:
-                raise CommandError(f"Would not run under this code: {failing}.")
+                raise CommandError(f"Cannot run under this code: {failing}.")
             return
         repaired = sum(bool(finding["done"]) for finding in findings)
         if findings:
-            raise CommandError(f"Found: {len(findings)}, mended: {repaired}.")
+            raise CommandError(f"Found: {len(findings)}, repaired: {repaired}.")
 
 
 def _finding_document(finding: Finding) -> Document:
@@ -113,7 +113,7 @@ def _pending_document(deep: bool, patterns: Sequence[str]) -> Document:
 
 
 def _check_patterns(patterns: Sequence[str]) -> None:
-    """Raise CommandError for a pattern that matches no Type, declared or registered."""
+    """Raise CommandError if a pattern matches neither a declared nor a registered Type."""
     names = {*registry.names(), *(each["identifier"] for each in documents.types())}
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -169,11 +169,11 @@ class Metrics(Subcommand):
             from ..contrib.prometheus import exposition
         except ModuleNotFoundError as error:
             raise CommandError(
-                f"Metrics need the package {error.name}, the extra [prometheus] of ATP."
+                f"Metrics need the package {error.name}. Install ATP with its extra [prometheus]."
             ) from None
         path = options["textfile"]
         if path is not None and path.suffix != ".prom":
-            raise CommandError(f"{path}: the name must end with .prom, or nobody collects it.")
+            raise CommandError(f"{path} must end with .prom, or node_exporter does not collect it.")
         metrics = exposition().decode()
         if path is None:
             return {"metrics": metrics}
@@ -187,10 +187,11 @@ class Metrics(Subcommand):
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file at once: whoever reads it meanwhile gets the old one or the new one.
+    """Replace the file in one step, so that a reader gets either the old or the new content.
 
-    Others may be able to write in the folder. So the new file gets a random name that they cannot
-    have used before, for a link for example. Raises CommandError.
+    Other users may be able to write in the folder. So the text is first written to a file with a
+    random name, at which nobody can have put a link before. Raises CommandError if the file cannot
+    be written.
     """
     new = None
     try:
@@ -277,7 +278,7 @@ def _format_quantiles(seconds: Mapping[str, float] | None) -> str:
 
 
 def _differences(counted: Mapping[str, Cell], logged: Mapping[str, Cell]) -> Iterator[Document]:
-    """Yield a document for each count that differs from the count in the log."""
+    """Yield a document for each stored count that differs from the count in the log."""
     for type in sorted(counted.keys() | logged.keys()):
         stored = counted[type].counts if type in counted else {}
         in_log = logged[type].counts if type in logged else {}
@@ -329,7 +330,7 @@ class Why(Subcommand):
 
 
 def _format_reason(reason: Document, width: int) -> Iterator[str]:
-    """Yield the lines of a reason; ``width`` is that of the column of codes."""
+    """Yield a reason as lines of text; ``width`` is the width of the column for codes."""
     indent = " " * (len(present.INDENT) * 2 + width)
     code = f"{present.INDENT}{reason['code'].ljust(width)}{present.INDENT}"
     yield from textwrap.wrap(
@@ -345,7 +346,10 @@ def _format_reason(reason: Document, width: int) -> Iterator[str]:
 
 
 def _find_subject(options: Mapping[str, Any]) -> str | UUID | tuple[str, str]:
-    """Return the subject to explain. Raises CommandError if several uuids start with it."""
+    """Return what ``why`` must explain: a lane, an Instance's uuid, or the text of the argument.
+
+    Raises CommandError if the argument is the beginning of several uuids.
+    """
     subject: str = options["subject"]
     if options["collection"] is not None:
         return subject, options["collection"]

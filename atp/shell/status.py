@@ -1,4 +1,4 @@
-"""``status``, ``daemons``, ``types``, ``type``."""
+"""The subcommands ``status``, ``daemons``, ``types`` and ``type``."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Daemons(Subcommand):
 
 
 def _daemons_table(daemons: Sequence[Document], now: datetime) -> str:
-    """Return a table with a line for each daemon."""
+    """Return a table, as text, with a line for each daemon."""
     if not daemons:
         return "No daemon is running: start one with manage.py atpd."
     rows = [
@@ -137,14 +137,17 @@ def _daemons_table(daemons: Sequence[Document], now: datetime) -> str:
 
 
 def _release_documents(daemons: Sequence[Daemon], now: datetime) -> list[Document]:
-    """Return the releases that the living daemons run, as documents."""
+    """Return a document for each release of the project's code that living daemons run."""
     return [
         asdict(each) | {"is_drained": each.is_drained} for each in releases.releases(daemons, now)
     ]
 
 
 def _releases_table(documents: Sequence[Document]) -> list[str]:
-    """Return a list with the table of releases; [] if no daemon names one and no Types differ."""
+    """Return a list with the table of releases.
+
+    The list is empty if no daemon names a release and no Type differs between daemons.
+    """
     if len(documents) < 2 and not any(each["release"] or each["differs"] for each in documents):
         return []
     rows = [
@@ -165,7 +168,7 @@ def _is_busy(worker: Document) -> bool:
 
 
 def _describe_mode(daemon: Document) -> str:
-    """Return the mode of a daemon, and the mode that a command will bring it to."""
+    """Return a daemon's mode, and the mode to which a pending command will change it."""
     aim = commands.mode_after(daemon["mode"], daemon["request"])
     return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
@@ -205,7 +208,7 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
 
 
 def _describe_age(worker: Document, now: datetime) -> str:
-    """Return the age of a worker's attempt; "" if its time is missing or unreadable."""
+    """Return how long a worker's attempt has run, or "" if its start is missing or invalid."""
     try:
         return text.age(datetime.fromisoformat(worker["since"]), now)
     except (TypeError, ValueError):
@@ -245,7 +248,7 @@ def _type_row(document: Document) -> list[object]:
 
 
 def _describe_type(document: Document) -> str:
-    """Return notes on a Type in parentheses: its registration, hooks, owner, gates and limits."""
+    """Return notes on a Type in parentheses, such as its hooks, owner, gates and limits."""
     notes = []
     if not document["declared"]:
         notes.append("not in this process")
@@ -297,7 +300,7 @@ class OneType(Subcommand):
 
 
 def _describe_contract(document: Document) -> Document:
-    """Return the keys ``parameters`` and ``notes`` of the document of a Type."""
+    """Return a dict with the keys ``parameters`` and ``notes`` for a Type's document."""
     identifier = document["identifier"]
     if not document["declared"]:
         return {"notes": ["This process has no handler for it, so its inputs are unknown."]}

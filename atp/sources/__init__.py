@@ -1,4 +1,4 @@
-"""Sources: where the records of tailers come from."""
+"""The sources from which tailers read records."""
 
 from ..store.values.steps import CursorMove, Note
 from .base import Gap, Reader, Record, Source

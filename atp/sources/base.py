@@ -1,4 +1,4 @@
-"""Source, Reader and Record: the interface of every source, and the parameters that they share."""
+"""The interfaces Source, Reader and Record, and the checks of parameters that sources share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Record:
     """One record from a source.
 
     ``shard`` and ``position`` say where the record was read. ``data`` is its content. ``key``,
-    ``headers`` and ``time`` are what the source knows about it besides.
+    ``headers`` and ``time`` are set if the source has such values for its records.
     """
 
     shard: str = ""
@@ -52,7 +52,7 @@ class Record:
 
 
 class Gap(Fatal):
-    """Records are missing between the position of a cursor and the first record still there.
+    """Records are missing between a cursor and the first record that the source still has.
 
     The tailer pauses its schedule until an operator sets the cursor and resumes the schedule.
     """
@@ -69,7 +69,7 @@ class Reader(ABC):
     """Reads a source for one attempt, starting at the positions of its cursors."""
 
     def jumps(self) -> Sequence[CursorMove]:
-        """Return the moves that belong to no record: to the start of a shard, or over a gap.
+        """Return the cursor moves that belong to no record: to the start of a shard, or over a gap.
 
         ATP commits them before the records that were read after them, so that no later record is
         skipped. A move over a gap has a note of the kind "lost".
@@ -77,12 +77,12 @@ class Reader(ABC):
         return ()
 
     def jumped(self) -> None:
-        """Called when the moves that :meth:`jumps` returned are committed."""
+        """ATP calls this after it has committed the moves that :meth:`jumps` returned."""
         return
 
     @abstractmethod
     def read(self, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` next records; an empty sequence if there are none for now."""
+        """Return up to ``limit`` further records; an empty sequence if there are none for now."""
 
     def take(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return the records that may be committed now.
@@ -92,22 +92,22 @@ class Reader(ABC):
         return records
 
     def leave(self, record: Record) -> None:
-        """Leave a record in the source because it can neither be mapped nor be kept as inputs.
+        """Leave a record in the source because it can neither be mapped nor be stored as inputs.
 
-        Raises Fatal if the source cannot skip it.
+        Raises Fatal if the source cannot skip the record.
         """
         raise Fatal(
-            f"The record at {record} can neither be mapped nor be kept as inputs: it stays in the "
-            "source, and so do the records after it.",
+            f"The record at {record} can neither be mapped nor be stored as inputs. It stays in "
+            "the source, and so do the records after it.",
             fingerprint="cannot be kept",
         )
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
-        """Return the moves that put the cursors after these records."""
+        """Return the cursor moves to commit with these records, to the positions after them."""
         return ()
 
     def settled(self, records: Sequence[Record]) -> None:
-        """Called when the position after these records is committed."""
+        """ATP calls this after it has committed the position after these records."""
         return
 
     def behind(self) -> int | None:
@@ -115,14 +115,15 @@ class Reader(ABC):
         return None
 
     def missing(self) -> tuple[Collection[str], Collection[str]] | None:
-        """Return the shards with cursors that the source no longer has, and those that it has.
+        """Compare the shards that have cursors with the source.
 
-        Return None if the source does not check that.
+        Return two collections: the shards that the source no longer has, and those that it still
+        has. Return None if the source does not compare them.
         """
         return None
 
     def notes(self) -> Sequence[Note]:
-        """Return what this attempt left in the source, and why: see :class:`Note`.
+        """Return notes about what this attempt left in the source, and why; see :class:`Note`.
 
         ATP calls this at the end of an attempt. The notes replace those of the attempt before.
         """
@@ -130,7 +131,7 @@ class Reader(ABC):
 
 
 class Source(ABC):
-    """Where a tailer reads its records.
+    """The interface of sources, from which tailers read records.
 
     If ``removes`` is true, the source removes records when their position is committed.
     """
@@ -142,7 +143,7 @@ class Source(ABC):
         """Return a description for people, without credentials."""
 
     def problems(self) -> Iterator[str]:
-        """Yield the warnings for ``manage.py check``, as sentences."""
+        """Yield the problems that ``manage.py check`` reports as warnings, as sentences."""
         yield from ()
 
     @abstractmethod
@@ -180,11 +181,11 @@ declared: dict[str, Source] = {}
 
 
 class InvalidPosition(Fatal, ValueError):
-    """A position that is impossible in a source of this kind."""
+    """A position is invalid in a source of this kind."""
 
 
 def check_words(source: str, **words: str) -> None:
-    """Check the parameters of a source that take one of a few words. Raises InvalidType."""
+    """Check parameters of a source that accept only certain words. Raises InvalidType."""
     for name, value in words.items():
         if value not in _CHOICES[name]:
             raise InvalidType(
@@ -207,6 +208,9 @@ def to_datetime(seconds: float) -> datetime | None:
 
 
 def library_problems(library: str, extra: str) -> Iterator[str]:
-    """Yield a sentence if a library is not installed; ``extra`` names the extra that has it."""
+    """Yield a sentence if a library is not installed.
+
+    ``extra`` is the name of ATP's extra, such as "kafka", that installs the library.
+    """
     if find_spec(library) is None:
         yield f"the package {library} is missing: it comes with the extra [{extra}]"

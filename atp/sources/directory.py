@@ -1,4 +1,4 @@
-"""Files that appear in a directory; links below the directory are never followed."""
+"""A source that reads the files in a directory. It follows no links below the directory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FileRefused(OSError):
 
 
 class TooDeep(OSError):
-    """A folder has folders nested deeper than MAX_DEPTH."""
+    """A folder contains folders that are nested deeper than MAX_DEPTH."""
 
 
 def open_below(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> BinaryIO:
@@ -95,7 +95,10 @@ def open_root(path: str | os.PathLike[str]) -> int:
 
 @contextmanager
 def folder_above(root: int, parts: Sequence[str]) -> Iterator[int]:
-    """Open the folder above a path below an open folder. Raises OSError."""
+    """Open the parent folder of a path below an open folder; yield its descriptor.
+
+    Raises OSError.
+    """
     above = os.dup(root)
     try:
         for name in parts[:-1]:
@@ -109,7 +112,7 @@ def folder_above(root: int, parts: Sequence[str]) -> Iterator[int]:
 
 @contextmanager
 def refuse_links(parts: Sequence[str]) -> Iterator[None]:
-    """Raise FileRefused if the block finds that a name has become a link, or cannot be opened."""
+    """Raise FileRefused if the block fails because a path has a link or cannot be opened."""
     try:
         yield
     except OSError as error:
@@ -161,8 +164,8 @@ _BIRTH_AT = 80
 def birth(folder: int, name: str = "") -> str:
     """Return when a file was created, in nanoseconds; UNKNOWN if its file system does not say.
 
-    Without a name, ``folder`` is the file's own descriptor. A file system may give a new file the
-    inode number of a file that was just removed; the times of creation then differ.
+    Without ``name``, ``folder`` is the descriptor of the file itself. A file system may give a new
+    file the inode number of a file that was just removed; the times of creation then differ.
     """
     if _statx is None:
         return UNKNOWN
@@ -208,7 +211,7 @@ class Identity(NamedTuple):
     def is_at(self, position: str, *, is_folder: bool) -> bool:
         """Return True if this is the file at the position, and its content has not changed.
 
-        An older version of ATP may have written the position, with fewer values.
+        If an older version of ATP wrote the position, it may have fewer values.
         """
         if is_folder:
             inode, _, birth = position.partition(" ")
@@ -267,13 +270,13 @@ class FileRecord(Record):
 
 
 class Directory(Source):
-    """The files below a directory that match a pattern, each of them once.
+    """A source that reads each file below a directory that matches a pattern, once.
 
-    ``pattern`` is a pattern for names, such as ``*.tif``. With ``folders`` the records are folders
-    instead of files, such as ``*.SAFE``. With ``recursive`` the folders below are searched, too.
-    A file becomes a record when nothing has changed it for ``quiet`` seconds; if it is changed or
-    replaced later, it becomes a new record. Names that begin with a dot, symbolic links, pipes,
-    sockets and devices are not records.
+    ``pattern`` is a pattern for names, such as ``*.tif``. If ``folders`` is true, the records are
+    folders instead of files, such as ``*.SAFE``. If ``recursive`` is true, the folders below are
+    searched, too. A file becomes a record when nothing has changed it for ``quiet`` seconds; if it
+    is changed or replaced later, it becomes a new record. Names that begin with a dot, symbolic
+    links, pipes, sockets and devices are not records.
 
     A tailer remembers each file while it exists, and for a week longer. It neither moves nor
     removes files. Raises InvalidType.
@@ -303,8 +306,8 @@ class Directory(Source):
     def check_position(self, position: str) -> None:
         if not position[:1].isdigit() or not position.isascii():
             raise ValueError(
-                f"{position!r} is not the state of a file: copy one from the list of cursors, or "
-                "forget the cursor, so that the file is read again."
+                f"{position!r} is not a position of a file. Copy one from the list of cursors, "
+                "or forget the cursor so that the file is read again."
             )
 
     @contextmanager
@@ -327,7 +330,7 @@ class Directory(Source):
 
 
 class _Candidate(NamedTuple):
-    """A file that may be a record: the scan found it new or changed, with this identity."""
+    """A new or changed file that may become a record, with its identity at the scan."""
 
     shard: str
     identity: Identity
@@ -367,7 +370,7 @@ class _Reader(Reader):
         self._unread = [*reversed(old), *reversed(new)]
 
     def _walk(self, folder: int, above: str) -> Iterator[tuple[str, os.stat_result, str]]:
-        """Yield path, status and birth of each file, or folder, that matches the pattern.
+        """Yield the path, status and birth of each file (or folder) that matches the pattern.
 
         Raises OSError.
         """
@@ -398,7 +401,7 @@ class _Reader(Reader):
                 os.close(below)
 
     def _status(self, entry: os.DirEntry[str], shard: str) -> os.stat_result | None:
-        """Return the status of an entry to record or to search; None for all others."""
+        """Return the status of an entry that is a record or has to be searched; None for others."""
         if entry.name.startswith("."):
             return None
         is_match = self._matches(entry.name) is not None
@@ -425,7 +428,10 @@ class _Reader(Reader):
         return None
 
     def _sort(self, candidate: _Candidate, new: list[_Candidate], old: list[_Candidate]) -> None:
-        """Add a candidate to the new files, or to those with a cursor of an older ATP version."""
+        """Add a candidate to ``new``, or to ``old`` if an older version of ATP wrote its cursor.
+
+        An unchanged file is added to neither, and so is a file that somebody is still changing.
+        """
         shard, identity = candidate
         position = self._positions.get(shard)
         if position is not None:
@@ -445,7 +451,7 @@ class _Reader(Reader):
     def _is_quiet(self, candidate: _Candidate) -> bool:
         """Return True if nobody is changing the file; otherwise count it, or list it as unreadable.
 
-        A folder is quiet when everything inside it is.
+        A folder counts as quiet when everything inside it is quiet.
         """
         try:
             changed = candidate.identity.ctime / 10**9
@@ -494,9 +500,9 @@ class _Reader(Reader):
         return records
 
     def _identify(self, candidate: _Candidate) -> Identity | None:
-        """Return the identity of a candidate now; None if it was removed or changed since the scan.
+        """Return the present identity of a candidate; None if it was removed or changed.
 
-        Only this opens the file, and so reads its sample.
+        Only this method opens a file, because it needs to read the sample.
         """
         shard, scanned = candidate
         try:
@@ -563,7 +569,7 @@ class _Reader(Reader):
             notes.append(
                 _skipped_note(
                     self._unusable,
-                    "names cannot be kept, as they are not UTF-8 or longer than "
+                    "names cannot be kept, because they are not UTF-8 or longer than "
                     f"{MAX_SHARD} characters",
                 )
             )

@@ -1,4 +1,4 @@
-"""A topic of Kafka, or of a server that speaks its protocol."""
+"""A source that reads a topic of Kafka, or of a server that speaks Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _FIXED_SETTINGS = {
 
 
 class Kafka(Source):
-    """The records of a topic; each partition is a shard, such as ``scenes/0``.
+    """A source that reads a Kafka topic. Each partition is a shard, such as ``scenes/0``.
 
     ``servers`` are addresses such as "a:9092,b:9092"; ``config`` has further settings for
-    librdkafka, such as those for TLS. A new partition is read from ``start``: "earliest" or
-    "latest". ``on_gap`` decides what happens if Kafka removed records before the tailer read
-    them: "fail" raises Gap, "skip" continues with the records still there. The tailer joins no
-    consumer group. Raises InvalidType.
+    librdkafka, such as those for TLS. A new tailer begins at ``start``: "earliest" or "latest". A
+    partition that is added later is read from its beginning. ``on_gap`` decides what happens if
+    Kafka removed records before the tailer read them: "fail" raises Gap, "skip" continues with the
+    records still there. The tailer joins no consumer group. Raises InvalidType.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Kafka(Source):
         check_words("Kafka", start=start, on_gap=on_gap)
         for name in config or {}:
             if name in _FIXED_SETTINGS or name == "bootstrap.servers":
-                raise InvalidType(f"Kafka(config={{{name!r}: …}}): ATP sets that itself.")
+                raise InvalidType(f"Kafka(config={{{name!r}: …}}): only ATP may set this.")
         self.topic, self.servers, self.start, self.on_gap = topic, servers, start, on_gap
         self._config = dict(config or {})
 
@@ -134,8 +134,8 @@ class _Reader(Reader):
     def read(self, limit: int) -> Sequence[Record]:
         """Read until the end of each partition, or until no record has come for WAIT seconds.
 
-        Reading also stops at BATCH_BYTES. Raises TimeoutError if neither a record nor the end of
-        the partitions comes within PATIENCE seconds.
+        Reading also stops at ``limit`` records or BATCH_BYTES. Raises TimeoutError if neither a
+        record nor the end of the partitions comes within PATIENCE seconds.
         """
         batch: list[Record] = []
         size = 0
@@ -224,7 +224,7 @@ class _Reader(Reader):
         return f"{self._source.topic}/{partition}"
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
-        """Return the offset of the first record still there, and that of the next new record."""
+        """Return two offsets: of the first record still there, and of the next new record."""
         asked = self._topic_partition(partition)
         watermarks = self._consumer.get_watermark_offsets(asked, timeout=TIMEOUT)
         if watermarks is None:
@@ -248,7 +248,10 @@ class _Reader(Reader):
             raise KafkaException(error)
 
     def _skip_gaps(self) -> None:
-        """Raise Gap, or move the cursors to the next records that exist or are to come."""
+        """For each partition with a gap, move the cursor over the gap, or raise Gap.
+
+        The cursor moves to the first record still there, or to the end of the partition.
+        """
         if not self._gaps:
             return
         for partition in sorted(self._gaps):

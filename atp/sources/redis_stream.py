@@ -1,4 +1,4 @@
-"""A stream of Redis, or of Valkey: its entries are records."""
+"""A source that reads a stream in Redis or Valkey. Each entry is a record."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class StreamRecord(Record):
 
 
 class RedisStream(Source):
-    """The entries of a stream in Redis 7 or Valkey, read by their ids, without a consumer group.
+    """A source that reads a stream in Redis 7 or Valkey, by ids, without a consumer group.
 
-    ``url`` is the address of the server. A new tailer begins at ``start``: "earliest" or
-    "latest". With ``trim`` the tailer removes the entries that it has committed, except the last,
+    ``url`` is the address of the server. A new tailer begins at ``start``: "earliest" or "latest".
+    If ``trim`` is true, the tailer removes the entries that it has committed, except the last one,
     so nobody else may read the stream. ``on_gap`` decides what happens if entries were removed
     before the tailer read them: "fail" raises Gap, "skip" continues with the entries still there.
     Raises InvalidType.
@@ -106,7 +106,7 @@ class RedisStream(Source):
 
 
 class _Reader(Reader):
-    """Reads a stream. A position is the id of an entry, and the number of entries added up to it.
+    """Reads a stream. A position is an entry's id, and the number of entries added up to it.
 
     The server counts the entries that were ever added, and those that it still has. So the number
     of entries removed unread is exact, unless somebody deleted and recreated the stream, or an
@@ -203,9 +203,9 @@ class _Reader(Reader):
         )
 
     def _skips_gap(self, state: _State) -> bool:
-        """Skip a gap after the last entry that was read; return True if there was one. Raises Gap.
+        """Skip a gap after the last entry that was read; return True if there was a gap.
 
-        The next query then continues after the gap.
+        The next query then continues after the gap. Raises Gap if ``on_gap`` is "fail".
         """
         if not state.added or self._last == state.last:
             return False
@@ -234,7 +234,7 @@ class _Reader(Reader):
         return lost != 0
 
     def _count_deleted(self, state: _State, records: list[StreamRecord]) -> None:
-        """Count the single entries that somebody deleted, when all entries are read."""
+        """Once all entries are read, count the single entries that somebody deleted unread."""
         if not state.added:
             return
         lost = 0 if self._count is None else state.added - self._count
@@ -290,9 +290,10 @@ class _Reader(Reader):
 class _State:
     """The state of a stream.
 
-    ``added`` counts the entries that were ever added, ``length`` those still there. ``first`` is
-    the id of the first entry still there, "" if the stream is empty. ``last`` is the last id that
-    the server has assigned. ``has_last`` is True if the entry that was read last is still there.
+    ``added`` is the number of entries that were ever added, and ``length`` the number of those
+    still there. ``first`` is the id of the first entry still there, or "" if the stream is empty.
+    ``last`` is the last id that the server has assigned. ``has_last`` is True if the entry that the
+    tailer read last is still there.
     """
 
     added: int
@@ -302,7 +303,7 @@ class _State:
     has_last: bool
 
     def is_trimmed_to(self, id: str) -> bool:
-        """Return True if all entries up to this id are removed."""
+        """Return True if all entries up to this id have been removed."""
         return not self.first or _id_key(self.first) > _id_key(id)
 
 

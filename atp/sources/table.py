@@ -1,4 +1,7 @@
-"""A table in the queue's database: its rows are removed when their calls are enqueued."""
+"""A source that reads a table in the queue's database.
+
+ATP removes a row in the transaction that enqueues the calls for the row.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ Values: TypeAlias = tuple[Any, ...]
 class RowRecord(Record):
     """A row in a table; ``position`` is its primary key as text.
 
-    ``key`` is that key. ``values`` are the row's values in the database, before the model's fields
-    convert them, so that a tailer's function may change ``row``.
+    ``key`` is the primary key. ``values`` are the row's values in the database, before the model's
+    fields convert them. ATP compares these, so that a tailer's function may change ``row``.
     """
 
     row: Any
@@ -40,12 +43,12 @@ class RowRecord(Record):
 
 
 class Table(Source):
-    """The rows of a model that match ``where``: an outbox.
+    """A source that reads the rows of a model that match ``where``, such as an outbox.
 
     The model's table must be in the queue's database. Rows are read in the order ``order_by``, and
     removed in the transaction that enqueues their Instances. A row that somebody changes after it
-    was read is read again. Raises InvalidType, also for a model that inherits columns from another
-    table.
+    was read is read again. Raises InvalidType, for example if the model inherits columns from
+    another table.
     """
 
     removes = True
@@ -54,13 +57,13 @@ class Table(Source):
         self, model: type[models.Model], *, where: Q | None = None, order_by: Sequence[str] = ()
     ) -> None:
         if not (isinstance(model, type) and issubclass(model, models.Model)):
-            raise InvalidType(f"Table({model!r}): must be a model.")
+            raise InvalidType(f"Table({model!r}): the argument must be a model class.")
         if any(
             parent._meta.concrete_model is not model._meta.concrete_model
             for parent in model._meta.parents
         ):
             raise InvalidType(
-                f"Table({model.__name__}): has columns in the table of another model."
+                f"Table({model.__name__}): must not inherit columns from another table."
             )
         if where is not None and not isinstance(where, Q):
             raise InvalidType(f"Table(where={where!r}): must be a Q object.")
@@ -74,7 +77,7 @@ class Table(Source):
         return f"{label} where {_describe_condition(self.where)}" if self.where else label
 
     def misplaced(self) -> str:
-        """Return why one transaction cannot remove rows and enqueue; "" if it can."""
+        """Return why one transaction cannot both remove rows and enqueue; "" if it can."""
         there = router.db_for_write(self.model)
         if there == settings.DATABASE:
             return ""
@@ -134,7 +137,7 @@ def _describe_condition(condition: Any) -> str:
 
 
 class _Reader(Reader):
-    """Reads each row once in an attempt: a row that cannot be removed does not hold up others."""
+    """Reads each row only once in an attempt, so that a row that stays does not hold up others."""
 
     def __init__(self, source: Table) -> None:
         self._source = source
@@ -150,9 +153,9 @@ class _Reader(Reader):
         self._largest_row = 0
 
     def read(self, limit: int) -> Sequence[RowRecord]:
-        """Read up to ``limit`` rows, or BATCH_BYTES, without those that this attempt left.
+        """Return the next rows, up to ``limit`` or BATCH_BYTES, without rows left for later.
 
-        Raises Fatal if no rows remain, and earlier ones could not be removed.
+        Raises Fatal if no rows remain, and earlier rows could not be removed.
         """
         keys = self._next_keys(limit)
         batch: list[RowRecord] = []
@@ -240,7 +243,10 @@ class _Reader(Reader):
         }
 
     def _check_removed(self) -> None:
-        """Raise Fatal if rows were not removed: each attempt would enqueue their calls again."""
+        """Raise Fatal if the database did not remove some rows.
+
+        Their calls are not enqueued, because each further attempt would enqueue them again.
+        """
         if not self._not_removed:
             return
         why = self._delete_error or "a trigger, a rule or row-level security keeps them"
@@ -257,16 +263,18 @@ class _Reader(Reader):
         return self._source.rows().order_by()[:MOST_COUNTED].count()
 
     def notes(self) -> Sequence[Note]:
-        """Return notes about the rows that nobody can keep as inputs, and those in use."""
+        """Return notes about the rows that cannot be stored as inputs, and about rows in use."""
         notes = []
         if self._unusable:
             count = len(self._unusable)
-            why = f"rows can neither be mapped nor be kept as inputs: {_list_some(self._unusable)}"
+            why = (
+                f"rows can neither be mapped nor be stored as inputs: {_list_some(self._unusable)}"
+            )
             notes.append(Note(kind="skipped", count=count, message=f"{count} {why}"))
         if self._in_use:
             count = len(self._in_use)
             why = (
-                "rows are left for the next look, as somebody has locked or changed them: "
+                "rows are left for the next attempt, because somebody has locked or changed them: "
                 f"{_list_some(self._in_use)}"
             )
             notes.append(Note(kind="waiting", count=count, message=f"{count} {why}"))
@@ -280,7 +288,7 @@ class _Reader(Reader):
         return tuple(values[each] for each in self._keys)
 
     def _columns(self, fields: Iterable[Any]) -> Iterator[ExpressionWrapper]:
-        """Yield the columns of fields, without conversion by a field, for exact comparison."""
+        """Yield query expressions for the columns of these fields, without conversion of values."""
         for each in fields:
             yield ExpressionWrapper(F(each.attname), output_field=models.Field())
 

@@ -1,1 +1,1 @@
-"""Feature: reading an outside source, and enqueueing its records."""
+"""Tailers, which read records from an external source and enqueue Instances for them."""

@@ -1,4 +1,4 @@
-"""Tailers in the API: a list, a single tailer with its cursors, and the operations on it."""
+"""The API of the tailers: the list, one tailer with its cursors, and the operations on it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ from . import operations
 
 
 class TailersSerializer(rest.ListSerializer):
-    """A list of tailers, read with a fixed number of queries."""
+    """A list of tailers, for which the number of queries does not grow with the list."""
 
     def to_representation(self, data: Iterable[Tailer]) -> list[dict[str, Any]]:
         return operations.documents(data)
@@ -77,7 +77,7 @@ class TailerWithCursorsSerializer(TailerSerializer):
     lambda each: (f"{each.id}_tailer", each.said_of("a tailer"), each.explanation),
 )
 class TailerViewSet(ViewSet):
-    """The tailers, by identifier."""
+    """The tailers, by identifier, with their log and their operations."""
 
     tag = "tailers"
     lookup_field = "identifier"

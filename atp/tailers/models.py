@@ -1,4 +1,4 @@
-"""The tables for tailers: Cursor, how far a source is read, and Tailer, the counts so far."""
+"""The tables for tailers: Cursor says how far a source has been read, Tailer counts records."""
 
 from django.db import models
 
@@ -12,9 +12,9 @@ MAX_SHARD = 400
 class Cursor(models.Model):
     """The position up to which a tailer has read one shard of its source.
 
-    The source defines its shards: the partitions of a topic, or the files in a directory. The
-    position is text that only the source can read. It is committed together with the Instances
-    for the records before it (G18).
+    The source defines its shards: for example the partitions of a topic, or the files in a
+    directory. The position is text that only the source can read. One transaction commits the
+    position and the Instances for the records before it (G18).
     """
 
     tailer = models.CharField(max_length=MAX_IDENTIFIER)
@@ -34,11 +34,12 @@ class Cursor(models.Model):
 
 
 class Tailer(models.Model):
-    """The counts for one tailer since its first attempt.
+    """The state and the counts of one tailer since its first attempt.
 
-    ``identifier`` is that of the Type whose attempts read the source. ``behind``, ``skipped`` and
-    ``notes`` describe the source at the end of the last attempt; ``behind`` is null if the source
-    cannot count. ``gaps``, ``lost`` and ``passed_over`` are committed with the cursors.
+    ``identifier`` is the identifier of the Type whose attempts read the source. ``behind``,
+    ``skipped`` and ``notes`` describe the source at the end of the last attempt. ``behind`` counts
+    the records that are still to be read; it is null if the source cannot count them. ``gaps``,
+    ``lost`` and ``passed_over`` are committed in one transaction with the cursors.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)

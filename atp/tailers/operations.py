@@ -1,4 +1,4 @@
-"""Listing tailers, setting and forgetting cursors; their entries in the table; documents."""
+"""The operations on tailers and their cursors, and functions that return them as documents."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ MAX_POSITION = 1000
 
 
 def tailer_of_type(identifier: str) -> str | None:
-    """Return the identifier of the tailer to which a Type belongs, or None."""
+    """Return the identifier of the tailer to which a Type belongs, or None.
+
+    A tailer "scenes" has two Types: ``scenes``, and ``scenes.rejected`` for rejected records.
+    """
     name = identifier.removesuffix(".rejected")
     rows = Tailer.objects.using(settings.DATABASE).filter(identifier=name)
     return name if rows.exists() else None
 
 
 def documents(rows: Iterable[Tailer]) -> list[dict[str, Any]]:
-    """Return tailers as plain values, with few queries for all of them together.
+    """Return tailers as dictionaries of plain values, with few queries for all of them together.
 
     ``state`` is "paused" if the schedule is paused, "failing" if the last attempt failed or is
     being retried, and "reading" otherwise. ``why`` says why a tailer is paused or has stopped.
@@ -63,17 +66,17 @@ def documents(rows: Iterable[Tailer]) -> list[dict[str, Any]]:
 
 
 def document(row: Tailer) -> dict[str, Any]:
-    """Return a tailer as plain values: see :func:`documents`."""
+    """Return a tailer as a dictionary of plain values; see :func:`documents`."""
     return documents([row])[0]
 
 
 def cursor(row: Cursor) -> dict[str, Any]:
-    """Return a cursor as plain values."""
+    """Return a cursor as a dictionary of plain values."""
     return {name: getattr(row, name) for name in CURSOR_FIELDS}
 
 
 def log(row: Tailer) -> QuerySet[LogRecord]:
-    """Return the log records of a tailer, newest first: losses, unreadable records, set cursors."""
+    """Return a tailer's log records, newest first: lost or unreadable records, and set cursors."""
     records = LogRecord.objects.using(settings.DATABASE).about(f"type:{row.identifier}")
     return records.filter(kind__in=LOG_KINDS).reverse()[:MOST_LOG_RECORDS]
 
@@ -88,14 +91,14 @@ def _make_document(row: Tailer, pause: str | None, is_failing: bool) -> dict[str
 
 
 def _pause_reasons(names: list[str]) -> dict[str, str]:
-    """Return why the schedules of tailers are paused, by identifier; only for those paused."""
+    """Return why schedules of tailers are paused, by identifier, for those that are paused."""
     now = overview.now()
     rows = Schedule.objects.using(settings.DATABASE).filter(identifier__in=names)
     return {row.identifier: row.paused_reason for row in rows if row.is_paused(now)}
 
 
 def _failing_names(names: list[str]) -> Iterator[str]:
-    """Yield the identifiers of tailers whose attempts failed since they last read their source."""
+    """Yield the identifiers of tailers whose attempts failed since the source was last read."""
     rows = Instance.objects.using(settings.DATABASE).filter(type__identifier__in=names)
     yield from rows.live().filter(retries__gt=0).values_list("type__identifier", flat=True)
     read = Tailer.objects.using(settings.DATABASE).filter(identifier=OuterRef("type__identifier"))
@@ -133,16 +136,16 @@ def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
 
 @needs_tables
 def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
-    """Make a tailer continue from another position of a shard; return its row.
+    """Make a tailer continue from another position in a shard; return the row of the tailer.
 
     The source defines positions: for Kafka the offset of the next record, for Redis the id of the
-    last entry read. A read in progress does not commit its position. Raises UnknownType. Raises
-    InvalidOption if the tailer has no such cursor, or if the source, as this process declares it,
-    has no such position.
+    last entry read. An attempt that is reading the shard now does not commit its own position.
+    Raises UnknownType. Raises InvalidOption if the tailer has no such cursor, or if the source that
+    this process declares has no such position.
     """
     check_lines("position", position, MAX_POSITION)
     if not position:
-        raise InvalidOption("position must not be empty: forget_cursor() forgets it.")
+        raise InvalidOption("position must not be empty. To forget a cursor, call forget_cursor().")
     source = sources.declared.get(identifier)
     if source is not None:
         try:
@@ -156,8 +159,8 @@ def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
 def forget_cursor(identifier: str, *, shard: str, by: str = "") -> Tailer:
     """Forget how far a tailer has read a shard; return the row of the tailer.
 
-    The source decides where to begin again: a Directory reads the file once more. Raises
-    UnknownType or InvalidOption.
+    The source decides where reading begins again. For example, a Directory reads the file once
+    more. Raises UnknownType or InvalidOption.
     """
     return _set_cursor(identifier, shard, None, by)
 
@@ -174,7 +177,7 @@ def _set_cursor(identifier: str, shard: str, position: str | None, by: str) -> T
 
 
 class _LineKind(ParameterKind):
-    """One printable line of text, of up to ``most`` characters."""
+    """The kind of a parameter that is one printable line of up to ``most`` characters."""
 
     most: int
 
@@ -189,14 +192,14 @@ class _LineKind(ParameterKind):
 
 
 class Shard(_LineKind):
-    """The name of a shard."""
+    """The kind of a parameter that is the name of a shard."""
 
     most = MAX_SHARD
     schema = {"type": "string", "maxLength": MAX_SHARD}
 
 
 class Position(_LineKind):
-    """A position in a source."""
+    """The kind of a parameter that is a position in a source."""
 
     most = MAX_POSITION
     schema = {"type": "string", "minLength": 1, "maxLength": MAX_POSITION}
@@ -228,8 +231,8 @@ VERBS = (
     Operation(
         name="seek",
         label="Seek",
-        phrase="Have {} go on elsewhere",
-        explanation="Have a tailer go on from another position of a shard.",
+        phrase="Make {} continue elsewhere",
+        explanation="Make a tailer continue from another position in a shard.",
         call=_call_seek,
         told=lambda _, row: "The cursor is set.",
         parameters=(
@@ -247,7 +250,7 @@ VERBS = (
         name="forget",
         label="Read again",
         phrase="Have {} read a shard again",
-        explanation="Forget how far a shard has been read: the source decides where it begins.",
+        explanation="Forget how far a shard has been read. The source decides where to begin.",
         call=_call_forget,
         told=lambda _, row: "The cursor is forgotten.",
         parameters=(_SHARD,),

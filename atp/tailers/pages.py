@@ -16,7 +16,7 @@ from .operations import MOST_CURSORS, document, documents, log
 
 
 class TailersPage(Page):
-    """The page of all tailers: their sources, and what they have read from these."""
+    """The page that lists all tailers, with their sources and how much they have read."""
 
     permissions = (permissions.VIEW_TAILER,)
     template_name = "atp/tailers.html"
@@ -27,7 +27,7 @@ class TailersPage(Page):
 
 
 class TailerPage(Page):
-    """The page of a tailer: its operations, its cursors, lost records, unreadable sources."""
+    """The page of one tailer, with its operations, its cursors and its log."""
 
     permissions = (permissions.VIEW_TAILER,)
     template_name = "atp/tailer.html"

@@ -1,4 +1,4 @@
-"""``tailers`` lists the tailers; ``tailer`` shows one, or performs an operation on it."""
+"""The subcommands ``tailers``, which lists the tailers, and ``tailer``, which operates on one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Tailer(Subcommand):
 
 
 def _format_lost(document: Document) -> str:
-    """Return how many records were lost; "?" if there are gaps and the source gave no numbers."""
+    """Return how many records were lost; "?" if records were lost but their number is unknown."""
     return "?" if document["gaps"] and not document["lost"] else str(document["lost"])
 
 

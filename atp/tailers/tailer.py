@@ -1,7 +1,7 @@
-"""`@tailer`, and one attempt of a tailer.
+"""The decorator `@tailer`, and what one attempt of a tailer does.
 
-An attempt reads records, maps them to calls, enqueues the calls together with the new position,
-and rejects records that cannot be mapped.
+An attempt reads records, maps them to calls, enqueues the calls together with the new position, and
+rejects records that cannot be mapped.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Tailer:
     """A declared tailer: its source, and the function that maps a record to calls.
 
     An attempt of ``type`` reads the source. An attempt of ``rejected`` maps one rejected record
-    again. Tests can call a tailer to call its function.
+    again. A test can call the tailer with a record to run its function.
     """
 
     identifier: str
@@ -126,8 +126,8 @@ class Tailer:
         for call in calls:
             if not isinstance(call, Call):
                 raise TypeError(
-                    f"Tailer {self.identifier!r} returned {call!r}: it must return calls, as "
-                    "hillshade.call(path=…), or None."
+                    f"Tailer {self.identifier!r} returned {call!r}. It must return calls, such "
+                    "as hillshade.call(path=…), or None."
                 )
         return calls
 
@@ -145,12 +145,16 @@ class Tailers:
         return iter(list(self._tailers.values()))
 
     def add(self, tailer: Tailer) -> None:
-        """Add a tailer, or the same one again. Its Type has refused any other of the same name."""
+        """Add a tailer, or add the same tailer once more.
+
+        The identifier cannot belong to another tailer, because declaring its Type would have
+        failed.
+        """
         self._tailers[tailer.identifier] = tailer
         sources.declared[tailer.identifier] = tailer.source
 
     def remove(self, identifier: str) -> None:
-        """Remove a tailer; no error if there is none."""
+        """Remove the tailer with this identifier, if it exists."""
         self._tailers.pop(identifier, None)
         sources.declared.pop(identifier, None)
 
@@ -170,18 +174,18 @@ def tailer(
     timeout: timedelta | float = 300,
     **options: Any,
 ) -> Callable[[Function], Tailer]:
-    """Declare a tailer: it reads a source, and the decorated function maps records to calls.
+    """Declare a tailer, which reads a source. The decorated function maps its records to calls.
 
     The function gets a :class:`~atp.sources.Record` and returns a call, such as
-    ``hillshade.call(path=…)``, a list of calls, or None for nothing to do. The calls for up to
-    ``batch`` records are enqueued in one transaction, together with the new position in the
+    ``hillshade.call(path=…)``, a list of calls, or None if there is nothing to do. The calls for up
+    to ``batch`` records are enqueued in one transaction, together with the new position in the
     source. If the function raises, the record is rejected: it becomes an Instance of the Type
     ``<identifier>.rejected``.
 
-    A schedule with the same identifier starts an attempt every ``every`` seconds (or timedelta);
-    with None there is no schedule, and ``.type.enqueue()`` starts one. ``timeout`` limits one
-    attempt, in seconds or as a timedelta. ``collection``, ``priority``, ``max_memory``, ``owner``
-    and ``runbook`` apply to its Types.
+    A schedule with the same identifier starts an attempt every ``every`` seconds (or timedelta). If
+    ``every`` is None, there is no schedule, and ``.type.enqueue()`` starts an attempt. ``timeout``
+    limits one attempt, in seconds or as a timedelta. ``collection``, ``priority``, ``max_memory``,
+    ``owner`` and ``runbook`` apply to both Types of the tailer.
 
     Raises InvalidType, InvalidOption or InvalidSchedule.
     """
@@ -248,7 +252,7 @@ def tailer(
 
 
 def _set_signature(handler: Callable[..., Any], *names: str) -> None:
-    """Give a handler a signature of its own, instead of the one that ``wraps()`` copied."""
+    """Set the signature of a handler, in place of the one that ``wraps()`` copied."""
     first = Parameter("context", Parameter.POSITIONAL_ONLY)
     others = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
     handler.__signature__ = Signature([first, *others])  # type: ignore[attr-defined]
@@ -263,7 +267,7 @@ class MappedRecord:
     """A record with its prepared calls.
 
     ``is_rejected`` is true if the call enqueues the record as rejected. ``is_left`` is true if the
-    record can neither be mapped nor rejected: it stays in the source.
+    record can neither be mapped nor rejected, so that it stays in the source.
     """
 
     record: Record
@@ -290,10 +294,10 @@ def map_record(tailer: Tailer, record: Record) -> MappedRecord:
 
 
 def reject_record(tailer: Tailer, record: Record, error: str) -> MappedRecord:
-    """Reject a record: prepare the call of the Type that maps it again.
+    """Prepare the call that enqueues a rejected record as an Instance of its own Type.
 
-    If the record is too large for inputs, its position and its beginning are enough, unless the
-    source removes it.
+    If the record is too large for inputs, the call has only the record's position and beginning.
+    But if the source removes its records, such a record stays in the source.
     """
     error = error if len(error) <= MAX_ERROR else error[: MAX_ERROR - 1] + "…"
     try:
@@ -312,8 +316,8 @@ def map_rejected_again(tailer: Tailer, packed: Mapping[str, Any]) -> int:
     """Map a rejected record again and enqueue its calls; return their number. Raises Fatal."""
     if packed.get("is_cut"):
         raise Fatal(
-            f"The record of shard {packed['shard']!r} whose position is {packed['position']!r} "
-            "cannot be kept as inputs, so only its beginning is here. The source has the whole.",
+            f"The record in shard {packed['shard']!r} at position {packed['position']!r} cannot be "
+            "stored as inputs, so only its beginning was stored. The source has the whole record.",
             fingerprint="cut",
         )
     return len(enqueue_calls(tailer(tailer.source.unpack(packed))))
@@ -327,7 +331,7 @@ class CursorMoved(Exception):
 
 
 class Reading:
-    """One attempt: it reads in batches, and commits each batch in one transaction."""
+    """One attempt of a tailer: it reads in batches, and commits each batch in one transaction."""
 
     def __init__(self, context: Context, tailer: Tailer) -> None:
         self._context, self._tailer = context, tailer
@@ -370,7 +374,7 @@ class Reading:
             except QueueFull as full:
                 notes.append(_waiting_note(f"the source waits: {full}"))
             except CursorMoved:
-                why = "a cursor was moved meanwhile: the next look goes on there"
+                why = "a cursor was moved during this attempt; the next attempt goes on there"
                 notes.append(_waiting_note(why))
             notes += reader.notes()
             behind, missing = reader.behind(), reader.missing()
@@ -389,7 +393,7 @@ class Reading:
         return records
 
     def _commit_jumps(self, reader: Reader) -> None:
-        """Commit the moves that belong to no record."""
+        """Commit the moves of cursors that belong to no record, such as a move over a gap."""
         moves = reader.jumps()
         if moves:
             with self._context.transaction():
@@ -400,7 +404,8 @@ class Reading:
     def _record_notes(self, notes: Sequence[Note], behind: int | None) -> None:
         """Write the state of the source to the tailer's row, and log what is new.
 
-        The daemon log must say it too: an Instance that FINISHED is removed, with its log.
+        The news also goes to the daemon log, because the FINISHED Instance of this attempt is
+        removed with its own log.
         """
         is_news = get_store().tailers.look(
             self._tailer.identifier,
@@ -415,7 +420,7 @@ class Reading:
                 self._log_fact("source_left", note)
 
     def _log_skipped(self, moves: Sequence[CursorMove]) -> None:
-        """Log what these moves skipped. The store has counted it with the moves."""
+        """Log the records that these moves skipped. The store has counted them with the moves."""
         for move in moves:
             for note in move.notes:
                 self._context.log(note.message, logging.WARNING)
@@ -461,8 +466,8 @@ class Reading:
     def _read_carefully(self, reader: Reader) -> None:
         """Read some records one at a time, because one of them may have killed the last attempt.
 
-        A record that an earlier attempt began to map, but did not commit, is rejected without
-        mapping it. The next Instance reads in batches again.
+        If an earlier attempt began to map a record, but did not commit it, the record is rejected
+        without being mapped again. The next Instance reads in batches again.
         """
         for _ in range(1 + CAREFUL // self._context.restarts):
             records = self._read_next(reader, 1)
@@ -470,7 +475,9 @@ class Reading:
                 return
             [record] = records
             if self._killed_previous_attempt(record):
-                mapped = reject_record(self._tailer, record, "an attempt ended while it was mapped")
+                mapped = reject_record(
+                    self._tailer, record, "an attempt was lost while it mapped this record"
+                )
             else:
                 mapped = map_record(self._tailer, record)
             self._commit_or_reject(reader, [mapped])
@@ -493,9 +500,9 @@ class Reading:
         return time.monotonic() < self._until
 
     def _commit_or_reject(self, reader: Reader, batch: Sequence[MappedRecord]) -> None:
-        """Commit records in one transaction; halve the batch until it fits, or one is rejected.
+        """Commit records in one transaction; if the queue refuses a call, halve the batch.
 
-        A record whose calls the queue refuses is rejected.
+        If the queue refuses the calls of a single record, that record is rejected.
         """
         for each in batch:
             if each.is_left:
@@ -522,15 +529,15 @@ class Reading:
     def _count_rejected_in_a_row(self, batch: Sequence[MappedRecord]) -> int:
         """Return the number of records rejected in a row, up to the end of a batch.
 
-        Raises Fatal beyond MOST_REJECTED.
+        Raises Fatal if more than MOST_REJECTED records in a row were rejected.
         """
         in_a_row = self._in_a_row
         for each in batch:
             in_a_row = in_a_row + 1 if each.is_rejected else 0
             if in_a_row > MOST_REJECTED:
                 raise Fatal(
-                    f"More than {MOST_REJECTED} records in a row cannot be mapped. The others stay "
-                    f"in the source, from {each.record} on.",
+                    f"More than {MOST_REJECTED} records in a row cannot be mapped. The records "
+                    f"from {each.record} on stay in the source.",
                     fingerprint="all rejected",
                 )
         return in_a_row

@@ -1,4 +1,4 @@
-"""Template tags of the pages: times and durations in words, states, the time line."""
+"""Template tags for the pages: times and durations in words, states, and the time line."""
 
 import logging
 from collections import Counter
@@ -38,31 +38,31 @@ register.filter("without_own_frames", text.without_own_frames)
 
 @register.filter
 def moment(time: datetime | None) -> str:
-    """Return a time in the current time zone to the second, with the millisecond in its title."""
+    """Show a time to the second, in the current time zone. Its tooltip has the milliseconds."""
     return _time_element(time, text.moment(time))
 
 
 @register.filter
 def precise(time: datetime | None) -> str:
-    """Return a time in the current time zone, to the millisecond."""
+    """Show a time to the millisecond, in the current time zone."""
     return _time_element(time, text.moment(time, precise=True))
 
 
 @register.simple_tag
 def age(time: datetime | None, now: datetime) -> str:
-    """Return the duration since a past time, or until a future one."""
+    """Show the duration since a past time, or until a future time."""
     return _time_element(time, text.age(time, now))
 
 
 @register.simple_tag
 def ago(time: datetime | None, now: datetime) -> str:
-    """Return how long ago a past time was, as "5 s ago"."""
+    """Show how long ago a past time was, such as "5 s ago"."""
     return _time_element(time, text.ago(time, now))
 
 
 @register.simple_tag
 def due(time: datetime | None, now: datetime) -> str:
-    """Return when something is due: "in 5 s", or "due for 5 s"."""
+    """Show when something is due, such as "in 5 s" or "due for 5 s"."""
     return _time_element(time, text.due(time, now))
 
 
@@ -76,49 +76,52 @@ def _time_element(time: datetime | None, words: str) -> str:
 
 @register.filter
 def zone(time: datetime) -> str:
-    """Return the name of the current time zone at a time, as CET or CEST."""
+    """Return the name that the current time zone has at a given time, such as CET or CEST."""
     return f"{timezone.localtime(time):%Z}"
 
 
 @register.filter
 def seconds(value: timedelta | None) -> str:
-    """Return a duration in words, "no limit" for None."""
+    """Return a duration in words, or "no limit" for None."""
     return text.duration(value) or "no limit"
 
 
 @register.filter
 def level(number: int) -> str:
-    """Return the name of a logging level."""
+    """Return the name of a logging level, such as WARNING."""
     return logging.getLevelName(number)
 
 
 @register.filter
 def short(uuid: UUID | str) -> str:
-    """Return both ends of a uuid, since uuids that were made in the same minute begin alike."""
+    """Return the first eight and the last four digits of a uuid.
+
+    The first eight alone are not enough, because uuids from the same minute begin alike.
+    """
     return f"{str(uuid)[:8]}…{str(uuid)[-4:]}"
 
 
 @register.filter
 def brief(value: str, limit: int) -> str:
-    """Return a text cut to ``limit`` characters."""
+    """Return a text, cut to ``limit`` characters."""
     return text.shorten(value, limit)
 
 
 @register.simple_tag
 def total(queue: Overview, name: str) -> int:
-    """Return a count in an Overview, summed over all Types."""
+    """Return the count ``name`` in an Overview, summed over all Types."""
     return queue.total(name)
 
 
 @register.filter
 def has(queue: Overview, name: str) -> bool:
-    """Return True if a Type in an Overview has a mark, such as ``failed_more``."""
+    """Return True if a flag, such as ``failed_more``, is set for any Type in an Overview."""
     return queue.has(name)
 
 
 @register.inclusion_tag("atp/parts/state.html")
 def state(of: Any, reason: str = "") -> dict[str, Any]:
-    """Show a state as a coloured word; ``of`` is an Instance or the state itself."""
+    """Show a state as a coloured word. ``of`` is an Instance, or the state itself."""
     if hasattr(of, "state"):
         return {"state": of.state, "reason": of.reason}
     return {"state": of, "reason": reason}
@@ -126,13 +129,13 @@ def state(of: Any, reason: str = "") -> dict[str, Any]:
 
 @register.simple_tag
 def took(instance: Instance, now: datetime) -> str:
-    """Return the duration of the last attempt; it ends at ``now`` if the attempt still runs."""
+    """Return how long the last attempt took, or has taken until ``now`` if it still runs."""
     return text.duration(timeline.attempt_duration(documents.instance(instance), now))
 
 
 @register.inclusion_tag("atp/parts/timeline.html")
 def drawn(line: timeline.Timeline, now: datetime) -> dict[str, Any]:
-    """Draw the spans of a time line as coloured bars; a bar is as wide as its span is long."""
+    """Draw each span of a time line as a coloured bar. Its width shows the span's duration."""
     spans = [(span, (span.end or now) - span.begin) for span in line.spans]
     if not spans:
         return {"bars": []}
@@ -152,9 +155,10 @@ def drawn(line: timeline.Timeline, now: datetime) -> dict[str, Any]:
 
 @register.inclusion_tag("atp/parts/strip.html")
 def strip(slots: Iterable[Slot]) -> dict[str, Any]:
-    """Draw slots as coloured bars, the oldest first. ``slots`` are rows, the newest first.
+    """Draw a schedule's slots as coloured bars, the oldest first.
 
-    A row for several slots becomes a wider bar. Only the newest MOST_SLOTS slots are drawn.
+    ``slots`` are rows, the newest first. A row that stands for several slots becomes a wider bar.
+    Only the newest MOST_SLOTS slots are drawn.
     """
     bars: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The testing kit: assertions about the queue, and running enqueued Tasks in a test's process.
+"""The testing kit asserts what is enqueued, and runs enqueued Tasks in the test's process.
 
 Use the fixture ``atp`` with pytest, :class:`QueueMixin` with Django's TestCase, and
 ``TASKS = {"default": {"BACKEND": "atp.testing.InlineBackend"}}`` for code that uses
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .memory import MemoryContext as MemoryContext
 
 
-# Loaded when first used: pytest imports this package before Django is set up.
+# Loaded on first use, because pytest imports this package before Django is set up.
 _PUBLIC = {
     "Kit": "kit",
     "QueueMixin": "kit",

@@ -1,4 +1,4 @@
-"""One attempt in the process of a test, isolated as in a worker; fault points."""
+"""Runs one attempt in a test's process, isolated as in a worker, and loses it at fault points."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ WHEN = ("before", "in", "after")
 ENDS = ("before", "after")
 Loss = Literal["before", "after"]
 
-# The lease of a test's daemon, in seconds: longer than any test, because nobody renews it.
-# A file lock cannot replace it: a database in memory has no folder for locks.
+# The lease of a test's daemon, in seconds. It is longer than any test, because nobody renews it.
+# A file lock cannot replace the lease, because a database in memory has no folder for locks.
 LEASE = 86400.0
 
-# How receivers of Django's test client are named. They make a request fail for any exception
-# that is signalled during it.
+# The prefix of the receivers that Django's test client connects. They make a request fail for any
+# exception that is signalled during the request.
 _TEST_CLIENT = "request-exception-"
 # The driver's status of a transaction in which a statement has failed.
 _FAILED_TRANSACTION = 3
@@ -76,7 +76,7 @@ outbox: list[WebhookMessage] = []
 
 
 class NotPossible(ATPError):
-    """The test asks for something impossible here, such as a daemon inside its transaction."""
+    """The test requested something impossible, such as a daemon while a transaction is open."""
 
 
 # Fault points: where a test loses an attempt.
@@ -84,11 +84,11 @@ class NotPossible(ATPError):
 
 @dataclass(frozen=True)
 class Fault:
-    """A point in a handler with steps at which the attempt is lost.
+    """The moment at which a test loses the attempt: before, in or after a step of the handler.
 
-    ``point`` is "before", "in" or "after", and the name of a step. For example "in charge" loses
-    the attempt after the function of step ``charge`` returned, but before its result is stored.
-    Raises InvalidOption.
+    ``point`` consists of "before", "in" or "after", a space, and the name of a step. For example,
+    "in charge" loses the attempt when the function of the step ``charge`` has returned, but its
+    result is not stored yet. Raises InvalidOption for any other text.
     """
 
     point: str
@@ -116,18 +116,18 @@ def check_loss(lose: object) -> None:
 
 
 class AttemptLost(BaseException):
-    """Raised at a fault point, where a real worker would die."""
+    """Raised in the handler at a fault point, where a real worker would die."""
 
 
 class _IgnoredMemory:
-    """Replaces the shared memory in which a worker says that it must not be stopped."""
+    """Replaces the shared memory where a worker marks that nobody may stop it, and does nothing."""
 
     def write(self, slot: int, is_unstopped: bool) -> None:
         pass
 
 
 class Checkpoints(WorkerCheckpoints):
-    """Writes the checkpoints of an attempt as a worker does; raises AttemptLost at the fault."""
+    """Writes an attempt's checkpoints as a worker does, and raises AttemptLost at a fault point."""
 
     def __init__(
         self, who: str, interruption: Any, isolation: Isolation, fault: Fault | None
@@ -171,13 +171,14 @@ class Checkpoints(WorkerCheckpoints):
             raise AttemptLost(f"lost at the fault point {self._fault.point!r}")
 
 
-# The daemon of a test: it has a row in the queue, but no process.
+# The daemon of a test has a row in the queue, but no process.
 
 
 class InProcessDaemon:
-    """A daemon that serves the Types with these identifiers, and claims one Task at a time.
+    """A daemon inside the test's process, which claims one Task at a time.
 
-    A context manager. At the end it hands back the Tasks that it still holds, or loses them if
+    ``types`` are the identifiers of the Types that the daemon serves. The daemon is a context
+    manager. At the end of the block it hands back the Tasks that it still holds, or loses them if
     ``lost`` is set to a reason. It plans no slots of schedules, because the number of due slots
     would depend on when the test runs.
     """
@@ -210,7 +211,7 @@ class InProcessDaemon:
             self.store.leave(self.uuid, lost=self.lost)
 
     def claim(self) -> Claimed | None:
-        """Claim the next due Task; return None if none is due, even after maintenance."""
+        """Claim and return the next due Task, or None if no Task is due even after maintenance."""
         with self.store.as_guest():
             while True:
                 if claimed := self._claim_one():
@@ -226,9 +227,9 @@ class InProcessDaemon:
         return claimed[0] if claimed else None
 
     def _find_more_types(self) -> bool:
-        """Find out which Types have waiting Tasks; return True if any of them is new.
+        """Read which Types have waiting Tasks, and return True if one of these Types is new.
 
-        A project may have hundreds of Types, while a test uses one.
+        Claims name only these Types, because a project can have hundreds while a test uses one.
         """
         names = self._waiting_tasks().values_list("type__identifier", flat=True)
         found = set(names.distinct().order_by())
@@ -239,12 +240,12 @@ class InProcessDaemon:
         return Task.objects.using(self.store.alias).waiting()
 
     def take(self, instance: int) -> Claimed | None:
-        """Claim the Task of this Instance; return None if it cannot be claimed."""
+        """Claim and return the Task of this Instance, or return None if that is not possible."""
         with self.store.as_guest():
             return self.store.take(self.uuid, instance)
 
     def _do_maintenance(self) -> bool:
-        """Run the maintenance jobs of a daemon; return True if a Task may have become due."""
+        """Run a daemon's maintenance jobs, and return True if a Task might have become due."""
         store, who = self.store, self.name
         done = store.miss(who=who)
         done += store.drop(who=who)
@@ -262,22 +263,22 @@ class InProcessDaemon:
         return bool(done)
 
     def start(self, claimed: Claimed) -> None:
-        """Record that an attempt has started."""
+        """Record in the queue that an attempt has started."""
         self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.attempt))
 
     def record(self, move: Move) -> None:
-        """Record a transition of a Task that this daemon holds."""
+        """Record in the queue a transition of a Task that this daemon holds."""
         with self.store.as_guest():
             self.store.record([move._replace(who=self.name)], daemon=self.uuid)
 
     def record_progress(self, notes: Sequence[Note]) -> None:
-        """Write the progress updates of attempts."""
+        """Write progress updates from attempts to the queue."""
         if notes:
             with self.store.as_guest():
                 self.store.note(notes, daemon=self.uuid)
 
     def command_for(self, claimed: Claimed) -> AttemptCommand | None:
-        """Return the command for this attempt, or None."""
+        """Return the command to this attempt, such as a cancel, or None."""
         for command in self.store.asked(self.uuid):
             if (command.instance, command.attempt) == claimed.key:
                 return command
@@ -288,7 +289,10 @@ class InProcessDaemon:
 
 
 class Process:
-    """Prepares the process for a drain, as a context manager. Attempts may run inside others."""
+    """A context manager that prepares the test's process for a drain, and restores it afterwards.
+
+    An attempt can run inside another one.
+    """
 
     def __init__(self) -> None:
         self._capture = LogCapture()
@@ -319,9 +323,10 @@ class Process:
 
     @contextmanager
     def running(self, context: Context) -> Iterator[Callable[..., Any]]:
-        """Prepare this process for an attempt; yield ``call(function, *args)``, which runs it.
+        """Prepare this process for an attempt, and restore the process after the block.
 
-        As in a worker, the function does not see the test's context variables.
+        Yield ``call(function, *args)``, which calls the function without the test's context
+        variables, as in a worker.
         """
         outer, self._capture.context = self._capture.context, context
         is_main = threading.current_thread() is threading.main_thread()
@@ -345,7 +350,7 @@ class Process:
 
 
 class _TestProcessState(ProcessState):
-    """The ProcessState of a worker, except that the test's timers, as for a timeout, go on."""
+    """The ProcessState of a worker, except that timers of the test, such as a timeout, go on."""
 
     def __init__(self) -> None:
         super().__init__([each for each in ENTRIES if each not in TIMERS])
@@ -370,10 +375,10 @@ def _belongs_to_client(receiver: Any) -> bool:
 
 
 class TestAttempt:
-    """Runs the handler of a claimed Task; the caller records its end.
+    """Runs the handler of a claimed Task, while the caller records how the attempt ended.
 
-    ``meanwhile()`` runs other Tasks while the handler is paused. With ``is_lost`` a transactional
-    attempt is lost right before its commit.
+    ``meanwhile()`` runs other Tasks while the handler is paused. If ``is_lost`` is True, a
+    transactional attempt is lost right before its commit.
     """
 
     # Pytest must not collect this class.
@@ -402,7 +407,10 @@ class TestAttempt:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception from the handler, its inputs or its response; None for a sleep too."""
+        """The exception from the handler, its inputs or its response, or None.
+
+        An exception that only means a sleep does not count.
+        """
         error = self._entry.error or self._signalled_error
         return None if isinstance(error, Asleep) else error
 
@@ -412,9 +420,9 @@ class TestAttempt:
         return self._checkpoints.seen
 
     def run(self) -> Outcome:
-        """Run the handler and return its outcome, whatever the handler does.
+        """Run the handler and return the attempt's outcome, even if the handler raises.
 
-        Raises AttemptLost at the fault point, and KeyboardInterrupt.
+        Raises only AttemptLost, at a fault point, and KeyboardInterrupt.
         """
         transaction, report = None, self._report
         if self._is_transactional:
@@ -454,12 +462,12 @@ class TestAttempt:
             self._signalled_error = exception
 
     def ended(self, error: BaseException | None) -> None:
-        """Call the handler's ``on_commit()`` callbacks, now that it has ended."""
+        """Call the handler's ``on_commit()`` callbacks after the handler has ended."""
         if not isinstance(error, AttemptLost):
             self._isolation.handler_ended(error, but=self._own_transaction())
 
     def _own_transaction(self) -> str | None:
-        """Return the database alias with ATP's transaction for the handler, or None."""
+        """Return the database alias on which ATP opened a transaction for the handler, or None."""
         return settings.DATABASE if self._is_transactional else None
 
     def _is_left_open(self) -> list[str]:
@@ -501,7 +509,7 @@ class TestAttempt:
 
 
 class _Entry:
-    """A context manager around the handler alone; it keeps the handler's exception."""
+    """A context manager around only the handler, which stores the handler's exception."""
 
     def __init__(self, attempt: TestAttempt) -> None:
         self._attempt = attempt
@@ -527,7 +535,7 @@ class _Entry:
 
 
 class _Pauses:
-    """The pauses of an attempt. Nobody requests one; while the handler pauses, other Tasks run."""
+    """The pauses of an attempt. Only the handler can request one, and other Tasks run meanwhile."""
 
     def __init__(self, attempt: TestAttempt) -> None:
         self._attempt = attempt
@@ -542,7 +550,10 @@ class _Pauses:
 
 
 def has_recorded_end(outcome: Outcome) -> bool:
-    """Return True if a transactional attempt has written its end itself, or cannot write one."""
+    """Return True if the caller need not record the end of an attempt.
+
+    Either a transactional attempt has recorded its own end, or the Task no longer belongs to it.
+    """
     return outcome.kind in (Kind.CONCLUDED, Kind.GONE)
 
 
@@ -554,7 +565,10 @@ def has_recorded_end(outcome: Outcome) -> bool:
 
 
 class Isolation:
-    """A context manager around one attempt, entered in the thread that runs the handler."""
+    """A context manager that hides the test's transactions from the handler of one attempt.
+
+    Enter it in the thread that runs the handler.
+    """
 
     def __init__(self) -> None:
         self._guarded: dict[str, _GuardedConnection] = {}
@@ -577,7 +591,7 @@ class Isolation:
         return self._is_open(connections[settings.DATABASE])
 
     def left_open(self, *, but: str | None = None) -> list[str]:
-        """Return the aliases, except ``but``, on which the handler has a transaction open."""
+        """Return the aliases where the handler has a transaction open, except the alias ``but``."""
         opened = connections.all(initialized_only=True)
         return [each.alias for each in opened if each.alias != but and self._is_open(each)]
 
@@ -588,20 +602,20 @@ class Isolation:
     def handler_ended(self, error: BaseException | None, *, but: str | None = None) -> None:
         """Call the handler's ``on_commit()`` callbacks on all databases except ``but``.
 
-        Raises NotPossible if the handler raised nothing, but broke the test's transaction.
+        Raises NotPossible if the handler raised no exception, but broke the test's transaction.
         """
         for alias, guarded in self._guarded.items():
             if alias != but and not guarded.is_open:
                 guarded.after_commits()
             if error is None and guarded.is_broken:
                 raise NotPossible(
-                    "The database has refused a statement of this handler, which went on. Here "
-                    "that is the end of the test's transaction, of which the handler is a part: "
-                    "put that statement into transaction.atomic(), or use TransactionTestCase."
+                    "The database rejected a statement of this handler, and the handler went on. "
+                    "That broke the test's transaction, because the handler runs inside it. Put "
+                    "the statement into transaction.atomic(), or use TransactionTestCase."
                 )
 
     def after_commits(self, alias: str) -> None:
-        """Call the ``on_commit()`` callbacks of a transactional attempt, after its commit."""
+        """Call the ``on_commit()`` callbacks of a transactional attempt after its commit."""
         guarded = self._guarded.get(alias)
         if guarded is not None and not guarded.is_open:
             guarded.after_commits()
@@ -613,7 +627,7 @@ class _GuardedConnection:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._block: Any = transaction.atomic(using=connection.alias)
-        # Django treats it as a block of TestCase, so that it may contain a durable block.
+        # Django treats this block like TestCase's own, so it can contain a durable block.
         self._block._from_testcase = True
         self._block.__enter__()
         self._depth = len(connection.atomic_blocks)
@@ -633,7 +647,7 @@ class _GuardedConnection:
         )
 
     def after_commits(self) -> None:
-        """Call the ``on_commit()`` callbacks of the handler, in order."""
+        """Call the handler's ``on_commit()`` callbacks on this connection, in order."""
         while not self.is_broken and len(self._connection.run_on_commit) > self._callbacks:
             _, function, is_robust = self._connection.run_on_commit.pop(self._callbacks)
             try:
@@ -644,7 +658,7 @@ class _GuardedConnection:
                 logger.exception("after a commit")
 
     def end(self) -> None:
-        """End the savepoint; the test's transaction continues."""
+        """End the handler's savepoint. The test's transaction continues."""
         connection = self._connection
         if self.is_open:
             del connection.atomic_blocks[self._depth :]
@@ -662,9 +676,9 @@ def _has_transaction(connection: Any) -> bool:
 
 
 def _end_transaction(connection: Any) -> None:
-    """Roll back the transaction that a handler left open, without closing the connection.
+    """Roll back the transaction that a handler left open.
 
-    A database in memory would be lost with its connection.
+    The connection stays open, because closing it would delete a database in memory.
     """
     connection.in_atomic_block = connection.needs_rollback = False
     connection.savepoint_ids, connection.atomic_blocks = [], []

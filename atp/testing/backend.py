@@ -1,4 +1,4 @@
-"""InlineBackend: in tests, ATP runs tasks of ``django.tasks`` at the commit."""
+"""InlineBackend runs tasks of ``django.tasks`` at the commit, for tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .draining import after_commit, drains
 
 
 class InlineBackend(ATPBackend):
-    """Enqueues like ATPBackend, and runs all due tasks at the commit, in this process.
+    """Enqueues like ATPBackend, and runs all due tasks in this process at each commit.
 
-    If no transaction is open, or only a TestCase's, the tasks run at once, and ``enqueue()``
-    returns a finished result. If a task raises, the exception is in its result.
+    If no transaction is open except those of TestCase, the tasks run at once, and ``enqueue()``
+    returns a finished result. If a task raises an exception, its result contains the exception.
     """
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:

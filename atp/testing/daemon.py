@@ -1,4 +1,4 @@
-"""A real atpd on a test's database. It sees only committed rows."""
+"""Runs a real atpd on a test's database. The daemon sees only committed rows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ..states import TERMINAL
 from .attempt import NotPossible
 from .starting import DATABASES, MODULES, UNMIGRATED
 
-# The longest wait for a daemon to start or to stop, in seconds: enough for a loaded machine.
+# The longest wait for a daemon to start or stop, in seconds. It suffices on a loaded machine.
 PATIENCE = 60.0
 POLL_INTERVAL = 0.02
 
 
 class DaemonFailed(ATPError):
-    """The daemon of a test did not start, or ended unexpectedly; the message has its log."""
+    """A test's daemon did not start, or ended unexpectedly. The message contains its log."""
 
 
 class DaemonProcess:
-    """One atpd. ``start()`` starts it, and restarts it after it has ended."""
+    """One atpd process with its workers. ``start()`` also restarts it after it has ended."""
 
     def __init__(self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()) -> None:
         self._args = ("-p", str(processes), *args)
@@ -46,14 +46,14 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of the supervisor. Raises NotPossible if the daemon has not been started."""
+        """The process id of the supervisor. Raises NotPossible before ``start()``."""
         if self._process is None:
             raise NotPossible("The daemon has not been started.")
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """The daemon's standard output and standard error so far."""
+        """What the daemon has written to standard output and standard error so far."""
         if self._log is None:
             return ""
         self._log.seek(0)
@@ -64,9 +64,10 @@ class DaemonProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the daemon, and return when it has joined the queue.
+        """Start the daemon, and wait until it has joined the queue.
 
-        Raises DaemonFailed; NotPossible if the daemon could not see the test's rows.
+        Raises NotPossible if the daemon could not see the test's rows, and DaemonFailed or
+        TimeoutError if the daemon does not join.
         """
         if self.is_alive:
             return
@@ -86,8 +87,8 @@ class DaemonProcess:
     def wait_for(self, instance: Instance | str, timeout: float = PATIENCE) -> Instance:
         """Wait until an Instance has ended, and return it with its final fields.
 
-        ``timeout`` is in seconds. Raises TimeoutError, and DaemonFailed if the daemon ends
-        before the Instance.
+        ``timeout`` is in seconds. Raises TimeoutError when the timeout expires, and DaemonFailed if
+        the daemon ends before the Instance does.
         """
         row = instance if isinstance(instance, Instance) else get(instance)
 
@@ -95,18 +96,19 @@ class DaemonProcess:
             row._refresh()
             return row.state in TERMINAL
 
-        self._wait(has_ended, timeout, f"has not ended {row.uuid}")
+        self._wait(has_ended, timeout, f"has not finished Instance {row.uuid}")
         return row
 
     def kill(self) -> None:
-        """Kill all processes of the daemon at once, as if its host failed.
+        """Kill all processes of the daemon at once, as if its host had failed.
 
-        Other daemons rescue its Tasks when its lease ends (``ATP["LEASE"]``), on SQLite at once.
+        Other daemons rescue its Tasks when its lease has expired (``ATP["LEASE"]``). On SQLite they
+        do so at once.
         """
         self._kill_all(signal.SIGKILL)
 
     def stop(self) -> int:
-        """Stop the daemon gracefully, and return its exit status."""
+        """Shut the daemon down gracefully, and return its exit status."""
         process = self._process
         if process is None or process.poll() is not None:
             return 0 if process is None else int(process.returncode)
@@ -114,7 +116,7 @@ class DaemonProcess:
         return self._wait_for_exit(process)
 
     def destroy(self) -> None:
-        """Kill the daemon if it runs, and close its log."""
+        """Kill the daemon if it is still running, and close its log."""
         if self.is_alive:
             self._kill_all(signal.SIGKILL)
         self._close()
@@ -124,7 +126,7 @@ class DaemonProcess:
         if process is None or process.poll() is not None:
             return
         pids = {process.pid, *_find_descendants(process.pid)}
-        # Kill the supervisor first, because it starts others. The kernel reaps the rest.
+        # Kill the supervisor first, because it starts workers. The kernel reaps the others.
         for pid in (process.pid, *sorted(pids - {process.pid})):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -137,15 +139,17 @@ class DaemonProcess:
         try:
             return process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise DaemonFailed(f"atpd still runs after {PATIENCE:.0f} s:\n{self.log}") from None
+            raise DaemonFailed(
+                f"atpd has not stopped within {PATIENCE:.0f} s. Its log:\n{self.log}"
+            ) from None
 
     def _wait(self, condition: Callable[[], object], timeout: float, otherwise: str) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             if not self.is_alive and not condition():
-                raise DaemonFailed(f"atpd {otherwise}, and has ended:\n{self.log}")
+                raise DaemonFailed(f"atpd {otherwise}, and it has exited. Its log:\n{self.log}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"atpd {otherwise} in {timeout:g} s:\n{self.log}")
+                raise TimeoutError(f"atpd {otherwise} within {timeout:g} s. Its log:\n{self.log}")
             time.sleep(POLL_INTERVAL)
 
     def _close(self) -> None:
@@ -158,18 +162,18 @@ def _check_database_is_shared() -> None:
     connection = connections[settings.DATABASE]
     if connection.in_atomic_block:
         raise NotPossible(
-            "A daemon cannot see what an open transaction has enqueued. In tests use "
-            "TransactionTestCase, or pytest's transactional_db; or drain()."
+            "A daemon cannot see what an open transaction has enqueued. Use TransactionTestCase or "
+            "pytest's fixture transactional_db, or call drain() instead of starting a daemon."
         )
     if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]
         raise NotPossible(
-            "A daemon needs a database that other processes can open, not one in memory: name a "
-            "file, DATABASES['default']['TEST'] = {'NAME': …}; or drain()."
+            "A daemon needs a database that other processes can open, not one in memory. Name a "
+            "file in DATABASES['default']['TEST'] = {'NAME': …}, or call drain() instead."
         )
 
 
 def _make_environment(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the daemon's environment variables, including those for `atp.testing.starting`."""
+    """Return the daemon's environment, with the variables that ``atp.testing.starting`` reads."""
     databases = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
     return {
         **os.environ,
@@ -181,10 +185,10 @@ def _make_environment(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 def _is_unmigrated() -> bool:
-    """Return True if the test's tables were made from the models, without migrations.
+    """Return True if Django created the test's tables from the models, without migrations.
 
-    That happens with pytest's ``--nomigrations`` and with ``TEST = {"MIGRATE": False}``. A queue
-    works without ATP's migrations: they only add storage parameters on PostgreSQL.
+    That happens with pytest's ``--nomigrations`` and with ``TEST = {"MIGRATE": False}``. Such
+    tables only lack storage parameters on PostgreSQL, so the queue works.
     """
     applied = MigrationRecorder(connections[settings.DATABASE]).applied_migrations()
     return all(app != "atp" for app, _ in applied)

@@ -1,4 +1,4 @@
-"""Running all due Tasks in the test's process; inline at commit."""
+"""Runs all due Tasks in the test's process, on ``drain()`` or inline at each commit."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ from .attempt import (
 _METHODS = ("savepoint_commit", "savepoint_rollback")
 # Replaces the savepoint id of a block without a savepoint, because Django calls no method for it.
 _NO_SAVEPOINT = "no savepoint"
-# The number of rows in one query: SQLite limits the length of a list.
+# The number of rows in one query, because SQLite limits the length of a list.
 PORTION = 500
 # Added to the delay of a retry, because the database's clock has advanced since it was recorded.
 _MARGIN = timedelta(seconds=1)
-# The outcomes that are not failures: a handler asks ATP for something.
+# The outcomes that are not failures, because the handler only requests something from ATP.
 _NOT_FAILURES = (Kind.RETRY, Kind.DEFER, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.INTERRUPTED)
 
 
-# Commits: the moments at which daemons would see an enqueue, even if the test never commits.
+# Commits: the times at which daemons would see an enqueue, even if the test never commits.
 
 
 def after_commit(alias: str, call: Callable[[], object]) -> None:
     """Call ``call()`` at the outermost commit, or at once if no transaction is open.
 
-    TestCase's own transactions do not count, because nobody commits them. Inside them each
-    ``atomic()`` in the tested code is a savepoint, and the end of the outermost one counts as
-    the commit.
+    TestCase's own transactions do not count, because nobody commits them. Inside such a transaction
+    each ``atomic()`` in the tested code is a savepoint, and the end of the outermost ``atomic()``
+    counts as the commit.
     """
     connection: Any = connections[alias]
     if all(_belongs_to_test(block) for block in connection.atomic_blocks):
@@ -75,7 +75,7 @@ def after_commit(alias: str, call: Callable[[], object]) -> None:
 
 
 def forget(alias: str) -> None:
-    """Cancel the call that waits for the outermost savepoint to end."""
+    """Cancel the call that ``after_commit()`` planned for the end of the outermost savepoint."""
     connection: Any = connections[alias]
     for name in _METHODS:
         vars(connection).pop(name, None)
@@ -84,7 +84,7 @@ def forget(alias: str) -> None:
 
 
 def _commit(connection: Any, call: Callable[[], object], sid: str) -> None:
-    """Release a savepoint whose block has ended; make the call if it was the outermost."""
+    """Release a savepoint, and make the call if this savepoint is the outermost."""
     if sid != _NO_SAVEPOINT:
         type(connection).savepoint_commit(connection, sid)
     if all(_belongs_to_test(block) for block in connection.atomic_blocks):
@@ -107,14 +107,15 @@ def _belongs_to_test(block: Any) -> bool:
     return bool(block._from_testcase)
 
 
-# Inline: enqueued Instances run at the commit, in the process of the test.
+# Inline: enqueued Instances run at the commit, in the test's process.
 
 
 class Inline:
-    """Calls ``drain()`` at each commit that may have made a Task due, as a context manager.
+    """A context manager that calls ``drain()`` at each commit that might have made a Task due.
 
-    The end of the block raises the first exception from ``drain()``. As in production, the code
-    that enqueues does not see it. If another drain is running, ``drain()`` is called after it.
+    If ``drain()`` raises an exception, the end of the block raises the first one. As in production,
+    the code that enqueues does not see the exception. If another drain is running at the commit,
+    ``drain()`` is called afterwards.
     """
 
     def __init__(self, drain: Callable[[], object]) -> None:
@@ -128,7 +129,7 @@ class Inline:
         names = ("enqueue", "record", "change", "open", "cancel")
         methods = [(store, name) for name in names]
         methods += [(store.graphs, "submit"), (store.schedules, "backfill")]
-        # The attributes from before: those that an outer Inline has set, or None.
+        # The attributes that an outer Inline has set on each object, or None.
         self._before = [(owner, name, vars(owner).get(name)) for owner, name in methods]
         for owner, name in methods:
             setattr(owner, name, self._watch(getattr(owner, name)))
@@ -155,7 +156,7 @@ class Inline:
         return watched
 
     def call(self) -> None:
-        """Drain at the commit, or after another drain that is running."""
+        """Plan a drain for the commit, or for the end of a drain that is running."""
         if self._is_draining or not self._is_open:
             return
         if drains.are_running:
@@ -184,18 +185,18 @@ class Inline:
             self._is_draining = False
 
 
-# Runs: the results of a drain's attempts, as values.
+# Runs: what a drain's attempts resulted in.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The result of one attempt.
+    """The result of one attempt that a test ran.
 
-    ``state`` is the Instance's state right after the attempt, and ``reason`` says why it is
-    FAILED. If it is FINISHED, ``response`` is the return value as a reader gets it, and ``files``
-    describes the published files. ``log`` has the messages from the attempt, one per line.
-    ``error`` is the exception that the handler raised. ``instance`` is the row after the drain,
-    or None if its Type keeps nothing, or somebody has deleted it.
+    ``state`` is the Instance's state right after the attempt, and ``reason`` is why the Instance is
+    FAILED. If the Instance is FINISHED, ``response`` is the handler's return value as the queue
+    stores it, and ``files`` describes the published files. ``log`` contains the attempt's log
+    messages, one per line. ``error`` is the exception that the handler raised. ``instance`` is the
+    row after the drain, or None if its Type keeps no rows or somebody has deleted the row.
     """
 
     type: str
@@ -211,7 +212,10 @@ class Run:
 
 
 def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Run]:
-    """Return a Run for each attempt, in order; each is a claimed Task and the handler's error."""
+    """Return a Run for each attempt, in order.
+
+    Each attempt is a pair of the claimed Task and the handler's exception, or None.
+    """
     attempts = list(attempts)
     keys = list(dict.fromkeys(claimed.instance for claimed, _ in attempts))
     instances: dict[int, Instance] = {}
@@ -271,12 +275,12 @@ def _make_run(
     )
 
 
-# Draining: claiming, running and recording all due Tasks in the process of a test.
+# Draining: claiming, running and recording all due Tasks in the test's process.
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrainOptions:
-    """The arguments of a drain: see :meth:`..kit.Kit.drain`."""
+    """The arguments of :meth:`..kit.Kit.drain`, which explains them."""
 
     most: int = 1000
     raises: bool = True
@@ -288,13 +292,13 @@ class DrainOptions:
 
 
 class Drain:
-    """One drain: ``run()`` runs all due Tasks, ``work()`` runs one attempt of one Instance."""
+    """One drain. ``run()`` runs all due Tasks, and ``work()`` runs a single attempt."""
 
     def __init__(self, daemon: InProcessDaemon, options: DrainOptions) -> None:
         self._daemon, self._options = daemon, options
         self._process = Process()
         self._attempts: list[tuple[Claimed, BaseException | None]] = []
-        # The keys of Instances that have run: ``twice`` loses only their first attempt.
+        # The keys of Instances that have run, because ``twice`` loses only their first attempt.
         self._lost: set[int] = set()
         self._steps: list[str] = []
         self._faults_reached = 0
@@ -302,7 +306,7 @@ class Drain:
 
     @property
     def runs(self) -> list[Run]:
-        """A Run for each attempt so far, in order."""
+        """A Run for each attempt of this drain so far, in order."""
         return runs_of(self._attempts)
 
     def run(self) -> list[Run]:
@@ -317,7 +321,10 @@ class Drain:
         return self.runs
 
     def work(self, instance: int, attempt: int) -> Run:
-        """Run the attempt with this number; earlier attempts are recorded, but not run."""
+        """Run the Instance's attempt with this number.
+
+        Earlier attempts are recorded as retries, but their handlers do not run.
+        """
         with self._process, self._daemon:
             claimed = self._claim_instance(instance)
             while claimed.attempt < attempt:
@@ -332,7 +339,7 @@ class Drain:
     def _claim_instance(self, instance: int) -> Claimed:
         claimed = self._daemon.take(instance)
         if claimed is None:
-            raise NotPossible(f"Instance {instance} is not waiting, so it cannot be claimed.")
+            raise NotPossible(f"Instance {instance} has no waiting Task that the test could claim.")
         return claimed
 
     def _run_due(self) -> None:
@@ -340,12 +347,12 @@ class Drain:
             if len(self._attempts) >= self._options.most:
                 raise EndlessDrain(
                     f"{self._options.most} attempts were run, and a Task of {claimed.type!r} is "
-                    "still due: does a task enqueue itself? Otherwise give a larger most=."
+                    "still due. Check whether a task enqueues itself. If not, pass a larger most=."
                 )
             self._perform(claimed)
 
     def _perform(self, claimed: Claimed) -> None:
-        """Run an attempt and record its end, or lose it. Raises the handler's exception."""
+        """Run an attempt and record its end, or lose the attempt. Raise the handler's exception."""
         options = self._options
         number = len(self._attempts)
         self._attempts.append((claimed, None))
@@ -373,7 +380,10 @@ class Drain:
             self._errors.append(error)
 
     def _run_or_lose(self, attempt: TestAttempt) -> tuple[Outcome | None, bool]:
-        """Run an attempt. Return its outcome and False, or None and True if a fault loses it."""
+        """Run an attempt, and return its outcome and whether a fault point lost the attempt.
+
+        The outcome of a lost attempt is None.
+        """
         try:
             return attempt.run(), False
         except AttemptLost:
@@ -391,7 +401,7 @@ class Drain:
         is_lost: bool,
         is_hit: bool,
     ) -> BaseException | None:
-        """Record the end of an attempt, and return the error to raise, if any."""
+        """Record the end of an attempt, and return the exception that the drain raises, or None."""
         if outcome is None or not has_recorded_end(outcome):
             self._daemon.record_progress(attempt.notes)
         if is_lost:
@@ -411,7 +421,7 @@ class Drain:
         return attempt.error if self._is_worth_raising(outcome, transition) else None
 
     def _transition_for(self, claimed: Claimed, outcome: Outcome) -> Move:
-        """Return the transition that records an outcome, or that a command has asked for."""
+        """Return the transition for an outcome, or for a command that interrupted the attempt."""
         command = self._daemon.command_for(claimed) if outcome.kind in CUT_SHORT else None
         if command is not None and command.request == CANCEL:
             message = messages.cancelled(command.who)
@@ -422,7 +432,7 @@ class Drain:
         return outcomes.move(outcome, claimed)
 
     def _is_worth_raising(self, outcome: Outcome, transition: Move) -> bool:
-        """Return True if an error is a failure, and not a request of the handler to ATP."""
+        """Return True if the exception is a failure, not just the handler's request to ATP."""
         if transition.event == Event.FAIL:
             return transition.reason != Reason.CANCELLED
         is_retried = transition.event == Event.RETRY and self._options.retries
@@ -438,11 +448,14 @@ class Drain:
             )
 
 
-# One drain at a time: if a commit needs a drain while another runs, it comes after that.
+# One drain at a time: if a commit needs a drain while one is running, the new drain runs later.
 
 
 class Drains:
-    """The drains that are running in this process, one inside another. There is one object."""
+    """The drains that are running in this process, one inside another.
+
+    The global object ``drains`` is the only instance.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
@@ -451,12 +464,12 @@ class Drains:
 
     @property
     def are_running(self) -> bool:
-        """Return True if a drain is running; it also runs the Tasks that its handlers enqueue."""
+        """Return True if a drain is running. Its handlers' enqueues are then part of that drain."""
         return self._depth > 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count the block as a drain; at the end of the outermost, make the calls that wait."""
+        """Count the block as a drain. At the end of the outermost drain, make the planned calls."""
         self._depth += 1
         try:
             yield
@@ -468,7 +481,7 @@ class Drains:
                     call()
 
     def call_after(self, call: Callable[[], object]) -> None:
-        """Make a call at the end of the outermost drain, once even if it is added twice."""
+        """Plan a call for the end of the outermost drain. Ignore a call that is already planned."""
         self._after[call] = None
 
 
@@ -476,4 +489,4 @@ drains = Drains()
 
 
 class EndlessDrain(ATPError):
-    """More than ``most`` attempts were due: a task enqueues itself, or many Tasks are due."""
+    """A drain had more due attempts than ``most`` allows, perhaps as a task enqueues itself."""

@@ -1,4 +1,4 @@
-"""The testing kit: the fixture `atp` and QueueMixin, with assertions, drain() and later()."""
+"""The testing kit, which tests use as the pytest fixture ``atp`` or through QueueMixin."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from .daemon import DaemonProcess
 
 
-# The options that control the enqueue, and are not stored.
+# The options that control the enqueue, and that the queue does not store.
 _NOT_COMPARED = ("existing", "on_full", "delay_tolerance", "exact", "on_finished", "on_failed")
 # The options that a test can compare.
 OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _NOT_COMPARED)
 _TIMES = ("run_after", "start_before")
 # A delay counts from the check of the options, slightly before the Instance is created.
 _TOLERANCE = timedelta(seconds=10)
-# The options of work(), beside the arguments of the handler.
+# The options of work(), in addition to the handler's arguments.
 _WORK_OPTIONS = ("attempt", "raises", "inputs")
 # A failed assertion shows this many of the nearest Instances.
 NEAREST = 3
 
 
-# What a test expects of an Instance: a Type, arguments and options; and how Instances differ.
+# What a test expects of an Instance, and how an Instance differs from that.
 
 
 def find_declaration(type: Any) -> Declaration:
     """Return the declared Type for a Type, an identifier, or a task of ``django.tasks``.
 
-    It has the options given to ``using()``. Raises UnknownType.
+    The returned Type has the options that the caller set with ``using()``. Raises UnknownType.
     """
     declaration = registry.get(str(getattr(type, "module_path", type)))
     return registry.read(type) or declaration
 
 
 def _options_set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
-    """Return the comparable options of a Type that differ from those in its declaration."""
+    """Return the options that a test set with ``using()``, if the test can compare them."""
     declared_as = registry.get(type.identifier)
     if not isinstance(given, (Declaration, str)):
         from ..backend import task
@@ -71,11 +71,11 @@ def _options_set_by_using(given: Any, type: Declaration) -> dict[str, Any]:
 def split_arguments(
     type: Declaration, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divide given values into arguments of the handler and other values, both by name.
+    """Split the keyword arguments of a test into handler arguments and options, both by name.
 
-    ``known`` has the names of other values. ``inputs`` has arguments, too; if it is given, a name
-    that could be either is not an argument. Raises InvalidInputs for a name that is neither, and
-    without ``inputs`` for a name that could be either.
+    ``known`` lists the names of the options. The option ``inputs`` contains more handler arguments.
+    If it is present, every name in ``known`` is an option. Raises InvalidInputs for a name that is
+    neither, and for a name that could be both if ``inputs`` is absent.
     """
     signature = type.signature
     parameters = signature.parameters
@@ -84,8 +84,8 @@ def split_arguments(
     for name, value in given.items():
         if name in parameters and name in known and "inputs" not in given:
             raise InvalidInputs(
-                f"{name!r} is an argument of {type} and means something here too: give the "
-                "arguments as inputs={…}.",
+                f"{name!r} is both an argument of {type} and an option of this method. Pass the "
+                "handler's arguments as inputs={…}.",
                 argument=name,
             )
         if name in known:
@@ -94,23 +94,23 @@ def split_arguments(
             own[name] = value
         else:
             raise InvalidInputs(
-                f"{type} has no argument {name!r}, and there is no option of this name."
+                f"{type} has no argument {name!r}, and this method has no such option."
                 f"{did_you_mean(name, [*parameters, *known])}",
                 argument=name,
             )
     inputs = others.pop("inputs", None) or {}
     if not isinstance(inputs, Mapping):
-        raise InvalidInputs(f"inputs={inputs!r}: must be a mapping of arguments by name.")
+        raise InvalidInputs(f"inputs={inputs!r}: must be a mapping with the arguments by name.")
     own |= inputs
     try:
         bound = signature.bind_partial(*args, **own)
     except TypeError as error:
-        raise InvalidInputs(f"{type}{signature}: {error}.") from None
+        raise InvalidInputs(f"The arguments do not match {type}{signature}: {error}.") from None
     return arguments_by_name(bound.arguments, signature), others
 
 
 def arguments_by_name(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
-    """Return bound arguments by name, including those collected by ``**values``."""
+    """Return bound arguments by name, including those that ``**values`` collects."""
     by_name = dict(arguments)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -120,7 +120,10 @@ def arguments_by_name(arguments: Mapping[str, Any], signature: Any) -> dict[str,
 
 @dataclass(frozen=True)
 class Expected:
-    """The Type, arguments and options that a test expects an Instance to have, by name."""
+    """The Type, arguments and options that a test expects an Instance to have.
+
+    ``arguments`` and ``options`` map names to values.
+    """
 
     type: Declaration
     arguments: Mapping[str, Any]
@@ -128,7 +131,7 @@ class Expected:
 
     @classmethod
     def of(cls, type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Expected:
-        """Return the expectation for the values that a test gives.
+        """Return the expectation for the arguments that a test passed to an assertion.
 
         Raises UnknownType, InvalidInputs or InvalidOption.
         """
@@ -143,20 +146,20 @@ class Expected:
         return f"{self.type}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
-        """Return a line for each argument or option of an Instance that differs."""
+        """Return a line of text for each argument or option that is not as expected."""
         try:
             actual = read_arguments(self.type, inputs)
         except ATPError as error:
-            return [f"its inputs cannot be read: {error}"]
+            return [f"inputs cannot be read: {error}"]
         lines = []
         masked_values = mask_inputs(dict(self.arguments), self.type.sensitive)
         for name, wanted in self.arguments.items():
             if name not in actual:
-                lines.append(f"{name} is not given, expected {masked_values[name]!r}")
+                lines.append(f"{name} is missing, expected {masked_values[name]!r}")
             elif _is_value_equal(actual[name], wanted):
                 continue
             elif name in self.type.sensitive:
-                lines.append(f"{name} differs, and is sensitive")
+                lines.append(f"{name} differs, but is hidden because it is sensitive")
             else:
                 lines.append(f"{name}={actual[name]!r}, expected {wanted!r}")
         for name, wanted in self.options.items():
@@ -167,7 +170,7 @@ class Expected:
 
 
 def read_arguments(type: Declaration, inputs: Inputs) -> dict[str, Any]:
-    """Return the arguments that a handler will get by name, including its defaults."""
+    """Return the arguments that a handler receives, by name, including its defaults."""
     args, kwargs = binding.unbind(inputs.value)
     bound = type.signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -175,7 +178,7 @@ def read_arguments(type: Declaration, inputs: Inputs) -> dict[str, Any]:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidOption for a value that the option cannot have."""
+    """Raise InvalidOption if an option has an invalid value."""
     plain = {name: value for name, value in options.items() if name not in _TIMES}
     Options(**plain)
     for name in _TIMES:
@@ -187,7 +190,7 @@ def _now() -> datetime:
 
 
 def _is_value_equal(actual: Any, wanted: Any) -> bool:
-    """Return True if a stored value equals the wanted one, or the wanted one as stored."""
+    """Return True if a stored value equals the expected value, before or after encoding."""
     wanted, actual = comparable_inputs(wanted), comparable_inputs(actual)
     if bool(wanted == actual):
         return True
@@ -228,7 +231,10 @@ def _describe_value(value: Any) -> str:
 
 
 def rows_of(type: Declaration) -> list[tuple[Instance, Inputs, Task | None]]:
-    """Return all Instances of a Type, oldest first, each with its Inputs, and its Task or None."""
+    """Return all Instances of a Type, oldest first.
+
+    Each item is a tuple of the Instance, its Inputs, and its Task, or None if it has no Task.
+    """
     alias = settings.DATABASE
     own = Instance.objects.using(alias).filter(type__identifier__in=type.names)
     instances = list(own.select_related("type").order_by("pk"))
@@ -242,14 +248,14 @@ def rows_of(type: Declaration) -> list[tuple[Instance, Inputs, Task | None]]:
 
 
 def find(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[Instance]:
-    """Return the Instances that match, oldest first."""
+    """Return the Instances that match the Type, arguments and options, oldest first."""
     expected = Expected.of(type, args, given)
     rows = rows_of(expected.type)
     return [row[0] for row in rows if not expected.differences(*row)]
 
 
 def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Instance:
-    """Return the oldest Instance that matches. Raises AssertionError if none matches."""
+    """Return the oldest matching Instance. Raises AssertionError if no Instance matches."""
     expected = Expected.of(type, args, given)
     rows = rows_of(expected.type)
     near = []
@@ -262,11 +268,11 @@ def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) ->
 
 
 def refute_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Raise AssertionError if an Instance matches."""
+    """Raise AssertionError if an Instance matches the Type, arguments and options."""
     expected = Expected.of(type, args, given)
     matching = [row for row in rows_of(expected.type) if not expected.differences(*row)]
     if matching:
-        lines = [f"{expected} is enqueued, {len(matching)} times:"]
+        lines = [f"{expected} is enqueued. Matching Instances: {len(matching)}."]
         for instance, inputs, _ in matching[:NEAREST]:
             values = mask_inputs(read_arguments(expected.type, inputs), expected.type.sensitive)
             lines.append(f"  {instance.uuid} {instance.state}: {values!r}")
@@ -288,22 +294,22 @@ def _describe_missing(expected: Expected, near: list[tuple[list[str], Instance]]
     return lines
 
 
-# Kit: the testing kit as one object, the fixture ``atp`` and ``self.atp`` in a TestCase.
+# Kit: the testing kit as one object, which is the fixture ``atp``, or ``self.atp`` in a TestCase.
 
 
 class Kit:
-    """The testing kit: its methods look at the queue, and run enqueued Tasks.
+    """The testing kit. Its methods check what the queue contains, and run enqueued Tasks.
 
     Each method that takes a Type accepts the Type, its identifier, or a task of ``django.tasks``,
-    and raises UnknownType if no code declares it. The kit is a context manager: at the end it
-    stops the daemons and closes the contexts that it has made.
+    and raises UnknownType for an undeclared Type. The kit is a context manager. At the end of the
+    block it stops the daemons that it started, and closes the contexts that it created.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        # Forget the counts from the previous test's queue.
+        # Forget the counts of waiting Tasks from the previous test's queue.
         admission.forget_counts()
-        # The sum of the times that later() has let pass, for schedules.
+        # The total time that later() has let pass, for planning slots of schedules.
         self._passed = timedelta(0)
 
     def __enter__(self) -> Self:
@@ -318,25 +324,27 @@ class Kit:
     def enqueued(self, type: Any, /, *args: Any, **given: Any) -> list[Instance]:
         """Return the Instances of a Type with these arguments and options, oldest first.
 
-        They may be in any state, even ended. Raises UnknownType, InvalidInputs or InvalidOption.
+        The Instances can be in any state, even FINISHED or FAILED. Raises UnknownType,
+        InvalidInputs or InvalidOption.
         """
         return find(type, args, given)
 
     def assert_enqueued(self, type: Any, /, *args: Any, **given: Any) -> Instance:
         """Return the oldest Instance of a Type with these arguments and options.
 
-        ``given`` are arguments of the handler, and the options ``priority``, ``collection``,
-        ``identifier``, ``unique``, ``created_by``, ``timeout``, ``max_retries``, ``run_after``
-        and ``start_before``. Arguments are compared as the queue stores them, including the
-        handler's defaults. An argument or option that is not given may have any value. If an
-        argument has the name of an option, give the arguments as ``inputs={…}``. Raises
-        AssertionError with the nearest Instances if none matches, and UnknownType, InvalidInputs
-        or InvalidOption for values that no Instance can have.
+        ``given`` contains arguments of the handler, and any of the options ``priority``,
+        ``collection``, ``identifier``, ``unique``, ``created_by``, ``timeout``, ``max_retries``,
+        ``run_after`` and ``start_before``. Arguments are compared as the queue stores them,
+        including the handler's defaults. An argument or option that the test does not pass can have
+        any value. If a handler's argument has the same name as an option, pass the arguments as
+        ``inputs={…}``. Raises AssertionError if no Instance matches, with the most similar
+        Instances in its message. Raises UnknownType, InvalidInputs or InvalidOption for values that
+        no Instance can have.
         """
         return assert_enqueued(type, args, given)
 
     def refute_enqueued(self, type: Any, /, *args: Any, **given: Any) -> None:
-        """Raise AssertionError if an Instance matches; the arguments are as in assert_enqueued."""
+        """Raise AssertionError if an Instance matches. Takes the arguments of assert_enqueued()."""
         refute_enqueued(type, args, given)
 
     # Running Tasks
@@ -350,23 +358,23 @@ class Kit:
         twice: bool = False,
         lose: Loss | Fault | None = None,
     ) -> list[Run]:
-        """Run all due Tasks and those that they enqueue; return a :class:`Run` for each attempt.
+        """Run all due Tasks and the Tasks that they enqueue. Return a :class:`Run` per attempt.
 
         ``types`` are the Types to run, by default all declared Types. Tasks are claimed, run and
         recorded as by a daemon, but one after another, in this process, and in the test's
-        transaction if it has one.
+        transaction if the test has one.
 
-        With ``raises`` an exception from a handler is recorded, and then raised. With ``retries``
-        retries run at once, and only the last exception is raised. With ``twice`` the first
-        attempt of each Instance is lost when its handler has ended, and another attempt follows:
-        at-least-once delivery allows that. With ``lose`` attempts are lost "before" or "after"
-        their handler, or at a :class:`Fault`, and their Tasks remain for the next drain.
+        With ``raises`` an exception from a handler is recorded and then raised. With ``retries``
+        retries run at once, and only the last exception is raised. With ``twice`` the first attempt
+        of each Instance is lost when its handler has ended, and another attempt follows, as
+        at-least-once delivery allows. With ``lose`` attempts are lost "before" or "after" their
+        handler, or at a :class:`Fault`, and their Tasks remain for the next drain.
 
         Raises EndlessDrain if more than ``most`` attempts are due.
         """
         check_loss(lose)
         if twice and lose is not None:
-            raise InvalidOption("drain(): twice= loses each attempt already: leave out lose=.")
+            raise InvalidOption("drain(): twice= already loses attempts, so leave out lose=.")
         options = DrainOptions(most=most, raises=raises, retries=retries, twice=twice, lose=lose)
         with _draining():
             return self._drain(types, options).run()
@@ -383,15 +391,16 @@ class Kit:
     def work(self, type: Any, /, *args: Any, **given: Any) -> Run:
         """Enqueue one Instance, run one attempt of it, and return its :class:`Run`.
 
-        ``given`` are arguments of the handler, or ``inputs={…}``; and ``attempt``, the number
-        of the attempt (earlier ones count as retries), and ``raises`` as for :meth:`drain`.
-        Nothing else runs, and gates and limits do not apply. But a full queue rejects the enqueue.
+        ``given`` contains the handler's arguments, or ``inputs={…}``. The option ``attempt`` is the
+        number of the attempt to run, and earlier attempts count as retries. The option ``raises``
+        works as in :meth:`drain`. No other Task runs. Gates and limits do not apply, but a full
+        queue rejects the enqueue.
         """
         task_type = find_declaration(type)
         inputs, options = split_arguments(task_type, (), given, _WORK_OPTIONS)
         attempt, raises = options.get("attempt", 1), options.get("raises", True)
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
-            raise InvalidOption(f"work(attempt={attempt!r}): must be a whole number from 1.")
+            raise InvalidOption(f"work(attempt={attempt!r}): must be a whole number of at least 1.")
         with _draining():
             instance = enqueueing.enqueue(task_type, *args, **inputs)
             return self._drain([task_type], DrainOptions(raises=raises)).work(instance.pk, attempt)
@@ -402,15 +411,15 @@ class Kit:
 
         Without an open transaction, each enqueue is its own commit. In a TestCase, whose
         transaction is never committed, the end of the outermost ``atomic()`` in the tested code
-        counts as the commit. With ``raises`` the end of the block raises an exception from a
-        handler; the code that enqueues does not see it.
+        counts as the commit. With ``raises`` the end of the block raises the exception of a
+        handler, because the code that enqueues never sees that exception.
         """
         with Inline(lambda: self._run_all(DrainOptions(raises=raises, runs_all=True))):
             yield
 
     @property
     def webhooks(self) -> list[Message]:
-        """The webhooks of this test: handlers in its process add them here instead of sending."""
+        """The webhooks from handlers in this test, which are collected here and not sent."""
         return outbox
 
     # Time
@@ -424,16 +433,16 @@ class Kit:
         seconds: float = 0,
         schedules: Iterable[str] = (),
     ) -> None:
-        """Let time pass for the queue: move all times for which it waits that much earlier.
+        """Let time pass for the queue, without changing any clock.
 
-        These are ``run_after``, retries, ``start_before``, sleeps, gates with an end, and rates.
-        ``schedules`` are identifiers of schedules: their slots within that time are planned, each
-        at its time. Other schedules plan nothing. No clock changes: ``now()`` is as before.
-        Raises UnknownSchedule.
+        All times for which the queue waits are moved earlier: ``run_after``, retries,
+        ``start_before``, sleeps, gates with an end, and rates. ``schedules`` lists identifiers of
+        schedules. Their slots within the passed time are planned, each for its own time. Other
+        schedules plan no slots. ``now()`` returns the same as before. Raises UnknownSchedule.
         """
         time = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if time <= timedelta(0):
-            raise InvalidOption(f"later({time}): must be more than nothing.")
+            raise InvalidOption(f"later({time}): the time must be greater than 0.")
         schedules = [schedules] if isinstance(schedules, str) else schedules
         names = [get_schedule(schedule).identifier for schedule in schedules]
         store = get_store()
@@ -447,10 +456,11 @@ class Kit:
     # Contexts for handlers without a queue, and daemons
 
     def context(self, type: Any = None, /, **given: Any) -> MemoryContext:
-        """Return a context for calling a handler directly: see :class:`MemoryContext`.
+        """Return a :class:`MemoryContext`, with which a test can call a handler directly.
 
-        ``given`` are ``attempt``, ``identifier``, ``collection``, ``priority``, ``results``,
-        ``undoes`` (the output of the node that it undoes) and ``kept``.
+        ``given`` can contain ``attempt``, ``identifier``, ``collection``, ``priority``,
+        ``results``, ``kept``, and ``undoes``, which is the output of the graph node that the
+        handler undoes.
         """
         context = MemoryContext(None if type is None else find_declaration(type), **given)
         self._stack.callback(context.close)
@@ -459,11 +469,12 @@ class Kit:
     def daemon(
         self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()
     ) -> DaemonProcess:
-        """Start a real atpd on the test's database, and return it when it has joined the queue.
+        """Start a real atpd on the test's database, wait until it has joined, and return it.
 
-        ``args`` are options for ``manage.py atpd``. The daemon first imports ``modules``, for
-        Types that only tests declare. It ends with the test. Raises NotPossible inside a
-        transaction, and on a database in memory.
+        ``args`` are options for ``manage.py atpd``, and ``processes`` is the number of workers. The
+        daemon first imports ``modules``, which can declare Types that only tests use. The daemon is
+        killed at the end of the test. Raises NotPossible inside a transaction, and on a database in
+        memory.
         """
         from .daemon import DaemonProcess
 
@@ -475,7 +486,7 @@ class Kit:
 
 @contextmanager
 def _draining() -> Iterator[None]:
-    """Mark the block as a drain, so that others wait; then forget the counts of waiting Tasks."""
+    """Mark the block as a drain, so other drains wait. Then forget the counts of waiting Tasks."""
     with drains.running():
         try:
             yield
@@ -487,7 +498,7 @@ def _draining() -> Iterator[None]:
 
 
 class QueueMixin:
-    """Gives each test of a TestCase, or a TransactionTestCase, a testing kit: ``self.atp``."""
+    """Adds the testing kit to a TestCase or TransactionTestCase, as ``self.atp``."""
 
     atp: Kit
 

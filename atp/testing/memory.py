@@ -1,4 +1,4 @@
-"""MemoryContext: a context for unit tests of handlers, without a queue."""
+"""MemoryContext, a context for unit tests that call a handler without a queue."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 class MemoryContext(Context):
-    """A context that collects a handler's reports in ``messages``, ``progressed``, ``published``.
+    """A context for unit tests that stores a handler's reports in memory.
 
-    ``messages`` are pairs of level and text, ``progressed`` pairs of fraction and text. ``kept``
-    has the results of steps by name: pass it to the next context to simulate a later attempt. A
-    sleep ends at once. After :meth:`cancel` the attempt has to end.
+    ``messages`` lists log messages as pairs of level and text. ``progressed`` lists pairs of
+    fraction and text, and ``published`` describes the published files. ``kept`` maps names of steps
+    to their results. Pass it to the next context to simulate a later attempt. A sleep ends at once.
+    After :meth:`cancel` the handler's next ``check()`` raises Interrupted.
     """
 
     def __init__(
@@ -68,32 +69,32 @@ class MemoryContext(Context):
         )
 
     def cancel(self) -> None:
-        """Cancel the attempt: ``check()`` raises Interrupted from now on."""
+        """Cancel the attempt, so that ``check()`` raises Interrupted from now on."""
         self._reason = "asked to end"
 
     def close(self) -> None:
-        """Collect the messages that were not sent yet, and remove the scratch directory."""
+        """Store the messages that are still buffered, and remove the scratch directory."""
         self.end()
         self.remove_scratch()
         self._folder.cleanup()
 
     @property
     def results(self) -> Results:
-        """The outputs of other nodes, by name, as the test gave them."""
+        """The outputs of other graph nodes, by name, which the test passed as ``results``."""
         return _GivenResults(self._given_results)  # type: ignore[return-value]
 
     @property
     def undoes(self) -> NodeResult | None:
-        """The node that this one undoes, with the output that the test gave; None without one."""
+        """The graph node that the handler undoes, with the output that the test passed, or None."""
         if self._undone_output is None:
             return None
         return _make_finished_node("undone", self._undone_output)
 
     def graph(self) -> GraphExtension:
-        raise InvalidGraph("This context is in no graph: enqueue one, and drain it.")
+        raise InvalidGraph("This context has no graph. To test a graph, enqueue one and drain it.")
 
     def flush(self) -> None:
-        """Report progress without the limit of ten times a second."""
+        """Report progress at once, without the limit of ten reports per second."""
         super().flush()
         self._progress_sent = float("-inf")
 
@@ -107,7 +108,7 @@ class MemoryContext(Context):
 
 
 class _GivenResults:
-    """The results of other nodes, as the test gave them."""
+    """The results of other graph nodes, which the test passed to the context."""
 
     def __init__(self, results: Mapping[str, Any]) -> None:
         self._results = results
@@ -117,7 +118,7 @@ class _GivenResults:
 
     def node(self, name: str) -> NodeResult:
         if name not in self._results:
-            raise NoResult(f"There is no node {name!r}: context(results={{…}}) gives results.")
+            raise NoResult(f"There is no node {name!r}. Pass its output in context(results={{…}}).")
         return _make_finished_node(name, self._results[name])
 
 
@@ -126,7 +127,7 @@ def _make_finished_node(name: str, output: Any) -> NodeResult:
 
 
 class _NoPauses:
-    """Pauses that never wait: nobody requests one, and those of the handler end at once."""
+    """Pauses that end at once. Only the handler can request one."""
 
     def look(self) -> None:
         pass
@@ -136,7 +137,7 @@ class _NoPauses:
 
 
 class _MemoryCheckpoints:
-    """Keeps the results of steps in a dict, as the queue would return them."""
+    """Stores the results of steps in a dict, in the form in which the queue would return them."""
 
     def __init__(self, kept: dict[str, Any], format: str) -> None:
         self._kept, self._format = kept, format

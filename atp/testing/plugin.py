@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures ``atp`` and ``atp_daemon``. It needs pytest-django."""
+"""The pytest plugin with the fixtures ``atp`` and ``atp_daemon``. It needs pytest-django."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def atp(db: Any) -> Iterator[Kit]:
-    """The testing kit. With ``transactional_db`` the test does not run inside a transaction."""
+    """The testing kit, which checks the queue and runs Tasks.
+
+    Add ``transactional_db`` if the test must not run inside a transaction.
+    """
     from .kit import Kit
 
     with Kit() as kit:
@@ -23,5 +26,5 @@ def atp(db: Any) -> Iterator[Kit]:
 
 @pytest.fixture
 def atp_daemon(transactional_db: Any, atp: Kit) -> DaemonProcess:
-    """A real atpd on the test's database, with two workers; it ends with the test."""
+    """A real atpd with two workers on the test's database, which ends with the test."""
     return atp.daemon()

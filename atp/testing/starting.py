@@ -1,6 +1,6 @@
-"""Start atpd on the databases of a test: ``python -m atp.testing.starting [OPTION …]``.
+"""Starts atpd on a test's databases, by ``python -m atp.testing.starting [OPTION …]``.
 
-The settings are the project's, with the databases of the test.
+atpd uses the project's settings, except for the names of the databases.
 """
 
 import json
@@ -8,14 +8,14 @@ import os
 import sys
 from importlib import import_module
 
-# Environment variables in JSON: the names of the databases by alias; the modules to import; and
-# true if the tables were made without migrations.
+# Environment variables with JSON: the names of the databases by alias, the modules to import, and
+# true if Django created the tables without migrations.
 DATABASES, MODULES = "ATP_TESTING_DATABASES", "ATP_TESTING_MODULES"
 UNMIGRATED = "ATP_TESTING_UNMIGRATED"
 
 
 def main(arguments: list[str]) -> None:
-    """Run atpd in this process with these arguments."""
+    """Run atpd in this process with these command-line arguments."""
     import django
     from django.conf import settings
     from django.core.management import ManagementUtility

@@ -1,1 +1,1 @@
-"""What pages, API, admin and shell share."""
+"""Modules that the pages, the API, the admin and the shell share."""

@@ -1,7 +1,7 @@
-"""Filters for lists, on pages and in the API: django-filter parses them, the QuerySets select.
+"""Filters for lists on the pages and in the API.
 
-An unknown filter or value is an error. If it were ignored, the longer list would look like an
-answer.
+django-filter parses the filters, and QuerySets select the rows. An unknown filter or value is an
+error. If it were ignored, the user would mistake the longer list for the answer.
 """
 
 import re
@@ -38,11 +38,11 @@ def bind_filters(
     others: Iterable[str] = (),
     user: Any = None,
 ) -> Any:
-    """Return the filter set bound to ``data``; its attribute ``qs`` has the selected rows.
+    """Return the filter set bound to ``data``. Its attribute ``qs`` contains the selected rows.
 
     ``filterset`` is a subclass of FilterSet. ``others`` are further names that ``data`` may have.
-    With ``user``, only Types can be chosen with Instances that the user may see.
-    Raises InvalidSelection.
+    If ``user`` is given, the list can be filtered only by Types with Instances that this user may
+    see. Raises InvalidSelection.
     """
     names = [*filterset.base_filters, *others]
     unknown = [name for name in data if name not in names]
@@ -61,7 +61,7 @@ def bind_filters(
 
 
 def _normalize_case(filterset: Any, data: QueryDict) -> QueryDict:
-    """Return the data with the words for WordFilters in the case that their choices have."""
+    """Return ``data`` with each word for a WordFilter written in the same case as its choices."""
     data = data.copy()
     for name, each in filterset.base_filters.items():
         if isinstance(each, WordFilter) and data.get(name):
@@ -72,7 +72,7 @@ def _normalize_case(filterset: Any, data: QueryDict) -> QueryDict:
 
 
 class _TypeField(forms.ModelChoiceField):
-    """A field for the identifier of a registered Type. Its error suggests the closest one."""
+    """A form field for the identifier of a registered Type. Its error suggests a similar one."""
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -85,7 +85,7 @@ class _TypeField(forms.ModelChoiceField):
 
 
 class _WordField(forms.ChoiceField):
-    """A field for one of a few words. Its error suggests the closest one."""
+    """A form field for one of a few words. Its error suggests a similar word."""
 
     def validate(self, value: Any) -> None:
         words = [word for word, _ in self.choices if word]  # type: ignore[misc, union-attr]
@@ -97,7 +97,7 @@ class _WordField(forms.ChoiceField):
 
 
 class _UUIDField(forms.CharField):
-    """A field for a uuid, for its first eight digits or more, or for its short form on pages."""
+    """A form field for a uuid, at least its first eight digits, or its short form on pages."""
 
     def clean(self, value: Any) -> str:
         value = super().clean(value).lower()
@@ -105,7 +105,7 @@ class _UUIDField(forms.CharField):
             return value
         if value and not _UUID.fullmatch(value.replace("-", "")):
             raise ValidationError(
-                f"{value!r} is neither a uuid nor the first 8 digits or more of one."
+                f"{value!r} must be a uuid, or at least the first 8 digits of one."
             )
         return value
 
@@ -120,7 +120,7 @@ class TypeFilter(django_filters.ModelChoiceFilter):
 
 
 def _visible_types(user: Any) -> QuerySet[Type]:
-    # django-filter passes its "request", and ``selected`` gives it the user instead: the filters
+    # django-filter passes its "request". ``bind_filters`` sets it to the user, because the filters
     # need nothing else from the request.
     rows = Type.objects.using(settings.DATABASE)
     grant = None if user is None else grant_of(user, VIEW_INSTANCE)
@@ -143,14 +143,14 @@ class UUIDFilter(django_filters.Filter):
 
 
 class _FilterSet(django_filters.FilterSet):
-    """A filter set that passes all its values to ``select`` at once, which knows the indexes."""
+    """A filter set that passes all its values to ``select``, which can then use the indexes."""
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         values = {name: value for name, value in self.form.cleaned_data.items() if value}
         return self.select(queryset, **values)
 
     def select(self, rows: Any, **values: str) -> Any:
-        """Return the rows with these values, by the name of the filter."""
+        """Return the rows that match ``values``, the values of the filters by name."""
         raise NotImplementedError
 
 
@@ -182,7 +182,7 @@ class InstanceFilter(_FilterSet):
 
 
 class ListedFilter(InstanceFilter):
-    """The filters for Instances on pages: two more than in the API."""
+    """The filters for the list of Instances on pages: those of the API, and two more."""
 
     due = WordFilter(("now", "later"), label="Due")
     no_collection = WordFilter(("yes",), label="Without a collection")
@@ -257,7 +257,7 @@ class NodeFilter(_FilterSet):
 
     def select(self, rows: Any, name: str = "", **values: str) -> Any:
         if name:
-            # A pattern alone would not do: SQLite ignores case in patterns.
+            # A pattern alone is not enough, because SQLite ignores case in patterns.
             head = Left("name", len(name))
             rows = rows.alias(head=head).filter(name__startswith=name, head=name)
         return rows.filter(**{f"instance__{key}": value for key, value in values.items()})

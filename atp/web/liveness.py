@@ -1,4 +1,4 @@
-"""A Django middleware that answers ``health/live`` of the API before all others."""
+"""A Django middleware that answers the API's probe ``health/live`` before all other middleware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils.decorators import sync_and_async_middleware
 
 from ..reports.health import OK
 
-# A path with another end is not resolved.
+# Only a path with this end is resolved.
 _TAIL = "health/live"
 _APP, _NAME = "atp_api", "liveness"
 # The view in the API sends the same headers.
@@ -21,10 +21,11 @@ _HEADERS = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nos
 
 @sync_and_async_middleware
 def liveness_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Return the middleware; put it at the top of MIDDLEWARE.
+    """Return the middleware. List this function first in MIDDLEWARE.
 
-    It answers GET and HEAD of ``health/live``, and no other middleware sees these requests. So a
-    probe needs no thread under ASGI, and a load balancer may use any host name, without TLS.
+    The middleware answers GET and HEAD requests for ``health/live``, which no other middleware
+    sees. So a probe needs no thread under ASGI, and a load balancer may use any host name and no
+    TLS.
     """
     if iscoroutinefunction(get_response):
 
@@ -40,7 +41,7 @@ def liveness_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
 
 
 def _is_probe(request: HttpRequest) -> bool:
-    """Return True if a request asks only if this process is alive."""
+    """Return True if a request is a probe for whether this process is alive."""
     if request.method not in ("GET", "HEAD") or request.META.get("QUERY_STRING"):
         return False
     if not request.path_info.endswith(_TAIL):

@@ -1,6 +1,6 @@
-"""Let a project's own views answer 429, with Retry-After, when the queue is full.
+"""Let a project's own views answer 429 with Retry-After when the queue is full.
 
-There is a middleware for Django, and an exception handler for REST framework.
+This module has a middleware for Django, and an exception handler for REST framework.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FULL = "Too many requests wait already."
 
 
 class OverloadMiddleware(MiddlewareMixin):
-    """Django middleware: a view that does not catch QueueFull answers 429 instead of 500.
+    """Django middleware that answers 429 instead of 500 if a view does not catch QueueFull.
 
-    List ``"atp.web.overload.OverloadMiddleware"`` in the setting MIDDLEWARE. The answer tells the
-    client when to try again, and nothing about the queue. It is plain text, for views of REST
-    framework too; use :func:`exception_handler` for an answer in their format.
+    List ``"atp.web.overload.OverloadMiddleware"`` in the setting MIDDLEWARE. The response tells the
+    client when to try again, and reveals nothing about the queue. It is plain text, even for views
+    of REST framework. Use :func:`exception_handler` for responses in REST framework's format.
     """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
@@ -41,12 +41,13 @@ class OverloadMiddleware(MiddlewareMixin):
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Answer an exception in a view of REST framework; treat QueueFull like Throttled.
+    """Return the response to an exception in a view of REST framework, or None.
 
     Set ``"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"`` in the setting REST_FRAMEWORK,
-    or call it at the end of the project's own handler. QueueFull is answered with 429, Retry-After,
-    and the body for any throttled request, which says nothing about the queue. REST framework's own
-    handler answers all other exceptions. If this returns None, REST framework raises the exception.
+    or call this function at the end of the project's own handler. For QueueFull, the response has
+    the status 429, the header Retry-After, and the same body as for Throttled, which reveals
+    nothing about the queue. REST framework's own handler answers all other exceptions. If it
+    returns None, REST framework raises the exception.
     """
     from rest_framework.exceptions import Throttled
     from rest_framework.views import exception_handler as default
@@ -57,5 +58,5 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 
 def retry_after(seconds: Any) -> str:
-    """Return a delay as a value of the header Retry-After, which takes whole seconds."""
+    """Return a delay for the header Retry-After, rounded up to whole seconds."""
     return f"{math.ceil(seconds)}"

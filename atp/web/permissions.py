@@ -1,16 +1,19 @@
-"""Who may do what: Django's permissions, and the project's rule ``ATP["AUTHORIZE"]``.
+"""Who may do what: Django's permissions, narrowed by the project's rule ``ATP["AUTHORIZE"]``.
 
-Also the actor of a request, as the log names it.
+Django decides whether a user has a permission at all. The rule can restrict the permission to some
+Types and lanes. The rule is a function ``(user, permission)``. It returns None for no restriction,
+or a list of Types, patterns of Types, and lanes. ATP uses this list both to filter rows in SQL and
+to check a single object.
 
-A user has a permission if Django says so. The rule narrows it to Types and lanes. It is a function
-``(user, permission)`` that returns None for no restriction, or a list of Types, patterns of Types
-and lanes. So one answer serves a list, which is filtered in SQL, and a single object.
+An object that a user may not see does not seem to exist: no list contains the object, and its
+address answers 404. If the user may see an object but not act on it, the error names the missing
+permission.
 
-What the view permission does not cover does not exist for the user: no list has it, and its address
-answers 404. If the user may see an object but not act on it, the refusal names the permission.
+Django's view permissions let a user look; four permissions of ATP let a user act (guarantee G14).
+Inputs, responses and logs may contain secrets, so the user needs the view permission for the table
+of each.
 
-Django's view permissions let a user look; four permissions of ATP let a user act (G14). Inputs,
-responses and logs may hold secrets, so each needs the view permission for its own table.
+This module also returns the user of a request as the actor that the log names.
 """
 
 from __future__ import annotations
@@ -69,12 +72,12 @@ PAGE, API, ADMIN, SHELL = "page", "API", "admin", "shell"
 
 
 def actor(request: Any, channel: str) -> str:
-    """Return the user of a request as an actor; see :func:`actor_of`."""
+    """Return the user of a request as an actor for the log, as :func:`actor_of` does."""
     return actor_of(request.user, channel)
 
 
 def actor_of(user: Any, channel: str) -> str:
-    """Return ``user NAME via CHANNEL``, as one printable line that fits its column."""
+    """Return ``user NAME via CHANNEL`` for the log, cut to the width of the log's column."""
     name = "".join(c for c in str(user.get_username()) if c.isprintable())
     via = f" via {channel}"
     return f"user {name}"[: MAX_IDENTIFIER - len(via)] + via
@@ -82,8 +85,8 @@ def actor_of(user: Any, channel: str) -> str:
 
 # The project's rule.
 
-# A Type's identifier or a pattern of identifiers, or None for everything; and one of its
-# collections, or None for the whole Type.
+# A pair: a Type's identifier, a pattern of identifiers, or None for everything; and one of the
+# Type's collections, or None for the whole Type.
 Place = tuple[str | None, str | None]
 EVERYTHING: Place = (None, None)
 Found = TypeVar("Found")
@@ -132,7 +135,10 @@ _NOUNS: dict[type[Model], tuple[type[ATPError], str]] = {
 
 
 class Grant:
-    """The Types and lanes for which a user has a permission: all of them, or some places."""
+    """The Types and lanes to which the project's rule restricts a user's permission.
+
+    The attribute ``places`` is None if the permission is not restricted.
+    """
 
     def __init__(self, places: Iterable[Any] | None) -> None:
         self.places = None if places is None else tuple(_parse_place(each) for each in places)
@@ -142,10 +148,11 @@ class Grant:
         return self.places is None
 
     def covers(self, type: str | None, collection: str | None = None) -> bool:
-        """Return True if the permission holds on a whole lane, Type, pattern or on everything.
+        """Return True if the permission includes a whole Type, or one lane with ``collection``.
 
-        A pattern is covered if it is one of the places, or begins like a place that ends with its
-        only ``*``. So the permission also holds on all Types that the pattern will match later.
+        ``type`` may also be a pattern of Types, or None for everything. The permission includes a
+        pattern only if it includes all Types that the pattern will ever match. So the rule must
+        have returned the same pattern, or a beginning of the pattern followed by ``*``.
         """
         if self.places is None:
             return True
@@ -154,16 +161,19 @@ class Grant:
         )
 
     def types(self) -> list[str]:
-        """Return the identifiers of the registered Types that are covered as a whole."""
+        """Return the identifiers of the registered Types that the permission includes entirely."""
         known = models.Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
         return [identifier for identifier in known if self.covers(identifier)]
 
     def touches(self, type: str) -> bool:
-        """Return True if the permission holds on a Type, or on one of its lanes."""
+        """Return True if the permission includes a Type, or at least one of the Type's lanes."""
         return self.places is None or any(_matches(pattern, type) for pattern, _ in self.places)
 
     def lanes(self, prefix: str = "") -> Q:
-        """Return the condition that the lane of a row is covered."""
+        """Return the condition that selects the rows in lanes that the permission includes.
+
+        ``prefix`` precedes the field names ``type`` and ``collection``, such as ``instance__``.
+        """
         known = list(models.Type.objects.using(settings.DATABASE).values_list("identifier", "pk"))
         condition = Q(pk__in=[])
         types_by_lane: dict[str, set[int]] = {}
@@ -181,24 +191,24 @@ class Grant:
 
 
 def _parse_place(item: Any) -> tuple[str, str | None]:
-    """Return the pattern and the collection in an item that the rule returned.
+    """Return the pattern and the collection in one item of the list that the rule returned.
 
-    Raises ImproperlyConfigured.
+    The collection is None for whole Types. Raises ImproperlyConfigured if the item is invalid.
     """
     if isinstance(item, str):
         return item, None
     if isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
         return item
     raise ImproperlyConfigured(
-        f"ATP['AUTHORIZE'] returned {item!r}: each item must be a Type, a pattern such as "
-        "'shop.*', or a pair: a Type or a pattern, and a collection."
+        f"ATP['AUTHORIZE'] returned the item {item!r}. Each item must be a Type, a pattern such as "
+        "'shop.*', or a pair of a Type or pattern and a collection."
     )
 
 
 def _matches(pattern: str, type: str) -> bool:
-    """Return True if ``pattern`` matches ``type``, a Type or a pattern.
+    """Return True if ``pattern`` matches ``type``, which is a Type or another pattern.
 
-    A pattern is matched if this is certain for all Types that it matches.
+    ``pattern`` matches another pattern if it certainly matches all Types that the other one does.
     """
     if not set(type) & set(_WILD):
         return fnmatch.fnmatchcase(type, pattern)
@@ -209,18 +219,23 @@ def _matches(pattern: str, type: str) -> bool:
 
 @cache
 def rule() -> Callable[[Any, str], Iterable[Any] | None] | None:
-    """Return the project's rule; None if it has none. Raises ImproperlyConfigured."""
+    """Return the function that ``ATP["AUTHORIZE"]`` names, or None if the setting is empty.
+
+    Raises ImproperlyConfigured if the setting is invalid.
+    """
     path = settings.AUTHORIZE
     if not path:
         return None
     try:
         found = import_string(path)
     except ImportError as error:
-        raise ImproperlyConfigured(f"ATP['AUTHORIZE']: {path!r}: {error}.") from error
+        raise ImproperlyConfigured(
+            f"ATP['AUTHORIZE']: {path!r} cannot be imported: {error}."
+        ) from error
     if not callable(found):
         raise ImproperlyConfigured(
-            f"ATP['AUTHORIZE']: {path!r} is {found!r}: must be a function of a user and a "
-            "permission."
+            f"ATP['AUTHORIZE']: {path!r} must be a function of a user and a permission, but it is "
+            f"{found!r}."
         )
     return found
 
@@ -234,10 +249,10 @@ setting_changed.connect(_forget_rule)
 
 
 def grant_of(user: Any, permission: str) -> Grant:
-    """Return the Types and lanes for which the rule lets a user have a permission.
+    """Return the Types and lanes to which the project's rule restricts a user's permission.
 
-    The user must have the permission. The rule is called once for each user object and permission,
-    as Django reads the permissions of a user object once.
+    The caller checks that Django grants the permission. The rule is called only once for each user
+    object and permission, because Django reads a user object's permissions only once, too.
     """
     may = rule()
     if may is None:
@@ -247,17 +262,17 @@ def grant_of(user: Any, permission: str) -> Grant:
         places = may(user, permission)
         if isinstance(places, (str, bytes)):
             raise ImproperlyConfigured(
-                f"ATP['AUTHORIZE'] returned {places!r}: must be None or a list."
+                f"ATP['AUTHORIZE'] returned {places!r} instead of None or a list."
             )
         known[permission] = Grant(places)
     return known[permission]
 
 
 def allows(user: Any, permission: str, subject: Any) -> bool:
-    """Return True if the rule lets a user's permission hold on a subject.
+    """Return True if the project's rule lets a user's permission apply to a subject.
 
-    The subject is a row, or a pair: the identifier of a Type and a collection, each may be None.
-    A subject that concerns no Type, such as a daemon, needs a permission without restriction.
+    The subject is a row, or a pair of a Type's identifier and a collection, either of which may be
+    None. A subject without a Type, such as a daemon, needs a permission without restriction.
     """
     grant = grant_of(user, permission)
     if grant.is_everything:
@@ -268,7 +283,7 @@ def allows(user: Any, permission: str, subject: Any) -> bool:
 
 
 def _places(subject: Any) -> list[Place]:
-    """Return the places that a subject concerns."""
+    """Return the pairs of Type and collection to which a subject belongs."""
     if isinstance(subject, tuple):
         return [subject]
     if isinstance(subject, (models.Instance, models.Task, models.Schedule)):
@@ -288,7 +303,7 @@ def _places(subject: Any) -> list[Place]:
 
 
 def narrow_rows(user: Any, permission: str, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return the rows on which the user's permission holds, filtered in SQL."""
+    """Return the rows to which the user's permission applies, filtered in SQL."""
     grant = grant_of(user, permission)
     if grant.is_everything:
         return rows
@@ -320,11 +335,12 @@ def _rows(model: Any) -> QuerySet[Any]:
 def look_up(
     user: Any, find: Callable[[], Found], model: type[Model], name: object, *needs: str
 ) -> Found:
-    """Return the object that ``find`` returns, if the first permission, to see it, holds on it.
+    """Return the object that ``find`` returns, if the project's rule lets the user use it.
 
-    Otherwise raise the error for an unknown object of this model. If the permission is restricted,
-    the user gets the same error, without hints at other names, for an object that does not exist.
-    Raises PermissionDenied if one of the other permissions does not hold.
+    The first of ``needs`` is the permission to see the object. If this permission does not apply to
+    the object, the user gets the same error as for an object that does not exist. The error
+    suggests no other names if the rule restricts the permission. Raises PermissionDenied if another
+    of the permissions does not apply to the object.
     """
     grant = grant_of(user, needs[0])
     if grant.is_everything:
@@ -343,10 +359,10 @@ def look_up(
 
 
 def require(user: Any, subject: Any, *needs: str) -> None:
-    """Raise PermissionDenied unless the rule lets all these permissions hold on a subject."""
+    """Raise PermissionDenied unless the rule lets all these permissions apply to a subject."""
     for permission in needs:
         if not allows(user, permission, subject):
-            raise PermissionDenied(f"The permission {permission} does not hold here.")
+            raise PermissionDenied(f"Your permission {permission} does not apply here.")
 
 
 def require_operation(
@@ -354,9 +370,9 @@ def require_operation(
 ) -> None:
     """Raise PermissionDenied unless the rule lets a user perform an operation on its subject.
 
-    ``values`` are its arguments. To move an Instance or a schedule into another lane, the user
-    needs the permission for that lane too. The subject is None for an operation on all Instances
-    that match: then the permission must hold on everything that its filter can select.
+    ``values`` are the operation's arguments. To move an Instance or a schedule into another lane,
+    the user needs the permission for that lane too. ``subject`` is None for an operation on all
+    Instances that match a filter. Then the permission must apply to all that the filter can select.
     """
     needs = operation.permissions(subject)
     require(user, _selected_place(values) if subject is None else subject, *needs)
@@ -365,7 +381,7 @@ def require_operation(
 
 
 def _selected_place(values: dict[str, Any]) -> Place:
-    """Return the place that covers everything that a filter can select."""
+    """Return the pair of Type and collection that contains all rows that a filter can select."""
     type = values.get("type")
     if type is None and values.get("error") is not None:
         type = queue.get_error_group(values["error"]).type
@@ -373,7 +389,7 @@ def _selected_place(values: dict[str, Any]) -> Place:
 
 
 def problems() -> list[str]:
-    """Return the problems with the setting, as sentences."""
+    """Return the errors in the setting ``ATP["AUTHORIZE"]``, as sentences."""
     try:
         rule()
     except ImproperlyConfigured as error:
@@ -385,7 +401,7 @@ def problems() -> list[str]:
 
 
 def require_enqueue(user: Any, types: Iterable[Declaration]) -> None:
-    """Raise PermissionDenied unless the user may enqueue all these Types with their options."""
+    """Raise PermissionDenied unless the user may enqueue all ``types`` with their options."""
     types = list(types)
     needed = dict.fromkeys(
         name for each in types for name in permissions_to_enqueue(each.options.existing)
@@ -397,10 +413,11 @@ def require_enqueue(user: Any, types: Iterable[Declaration]) -> None:
 
 
 def enqueue(user: Any, calls: Sequence[queue.Call]) -> list[Instance]:
-    """Enqueue all calls or none, and return the Instances; the user may enqueue the calls.
+    """Enqueue all calls or none, and return the Instances.
 
-    An enqueue may find an existing Instance. Raises PermissionDenied, and writes nothing, if the
-    user may not see or change that one.
+    The caller checks that the user may enqueue the calls. With the option ``existing``, a call may
+    return or change an Instance that exists already. If the user may not do that, raises
+    PermissionDenied, and writes nothing.
     """
     try:
         if rule() is None:
@@ -416,7 +433,7 @@ def enqueue(user: Any, calls: Sequence[queue.Call]) -> list[Instance]:
     except DuplicateIdentifier as error:
         if error.instance is None or holds(user, VIEW_INSTANCE, error.instance):
             raise
-        # The message names the Instance that has it, and the state of that one.
+        # The message names the existing Instance and its state, which the user may not see.
         raise type(error)("The identifier or the unique key is taken.") from None
 
 
@@ -424,23 +441,23 @@ def enqueue(user: Any, calls: Sequence[queue.Call]) -> list[Instance]:
 
 
 def holds(user: Any, name: str, *subjects: Any) -> bool:
-    """Return True if the user has a permission that holds on these subjects.
+    """Return True if the user has a permission that applies to all these subjects.
 
-    Without subjects it must hold on everything.
+    Without subjects, the permission must apply to everything.
     """
     found = subjects or (EVERYTHING,)
     return user.has_perm(name) and all(allows(user, name, each) for each in found)
 
 
 def may_see_errors(user: Any, *subjects: Any) -> bool:
-    """Return True if the user may see why these FAILED, that is, has VIEW_LOG or OPERATE."""
+    """Return True if the user may see the errors of these subjects, with VIEW_LOG or OPERATE."""
     return any(holds(user, name, *subjects) for name in (VIEW_LOG, OPERATE))
 
 
 def permissions_to_enqueue(existing: str | None) -> tuple[str, ...]:
-    """Return the permissions to enqueue with the option ``existing``.
+    """Return the permissions that a user needs to enqueue with the option ``existing``.
 
-    An enqueue may find an existing Instance, which it then shows, or also changes.
+    The option lets an enqueue return an Instance that exists already, or change it.
     """
     if existing in (None, "raise"):
         return (ENQUEUE,)
@@ -448,15 +465,15 @@ def permissions_to_enqueue(existing: str | None) -> tuple[str, ...]:
 
 
 def explanation_options(user: Any, *subjects: Any) -> dict[str, bool]:
-    """Return the options for an explanation: may the user see errors, and names of daemons?"""
+    """Return the arguments that tell an explanation whether to show errors and daemons' names."""
     return {"errors": may_see_errors(user, *subjects), "daemons": holds(user, VIEW_DAEMON)}
 
 
 def missing_permissions(user: Any, permissions: Iterable[str]) -> list[str]:
-    """Return the permissions that the user does not have."""
+    """Return those of the permissions that Django does not grant to the user."""
     return [name for name in permissions if not user.has_perm(name)]
 
 
 def describe_missing(names: Iterable[str]) -> str:
-    """Return the sentence that names the missing permissions."""
+    """Return the sentence that tells a user which permissions are missing."""
     return f"You lack the permission {' and '.join(names)}."

@@ -1,6 +1,6 @@
-"""Problems: the HTTP status and the title for each class of exceptions.
+"""Map each class of exceptions to a problem, with an HTTP status and a title.
 
-Pages show a problem. The API answers with a problem document (RFC 9457).
+The pages show a problem as HTML. The API answers with a problem document (RFC 9457).
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,10 @@ from ..operations import base
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """An error in a request. ``name`` and ``title`` say which kind it is, ``detail`` is a sentence.
+    """An error in a request, as the client sees it.
 
-    ``errors`` are pairs: the name of a wrong field, and a sentence about it.
+    ``name`` is a word for the kind of problem, and ``title`` describes the kind. ``detail`` is a
+    sentence about this request. ``errors`` are pairs of the name of a wrong field and a sentence.
     """
 
     status: int
@@ -34,7 +35,7 @@ class Problem:
     retry_after: float | None = None
 
 
-# An exception has the meaning of the first class that it is an instance of.
+# The first class of which an exception is an instance decides its meaning.
 _Classes = type[BaseException] | tuple[type[BaseException], ...]
 MEANINGS: tuple[tuple[_Classes, int, str, str], ...] = (
     (atp.NotMigrated, 503, "not-migrated", "The database has not been migrated"),
@@ -78,7 +79,7 @@ MEANINGS: tuple[tuple[_Classes, int, str, str], ...] = (
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """Return the :class:`Problem` for an exception; None if the exception is a bug in ATP."""
+    """Return the :class:`Problem` for an exception, or None if the exception is a bug in ATP."""
     if lacks := base.describe_cause(error):
         return problem_of(atp.NotMigrated(lacks))
     for kind, status, name, title in MEANINGS:
@@ -98,7 +99,7 @@ def problem_of(error: BaseException) -> Problem | None:
 
 
 def status_of(error: atp.ATPError) -> int:
-    """Return the HTTP status for an exception of ATP. Raises the exception if it is a bug."""
+    """Return the HTTP status for one of ATP's exceptions. If it has none, raise the exception."""
     problem = problem_of(error)
     if problem is None:
         raise error
@@ -106,7 +107,7 @@ def status_of(error: atp.ATPError) -> int:
 
 
 def _describe_error(error: BaseException, status: int) -> str:
-    # A driver's message about a connection names hosts and users: do not show it.
+    # Do not show a driver's message about a connection, because it names hosts and users.
     is_from_driver = status == 503 and not isinstance(error, atp.ATPError)
     return "Try again later." if is_from_driver else str(error)
 

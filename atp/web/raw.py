@@ -1,8 +1,8 @@
-"""Raw output of handlers over HTTP; a browser never shows it as a page of this site (G14).
+"""Send raw output of handlers over HTTP, but never as a page of this site (guarantee G14).
 
-A response may be HTML or SVG with a script, and the user who opens it is logged in on this site.
-So the browser shows only pictures, plain text and JSON, and downloads everything else. Three
-headers say so, for browsers that know only some of them.
+The output may be HTML or SVG with a script, and the user who opens it is logged in to this site.
+So the browser may show only pictures, plain text and JSON, and must download everything else.
+Several headers ensure this, because some browsers know only some of the headers.
 """
 
 import mimetypes
@@ -29,13 +29,13 @@ _UNKNOWN = "application/octet-stream"
 
 
 class _StreamedFile(FileResponse):
-    """The response with a file. It is sent in parts, under ASGI too."""
+    """A response that sends a file in parts, under WSGI and ASGI."""
 
     # In bytes.
     block_size = 2**18
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield each part when it is read; Django would read the whole file first."""
+        """Yield each part of the file as soon as it is read. Django would read all parts first."""
         if self.is_async:
             async for part in super().__aiter__():
                 yield part
@@ -46,20 +46,20 @@ class _StreamedFile(FileResponse):
 
 
 def media_type(content_type: str) -> str:
-    """Return a content type without its parameters, in lower case."""
+    """Return a content type in lower case and without parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_picture(content_type: str) -> bool:
-    """Return True if a page may show this content type as a picture."""
+    """Return True if pages may show content of this type as a picture."""
     return media_type(content_type) in PICTURES
 
 
 def response_with_body(response: Response | None, name: str) -> HttpResponseBase:
-    """Return the HTTP response with the body of a Response.
+    """Return the HTTP response with the body of a handler's Response.
 
-    ``name`` is the name of the download; the content type adds the ending.
-    Raises Http404 if the Response has no body, or if its file no longer exists.
+    ``name`` is the file name of the download, without the extension, which follows from the content
+    type. Raises Http404 if the Response has no body, or if its file no longer exists.
     """
     if response is None or not response.content_type:
         raise Http404("There is no response.")
@@ -72,7 +72,10 @@ def response_with_body(response: Response | None, name: str) -> HttpResponseBase
 
 
 def response_with_file(response: Response | None, number: int) -> HttpResponseBase:
-    """Return the HTTP response with the published file ``number``, from 0. Raises Http404."""
+    """Return the HTTP response with one of the files that a handler published.
+
+    ``number`` is the place of the file among them, from 0. Raises Http404 if there is no such file.
+    """
     files = [] if response is None else documents.files(response)
     if number >= len(files):
         raise Http404("There is no such file.")
@@ -86,7 +89,7 @@ def _open_file(path: str) -> Any:
         return storages[settings.STORAGE].open(path)
     except (OSError, ValueError) as error:
         raise Http404(
-            "The storage of this server does not, or no longer, have the file."
+            "The file is not in this server's storage. It may have been deleted."
         ) from error
 
 

@@ -1,5 +1,5 @@
-"""What ``python -m demo_project`` shows: processes, progress, and what came of it."""
+"""Runs the demo's processes, and shows progress and results in the terminal."""
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why, for who started it."""
+    """The demo cannot continue. The message tells the user why."""

@@ -1,4 +1,4 @@
-"""Progress in the terminal: a board that is redrawn, or lines where there is no terminal."""
+"""Shows progress on a board that is redrawn in the terminal, or as lines without a terminal."""
 
 import os
 import shutil
@@ -8,13 +8,13 @@ import time
 from atp.states import State
 
 BAR = 20
-# Without a terminal a line is written when progress has passed another of these.
+# Without a terminal a line is written at each of this many steps of progress.
 STEPS = 4
 _COLOURS = {State.FINISHED: "32", State.FAILED: "31", State.RUNNING: "36"}
 
 
 def label(instance):
-    """Return the Type and its inputs on one line; of what is in a graph, its name there."""
+    """Return an Instance's Type and inputs on one line, or its Type and node name in a graph."""
     node = getattr(instance, "node", None)
     if node is not None:
         return f"{instance.type.identifier} {node.name}"
@@ -25,13 +25,13 @@ def label(instance):
 
 
 def board(stream=sys.stdout):
-    """Return the board that suits the stream."""
+    """Return a LiveBoard if the stream is a terminal, otherwise a LineBoard."""
     live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return LiveBoard(stream) if live else LineBoard(stream)
 
 
 class LineBoard:
-    """Writes a line whenever something has changed."""
+    """Writes a line whenever the state or progress of an Instance has changed."""
 
     def __init__(self, stream=sys.stdout):
         self._stream = stream
@@ -39,7 +39,7 @@ class LineBoard:
         self._seen = {}
 
     def show(self, instances):
-        """Say what has changed since the last time."""
+        """Write a line for each Instance that has changed since the last call."""
         for instance in instances:
             running = instance.state == State.RUNNING
             step = int((instance.progress or 0) * STEPS) if running else 0
@@ -62,9 +62,9 @@ class LiveBoard:
         self._coloured = "NO_COLOR" not in os.environ
 
     def show(self, instances):
-        """Draw the board over the last one."""
+        """Draw the board over the previous one."""
         size = shutil.get_terminal_size()
-        # What has scrolled out of the window cannot be drawn over.
+        # Lines that have scrolled out of the window cannot be redrawn.
         shown = instances[-(size.lines - 2) :]
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
         lines = [f"{self._line(instance, size.columns)}\x1b[K\n" for instance in shown]
@@ -90,7 +90,7 @@ def _can_write(stream, text):
 
 
 def status(instance):
-    """Return the state with what is worth knowing beside it."""
+    """Return an Instance's state, with its reason, attempt and progress where they matter."""
     words = [instance.state]
     if instance.reason:
         words.append(f"({instance.reason})")

@@ -1,4 +1,4 @@
-"""The processes that the demo runs beside itself: the web server and the daemon."""
+"""Starts and stops the demo's child processes, a web server and a daemon."""
 
 import ctypes
 import http.client
@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A ``manage.py`` command in a process of its own, with its output in a file."""
+    """A child process that runs a ``manage.py`` command and writes its output to a file."""
 
     def __init__(self, name, command, *, manage, log):
         self.name = name
@@ -31,7 +31,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                # Ctrl-C in the terminal is for the demo, which stops its children in order.
+                # Ctrl-C in the terminal reaches only the demo, which stops its children gracefully.
                 process_group=0,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 (there are no threads)
             )
@@ -42,11 +42,11 @@ class Child:
 
     @property
     def status(self):
-        """The exit status, or None while it runs."""
+        """The exit status of the process, or None while it runs."""
         return self._process.poll()
 
     def check(self):
-        """Raise DemoError, with the end of its log, if it has ended."""
+        """Raise DemoError with the end of the log if the process has ended."""
         if self.status is not None:
             raise DemoError(
                 f"The {self.name} ended with status {self.status}. "
@@ -58,9 +58,10 @@ class Child:
         return "\n".join(f"    {line}" for line in lines[-TAIL:])
 
     def stop(self, patience):
-        """Ask it to end and wait; after ``patience`` seconds it is killed. Returns its status.
+        """Terminate the process, wait until it has ended, and return its exit status.
 
-        An interrupt while waiting asks once more, which for a daemon means at once.
+        After ``patience`` seconds the process is killed. An interrupt during the wait terminates
+        the process again, and a daemon then stops at once.
         """
         for _ in range(2):
             self._process.terminate()
@@ -75,15 +76,15 @@ class Child:
 
 
 def _end_with_parent():
-    """Have the kernel stop this process if the demo is killed and cannot do so itself."""
+    """Make the kernel stop this process if the demo itself is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def start_web(port, *, manage, log):
-    """Start the web server; returns the process and the port. Raises DemoError."""
-    # Port 0 is any that is free. A port that looks free may be taken by
-    # another before the server has it.
+    """Start the web server, and return its process and port. Raises DemoError."""
+    # Port 0 means any free port. Another process can take a port that looks free before the server
+    # binds it, so there are several candidates.
     candidates = [port] if port is not None else [DEFAULT_PORT, 0, 0]
     for candidate in candidates:
         if port is None and candidate and not _is_free(candidate):
@@ -110,7 +111,7 @@ def _is_free(port):
 
 
 def _wait_until_bound(child, patience=60):
-    """Return the port that the server says it has, or None if it ended."""
+    """Return the port that the server reports in its log, or None if the server ended."""
     deadline = time.monotonic() + patience
     while child.status is None and time.monotonic() < deadline:
         found = _ADDRESS.search(child.log.read_text(errors="replace"))
@@ -123,7 +124,7 @@ def _wait_until_bound(child, patience=60):
 
 
 def answer(port, path):
-    """Return the HTTP status with which the web server answers."""
+    """Return the HTTP status of the web server's response for a path."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)

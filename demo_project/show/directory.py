@@ -1,4 +1,4 @@
-"""The directory that a demo writes to, which only one may use at a time."""
+"""The directory that the demo writes to. Only one demo can use it at a time."""
 
 import fcntl
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from . import DemoError
 
 @contextmanager
 def owned(directory):
-    """Make the directory and hold it. Raises DemoError if another demo does."""
+    """Create the directory and lock it. Raises DemoError if another demo holds the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / "lock").open("w")
     except OSError as error:
-        raise DemoError(f"{directory} cannot be written: {error.strerror}.") from error
+        raise DemoError(f"The demo cannot write to {directory}: {error.strerror}.") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

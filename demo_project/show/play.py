@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""Runs the whole demo, from starting the processes to the report."""
 
 import shutil
 import time
@@ -14,15 +14,15 @@ from .board import LineBoard, board
 from .children import Child, answer, start_web
 
 LOOK_EVERY = 0.2
-# Beyond the grace that a daemon gives to its running tasks.
+# Seconds to wait for a child process beyond the grace that a daemon gives to running tasks.
 PATIENCE = 15
-# Tasks of others that are watched at a time; the rest is taken up as these end.
+# The number of the user's Tasks that are watched at once. Others follow as these end.
 AT_ONCE = 200
 
 
 def play(options, directory, *, manage):
-    """Start everything, run the programme, and return the exit status."""
-    # What lies there at the end is then of this run.
+    """Start all processes, run the demo's tasks, and return the exit status."""
+    # At the end the directory then contains only pictures from this run.
     shutil.rmtree(directory / "pictures", ignore_errors=True)
     password = prepare(directory)
     with ExitStack() as stack:
@@ -48,23 +48,26 @@ def play(options, directory, *, manage):
 
 
 def prepare(directory):
-    """Migrate, and make the login whose password is returned."""
+    """Migrate the database, create the demo's user, and return the user's password."""
     print(f"Preparing the database ({connection.vendor}) …", flush=True)
     try:
         call_command("migrate", verbosity=0, interactive=False)
         return welcome.make_login(directory)
     except DatabaseError as error:
-        raise DemoError(f"The database cannot be used: {error}") from error
+        raise DemoError(f"The demo cannot use the database: {error}") from error
 
 
 def _stop(daemon):
     if daemon.status is None:
-        print("Stopping the daemon; what runs may finish …", flush=True)
+        print("Stopping the daemon after its running tasks …", flush=True)
     daemon.stop(patience=settings.GRACE + PATIENCE)
 
 
 def follow(instances, children, deadline):
-    """Show progress until all are terminal, or the deadline; returns them as they are then."""
+    """Show progress until all Instances have ended or the deadline is reached.
+
+    Return the Instances in their latest state.
+    """
     shown = board()
     keys = [instance.pk for instance in instances]
     while True:
@@ -74,13 +77,13 @@ def follow(instances, children, deadline):
             return instances
         _check(children)
         if deadline is not None and time.monotonic() > deadline:
-            print("\nTime is up.", flush=True)
+            print("\nThe deadline has passed.", flush=True)
             return instances
         time.sleep(LOOK_EVERY)
 
 
 def report(instances, directory):
-    """Print what came of it, with the pictures written to files; tells if anything is wrong."""
+    """Write pictures to files, print a table of results, and return True if a task went wrong."""
     pictures, problems_of = {}, {}
     for instance in instances:
         picture = programme.save_picture(instance, directory / "pictures")
@@ -94,7 +97,10 @@ def report(instances, directory):
 
 
 def go_on(last, children, directory):
-    """Show what others enqueue after the Instance of key ``last``, until interrupted."""
+    """Show the Instances that the user enqueues after the Instance with key ``last``.
+
+    Continue until an interrupt.
+    """
     shown = LineBoard()
     watched = set()
     while True:

@@ -1,4 +1,4 @@
-"""What the demo enqueues, and whether it went as it should."""
+"""Enqueues the demo's tasks, and checks that they ended as expected."""
 
 import math
 import re
@@ -19,14 +19,14 @@ from .board import label
 CRASHING = tasks.crash.identifier
 PICTURE = "image/png"
 PICTURES = [each.identifier for each in (tasks.flow, tasks.hillshade, tasks.tile, tasks.mosaic)]
-# What a schedule enqueues is seen on its page.
+# Instances of a schedule are shown on the schedule's page.
 NOT_OF_A_SCHEDULE = ~Q(created_by__startswith="schedule ")
-# Longest name of a picture's file without its suffix; inputs may be of any length.
+# The maximum length of a picture's file name without its suffix, because inputs can be long.
 MAX_NAME = 100
 
 
 def enqueue():
-    """Enqueue the demo's tasks, all or none, and return the Instances."""
+    """Enqueue the demo's tasks in one transaction, and return their Instances."""
     by = {"created_by": "the demo"}
     with transaction.atomic(using=settings.DATABASE):
         return [
@@ -43,7 +43,7 @@ def enqueue():
 
 
 def relief():
-    """Submit a graph, and return its Instances: tiles in parallel, a mosaic, a report."""
+    """Submit a graph with parallel tiles, a mosaic and a report, and return its Instances."""
     with Graph("relief", by="the demo") as graph:
         survey = graph.add(tasks.survey)
         found = result(survey)
@@ -63,13 +63,13 @@ def relief():
 
 
 def selected(limit=None, *conditions, **named):
-    """Return Instances with all that the board and the table show, oldest first."""
+    """Return the matching Instances, oldest first, with the rows that board and table show."""
     rows = Instance.objects.using(settings.DATABASE).select_related("type", "inputs", "node")
     return list(rows.filter(*conditions, **named).order_by("pk")[:limit])
 
 
 def save_picture(instance, directory):
-    """Write the Response to a file if it is a picture; returns its path, or None."""
+    """Write an Instance's Response to a file if it is a picture, and return its path or None."""
     response = queue.response(instance)
     if response is None or response.content_type != PICTURE:
         return None
@@ -81,7 +81,7 @@ def save_picture(instance, directory):
 
 
 def problems(instance, picture):
-    """Return what is not as it should be with a task of :func:`enqueue`, as sentences."""
+    """Return texts that say in which ways a task from :func:`enqueue` went wrong."""
     if instance.type.identifier == CRASHING:
         return _problems_of_crash(instance)
     if instance.state != State.FINISHED:
@@ -92,7 +92,11 @@ def problems(instance, picture):
     if instance.type.identifier in PICTURES:
         found += _problems_of_picture(picture)
     if instance.type.identifier == tasks.report.identifier:
-        found += [] if "Mosaic: FINISHED" in instance.response.value else ["came too early"]
+        found += (
+            []
+            if "Mosaic: FINISHED" in instance.response.value
+            else ["ran before the mosaic was finished"]
+        )
     if instance.type.identifier == tasks.flow.identifier:
         storage = storages[settings.STORAGE]
         files = [entry["path"] for entry in instance.response.files]
@@ -118,15 +122,18 @@ def _problems_of_picture(path):
     from PIL import Image
 
     if path is None:
-        return ["answered with no picture"]
+        return ["returned no picture"]
     with Image.open(BytesIO(path.read_bytes())) as image:
         darkest, brightest = image.convert("L").getextrema()
-    # A picture that shows anything has light and dark in it.
+    # A picture that is not blank contains light and dark pixels.
     return [] if brightest - darkest > 100 else [f"drew nothing: {path}"]
 
 
 def table(instances, pictures, problems_of):
-    """Return a table of what ran as lines of text; the dictionaries are by Instance key."""
+    """Return a table of the tasks' results as lines of text.
+
+    ``pictures`` and ``problems_of`` map keys of Instances to paths and to problems.
+    """
     rows = [("task", "state", "attempts", "run time", "went")]
     for instance in instances:
         problem = "; ".join(problems_of.get(instance.pk, ()))
@@ -152,7 +159,7 @@ def _ended(instance):
 
 
 def _run_time(instance):
-    """How long the last attempt ran."""
+    """Return how long the last attempt ran, as text."""
     if instance.started is None or instance.finished is None:
         return "-"
     return f"{(instance.finished - instance.started).total_seconds():.2f} s"

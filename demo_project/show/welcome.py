@@ -1,4 +1,4 @@
-"""Who may look, where, and what to try."""
+"""Creates the demo's user, and tells where to look and what to try next."""
 
 import os
 import secrets
@@ -12,7 +12,7 @@ USER = "demo"
 
 
 def make_login(directory):
-    """Make a superuser with a password of this directory's own, and return the password."""
+    """Create a superuser, and return the password, which is kept in the demo's directory."""
     kept = directory / "password"
     if not kept.exists():
         kept.touch(mode=0o600)
@@ -27,11 +27,11 @@ def make_login(directory):
 
 
 def where_to_look(port, password, directory):
-    """Return lines that say where."""
+    """Return lines of text with the URLs of the demo and the paths of its logs."""
     return [
         f"  pages   http://127.0.0.1:{port}/  (login {USER}, password {password})",
         f"          http://127.0.0.1:{port}/atp/graphs/  tiles in parallel, a mosaic, a report",
-        f"          http://127.0.0.1:{port}/atp/schedules/  one runs each ten seconds",
+        f"          http://127.0.0.1:{port}/atp/schedules/  one runs every ten seconds",
         f"  API     http://127.0.0.1:{port}/api/",
         f"  logs    {directory / 'atpd.log'}",
         f"          {directory / 'web.log'}",
@@ -39,7 +39,7 @@ def where_to_look(port, password, directory):
 
 
 def what_to_try(manage):
-    """Return lines that say what to do next, in a shell that has not this environment."""
+    """Return lines of text with commands to try in another terminal."""
     chosen = [
         f"{name}={shlex.quote(os.environ[name])}"
         for name in ("DATABASE_URL", "DEMO_DIR")
@@ -47,14 +47,14 @@ def what_to_try(manage):
     ]
     command = " ".join([*chosen, _short(sys.executable), _short(manage)])
     return [
-        "The web server and the daemon go on; Ctrl-C ends the demo. In another terminal:",
+        "The web server and the daemon keep running until Ctrl-C. In another terminal, try:",
         f"  {command} atp status",
         f"  {command} atp enqueue terrain.hillshade '{{\"azimuth\": 90}}'",
     ]
 
 
 def _short(path):
-    """Return a path as one would type it from here."""
-    # Not resolved: the interpreter of a virtual environment is a link.
+    """Return a path as the user would type it in the current directory."""
+    # Links are not resolved, because a virtual environment's interpreter is a link.
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)

@@ -1,4 +1,4 @@
-"""The command ``manage.py atp``; its subcommands are in the modules ``shell``."""
+"""The command ``manage.py atp``. The modules named ``shell`` contain its subcommands."""
 
 import contextlib
 import os
@@ -86,7 +86,7 @@ class Command(BaseCommand):
             ) from error
 
     def _write(self, text: str) -> None:
-        """Write the outcome. Raises CommandError if that fails; the work was done before."""
+        """Write the subcommand's output, after its work is done. Raises CommandError on failure."""
         try:
             self.stdout.write(text)
             self.stdout.flush()
@@ -97,18 +97,18 @@ class Command(BaseCommand):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
             why = error.strerror or error
             raise CommandError(
-                f"It was done, but its outcome could not be written: {why}."
+                f"The command has done its work, but cannot write its output: {why}."
             ) from error
 
 
 def _hint(message: str) -> str:
-    """Return " Did you mean …?" for the parser's message about an unknown subcommand."""
+    """Return " Did you mean …?" if the parser's message is about an unknown subcommand."""
     found = re.match(r"argument SUBCOMMAND: invalid choice: '([^']*)'", message)
     return did_you_mean(found[1], [s.name for s in subcommands()]) if found else ""
 
 
 def subcommands() -> tuple[type[Subcommand], ...]:
-    """Return the Subcommands in the order of the help."""
+    """Return all Subcommand classes, in the order in which the help lists them."""
     found: list[type[Subcommand]] = [
         *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
         *(Redrive, Cancel),

@@ -31,7 +31,7 @@ EXIT_WITHIN = 5.0
 
 class Command(BaseCommand):
     help = "Run the daemon: claim due tasks and execute them in a pool of worker processes."
-    # Leave out the checks of pages: they import all views, which would then use memory in every
+    # Leave out the checks of pages, which import all views. These would use memory in every
     # process of the daemon.
     requires_system_checks = (Tags.compatibility, Tags.models, "atp")
     # True on the command line, where the process ends with the command.
@@ -122,11 +122,14 @@ class Command(BaseCommand):
             sys.exit(status)
         supervisor.close()
         if status:
-            raise CommandError("Not all results could be recorded.", returncode=status)
+            raise CommandError("The daemon could not record all results.", returncode=status)
 
     @staticmethod
     def _make_supervisor(options: Mapping[str, Any], log: LogProcess) -> Supervisor:
-        """Check the database and the storage, and return the supervisor. Raises CommandError."""
+        """Check the database and the storage, and return the daemon's supervisor.
+
+        Raises CommandError if the database cannot be used.
+        """
         if problem := database_problem():
             raise CommandError(problem)
         tell_of_storage()
@@ -147,21 +150,22 @@ class Command(BaseCommand):
 
 
 def _check_connections() -> None:
-    """Raise CommandError inside a transaction, or if the database is in memory."""
+    """Raise CommandError if a transaction is open, or if the queue's database is in memory."""
     if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         raise CommandError(
-            "atpd cannot run inside a transaction: it would not see what the transaction enqueues. "
+            "atpd cannot run inside a transaction, because it would not see what the transaction "
+            "enqueues. "
             "In tests use TransactionTestCase, or pytest's transactional_db."
         )
     connection: Any = connections[settings.DATABASE]
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
         raise CommandError(
-            "atpd needs a database that other processes can open, not one in memory."
+            "atpd needs a database that other processes can open. It cannot use one in memory."
         )
 
 
 def _check_patterns(patterns: Iterable[str]) -> None:
-    """Raise CommandError for a pattern that matches no declared Type."""
+    """Raise CommandError if one of the patterns matches no declared Type."""
     registry.declare_own()
     names = registry.names()
     for pattern in patterns:
@@ -173,11 +177,11 @@ def _check_patterns(patterns: Iterable[str]) -> None:
 
 
 def _whole_number(least: int, most: int) -> Callable[[str], int]:
-    """Return the argparse type for whole numbers from ``least`` to ``most``."""
+    """Return an argparse type for whole numbers from ``least`` to ``most``."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-            raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+            raise ArgumentTypeError(f"{text!r} must be a whole number from {least} to {most}")
         return int(text)
 
     return read
@@ -189,7 +193,7 @@ def _read_seconds(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+        raise ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
     return number
 
 

@@ -1,1 +1,1 @@
-"""Why does it not run, who can change that, when will it start?"""
+"""Explain why an Instance does not run, who can resolve the cause, and when it will start."""

@@ -1,4 +1,7 @@
-"""The causes, one function each, and the acts that would resolve them. No database, no clock."""
+"""The causes that delay an Instance, one function each, and the actions that resolve them.
+
+The functions take :class:`.facts.Facts`. They read neither the database nor the clock.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,21 @@ from .. import documents, overview
 from . import sentences
 from .facts import Facts, Help, Reason
 
-# The acts that would resolve a cause, from the table of operations.
+# The actions that resolve a cause, from the table of operations.
 
 MANAGE = "manage.py atp"
-# Operations on these are shell subcommands of their kind, as in "atp daemon resume".
+# The shell command of an operation on these kinds contains the kind, as in "atp daemon resume".
 _KINDS_WITH_SUBCOMMANDS = (DAEMON, SCHEDULE, GRAPH, DOWNSTREAM)
 
 
 def operation_help(
     kind: str, name: str, *arguments: object, label: str = "", **options: object
 ) -> Help:
-    """Return the act for an operation on a subject of this kind, with its shell command.
+    """Return a Help for an operation, with the shell command that performs the operation.
 
-    ``arguments`` name the subject; an option that is None is left out.
+    ``kind`` is the kind of subject that the operation ``name`` acts on. ``arguments`` identify the
+    subject. ``options`` are options of the shell command; an option with the value None is left
+    out.
     """
     entry = OPERATIONS[kind][name]
     words = [shlex.quote(str(argument)) for argument in arguments]
@@ -49,25 +54,25 @@ def operation_help(
 
 
 def target_help(name: str, row: Any, **options: Any) -> Help:
-    """Return the act for an operation on the target of a Gate or a Limit."""
+    """Return a Help for an operation on the target of a Gate or a Limit."""
     type = None if row.type is None else row.type.identifier
     return operation_help(TARGET, name, type=type, collection=row.collection, **options)
 
 
 def daemon_help(label: str = "Start a daemon that serves it") -> Help:
-    """Return the act of starting a daemon, for which no operation exists."""
+    """Return a Help that tells the reader to start a daemon."""
     return Help(label=label, command="manage.py atpd")
 
 
 def terminate_help(pid: int) -> Help:
-    """Return the act of ending a PostgreSQL session, for which no operation exists."""
+    """Return a Help that tells the reader to end a PostgreSQL session."""
     return Help(
         label="End the session in the database", command=f"SELECT pg_terminate_backend({pid});"
     )
 
 
 def _subcommand(kind: str, entry: Any) -> list[str]:
-    """Return the shell subcommand of an operation."""
+    """Return the words of an operation's shell subcommand, for example ``["daemon", "resume"]``."""
     if kind in _KINDS_WITH_SUBCOMMANDS:
         return [kind, entry.name]
     noun = getattr(entry, "of", "")
@@ -76,7 +81,7 @@ def _subcommand(kind: str, entry: Any) -> list[str]:
     return [noun, entry.name] if noun else [entry.name]
 
 
-# Causes that operators and code have set: gates, limits and downstreams.
+# Causes that operators or code have set: gates, limits and downstreams.
 
 _CODES = {"running": "max-running", "lane": "max-running-per-collection", "rate": "rate"}
 # The option of the operation "limit" that removes a limit of this kind.
@@ -84,7 +89,7 @@ _OPTIONS = {"running": "max_running", "lane": "max_running_per_collection", "rat
 
 
 def gate(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each shut gate: for everything, for the Type, or for the lane."""
+    """Yield a Reason for each shut gate that covers everything, the Type or the lane."""
     if not facts.is_waiting:
         return
     for row in sorted(facts.gates, key=_level):
@@ -105,7 +110,7 @@ def gate(facts: Facts) -> Iterator[Reason]:
 
 
 def limit(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each full limit: the maximum runs already, or the rate is used up."""
+    """Yield a Reason for each limit that is reached, on running Tasks or on the start rate."""
     if not facts.is_waiting:
         return
     for full in sorted(facts.full, key=lambda full: list(_CODES).index(full.kind)):
@@ -127,7 +132,7 @@ def limit(facts: Facts) -> Iterator[Reason]:
 
 
 def downstream(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the downstream that the Type calls fails, or accepts no more calls."""
+    """Yield a Reason if the downstream that the Type calls fails, or limits the rate of calls."""
     row = facts.downstream
     if row is None or not facts.is_waiting:
         return
@@ -142,7 +147,7 @@ def downstream(facts: Facts) -> Iterator[Reason]:
 
 
 def schedule(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the schedule that enqueues the Type, for example a tailer, is paused."""
+    """Yield a Reason if the schedule that enqueues the Type, such as a tailer's, is paused."""
     row = facts.schedule
     if row is None:
         return
@@ -159,15 +164,15 @@ def schedule(facts: Facts) -> Iterator[Reason]:
 
 
 def _level(row: object) -> int:
-    """Return 0 for the gate that covers everything, 1 for a gate of a Type, 2 for one of a lane."""
+    """Return 0 for a gate that covers everything, 1 for a Type's gate, 2 for a lane's gate."""
     return sum(getattr(row, name) is not None for name in ("type", "collection"))
 
 
-# Causes of time and order: the nodes or Instances before it, its due time, incompatible inputs.
+# Causes in the Task: the nodes or Instances that it waits for, its due time, its inputs.
 
 
 def blocked(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a Task waits for nodes of its graph, or in the line of its schedule."""
+    """Yield a Reason if a Task waits for nodes of its graph, or for Instances of its schedule."""
     if not facts.is_waiting or not facts.is_blocked or facts.task is None:
         return
     is_line = bool(facts.upstream) and facts.upstream[0]["graph"] is None
@@ -184,7 +189,7 @@ def blocked(facts: Facts) -> Iterator[Reason]:
 
 
 def not_due(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a Task is not due yet: as enqueued, until a retry, or deferred."""
+    """Yield a Reason if a Task is not due yet, perhaps because of a retry or a deferral."""
     if not facts.is_waiting or facts.is_blocked or facts.is_due:
         return
     task, instance, last = facts.task, facts.instance, facts.last
@@ -225,7 +230,10 @@ def not_due(facts: Facts) -> Iterator[Reason]:
 
 
 def incompatible_instances(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if Instances of a Type fit no daemon; new Instances do not wait for that."""
+    """Yield a Reason if a Type has Instances whose inputs no daemon accepts.
+
+    These Instances do not delay an Instance that is enqueued now.
+    """
     if facts.instance is None and facts.incompatible:
         yield Reason(
             code="misfits",
@@ -235,7 +243,7 @@ def incompatible_instances(facts: Facts) -> Iterator[Reason]:
 
 
 def incompatible_inputs(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a Task is due, but a daemon refused its incompatible inputs."""
+    """Yield a Reason if a Task is due, but a daemon has refused its inputs."""
     if facts.task is not None and facts.is_waiting and facts.is_due and facts.incompatible:
         yield Reason(
             code="misfit",
@@ -249,7 +257,7 @@ def incompatible_inputs(facts: Facts) -> Iterator[Reason]:
 
 
 def no_such(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if no Instance has the uuid: it was removed, or never existed."""
+    """Yield a Reason if no Instance has the uuid, because it was removed or never existed."""
     if facts.missing:
         removal = facts.removal or {}
         yield Reason(
@@ -261,7 +269,7 @@ def no_such(facts: Facts) -> Iterator[Reason]:
 
 
 def ended(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the Instance has FINISHED or FAILED; a FAILED one can be redriven."""
+    """Yield a Reason if the Instance has FINISHED or FAILED; a FAILED Instance can be redriven."""
     instance = facts.instance
     if instance is None or not instance.is_terminal:
         return
@@ -278,12 +286,12 @@ def ended(facts: Facts) -> Iterator[Reason]:
 
 # Causes while a daemon holds the Task: commands to the attempt, the daemon's condition.
 
-# A run counts as slow only if this many others were measured.
+# A run can be slow only in comparison with at least this many measured runs.
 FEWEST_RUNS = 10
 
 
 def cancel_asked(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the holder has a command to cancel the Instance that has not ended yet."""
+    """Yield a Reason if a cancel command was sent to an attempt that has not ended yet."""
     if facts.task is None or facts.task.daemon_id is None or facts.task.request != CANCEL:
         return
     since = None if facts.command is None else facts.command["time"]
@@ -298,7 +306,7 @@ def cancel_asked(facts: Facts) -> Iterator[Reason]:
 
 
 def holder_lost(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the holder's lease has expired: another daemon will rescue the Task."""
+    """Yield a Reason if the daemon that holds the Task is lost; another will rescue the Task."""
     holder = facts.holder
     if holder is None or holder["condition"] != overview.LOST:
         return
@@ -310,12 +318,12 @@ def holder_lost(facts: Facts) -> Iterator[Reason]:
         facts={"daemon": sentences.name(holder), "others": others},
         since=holder["lease_until"] if not holder["lock"] else holder["seen"],
         until=rescued,
-        helps=None if others else daemon_help("Start a daemon: it takes away what is held"),
+        helps=None if others else daemon_help("Start a daemon, which rescues its Task"),
     )
 
 
 def holder_late(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the holder has missed a renewal, and may soon be lost."""
+    """Yield a Reason if the daemon that holds the Task has not renewed its lease in time."""
     holder = facts.holder
     if holder is None or holder["condition"] != overview.LATE:
         return
@@ -348,7 +356,7 @@ def paused(facts: Facts) -> Iterator[Reason]:
 
 
 def running(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if the Instance is RUNNING: since when, and if it is slow or silent."""
+    """Yield a Reason if the Instance is RUNNING. It says since when, and if the run is slow."""
     instance = facts.instance
     if instance is None or instance.state != State.RUNNING or _is_lost(facts):
         return
@@ -358,7 +366,7 @@ def running(facts: Facts) -> Iterator[Reason]:
     runs = facts.flow.runs if facts.flow is not None else 0
     p99 = facts.flow.run[2] if facts.flow is not None and facts.flow.run else None
     if facts.pause is not None and facts.pause["attempt"] == instance.attempt:
-        # Pauses count neither for the timeout nor in the run times of others.
+        # Neither timeouts nor the measured run times include pauses.
         p99 = limit = None
     is_slow = p99 is not None and runs >= FEWEST_RUNS and age > p99
     until = None if limit is None else began + limit
@@ -379,7 +387,7 @@ def running(facts: Facts) -> Iterator[Reason]:
         since=began,
         until=until,
         helps=_release_help(
-            facts, f"Run it again: most end within {duration(timedelta(seconds=p99))}"
+            facts, f"Run it again, because most end within {duration(timedelta(seconds=p99))}"
         )
         if is_slow and p99 is not None
         else None,
@@ -387,7 +395,7 @@ def running(facts: Facts) -> Iterator[Reason]:
 
 
 def claimed(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if a daemon has claimed the Instance, which still waits for a worker."""
+    """Yield a Reason if a daemon has claimed the Instance, but no worker runs it yet."""
     instance = facts.instance
     if instance is None or instance.state != State.SCHEDULED or _is_lost(facts):
         return
@@ -410,9 +418,9 @@ def _is_lost(facts: Facts) -> bool:
     return facts.holder is not None and facts.holder["condition"] == overview.LOST
 
 
-# Causes in the daemons: none serves the Type, those that do claim nothing, or all are busy.
+# Causes in the daemons: none serves the Type, or those that serve it are quiet or busy.
 
-# At most this many Types are named that keep workers busy.
+# A sentence about busy workers names at most this many Types.
 MOST_TYPES = 3
 RESTART = "Start a daemon that serves it, or restart one: with --reload it restarts automatically"
 
@@ -442,7 +450,7 @@ def unserved(facts: Facts) -> Iterator[Reason]:
 
 
 def _unreached_module(facts: Facts) -> str:
-    """Return the module that declares the Type if daemons do not import it, otherwise ""."""
+    """Return the module that declares the Type if daemons do not import the module, else ""."""
     if facts.type is None or registry.is_reached(facts.identifier):
         return ""
     # The name of a nested function begins with the name of the outer one.
@@ -450,7 +458,7 @@ def _unreached_module(facts: Facts) -> str:
 
 
 def quiet(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if all daemons that serve the Type are quiet or stopping."""
+    """Yield a Reason if daemons serve the Type, but all of them are quiet or stopping."""
     if not facts.is_waiting or not facts.serving or facts.claiming:
         return
     modes = {str(commands.mode_after(each["mode"], each["request"])) for each in facts.serving}
@@ -470,7 +478,7 @@ def quiet(facts: Facts) -> Iterator[Reason]:
 
 
 def busy(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if all workers that could run the Task are running something else."""
+    """Yield a Reason if all workers that could run the Task are busy."""
     if not facts.is_waiting or facts.is_blocked or not facts.is_busy:
         return
     types = Counter(worker["type"] for worker in facts.running).most_common(MOST_TYPES)
@@ -491,7 +499,7 @@ def busy(facts: Facts) -> Iterator[Reason]:
 
 
 def behind(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if other Tasks of the lane come first, or other lanes and Types take turns."""
+    """Yield a Reason if other Tasks start first, in the same lane or in other lanes and Types."""
     found = facts.queued
     if not facts.is_waiting or facts.is_blocked or not facts.is_due or found is None:
         return
@@ -516,7 +524,7 @@ def behind(facts: Facts) -> Iterator[Reason]:
 
 
 def alone(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason if attempts were lost before: it now needs a worker that runs nothing else."""
+    """Yield a Reason if earlier attempts were lost, so that the Task needs a worker for itself."""
     instance = facts.instance
     if instance is None or not instance.lost:
         return
@@ -527,14 +535,17 @@ def alone(facts: Facts) -> Iterator[Reason]:
 
 
 def locked(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each transaction that has locked the Task's row or a table."""
+    """Yield a Reason for each transaction that has locked the Task's row or a whole table."""
     if facts.is_waiting and facts.is_due and not facts.is_blocked:
         found = (each for each in facts.transactions if each.locked)
         yield from (_transaction_reason("locked", each, facts) for each in found)
 
 
 def transaction(facts: Facts) -> Iterator[Reason]:
-    """Yield a Reason for each long open transaction: no daemon can claim the rows that it locks."""
+    """Yield a Reason for each transaction that has been open for long and might hold locks.
+
+    A daemon cannot claim a Task whose row is locked.
+    """
     if facts.is_waiting or (facts.task is not None and facts.task.daemon_id is not None):
         found = (each for each in facts.transactions if not each.locked)
         yield from (_transaction_reason("transaction", each, facts) for each in found)
@@ -557,10 +568,10 @@ def _transaction_reason(code: str, found: OpenTransaction, facts: Facts) -> Reas
     )
 
 
-# The table of causes: the cause that must be resolved first comes first.
+# The table of causes. The cause that must be resolved first comes first.
 #
 # To add one: write a function in this module that takes :class:`.facts.Facts` and yields a
-# :class:`.facts.Reason` for each time that it applies. Add the facts that it needs to Facts, gather
+# :class:`.facts.Reason` whenever the cause applies. Add the facts that it needs to Facts, gather
 # them in :mod:`.gathering`, and list the function here. If nobody knows when the cause ends, list
 # its code in :data:`OPEN`. Its short words are in :data:`.explain.SHORT`.
 
@@ -570,7 +581,7 @@ CAUSES: tuple[Cause, ...] = (
     no_such,
     ended,
     cancel_asked,
-    # These come before what the holder does: perhaps it no longer does that.
+    # These come before "paused" and "running", because the daemon might no longer run the attempt.
     holder_lost,
     holder_late,
     paused,
@@ -597,5 +608,5 @@ OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "
 
 
 def find_reasons(facts: Facts) -> tuple[Reason, ...]:
-    """Return a Reason for each cause that applies, in the order of the table."""
+    """Return a Reason for each cause that applies to these facts, in the order of CAUSES."""
     return tuple(reason for cause in CAUSES for reason in cause(facts))

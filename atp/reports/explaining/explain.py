@@ -1,4 +1,4 @@
-"""Explain why something does not run, who can resolve that, and when it will start."""
+"""Explain why an Instance, a Type or a lane does not run, and estimate when it will start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The main cause for each row of a list, in a few words.
 
-# The words for a cause in a list, by its code. Other causes need none: the state says enough.
+# The words for a cause in a list, by its code. Other causes need no words besides the state.
 SHORT = {
     "cancel-asked": "asked to be cancelled",
     "holder-lost": "its daemon is lost",
@@ -61,7 +61,11 @@ SHORT = {
 
 @dataclass(frozen=True)
 class MainCause:
-    """A cause in a few ``words``, with its ``code`` and its ``sentence``."""
+    """The main cause that delays an Instance, for a row of a list.
+
+    ``words`` are a few words about the cause, ``sentence`` is its whole sentence, and ``code`` its
+    code.
+    """
 
     code: str
     words: str
@@ -71,11 +75,12 @@ class MainCause:
 def main_causes(
     instances: Iterable[Instance], now: datetime, *, errors: bool = True, daemons: bool = True
 ) -> dict[int, MainCause]:
-    """Return the first cause for each live Instance among these, by primary key.
+    """Return the main cause that delays each live Instance in a list, by primary key.
 
-    Running Instances have none, unless they have a command to end. Without ``errors`` errors of
-    handlers are left out, without ``daemons`` the names of daemons. It takes five queries, one
-    more if lanes are limited, and one more if Tasks wait for a retry.
+    A running Instance has a cause only if a cancel command was sent to it, or if its daemon is late
+    or lost. If ``errors`` is False, the sentences do not contain the errors of handlers; if
+    ``daemons`` is False, they do not contain the names of daemons. The function takes five queries,
+    one more if there are limits for each lane, and one more if Tasks wait for a retry.
     """
     live = {row.pk: row for row in instances if row.state not in TERMINAL}
     if not live:
@@ -123,7 +128,10 @@ def _brief(reasons: Iterable[Reason], facts: Facts) -> MainCause | None:
 
 
 def _last_events(tasks: Iterable[Task]) -> dict[int, documents.Document]:
-    """Return the last event of these Tasks' Instances: the retry or deferral that delays them."""
+    """Return the last event in the log of each of these Tasks, by primary key.
+
+    For a Task that waits after an attempt, this event is a retry or a deferral.
+    """
     begun = [task.pk for task in tasks if task.attempt]
     if not begun:
         return {}
@@ -142,7 +150,7 @@ def _limits_over(instances: Iterable[Instance]) -> list[Any]:
 
 
 def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Return the number of claimed Tasks in each lane of the Types that limit each lane."""
+    """Count the claimed Tasks in each lane of the Types that have a limit for each lane."""
     types = {row.type_id for row in limits if row.max_running_per_collection is not None}
     if not types:
         return Counter()
@@ -154,19 +162,22 @@ def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
 
 # The estimate of the time until the start. No database, no clock.
 #
-# The number of Tasks ahead is divided by the start rate of the Type. Two rates are used: the rate
+# The number of Tasks ahead is divided by the start rate of the Type. There are two rates: the rate
 # of the last minutes, and the rate that the workers, the Type's share of them and its limits allow.
 # The slower rate with the worst order of lanes gives ``high``, the faster rate with the best order
 # gives ``low``.
 
 # The factors for low and high: the Tasks ahead may run faster or slower than earlier ones.
 QUICKER, SLOWER = 0.7, 1.6
-# The least ``high``, in seconds: for the claim, for handing the Task to a worker, for its record.
+# The minimum of ``high``, in seconds, covers the claim, the way to a worker, and the record.
 LEAST_HIGH = 2.0
 
 
 def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
-    """Return the :class:`Estimate`; None if the subject does not wait."""
+    """Return the :class:`Estimate` of the time until the start, or None if there will be no start.
+
+    There will be no start if the subject does not wait, or if a gate drops it.
+    """
     if not facts.is_waiting:
         return None
     for reason in reasons:
@@ -198,7 +209,7 @@ def _as_delay(seconds: float) -> timedelta:
 
 
 def _earliest_start(facts: Facts, reasons: Sequence[Reason]) -> float:
-    """Return the seconds for which its due time, gates and rates keep it from starting."""
+    """Return the seconds until the due time, the gates and the rate limits allow a start."""
     times = [reason.until for reason in reasons if reason.until is not None]
     if facts.task is not None and not facts.is_blocked:
         times.append(facts.task.due_at)
@@ -208,7 +219,10 @@ def _earliest_start(facts: Facts, reasons: Sequence[Reason]) -> float:
 def _estimate_turn(
     facts: Facts, queued: QueuePosition, flow: Flow
 ) -> tuple[float, float, float | None]:
-    """Return the seconds until its turn: low, likely and high; high is None without figures."""
+    """Return the low, likely and high estimates of the seconds until the Task's turn.
+
+    The high estimate is None if no start rate is known.
+    """
     others = min(queued.beside, queued.ahead + 1)
     counts = queued.ahead, queued.ahead + others, queued.ahead + queued.beside
     if not counts[2] and not facts.is_busy and not _is_full(facts):
@@ -230,7 +244,11 @@ def _estimate_turn(
 
 
 def _capacity(facts: Facts, queued: QueuePosition, flow: Flow, share: float | None = None) -> float:
-    """Return how many attempts of its Type the workers can start per second, in its share."""
+    """Return how many attempts of the Type its share of the workers can start per second.
+
+    ``share`` is a fraction of the workers. By default it depends on the weights of the Types with
+    due Tasks.
+    """
     if flow.run is None or not facts.workers:
         return 0.0
     if share is None:
@@ -241,24 +259,27 @@ def _capacity(facts: Facts, queued: QueuePosition, flow: Flow, share: float | No
 
 
 def _allowed_rate(facts: Facts) -> float:
-    """Return the starts per second that its rate limits allow."""
+    """Return how many starts per second the rate limits allow; infinity without rate limits."""
     rates = [row.per_second for row in facts.limits if row.per_second]
     return min(rates, default=float("inf"))
 
 
 def _wait_for_worker(facts: Facts, flow: Flow) -> float:
-    """Return the seconds until a worker is free and limits have headroom, in 95% of cases."""
+    """Return the seconds until a worker is free and limits have headroom (the 95% quantile)."""
     is_to_wait = facts.is_busy or _is_full(facts)
     return flow.run[1] if is_to_wait and flow.run is not None else 0.0
 
 
 def _is_full(facts: Facts) -> bool:
-    """Return True if a limit requires that another Task ends before it may start."""
+    """Return True if a limit is reached that allows a start only after another Task has ended."""
     return any(full.kind != "rate" for full in facts.full)
 
 
 def _time_of_lane(facts: Facts, queued: QueuePosition, flow: Flow) -> float:
-    """Return the seconds that the Tasks ahead take at least, at the concurrency of its lane."""
+    """Return the minimum time for the Tasks ahead in the lane, in seconds.
+
+    It depends on how many Tasks of the lane can run at once; without such a limit it is 0.
+    """
     if facts.lane is None or flow.run is None:
         return 0.0
     own = [row.max_running for row in facts.limits if row.collection is not None]
@@ -283,15 +304,17 @@ MOST_NAMED = 10
 def explain(
     subject: Instance | UUID | str | TypeLike | Lane, *, errors: bool = True, daemons: bool = True
 ) -> Explanation:
-    """Return the :class:`Explanation` of an Instance, a Type or a lane.
+    """Return an :class:`Explanation` of why an Instance, a Type or a lane does not run.
 
-    ``subject`` is an Instance or its uuid, its identifier if only one Type has it, a Type or
-    its identifier, or a pair of a Type and a collection. Without ``errors`` errors of handlers are
-    left out, without ``daemons`` the names of daemons. It takes at most ten queries, and is as
-    fast with a million waiting Instances as with a few thousand. An unknown uuid is explained, too.
+    ``subject`` is an Instance, its uuid or its identifier; or a Type or its identifier; or a pair
+    of a Type and a collection. If ``errors`` is False, the explanation does not contain the errors
+    of handlers; if ``daemons`` is False, it does not contain the names of daemons. The function
+    takes at most ten queries, and is as fast with a million waiting Instances as with a few
+    thousand. An unknown uuid gets an explanation, too.
 
     Raises UnknownInstance for any other subject, and for an identifier that Instances of several
-    Types have (the message names them). Raises UnknownType for a lane of an unknown Type.
+    Types have; the message then lists these Instances. Raises UnknownType for a lane of an unknown
+    Type.
     """
     facts = _facts(subject)
     return _explain_facts(facts.redacted(errors=errors, daemons=daemons))
@@ -300,10 +323,10 @@ def explain(
 def why(
     instance: Instance, task: Task | None, *, errors: bool = True, daemons: bool = True
 ) -> tuple[str, ...]:
-    """Return sentences about why an Instance does not start; an empty tuple if it does not wait.
+    """Return sentences that say why an Instance does not start; () if the Instance does not wait.
 
-    ``task`` is its Task, or None. For the other parameters see :func:`explain`. The start is not
-    estimated, which saves a query.
+    ``task`` is the Task of the Instance, or None. The other parameters are those of
+    :func:`explain`. The function does not estimate the start, which saves a query.
     """
     if task is None or task.daemon_id is not None:
         return ()
@@ -359,7 +382,7 @@ def _facts(subject: Any) -> Facts:
 
 
 def _find_by_text(text: str) -> Facts:
-    """Return the facts about the subject of a text: a uuid, a Type or an identifier."""
+    """Gather the facts about the subject that a text names by its uuid or its identifier."""
     missing = None
     try:
         missing = gathering.gather_instance(UUID(text))
@@ -369,7 +392,7 @@ def _find_by_text(text: str) -> Facts:
         if not missing.missing:
             return missing
     if not _check_printable(text):
-        raise UnknownInstance(f"Nothing is named. {FORMS}")
+        raise UnknownInstance(f"The subject is empty. {FORMS}")
     types = {row.identifier: row for row in Type.objects.using(settings.DATABASE)}
     if text in types:
         return gathering.gather_type(types[text], None)
@@ -384,9 +407,9 @@ def _find_by_text(text: str) -> Facts:
 
 
 def _check_printable(text: str) -> str:
-    """Return the text if the database can store it. Raises UnknownInstance otherwise."""
+    """Return the text if all characters are printable. Raises UnknownInstance otherwise."""
     if not text.isprintable():
-        raise UnknownInstance(f"{text!r} names nothing. {FORMS}")
+        raise UnknownInstance(f"{text!r} contains unprintable characters. {FORMS}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The facts at one moment, and the values of an explanation: Reason, Help, Estimate."""
+"""The facts that an explanation needs, and the parts of the explanation itself."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task,
 from ...store.values.outlooks import OpenTransaction
 from ..documents import Document
 
-# Tasks before another one are counted up to this number. They are a range of an index, which is
-# read at once.
+# Tasks before another one are counted up to this number. They form a range of an index, which the
+# database reads quickly.
 MOST_COUNTED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """The speed of a Type: ``rate`` in starts per second, ``run`` as quantiles of its run times.
+    """How fast the Instances of a Type start and run.
 
-    ``run`` has the quantiles 0.5, 0.95 and 0.99 in seconds, or is None if nothing was counted.
-    ``runs`` is the number of run times from which they were computed.
+    ``rate`` is the number of starts per second. ``run`` contains the quantiles 0.5, 0.95 and 0.99
+    of the run times, in seconds; it is None if no run was measured. ``runs`` is the number of
+    measured runs.
     """
 
     rate: float = 0.0
@@ -34,12 +35,13 @@ class Flow:
 
 @dataclass(frozen=True, kw_only=True)
 class QueuePosition:
-    """The queue around a waiting Task.
+    """The position of a waiting Task in the queue.
 
-    ``ahead`` counts the Tasks before it in its lane, ``above`` those of them with a higher
-    priority, ``beside`` the due Tasks in other lanes of its Type, which take turns with it. Each
-    count stops at MOST_COUNTED. ``rivals`` are the weights, by identifier, of other Types with due
-    Tasks that the same daemons serve; ``weight`` is the weight of its own Type.
+    ``ahead`` is the number of Tasks before this Task in its lane, and ``above`` is the number of
+    those that have a higher priority. ``beside`` is the number of due Tasks in other lanes of the
+    Type, which take turns with this lane. Each of these numbers stops at MOST_COUNTED. ``weight``
+    is the weight of the Type. ``rivals`` contains the weights of other Types that have due Tasks
+    and are served by the same daemons, by identifier.
     """
 
     ahead: int = 0
@@ -51,10 +53,11 @@ class QueuePosition:
 
 @dataclass(frozen=True, kw_only=True)
 class FullLimit:
-    """A Limit that allows no further start: ``kind`` is "running", "lane" or "rate".
+    """A Limit that currently allows no further start.
 
-    ``held`` is the number of claimed Tasks that count for it. For a rate, ``at`` is the time at
-    which the next Task may start.
+    ``kind`` is the value of the Limit that is reached: "running", "lane" or "rate". ``held`` is the
+    number of claimed Tasks that count towards the Limit. For a rate, ``at`` is the time at which
+    the next Task can start.
     """
 
     limit: Limit
@@ -65,20 +68,24 @@ class FullLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The facts at ``now`` about an Instance, a Type or a lane.
+    """What the database contains at ``now`` about an Instance, a Type or a lane.
 
-    For an Instance, ``instance`` is set, and ``task`` while it is live. For a Type or a lane both
-    are None: the facts apply to an Instance that would be enqueued there now, in ``collection``
-    (None: any). If no Instance has the uuid, ``type`` is None and ``missing`` is the uuid.
+    For an Instance, ``instance`` is set, and ``task`` is set while the Instance is live. For a Type
+    or a lane, both are None: the facts are then about an Instance that would be enqueued now, in
+    ``collection`` or (if this is None) in any lane of the Type. If no Instance has the requested
+    uuid, ``missing`` contains the uuid, and ``type`` is None.
 
-    ``last`` is the last transition of the Instance, ``command`` the last command to its holder,
-    ``pause`` its last pause, ``newest`` the newest record of its log, all as plain values.
-    ``daemons`` are documents, with ``misfits``. ``incompatible`` is a sentence about incompatible
-    inputs: for an Instance why a daemon refused them, for a Type how many Instances no daemon
-    accepts. ``is_compatible_elsewhere`` is True if another daemon that claims may accept them.
-    ``downstream`` is set if the downstream of the Type is not healthy, ``schedule`` if a schedule
-    with the name of the Type, for example of a tailer, is paused. ``removal`` is the log record of
-    the removal of a missing Instance, ``last_claim`` the last claim of an Instance of the Type.
+    ``last`` is the last transition of the Instance, ``command`` the last command to the daemon that
+    holds the Instance, ``pause`` its last pause, and ``newest`` the newest record of its log. All
+    four are documents. ``daemons`` contains documents of daemons, with their ``misfits``.
+
+    ``incompatible`` is a sentence about incompatible inputs. For an Instance it says why a daemon
+    refused the inputs; for a Type it says how many Instances no daemon accepts.
+    ``is_compatible_elsewhere`` is True if another daemon that claims Tasks might accept the inputs.
+    ``downstream`` is set if the downstream of the Type is not healthy. ``schedule`` is set if a
+    schedule with the name of the Type, such as that of a tailer, is paused. ``removal`` is the log
+    record about the removal of a missing Instance. ``last_claim`` is the record of the last claim
+    of an Instance of the Type.
     """
 
     now: datetime
@@ -128,14 +135,17 @@ class Facts:
 
     @property
     def holder(self) -> Document | None:
-        """The daemon that holds the Task, as a document."""
+        """The document of the daemon that holds the Task; None if no daemon holds the Task."""
         if self.task is None or self.task.daemon is None:
             return None
         own: Daemon = self.task.daemon
         return next((each for each in self.daemons if each["uuid"] == own.uuid), None)
 
     def redacted(self, *, errors: bool, daemons: bool) -> Facts:
-        """Return the facts without errors or names of daemons, for a user who may not see them."""
+        """Return a copy for a user who may not see errors of handlers or names of daemons.
+
+        The copy keeps the errors if ``errors`` is True, and the names if ``daemons`` is True.
+        """
         facts = self
         if not errors:
             last = None if self.last is None else self.last | {"message": ""}
@@ -156,12 +166,12 @@ class Facts:
 
     @cached_property
     def serving(self) -> list[Document]:
-        """The living daemons that serve the Type; not all of them may claim."""
+        """The living daemons that serve the Type, including those that do not claim Tasks."""
         return [each for each in self.living if self.identifier in each["types"]]
 
     @cached_property
     def claiming(self) -> list[Document]:
-        """The living daemons that serve the Type and claim."""
+        """The living daemons that serve the Type and claim Tasks."""
         return [
             each
             for each in self.serving
@@ -170,24 +180,24 @@ class Facts:
 
     @cached_property
     def running(self) -> list[Document]:
-        """The busy workers of the claiming daemons, according to the Daemon rows."""
+        """The busy workers of the claiming daemons, as the Daemon rows list them."""
         workers = [worker for each in self.claiming for worker in each["workers"]]
         return [worker for worker in workers if worker["type"] and not worker["paused"]]
 
     @cached_property
     def workers(self) -> int:
-        """The number of workers of the claiming daemons, except those with a paused attempt."""
+        """The number of workers of the claiming daemons that do not hold a paused attempt."""
         every = [worker for each in self.claiming for worker in each["workers"]]
         return sum(not worker["paused"] for worker in every)
 
     @property
     def is_due(self) -> bool:
-        """True if its due time has come. A Task that waits for other nodes is not due."""
+        """True if the Task's due time has come; False while the Task waits for other nodes."""
         return self.task is None or self.task.due_at <= self.now
 
     @property
     def is_busy(self) -> bool:
-        """True if all workers of the claiming daemons are running something."""
+        """True if all workers of the claiming daemons are busy."""
         return 0 < self.workers <= len(self.running)
 
 
@@ -196,12 +206,12 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Help:
-    """An act that would resolve a cause.
+    """An action that would resolve a cause.
 
-    ``verb`` is its name in the table of operations, empty if it is not an operation; ``label``
-    names it for people. ``command`` is a shell command. ``permission`` is the permission that a
-    user of pages and API needs for it; empty if the act is done on the host of the daemons or of
-    the database.
+    ``label`` names the action for people. ``command`` performs the action in a shell, or in a
+    database client. ``verb`` is the name of the action in the table of operations, or "" if it is
+    not an operation. ``permission`` is the permission that a user of the pages or the API needs for
+    the action, or "" if the action is only possible on the host of the daemons or of the database.
     """
 
     label: str
@@ -212,11 +222,12 @@ class Help:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One cause: its ``code``, and a ``sentence`` about it.
+    """A cause that applies, with its ``code`` and a ``sentence`` about it.
 
-    ``facts`` are its numbers and names, as plain values by name. ``since`` is the time at which it
-    began, ``until`` the time at which it ends if nobody acts; both are None if unknown. ``helps``
-    is the act that would resolve it; None if nobody needs to act, or nobody can.
+    ``facts`` contains the numbers and names in the sentence, as plain values by name. ``since`` is
+    the time at which the cause began, and ``until`` is the time at which it ends if nobody acts;
+    each is None if unknown. ``helps`` is the action that would resolve the cause, or None if nobody
+    can or must act.
     """
 
     code: str
@@ -231,9 +242,9 @@ class Reason:
 class Estimate:
     """An estimate of the time until the start: ``low``, ``likely`` and ``high``.
 
-    All are None if the time is unknown; ``why`` is then the code of the cause. If more Tasks wait
-    than are counted, ``why`` is "many": then ``high`` is None, and ``likely`` too if these Tasks
-    are ahead of it in its lane.
+    If the time is unknown, all three are None, and ``why`` is the code of the cause. If more Tasks
+    wait than were counted, ``why`` is "many" and ``high`` is None; ``likely`` is None, too, if
+    these Tasks are ahead in the same lane.
     """
 
     low: timedelta | None = None
@@ -251,12 +262,13 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The reasons why something does not run, at ``looked_at`` by the database's clock.
+    """The reasons why an Instance, a Type or a lane does not run, at the time ``looked_at``.
 
-    ``subject`` is the uuid of an Instance, the identifier of a Type, or "identifier/collection".
-    ``state`` is the Instance's state; empty for a Type or a missing Instance. The first of
-    ``reasons`` must be resolved first. ``ahead`` is the number of Instances of the lane that start
-    before it, counted up to MOST_COUNTED; None if it does not wait. ``starts`` is None if it will
+    ``looked_at`` is a time of the database's clock. ``subject`` is the uuid of an Instance, the
+    identifier of a Type, or "identifier/collection" for a lane. ``state`` is the state of the
+    Instance, or "" for a Type, a lane or a missing Instance. The first of ``reasons`` must be
+    resolved first. ``ahead`` is the number of Instances in the lane that start earlier, counted up
+    to MOST_COUNTED, or None if the subject does not wait. ``starts`` is None if the subject will
     never start.
     """
 

@@ -40,7 +40,7 @@ from ..statistics import histogram, quantiles_of, start_rate
 from ..timeline import NOT_RUNNING
 from .facts import MOST_COUNTED, Facts, Flow, FullLimit, QueuePosition
 
-# The queue around a waiting Task: the Tasks ahead, the rival Types, and the speed of its Type.
+# The position of a waiting Task in the queue, the rival Types, and the speed of its Type.
 
 # The period in which starts are counted, and the maximum number of runs that are read.
 WINDOW = timedelta(minutes=5)
@@ -48,7 +48,10 @@ RUNS = 300
 
 
 def read_queue(facts: Facts) -> QueuePosition:
-    """Return the :class:`QueuePosition` of a waiting Task, in one statement with bounded counts."""
+    """Read the :class:`QueuePosition` of a waiting Task, in one query.
+
+    Each of its counts stops at MOST_COUNTED.
+    """
     tasks = Task.objects.using(settings.DATABASE).waiting()
     own = tasks.filter(type=facts.type)
     lane = own if facts.lane is None else own.filter(collection=facts.lane)
@@ -81,7 +84,7 @@ def read_queue(facts: Facts) -> QueuePosition:
     return QueuePosition(
         ahead=min(MOST_COUNTED, mine["above"] + mine["level"]),
         above=mine["above"],
-        # Without a lane no other lane is beside it.
+        # The facts about a whole Type have no lane, so there are no other lanes.
         beside=min(MOST_COUNTED, (mine["below"] or 0) + (mine["beyond"] or 0)),
         rivals={
             name: row["weight"] or 1.0
@@ -99,7 +102,11 @@ def _limited_count(tasks: TaskQuerySet[Task]) -> RowCount:
 def _tasks_before(
     lane: TaskQuerySet[Task], facts: Facts
 ) -> tuple[TaskQuerySet[Task], TaskQuerySet[Task]]:
-    """Select the Tasks before it in its lane: of a higher priority, and earlier ones (G8)."""
+    """Select the Tasks that start before the subject in its lane (G8), as two QuerySets.
+
+    The first QuerySet contains Tasks with a higher priority. The second one contains Tasks with the
+    same priority that were due earlier.
+    """
     assert CLAIMING_ORDER == ("-priority", "due_at", "instance_id")
     task = facts.task
     if task is None:
@@ -115,10 +122,11 @@ def _tasks_before(
 
 
 def read_flow(type: Any, now: datetime) -> Flow:
-    """Return the start rate and run times of a Type, in two queries at most.
+    """Return the start rate and run times of a Type, in at most two queries.
 
-    They are computed from the Instances that have ended in the last minutes. If none have ended, or
-    the Type keeps no ended Instances, they come from the daemons' counts (:mod:`..statistics`).
+    They are computed from the Instances that have ended in the last minutes. If there are none, or
+    if the Type keeps no ended Instances, they are computed from the daemons' counts
+    (:mod:`..statistics`).
     """
     if type.retention == timedelta(0):
         rate = start_rate(type.identifier, seconds=WINDOW.total_seconds(), now=now)
@@ -139,7 +147,7 @@ def read_flow(type: Any, now: datetime) -> Flow:
 
 
 def _counted_flow(type: Any, now: datetime, rate: float = 0.0) -> Flow:
-    """Return the flow from the daemons' counts of the last hour, in one query."""
+    """Return the flow of a Type from the daemons' counts of the last hour, in one query."""
     counts = histogram(type.identifier, "run", now=now)
     return Flow(rate=rate, run=quantiles_of(counts), runs=sum(counts))
 
@@ -151,9 +159,9 @@ def _quantiles(runs: list[float]) -> tuple[float, ...]:
 
 # The facts about an Instance, a Type or a lane.
 #
-# On PostgreSQL one query reads the clock, the open transactions and their locks. The others read:
+# On PostgreSQL one query reads the clock, the open transactions and their locks. Others read
 # the Instance with its Task, holder and log; the daemons and the inputs that they refused; the
-# gates; the limits with their claimed Tasks; the queue around it; the speed of its Type. Facts that
+# gates; the limits with their claimed Tasks; the queue position; the Type's speed. Facts that
 # would not change the answer are not read: the query for blocking nodes, or for the daemon that
 # last served the Type, replaces others.
 
@@ -169,9 +177,9 @@ _RECORD_FIELDS = ("kind", "detail", "message", "who", "attempt", "time")
 
 
 def gather_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
-    """Gather the facts about the Instance with this uuid, also if it does not exist.
+    """Gather the facts about the Instance with this uuid, even if no Instance has the uuid.
 
-    Without ``estimates`` the speed of its Type is not read.
+    Without ``estimates``, the start rate and run times of the Type are not read.
     """
     now, transactions = get_store().open_transactions(LONG, locking=LOCKING, instance=uuid)
     rows = Instance.objects.using(settings.DATABASE).select_related("type", "task__daemon")
@@ -209,7 +217,10 @@ def gather_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
 
 
 def gather_type(type: Type, collection: str | None, *, estimates: bool = True) -> Facts:
-    """Gather the facts about an Instance that would be enqueued now, in a Type or in a lane."""
+    """Gather the facts about an Instance that would be enqueued now, in a Type or in a lane.
+
+    ``collection`` is the lane, or None for the whole Type.
+    """
     now, transactions = get_store().open_transactions(LONG, locking=LOCKING)
     rows = overview.daemons()
     facts = Facts(
@@ -225,7 +236,7 @@ def gather_type(type: Type, collection: str | None, *, estimates: bool = True) -
 
 
 def _with_queue(facts: Facts, estimates: bool) -> Facts:
-    """Add the facts about gates, limits and the queue around a waiting Task."""
+    """Add gates, limits, the position in the queue, and the speed of the Type to the facts."""
     facts = _with_controls(facts)
     if not facts.serving:
         return replace(facts, last_claim=_find_last_claim(facts.type))
@@ -234,7 +245,7 @@ def _with_queue(facts: Facts, estimates: bool) -> Facts:
 
 
 def _with_controls(facts: Facts) -> Facts:
-    """Add the gates, limits and the downstream that hold back starts."""
+    """Add the gates, the limits and the downstream that delay starts to the facts."""
     shut = gates(now=facts.now)
     of_lane = Q(collection__isnull=True) | Q(collection=facts.lane)
     rows = limits_with_counts(Q(type=facts.type) & of_lane, facts.lane)
@@ -248,7 +259,7 @@ def _with_controls(facts: Facts) -> Facts:
 
 
 def _find_downstream(type: Type | None) -> Downstream | None:
-    """Return the downstream of a Type if it restricts calls, otherwise None."""
+    """Return the downstream of a Type if it currently restricts calls, otherwise None."""
     if type is None or not type.downstream:
         return None
     rows = Downstream.objects.using(settings.DATABASE).filter(name=type.downstream)
@@ -256,14 +267,14 @@ def _find_downstream(type: Type | None) -> Downstream | None:
 
 
 def _find_paused_schedule(type: Type, now: datetime) -> Schedule | None:
-    """Return the schedule with the name of the Type if it is paused, otherwise None."""
+    """Return the schedule with the same name as the Type if that schedule is paused, else None."""
     rows = Schedule.objects.using(settings.DATABASE)
     row = rows.filter(type=type, identifier=type.identifier, retired__isnull=True).first()
     return row if row is not None and row.is_paused(now) else None
 
 
 def covers(row: Any, facts: Facts) -> bool:
-    """Return True if a Gate or a Limit applies to the lane of these facts."""
+    """Return True if a Gate or a Limit covers the Type or the lane that the facts are about."""
     if row.type_id is None:
         return True
     own = None if facts.type is None else facts.type.pk
@@ -271,7 +282,7 @@ def covers(row: Any, facts: Facts) -> bool:
 
 
 def _newest_records() -> dict[str, Any]:
-    """Return the subqueries for log records that are read with an Instance, by name."""
+    """Return subqueries, by name, that read the newest log records together with an Instance."""
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=OuterRef("pk"))
     records = records.order_by("-pk")
     named = {name: name for name in _RECORD_FIELDS}
@@ -287,7 +298,7 @@ def _newest_records() -> dict[str, Any]:
 
 
 def _parse_record(found: Any) -> Document | None:
-    """Return a log record with its time as a datetime: the database's JSON has it as text."""
+    """Return a log record in which the time is a datetime; in the database's JSON it is text."""
     if found is None:
         return None
     time = datetime.fromisoformat(found["time"])
@@ -295,14 +306,14 @@ def _parse_record(found: Any) -> Document | None:
 
 
 def _cancel_grace(type: Type) -> timedelta:
-    """Return how long a cancelled attempt may continue, according to this process's settings."""
+    """Return how long an attempt may continue after a cancel command (setting CANCEL_GRACE)."""
     declared = registry.get(type.identifier) if type.identifier in registry else None
     grace = None if declared is None else declared.cancel_grace
     return as_timedelta(settings.CANCEL_GRACE if grace is None else grace)
 
 
 def _find_upstream(task: Task | None) -> list[Document]:
-    """Return some nodes that a Task waits for, with the uuid and state of their Instances."""
+    """Return up to MOST_NODES nodes that a Task waits for, with Instance uuids and states."""
     edges = Edge.objects.using(settings.DATABASE).filter(~SATISFIED, downstream=task.pk)  # type: ignore[union-attr]
     names = {
         "name": "upstream__name",
@@ -316,7 +327,7 @@ def _find_upstream(task: Task | None) -> list[Document]:
 
 
 def _find_last_claim(type: Type | None) -> Document | None:
-    """Return the claim record of the last ended Instance, or None. It names the daemon."""
+    """Return the claim record of a Type's latest ended Instance; the record names the daemon."""
     ended = Instance.objects.using(settings.DATABASE).filter(type=type, finished__isnull=False)
     newest = ended.order_by("-finished").values("pk")[:1]
     records = LogRecord.objects.using(settings.DATABASE).filter(instance__in=Subquery(newest))
@@ -325,7 +336,7 @@ def _find_last_claim(type: Type | None) -> Document | None:
 
 
 def _find_removal(uuid: UUID) -> Document | None:
-    """Return the log record of the removal that names this Instance, or None if it is old."""
+    """Return the log record about the removal of this Instance, or None if it is too old."""
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind=Kind.REMOVED)
     recent = records.order_by("-pk").values("subject", "time", "who", "message")
     found: Any = (row for row in recent[:MOST_REMOVALS] if str(uuid) in row["message"])
@@ -336,10 +347,10 @@ def _find_removal(uuid: UUID) -> Document | None:
 
 
 def limits_with_counts(selected: Q, collection: str | None = None) -> list[Any]:
-    """Return the selected Limits, each with its numbers of claimed Tasks.
+    """Return the selected Limits, each with counts of claimed Tasks as attributes.
 
-    ``held_in_all`` counts those of the Type, ``held_in_own`` those in the lane of the Limit,
-    ``held_in_lane`` those in the lane with this ``collection``.
+    ``held_in_all`` counts the claimed Tasks of the Limit's Type, ``held_in_own`` those in the
+    Limit's own lane, and ``held_in_lane`` those in the lane ``collection``.
     """
     # Filtering by the few daemons lets the database use the index on claimed Tasks.
     daemons = Daemon.objects.using(settings.DATABASE).values("pk")
@@ -356,9 +367,9 @@ def limits_with_counts(selected: Q, collection: str | None = None) -> list[Any]:
 
 
 def full_limits(rows: Iterable[Any], collection: str | None, now: datetime) -> list[FullLimit]:
-    """Return the limits that block a lane; with collection None, those that block all lanes.
+    """Return the limits that block a lane, or without a ``collection`` those that block all lanes.
 
-    ``rows`` are the Limits of its Type, as :func:`limits_with_counts` returns them.
+    ``rows`` are the Limits of the lane's Type, as :func:`limits_with_counts` returns them.
     """
     applying = [row for row in rows if row.collection in (None, collection)]
     found = [full for row in applying if (full := check_full(row, now)) is not None]
@@ -374,7 +385,7 @@ def full_limits(rows: Iterable[Any], collection: str | None, now: datetime) -> l
 
 
 def check_full(row: Any, now: datetime) -> FullLimit | None:
-    """Return how a Limit blocks all starts of its target; None if it does not."""
+    """Return a FullLimit if a Limit currently allows no start for its target, otherwise None."""
     held = row.held_in_all if row.collection is None else row.held_in_own
     bucket = Bucket.of(row, row.type.identifier, now, held=held)
     if bucket.is_full:
@@ -387,5 +398,5 @@ def check_full(row: Any, now: datetime) -> FullLimit | None:
 
 
 def _is_for_one_lane(row: Limit) -> bool:
-    """Return True for a lane's own ``max_running``, which replaces the limit for each lane."""
+    """Return True for the ``max_running`` of one lane, which replaces the limit for each lane."""
     return row.collection is not None and row.max_running is not None

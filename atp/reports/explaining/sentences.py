@@ -1,4 +1,4 @@
-"""An explanation in words, and as a document."""
+"""Convert an explanation to sentences, and to a document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .facts import MOST_COUNTED, Estimate, Explanation, FullLimit, QueuePosition
 
 
 def document(explanation: Explanation) -> Document:
-    """Return an explanation as plain values by name; ``told`` is the estimate in words."""
+    """Return an explanation as plain values by name; ``told`` is the estimate as a sentence."""
     starts = explanation.starts
     return asdict(explanation) | {
         "starts": None
@@ -38,11 +38,8 @@ def _seconds(delay: timedelta | None) -> float | None:
 
 # A sentence for each cause.
 
-NEW = (
-    "Nothing holds back one that is enqueued now: it waits for its turn, and for a worker that is "
-    "free."
-)
-READY = "Nothing holds it back: it waits for its turn, and for a worker that is free."
+NEW = "Nothing holds back a new Instance. It waits only for its turn and for a free worker."
+READY = "Nothing holds it back. It waits only for its turn and for a free worker."
 
 
 def time(moment: datetime) -> str:
@@ -51,7 +48,7 @@ def time(moment: datetime) -> str:
 
 
 def name(daemon: Document | None) -> str:
-    """Return the name of a daemon with its release; "a daemon" if its name was redacted."""
+    """Return the name of a daemon with its release, or "a daemon" if its name was redacted."""
     if daemon is None or not daemon["host"]:
         return "a daemon"
     release = f" (release {daemon['release']})" if daemon["release"] else ""
@@ -59,7 +56,7 @@ def name(daemon: Document | None) -> str:
 
 
 def place(row: Any) -> str:
-    """Return the target of a Gate or a Limit in words that begin a sentence."""
+    """Return the words for the target of a Gate or a Limit, as the beginning of a sentence."""
     if row.type is None:
         return "Everything"
     if row.collection is None:
@@ -81,17 +78,20 @@ def _plural(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-# Instances that do not exist, or have ended
+# Instances that do not exist or have ended
 
 
 def no_such(uuid: str, removal: Document | None) -> str:
     if removal is None:
         return (
-            f"There is no Instance {uuid}. It has been purged when the retention of its Type was "
-            "over, or there never was one."
+            f"There is no Instance {uuid}. It was purged after the retention of its Type, or it "
+            "never existed."
         )
     subject = removal["subject"].removeprefix("type:")
-    return f"There is no Instance {uuid}: one of {subject} was removed{_by_actor(removal['who'])}."
+    return (
+        f"There is no Instance {uuid}. It belonged to {subject} and was removed"
+        f"{_by_actor(removal['who'])}."
+    )
 
 
 def ended(instance: Instance, error: str) -> str:
@@ -105,22 +105,22 @@ def ended(instance: Instance, error: str) -> str:
 
 def cancel_asked(command: Document | None, killed: datetime | None) -> str:
     who = "" if command is None else command["who"]
-    words = f"It was asked to be cancelled{_by_actor(who)}, and has not ended yet"
-    return f"{words}." if killed is None else f"{words}: it is killed at {time(killed)}."
+    words = f"It was sent a cancel command{_by_actor(who)}, but has not ended yet"
+    return f"{words}." if killed is None else f"{words}. It will be killed at {time(killed)}."
 
 
 def holder_lost(holder: Document, others: int) -> str:
     words = f"It is held by {name(holder)}, which is lost"
     if others:
-        return f"{words}: another daemon takes it away within a second or two, and it runs again."
-    return f"{words}, and no other daemon is alive to take it away."
+        return f"{words}. Another daemon will rescue it within a second or two, and run it again."
+    return f"{words}, and no other daemon is alive to rescue it."
 
 
 def holder_late(holder: Document, ends: datetime | None) -> str:
     words = f"It is held by {name(holder)}, which has not renewed its lease in time"
     if ends is None:
         return f"{words}."
-    return f"{words}: it is taken away if that is not done by {time(ends)}."
+    return f"{words}. Another daemon will rescue it if the lease is not renewed by {time(ends)}."
 
 
 def paused(who: str) -> str:
@@ -130,7 +130,7 @@ def paused(who: str) -> str:
 def running(
     figures: Mapping[str, Any], began: datetime, until: datetime | None, now: datetime
 ) -> str:
-    """``figures`` are the facts of the Reason "running"."""
+    """Return the sentence for the Reason "running"; ``figures`` are the facts of that Reason."""
     parts = [f"It runs: attempt {figures['attempt']}, since {text.age(began, now)}"]
     if figures["is_slow"]:
         p99 = text.duration(timedelta(seconds=figures["p99"]))
@@ -147,8 +147,8 @@ def running(
 
 
 def claimed(holder: Document | None, *, alone: bool) -> str:
-    waits = "a worker of its own" if alone else "one of its workers"
-    return f"It is held by {name(holder)}, and waits there for {waits}."
+    waits = "a worker that runs nothing else" if alone else "a free worker"
+    return f"It is claimed by {name(holder)} and waits there for {waits}."
 
 
 # Gates, limits and downstreams
@@ -170,7 +170,7 @@ def full(found: FullLimit, lane: str | None = None) -> str:
         return (
             f"{place(row)} is limited to {row.max_running} at once, and {held} {_are(held)} claimed"
         )
-    own = f"collection {lane!r}" if lane else "what has no collection"
+    own = f"collection {lane!r}" if lane else "the Tasks without a collection"
     return (
         f"{place(row)} is limited to {row.max_running_per_collection} at once in each collection, "
         f"and {held} of {own} {_are(held)} claimed"
@@ -188,13 +188,15 @@ def blocked(upstream: Sequence[Document], waits: int, *, is_line: bool) -> str:
 
 def downstream(row: Downstream, now: datetime) -> str:
     if row.state == "half-open":
-        return f"The downstream {row.name} is tried by one attempt; the others wait for its end."
+        return (
+            f"The downstream {row.name} is tried by one attempt; other attempts wait for its end."
+        )
     if row.not_before is not None and row.not_before > now:
         does = "fails" if row.state == "open" else "refuses calls"
-        return f"The downstream {row.name} {does}: it is not called before {time(row.not_before)}."
+        return f"The downstream {row.name} {does}. It is not called before {time(row.not_before)}."
     if row.state == "open":
-        return f"The downstream {row.name} fails: one attempt tries it next."
-    return f"The downstream {row.name} is called {row.per_second:.3g} times a second at most."
+        return f"The downstream {row.name} fails. Next, a single attempt tries it."
+    return f"The downstream {row.name} is called at most {row.per_second:.3g} times a second."
 
 
 def _due_words(at: datetime, now: datetime) -> str:
@@ -207,7 +209,7 @@ def retry(number: int, most: int, error: str, at: datetime, now: datetime) -> st
 
 
 def deferred(at: datetime, now: datetime) -> str:
-    return f"Its handler has deferred it: it is due again {_due_words(at, now)}."
+    return f"Its handler has deferred it. It is due again {_due_words(at, now)}."
 
 
 # Daemons
@@ -216,20 +218,25 @@ def deferred(at: datetime, now: datetime) -> str:
 def unserved(
     alive: int, last: Document | None, record: Mapping[str, Any] | None, module: str = ""
 ) -> str:
-    """``module`` declares the Type; it is empty if daemons import it."""
+    """Return the sentence for a Type that no daemon serves.
+
+    ``alive`` is the number of living daemons, ``last`` the last daemon that served the Type, and
+    ``record`` the last claim. ``module`` is the module that declares the Type, or "" if daemons
+    import that module.
+    """
     words = "No daemon serves it" if alive else text.NO_DAEMON
     who = name(last) if last is not None and last["host"] else (record or {}).get("who")
     if who:
-        words += f". The last that served it was {who}"
+        words += f". The last daemon that served it was {who}"
     if module:
         words += f". {DAEMON_IMPORTS}; it is declared in {module}"
     elif alive:
-        words += ". A daemon knows the Types of the code with which it started"
+        words += ". A daemon knows only the Types in the code with which it started"
     return f"{words}."
 
 
 def quiet(modes: Collection[str]) -> str:
-    return f"What serves it is {' or '.join(sorted(modes))}."
+    return f"Every daemon that serves it is {' or '.join(sorted(modes))}."
 
 
 def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now: datetime) -> str:
@@ -246,15 +253,16 @@ def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now:
 
 
 def counted(number: int) -> str:
-    """Return a limited count of Tasks in words: "12,000", or "50,000 or more"."""
+    """Return a count of Tasks as text: "12,000", or "50,000 or more" from MOST_COUNTED on."""
     return f"{number:,}{' or more' if number >= MOST_COUNTED else ''}"
 
 
 def behind(found: QueuePosition) -> str:
     parts = []
     if found.ahead:
-        above = f", {counted(found.above)} of them by a higher priority" if found.above else ""
-        parts.append(f"{counted(found.ahead)} of its lane {_are(found.ahead)} before it{above}")
+        above = f", {counted(found.above)} with a higher priority" if found.above else ""
+        tasks = f"{counted(found.ahead)} Task{_plural(found.ahead)} of its lane"
+        parts.append(f"{tasks} {_are(found.ahead)} ahead of it{above}")
     turns = [f"{counted(found.beside)} in other lanes of its Type"] if found.beside else []
     turns += [f"{len(found.rivals)} other Type{_plural(len(found.rivals))}"] if found.rivals else []
     if turns:
@@ -265,8 +273,8 @@ def behind(found: QueuePosition) -> str:
 
 
 def alone(lost: int) -> str:
-    attempts = "An attempt of it was" if lost == 1 else f"{lost} attempts of it were"
-    return f"{attempts} lost: so it runs alone, in a worker that holds nothing else."
+    attempts = "One of its attempts was" if lost == 1 else f"{lost} of its attempts were"
+    return f"{attempts} lost, so it runs alone, in a worker that holds nothing else."
 
 
 def transaction(found: OpenTransaction, now: datetime) -> str:
@@ -282,26 +290,31 @@ def transaction(found: OpenTransaction, now: datetime) -> str:
         words += f"; its last statement began {text.age(found.statement_since, now)} ago"
     if found.waits_for_it:
         words += f"; {found.waits_for_it} wait for its locks"
-    effect = "no daemon can claim it" if found.locked == found.ROW else "no daemon can claim"
+    effect = "no daemon can claim it" if found.locked == found.ROW else "no daemon can claim Tasks"
     if not found.locked:
-        effect = "nobody can claim what it has locked"
+        effect = "no daemon can claim Tasks that it has locked"
     process = f"({found.user}, process {found.pid} of the database)"
-    return f"A transaction{owner} {process}{words}: {effect}."
+    return f"A transaction{owner} {process}{words}, so {effect}."
 
 
 # The estimate of the start, in words.
 
 
 def start_sentence(estimate: Estimate | None) -> str:
-    """Return "Starts in about 2 min (1 to 6).", or why it is unknown; "" without an estimate."""
+    """Return a sentence such as "Starts in about 2 min (1 to 6)."; "" without an estimate.
+
+    If the start is unknown, the sentence says why.
+    """
     if estimate is None:
         return ""
     if estimate.why == "many" and estimate.low is not None:
         if estimate.likely is None:
-            return f"Starts in {_round(estimate.low)} at the earliest: many are before it."
-        return f"Starts in about {_round(estimate.likely)}, or later: many wait in other lanes."
+            return (
+                f"Starts in {_round(estimate.low)} at the earliest, because many are ahead of it."
+            )
+        return f"Starts in about {_round(estimate.likely)}, or later: other lanes have many Tasks."
     if estimate.low is None or estimate.likely is None or estimate.high is None:
-        unknown = "Nobody knows when it starts: something has to be done."
+        unknown = "Its start cannot be estimated, because a cause must be resolved first."
         return _UNKNOWN_STARTS.get(estimate.why, unknown)
     low, likely, high = map(_round, (estimate.low, estimate.likely, estimate.high))
     unit = likely.split()[-1]
@@ -313,14 +326,14 @@ def start_sentence(estimate: Estimate | None) -> str:
 
 
 _UNKNOWN_STARTS = {
-    "no-figures": "Nobody can tell when it starts: nothing of its Type has ended of late.",
-    "blocked": "Nobody knows when it starts: what it waits for has to end first.",
-    "in-line": "Nobody knows when it starts: what is before it in its line has to end first.",
+    "no-figures": "Its start cannot be estimated, because none of its Type has ended recently.",
+    "blocked": "Its start cannot be estimated, because it waits for other nodes to end.",
+    "in-line": "Its start cannot be estimated, because it waits for Instances ahead of it to end.",
 }
 
 
 def _round(value: timedelta) -> str:
-    """Return a duration in words; below a second, in seconds with one decimal."""
+    """Return a duration as text; below one second, in seconds with one decimal."""
     if value < timedelta(seconds=1):
         return f"{max(0.0, value.total_seconds()):.1f} s"
     return text.duration(value)

@@ -12,7 +12,7 @@ class Orders(ORMBase):
             rows = self.rows(Daemon)
             row = rows.select_for_update(no_key=True).filter(uuid=daemon).first()
             if row is None:
-                raise UnknownDaemon(f"There is no daemon {daemon}: it has left, or never was.")
+                raise UnknownDaemon(f"There is no daemon {daemon}: it has ended, or never existed.")
             now = self.now()
             if self.is_over(row, now):
                 raise _illegal(row, order, "is lost")
