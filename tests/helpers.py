@@ -1,12 +1,15 @@
 """What tests share: waiting for a condition, threads, processes of the same run."""
 
+import io
 import os
+import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
 from urllib.parse import quote
 
+from django.core.management import call_command
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
@@ -116,6 +119,22 @@ def child_environment(**more):
 def manage(*args):
     """Return the command line of ``manage.py`` for a process of this test."""
     return [sys.executable, str(environment.ROOT / "manage.py"), *args]
+
+
+def shell(*words):
+    """Return what ``manage.py atp`` prints for these words."""
+    out = io.StringIO()
+    call_command("atp", *words, stdout=out)
+    return out.getvalue()
+
+
+def run_python(source, *options, **environment):
+    """Run a script in a process of this test, and return what it prints."""
+    command = [sys.executable, *options, "-c", source]
+    own = child_environment(**environment)
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def remove_by_hand(rows):

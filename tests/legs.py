@@ -1,9 +1,8 @@
 """The legs of a run: which tests on which database, by how many processes.
 
-A run has two depths. By itself it shows every promise once, on the database where it is most
-at stake: what need not be shown on two databases is run on one, and what is marked ``long`` is
-left out (see tests.selection). With ``--all`` everything is run on both, and the store's contract
-also on the oldest PostgreSQL that the wheel has.
+A run shows every promise once, on the database where it is most at stake, and leaves out what is
+marked ``long`` (see tests.selection). With ``--all`` everything is run on both, and the store's
+contract also on the oldest PostgreSQL that the wheel has.
 """
 
 import os
@@ -24,7 +23,7 @@ WORDLESS_TESTS = (
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 # How many processes run the tests of a leg, where it is run beside others.
-WORKERS = {"sqlite": 2, "sqlite-daemon": 1, "postgres": 2, "postgres-daemon": 3, "postgres16": 1}
+WORKERS = {"sqlite": 3, "sqlite-daemon": 1, "postgres": 3, "postgres-daemon": 3, "postgres16": 1}
 QUICK_WORKERS = 2
 # What computes yields to what waits for a moment, and is to see it.
 NICE = 5
@@ -76,11 +75,7 @@ class Leg:
 
 
 def planned(args, *, only=None, everything=False, quick=False, at_once=False):
-    """Return the legs of a run with these arguments for pytest.
-
-    ``only``: the kinds of database; ``everything``: the deeper of the two depths; ``quick``: no
-    test that starts a process; ``at_once``: the legs are run beside one another.
-    """
+    """Return the legs of a run with these arguments for pytest; ``only`` are kinds of database."""
     # The environment may name a PostgreSQL.
     is_named = os.environ.get("DATABASE_URL", "").startswith("postgres")
     if quick:
@@ -106,10 +101,7 @@ def planned(args, *, only=None, everything=False, quick=False, at_once=False):
 
 
 def _shared_out(legs, *, is_whole):
-    """Have each database leave to the other what need not be shown twice.
-
-    A run of the whole leaves out what is ``long``, too; who names a test wants it.
-    """
+    """Have each database leave to the other what need not be shown twice."""
     short = ("--short",) if is_whole else ()
     beside = {"sqlite": ("--beside=postgres",), "postgres": ("--beside=sqlite",)}
     if not beside.keys() <= {leg.kind for leg in legs}:

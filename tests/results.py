@@ -23,8 +23,7 @@ LAST_LINES = 6
 class Result:
     """The outcome of one test: ``passed``, ``failed`` or ``skipped``; ``why`` is a failure's text.
 
-    ``is_test`` is False for a module that could not be collected. ``seconds`` include fixtures;
-    ``processor`` are those of the processor, with those of the processes that have ended meanwhile.
+    ``is_test`` is False for a module that could not be collected. ``processor`` are its seconds.
     """
 
     id: str
@@ -84,10 +83,7 @@ class Writing:
 
 
 def _processor():
-    """Return the seconds of processor that this process and its ended children have used.
-
-    With them its daemons, which are children of another.
-    """
+    """Return the seconds of processor that this process, its ended children and daemons used."""
     return sum(os.times()[:4]) + Warm.used
 
 

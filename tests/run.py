@@ -1,14 +1,11 @@
 """Run the tests: ``python -m tests.run [options] [pytest arguments]``.
 
-By itself it shows every promise once, on SQLite and on a PostgreSQL that is started here
-(see tests.legs); ``--all`` runs all tests on both, and the store's contract on the oldest
-PostgreSQL, too. Much of the time is spent waiting. So where there is more than one processor,
-all databases are run at once, and without a choice of tests each is run by several processes:
-the tests of the daemon, which wait most, by processes of their own. With ``DATABASE_URL`` in
-the environment the PostgreSQL that it names takes the place of those.
+What is run on which database is planned in tests.legs. Much of the time is spent waiting, so all
+databases are run at once where there is more than one processor, and without a choice of tests
+each is run by several processes. With ``DATABASE_URL`` in the environment the PostgreSQL that it
+names takes the place of those that are started here.
 
-A test that fails is run once more at the end, alone (see tests.outcomes). The last line says how
-many passed and failed; the exit status is 1 if any failed or none ran.
+A test that fails is run once more at the end, alone (see tests.outcomes).
 """
 
 import argparse
@@ -48,7 +45,7 @@ def main(argv=None):
         _extra.update(clock.beginning_at(options.at, environment.folder()))
     print(f"patience: {patience.measure()}", flush=True)
     _keep_bytecode()
-    is_at_once = not options.serial and (os.cpu_count() or 1) > 1
+    is_at_once = (os.cpu_count() or 1) > 1
     planned = legs.planned(
         args,
         only=options.only,
@@ -65,7 +62,7 @@ def main(argv=None):
     if not options.quick and any(leg.needs_pooler for leg in planned):
         _find_pooler()
     began = time.monotonic()
-    stuck.watch(_servers, _end)
+    stuck.watch(_urls.values, _end)
     if len(planned) > 1 and is_at_once:
         found = _all_at_once(planned)
     else:
@@ -114,9 +111,6 @@ def _parser():
         action="append",
         choices=list(environment.KINDS),
         help="only on this database; may be given more than once",
-    )
-    parser.add_argument(
-        "--serial", action="store_true", help="one database after the other, which takes longer"
     )
     parser.add_argument(
         "--quick", action="store_true", help="no test that starts a browser or another process"
@@ -196,10 +190,6 @@ def _find_pooler():
 _extra: dict[str, str] = {}
 # The URL of the server of each leg that has begun.
 _urls = {}
-
-
-def _servers():
-    return list(_urls.values())
 
 
 def _end():

@@ -57,6 +57,7 @@ SLOW = "slow"
 OF_DATABASE = {"db", "transactional_db", "live_server", "django_db_serialized_rollback"}
 # A module with one of these names may depend on the kind of database without touching it.
 OF_KIND = {"connection", "connections", "get_store", "child_environment", "database_url", "manage"}
+OF_KIND |= {"run_python"}
 # A test with one of these fixtures starts processes, or threads that answer a browser.
 OF_PROCESSES = {"atpd", "browser", "live_server"}
 # What Python tells before it starts a process.

@@ -45,15 +45,16 @@ def _stacks(pid):
 
 
 def _activity(url):
+    """Return what the sessions of a server do, as far as it answers."""
+    query = (
+        "SELECT pid, state, wait_event, now() - xact_start, pg_blocking_pids(pid), left(query, 300)"
+        " FROM pg_stat_activity WHERE datname IS NOT NULL ORDER BY xact_start"
+    )
     try:
         import psycopg2
 
         with psycopg2.connect(url, connect_timeout=5) as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pid, state, wait_event_type, wait_event, now() - xact_start, "
-                "pg_blocking_pids(pid), left(query, 300) "
-                "FROM pg_stat_activity WHERE datname IS NOT NULL ORDER BY xact_start"
-            )
+            cursor.execute(query)
             return "\n".join(map(str, cursor.fetchall()))
     except Exception as error:
         return f"no answer: {error}"

@@ -1,4 +1,4 @@
-"""The admin (docs/admin.md)."""
+"""Tests of ATP's pages in the Django admin (docs/admin.md)."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ MODELS = (
     *(Schedule, Slot, Graph, Node, Edge, Failing, ErrorGroup),
 )
 ESCAPED = "&lt;script&gt;"
-LEFT = "Left alone, as their state does not allow it: 1"
+LEFT = "Skipped, because their state does not allow this: 1"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def full(world):
 
 @pytest.fixture
 def whole(full):
-    """That, and a graph."""
+    """Add a graph and an error group to the populated queue."""
     full.error()
     failed = Node.objects.get(graph=full.graph(), name="part-1")
     Failing.objects.get_or_create(node=failed)
@@ -85,8 +85,11 @@ def told(response):
     return [str(message) for message in get_messages(response.wsgi_request)]
 
 
-def test_lists_and_pages_take_few_queries(whole, admin_client, django_assert_max_num_queries):
-    """G14: whatever is stored, no page of any model shows it unescaped."""
+@pytest.mark.slow
+def test_admin_lists_and_pages_take_few_queries_and_escape_stored_text(
+    whole, admin_client, django_assert_max_num_queries
+):
+    """G14: no admin page of any model shows stored text unescaped."""
     for number in range(10):
         whole.failed(identifier=f"more-{number}")
     seen = 0
@@ -109,8 +112,9 @@ def test_lists_and_pages_take_few_queries(whole, admin_client, django_assert_max
     assert seen > 10
 
 
-def test_pages_are_linked(full, admin_client):
-    """And an Instance is shown with all that belongs to it."""
+@pytest.mark.slow
+def test_admin_pages_link_to_related_rows(full, admin_client):
+    """The page of an Instance also shows its response, its inputs and its log."""
 
     def shown(url):
         return admin_client.get(url).content.decode()
@@ -148,8 +152,11 @@ def test_pages_are_linked(full, admin_client):
         leads(address(Node, "change", merge.pk), edges, count)
 
 
-def test_a_response_is_never_html(full, admin_client):
-    """G14: not even one that says it is; bytes and large ones are a size, a pickle not opened."""
+def test_admin_never_renders_a_response_as_html(full, admin_client):
+    """G14: HTML is escaped even if the content type is ``text/html``.
+
+    A binary or large response is shown only as a size. A pickle is not loaded.
+    """
     data = f"<b>bold</b>{MARKUP}{ESCAPE}".encode()
     html = full.finished(content_type="text/html", data=data, size=len(data))
     page = admin_client.get(address(Response, "change", html.pk)).content.decode()
@@ -173,8 +180,8 @@ def found(client, model, **query):
     return {row.pk for row in response.context["cl"].result_list}
 
 
-def test_instances_are_filtered(full, admin_client):
-    """A filter that there is not changes nothing."""
+def test_admin_filters_narrow_the_lists(full, admin_client, rf, settings):
+    """A filter with an unknown value is ignored."""
     assert found(admin_client, Instance, state="RUNNING") == {full[State.RUNNING].pk}
     assert found(admin_client, Instance, reason="ERROR") == {full[State.FAILED].pk}
     assert found(admin_client, Instance, type="tests.add") == {full[State.ACCEPTED].pk}
@@ -183,12 +190,17 @@ def test_instances_are_filtered(full, admin_client):
     assert len(found(admin_client, LogRecord, from_level="40")) == 1
     for query in ({"state": "x"}, {"type": "x\x00"}, {"reason": "'"}):
         assert len(found(admin_client, Instance, **query)) == 6
-    # A long history is not counted.
+    # The paginator does not count a long history.
     paginator = BoundedPaginator(Instance.objects.order_by("-pk"), 2)
     assert (paginator.count, len(paginator.page(3))) == (6, 2)
+    # The rows are read from the queue's database.
+    settings.ATP = {**settings.ATP, "DATABASE": "elsewhere"}
+    for model in MODELS:
+        assert admin.site.get_model_admin(model).get_queryset(rf.get("/")).db == "elsewhere", model
 
 
-def test_rows_are_found_by_uuid_and_identifier(full, admin_client):
+@pytest.mark.slow
+def test_admin_search_finds_rows_by_uuid_and_identifier(full, admin_client):
     for model in (Instance, Inputs, Task, LogRecord):
         instance = full[State.FAILED] if model is not Task else full[State.RUNNING]
         of = {"instance": instance} if model is LogRecord else {"pk": instance.pk}
@@ -201,8 +213,9 @@ def test_rows_are_found_by_uuid_and_identifier(full, admin_client):
         assert found(admin_client, model, q="ffffffffffff") == set()
 
 
-def test_nobody_sees_anything_without_the_permission(whole, client):
-    """G14; and not even a superuser edits: the state is never assigned freely."""
+@pytest.mark.slow
+def test_admin_shows_nothing_without_permission_and_allows_no_edits(whole, client):
+    """G14: not even a superuser can edit rows, because a state is never assigned directly."""
     urls = []
     for model in MODELS:
         row = model.objects.first()
@@ -223,8 +236,8 @@ def test_nobody_sees_anything_without_the_permission(whole, client):
     assert whole.world.snapshot() == before
 
 
-def test_an_action_needs_its_permission(full, client):
-    """G14."""
+def test_admin_action_needs_its_permission(full, client):
+    """G14: without the permission, an action is neither offered nor executed."""
     operator = user("view_instance")
     client.force_login(operator)
     before = full.world.snapshot()
@@ -244,8 +257,8 @@ def test_an_action_needs_its_permission(full, client):
         before = full.world.snapshot()
 
 
-def test_verbs_are_logged_with_the_user(full, client):
-    """G6: each move is logged with its actor; what the state does not allow is left alone."""
+def test_admin_operations_are_logged_with_the_user(full, client):
+    """G6: each transition is logged with its actor. Rows whose state forbids it are skipped."""
     client.force_login(user("view_instance", "operate"))
     more = [full.failed() for _ in range(3)]
     response = act(client, "redrive", full[State.FAILED], full[State.RUNNING])
@@ -260,7 +273,7 @@ def test_verbs_are_logged_with_the_user(full, client):
     assert told(response)[-2:] == [LEFT, ended]
     assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].log.last().who == "user operator via admin"
-    # Of all that a filter selects, whatever the page shows of it.
+    # The action covers all rows that the filter selects, not only those on the page.
     client.post(
         address(Instance, "changelist") + "?state=FAILED",
         {"action": "redrive", "_selected_action": [more[0].pk], "select_across": "1"},
@@ -268,8 +281,8 @@ def test_verbs_are_logged_with_the_user(full, client):
     assert {queue.get(each.uuid).state for each in more} == {State.ACCEPTED}
 
 
-def test_delete_asks_first_and_is_logged(full, client):
-    """G12: an operator's delete is logged, and what lives stays."""
+def test_admin_delete_asks_for_confirmation_and_is_logged(full, client):
+    """G12: an operator's delete is logged, and live Instances are kept."""
     client.force_login(user("view_instance", "delete_instance"))
     chosen = [full[State.FAILED], full[State.FINISHED], full[State.RUNNING]]
     page = act(client, "delete_selected", *chosen)
@@ -286,18 +299,18 @@ def test_delete_asks_first_and_is_logged(full, client):
     assert str(chosen[0].uuid) in record.message
 
 
-def test_what_an_action_leaves_alone_is_told(full, admin_client, monkeypatch):
+def test_admin_action_reports_rows_that_it_skips_or_that_somebody_else_changed_first(
+    full, admin_client, monkeypatch
+):
     before, actions = full.world.snapshot(), ("redrive", "delete_selected")
     for action in actions:
         assert told(act(admin_client, action, full[State.RUNNING], post="yes"))[-1] == LEFT
     monkeypatch.setattr("atp.admin.base.MOST", 1)
     for action in actions:
         response = act(admin_client, action, full[State.FAILED], full[State.FINISHED], post="yes")
-        assert "At most 1 at a time" in told(response)[-1]
+        assert "at most 1 rows" in told(response)[-1]
     assert full.world.snapshot() == before
-
-
-def test_somebody_quicker_is_told_of(full, admin_client, monkeypatch):
+    # Somebody else redrives the Instances first.
     delete, redrive = queue.delete, OPERATIONS[INSTANCE]["redrive"]
 
     def beaten(verb):
@@ -311,22 +324,15 @@ def test_somebody_quicker_is_told_of(full, admin_client, monkeypatch):
     monkeypatch.setitem(
         OPERATIONS[INSTANCE], "redrive", replace(redrive, call=beaten(redrive.call))
     )
-    actions = {"redrive": full[State.FAILED], "delete_selected": full.failed()}
-    for number, (action, row) in enumerate(actions.items(), 1):
+    rows = {"redrive": full[State.FAILED], "delete_selected": full.failed()}
+    for number, (action, row) in enumerate(rows.items(), 1):
         response = act(admin_client, action, row, post="yes")
         assert sum("it is ACCEPTED" in each for each in told(response)) == number
         assert queue.get(row.uuid).log.last().who == "somebody quicker"
 
 
-def test_rows_come_from_the_database_of_the_queue(rf, settings):
-    settings.ATP = {**settings.ATP, "DATABASE": "elsewhere"}
-    for model in MODELS:
-        made = admin.site.get_model_admin(model)
-        assert made.get_queryset(rf.get("/")).db == "elsewhere", model
-
-
-def test_parts_of_rows_take_permissions_of_their_own(full, client):
-    """G14: inputs, those of hooks and of schedules too, and daemons."""
+def test_admin_shows_inputs_and_daemons_only_with_their_own_permissions(full, client):
+    """G14: inputs (also of schedules) need ``view_inputs``, and daemons need ``view_daemon``."""
     one, task = full[State.FINISHED], Task.objects.filter(daemon__isnull=False).first()
     Instance.objects.filter(pk=one.pk).update(own={"carried": {"tenant": "secret-tenant"}})
     schedule = queue.get_schedule(SCHEDULE)
@@ -336,7 +342,7 @@ def test_parts_of_rows_take_permissions_of_their_own(full, client):
         (address(Task, "changelist"), "host:1"),
         (address(Task, "change", task.pk), "host:1"),
     )
-    operator = user("view_instance", "view_schedule", "view_task")
+    operator = user("view_instance", "view_schedule", "view_task", "view_errorgroup")
     client.force_login(operator)
     page = client.get(address(Instance, "change", one.pk)).content.decode()
     assert "tests.echo" in page
@@ -344,15 +350,7 @@ def test_parts_of_rows_take_permissions_of_their_own(full, client):
         assert absent not in page
     for page, part in parts:
         assert part not in client.get(page).content.decode(), page
-    for permission in ("view_inputs", "view_daemon"):
-        operator.user_permissions.add(Permission.objects.get(codename=permission))
-    for page, part in parts:
-        assert part in client.get(page).content.decode(), page
-
-
-def test_no_filter_tells_what_the_pages_hide(full, client):
-    """G14: otherwise a user reads it out a character at a time."""
-    client.force_login(user("view_schedule", "view_instance", "view_errorgroup", "view_task"))
+    # A filter could reveal a hidden value one character at a time.
     for model, given in (
         (Schedule, {"data__contains": "first"}),
         (Instance, {"own__carried__tenant__startswith": "a"}),
@@ -360,3 +358,7 @@ def test_no_filter_tells_what_the_pages_hide(full, client):
         (Task, {"instance__inputs__data__contains": "first"}),
     ):
         assert client.get(address(model, "changelist"), given).status_code == 400, model
+    for permission in ("view_inputs", "view_daemon"):
+        operator.user_permissions.add(Permission.objects.get(codename=permission))
+    for page, part in parts:
+        assert part in client.get(page).content.decode(), page

@@ -1,4 +1,4 @@
-"""A project's rule about who may do what, on which Types and lanes: ``ATP["AUTHORIZE"]`` (G14)."""
+"""Tests of ``ATP["AUTHORIZE"]``, the rule that limits permissions to Types and lanes (G14)."""
 
 from io import StringIO
 
@@ -36,7 +36,10 @@ def full(world, media):
 
 @pytest.fixture
 def rule(settings, monkeypatch):
-    """Set the rule: ``rule("tests.echo", **{"atp.operate": []})``; without it there is none."""
+    """Return a function that sets the rule, for example ``rule("tests.echo", operate=[])``.
+
+    Until the function is called, the rule restricts nothing.
+    """
     monkeypatch.setattr(rules, "HOLDS", {})
 
     def of(*places, **of_permissions):
@@ -66,7 +69,7 @@ def page(root, client):
 
 @pytest.fixture
 def lanes(world):
-    """An Instance of each of two lanes, and one of another Type."""
+    """Enqueue one Instance in each of two lanes, and one of another Type."""
     return {
         "a": echo.using(collection="a", identifier="of-a").enqueue(said="of a"),
         "b": echo.using(collection="b", identifier="of-b").enqueue(said="of b"),
@@ -74,10 +77,11 @@ def lanes(world):
     }
 
 
-# A rule that allows nothing: no surface forgets to ask it.
+# With a rule that allows nothing, each user interface must refuse everything.
 
 
-def test_the_api_asks_the_rule_for_each_operation(full, api, rule):
+@pytest.mark.slow
+def test_api_refuses_every_operation_that_the_rule_forbids(full, api, rule):
     calls = {name: (*address(name, full), body_of(name)) for name in CLOSED}
     before, wrong = full.world.snapshot(), {}
     rule()
@@ -93,7 +97,8 @@ def test_the_api_asks_the_rule_for_each_operation(full, api, rule):
     assert full.world.snapshot() == before
 
 
-def test_the_pages_ask_the_rule(full, page, rule):
+@pytest.mark.slow
+def test_pages_refuse_everything_that_the_rule_forbids(full, page, rule):
     paths = [(case, case.address(full)) for case in PAGES]
     uuids = [str(uuid) for uuid in Instance.objects.values_list("uuid", flat=True)]
     before, wrong = full.world.snapshot(), []
@@ -112,7 +117,8 @@ def test_the_pages_ask_the_rule(full, page, rule):
     assert full.world.snapshot() == before
 
 
-def test_the_admin_asks_the_rule(full, page, rule):
+@pytest.mark.slow
+def test_admin_shows_no_rows_that_the_rule_forbids(full, page, rule):
     full.graph()
     own = [model for model in admin.site._registry if model._meta.app_label == "atp"]
     found = {model: model.objects.first() for model in own}
@@ -133,7 +139,7 @@ def seen_by(api):
     return {each["uuid"] for each in api.get("instances").json()["results"]}
 
 
-def test_a_list_has_the_lanes_of_the_rule(lanes, api, page, rule):
+def test_lists_contain_only_the_lanes_that_the_rule_allows(lanes, api, page, rule):
     for places, names in (
         (["tests.e*", ("tests.a*", "")], {"a", "b", "add"}),
         ([("tests.*", "b")], {"b"}),
@@ -153,7 +159,7 @@ def test_a_list_has_the_lanes_of_the_rule(lanes, api, page, rule):
         assert page.get(url).context["cl"].result_count == number
 
 
-def test_what_is_hidden_answers_as_what_is_not_there(lanes, api, page, rule):
+def test_hidden_instance_is_reported_as_not_found(lanes, api, page, rule):
     other, unknown = str(lanes["b"].uuid), "00000000-0000-7000-8000-000000000000"
     rule(("tests.echo", "a"))
     for part in ("", "/inputs", "/log", "/explanation", "/response"):
@@ -167,7 +173,7 @@ def test_what_is_hidden_answers_as_what_is_not_there(lanes, api, page, rule):
     assert queue.get(lanes["b"].uuid).state == State.ACCEPTED
 
 
-def test_a_permission_may_hold_on_less_than_another_and_a_rule_only_narrows(lanes, api, page, rule):
+def test_rule_narrows_each_permission_separately_and_grants_none(lanes, api, page, rule):
     rule("tests.echo", operate=[("tests.echo", "a")], view_inputs=[])
     a, b = (f"instances/{lanes[name].uuid}" for name in "ab")
     assert api.get(f"{b}/inputs").status_code == 403
@@ -177,7 +183,7 @@ def test_a_permission_may_hold_on_less_than_another_and_a_rule_only_narrows(lane
     assert "atp.operate" in answer.json()["detail"]
     assert 'id="cancel"' not in page.get(f"/atp/{b}/").content.decode()
     assert 'id="cancel"' in page.get(f"/atp/{a}/").content.decode()
-    # Nor is anything moved into such a lane.
+    # Nor can an Instance be moved into a forbidden lane.
     assert api.send("PATCH", a, {"collection": "b"}).status_code == 403
     assert page.post(f"/atp/{a}/change/", {"collection": "b"}).status_code == 403
     assert queue.get(lanes["a"].uuid).collection == "a"
@@ -190,7 +196,7 @@ def test_a_permission_may_hold_on_less_than_another_and_a_rule_only_narrows(lane
 # Enqueueing
 
 
-def test_all_that_is_enqueued_at_once_is_allowed_or_nothing_is(world, api, page, rule):
+def test_batch_enqueue_is_refused_if_the_rule_forbids_one_of_its_entries(world, api, page, rule):
     rule("tests.*", enqueue=[("tests.echo", "a")])
     allowed = {"type": "tests.echo", "collection": "a"}
     for refused in ({"type": "tests.echo"}, {**allowed, "collection": "b"}, {"type": "tests.add"}):
@@ -204,7 +210,7 @@ def test_all_that_is_enqueued_at_once_is_allowed_or_nothing_is(world, api, page,
     assert page.post("/atp/types/tests.echo/enqueue/", form).status_code == 302
 
 
-def test_an_enqueue_neither_finds_nor_changes_an_instance_of_another_lane(world, lanes, api, rule):
+def test_enqueue_cannot_find_or_change_an_instance_in_a_forbidden_lane(world, lanes, api, rule):
     echo.using(collection="b", unique="k").enqueue(said="b")
     rule(("tests.echo", "a"))
     before = world.snapshot()
@@ -222,10 +228,10 @@ def test_an_enqueue_neither_finds_nor_changes_an_instance_of_another_lane(world,
     assert again.json()["uuid"] == str(lanes["a"].uuid)
 
 
-# All that match, graphs, error groups, schedules, gates
+# Bulk operations, error groups, graphs, schedules, gates
 
 
-def test_all_that_match_are_all_within_the_rule(full, api, rule):
+def test_bulk_operation_is_refused_if_its_filter_reaches_beyond_the_rule(full, api, rule):
     rule("tests.e*", "tests.add", operate=["tests.e*"])
     before = full.world.snapshot()
     for filter in ({"all": True}, {"type": "tests.add"}, {"type": "*"}, {"type": "tests.?cho"}):
@@ -243,7 +249,7 @@ def test_all_that_match_are_all_within_the_rule(full, api, rule):
     assert api.post("matching/cancel", lane).status_code == 200
 
 
-def test_an_error_group_is_that_of_a_whole_type(full, api, page, rule):
+def test_error_group_is_hidden_unless_the_rule_allows_its_whole_type(full, api, page, rule):
     group = full.error()
     rule("tests.add", ("tests.echo", ""))
     assert api.get("errors").json()["results"] == []
@@ -255,7 +261,7 @@ def test_an_error_group_is_that_of_a_whole_type(full, api, page, rule):
     assert api.get(f"errors/{group.name}").status_code == 200
 
 
-def test_a_graph_with_a_node_of_another_type_is_hidden(world, api, page, rule):
+def test_graph_is_hidden_if_the_rule_forbids_the_type_of_one_node(world, api, page, rule):
     with Graph("mixed") as mixed:
         first = mixed.add(echo, said=1)
         mixed.add(add, 1, 2, after=first)
@@ -272,7 +278,7 @@ def test_a_graph_with_a_node_of_another_type_is_hidden(world, api, page, rule):
     assert Instance.objects.filter(state=State.FAILED).count() == 1
 
 
-def test_a_schedule_is_made_and_moved_within_the_rule(world, api, page, rule):
+def test_schedule_can_be_set_only_within_the_rule(world, api, page, rule):
     rule("tests.*", control=[("tests.echo", "a")])
     made = {"identifier": "nightly", "type": "tests.echo", "every": 60, "collection": "a"}
     assert api.post("schedules", made | {"collection": "b"}).status_code == 403
@@ -285,14 +291,14 @@ def test_a_schedule_is_made_and_moved_within_the_rule(world, api, page, rule):
     assert hidden["detail"].replace("nightly", "nightl") == unknown["detail"]
 
 
-def test_a_gate_over_everything_is_for_who_is_not_restricted(world, api, rule):
-    rule("tests.echo")
+def test_only_an_unrestricted_user_can_set_a_gate_over_everything(world, api, rule):
+    rule("tests.echo", control=["tests.echo"])
     assert api.post("gates", {"mode": "hold"}).status_code == 403
     assert api.post("gates", {"mode": "hold", "type": "tests.add"}).status_code == 403
     queue.hold(reason="all")
     queue.hold("tests.add")
     told = api.post("gates", {"mode": "hold", "type": "tests.echo"}).json()["results"]
-    # What holds his work he may see.
+    # The user can see each gate that holds his own work.
     assert {each["type"] for each in told} == {None, "tests.echo"}
 
 
@@ -302,7 +308,7 @@ def shell(*words):
     return out.getvalue()
 
 
-def test_a_user_of_the_shell_is_under_the_rule(lanes, root, rule):
+def test_rule_restricts_a_user_of_the_shell(lanes, root, rule):
     a, b = (str(lanes[name].uuid) for name in "ab")
     rule(("tests.echo", "a"))
     listed = shell("list")
@@ -314,14 +320,14 @@ def test_a_user_of_the_shell_is_under_the_rule(lanes, root, rule):
             shell(*words)
     with pytest.raises(CommandError, match="There is no Instance"):
         shell("show", "--type", "tests.echo", "--identifier", "of-b")
-    with pytest.raises(CommandError, match="does not hold"):
+    with pytest.raises(CommandError, match="does not apply"):
         shell("change", a, "--collection", "b")
     for words in (["enqueue", "tests.add", "[1, 2]"], ["enqueue", "tests.echo"]):
-        with pytest.raises(CommandError, match=r"atp\.enqueue does not hold"):
+        with pytest.raises(CommandError, match=r"atp\.enqueue does not apply"):
             shell(*words)
-    # What shows or selects more than single Instances takes no restriction.
+    # A restricted user cannot use subcommands that show or select more than single Instances.
     for words in (["cancel", "--type", "tests.echo", "--yes"], ["types"], ["status"], ["gate"]):
-        with pytest.raises(CommandError, match="does not hold"):
+        with pytest.raises(CommandError, match="does not apply"):
             shell(*words)
     shell("cancel", a)
     assert [queue.get(uuid).state for uuid in (a, b)] == [State.FAILED, State.ACCEPTED]
@@ -330,7 +336,7 @@ def test_a_user_of_the_shell_is_under_the_rule(lanes, root, rule):
 # The rule itself
 
 
-def test_a_pattern_is_covered_by_one_that_matches_all_that_it_will_match():
+def test_grant_covers_a_pattern_only_if_every_matching_type_is_allowed():
     scope = Grant(["dem.*", "a.?", ("b", "x")])
     assert scope.covers("dem.*")
     assert scope.covers("dem.alps.*")
@@ -340,13 +346,13 @@ def test_a_pattern_is_covered_by_one_that_matches_all_that_it_will_match():
         assert not scope.covers(*place)
 
 
-def test_a_rule_that_cannot_be_used_is_reported_and_lets_nobody_in(lanes, api, rule, settings):
+def test_invalid_rule_is_reported_and_denies_access(lanes, api, rule, settings):
     rule()
     for returned in ("tests.echo", [7], [("a", "b", "c")], [("a", None)]):
         rules.HOLDS["others"] = returned
         with pytest.raises(ImproperlyConfigured, match="AUTHORIZE"):
             api.get("instances")
-    for path in ("tests.rules.nothing", "nowhere.rule", "tests.rules.HOLDS"):
+    for path in ("nowhere.rule", "tests.rules.HOLDS"):
         with override_settings(ATP={**settings.ATP, "AUTHORIZE": path}):
             [found] = [each for each in run_checks() if each.id == "atp.E021"]
         assert path in found.msg

@@ -1,4 +1,4 @@
-"""Bad input is an error, never a loss (G13): a named exception, and nothing written."""
+"""Tests that bad input raises a named exception and writes nothing (G13)."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
@@ -34,7 +34,7 @@ def nothing_is_written():
     assert rows() == before
 
 
-def test_options():
+def test_enqueue_rejects_invalid_options():
     unzoned, whole = "no time zone, and USE_TZ is on", "whole number"
     long_ago = datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))
     far = datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))
@@ -64,7 +64,7 @@ def test_options():
         for value in values:
             refused({name: value}, told)
     refused({"run_after": LATER, "start_before": LATER}, "must be later than run_after")
-    # What is wrong at any time is refused before anything is enqueued.
+    # ``using()`` already refuses a value that can never be valid.
     for options in ({"priority": 101}, {"existing": "reject"}, {"collection": "a\nb"}):
         with pytest.raises(InvalidOption):
             echo.using(**options)
@@ -82,8 +82,14 @@ def failing():
     raise ZeroDivisionError
 
 
-def test_inputs():
-    """One that is bad refuses the whole batch."""
+def test_enqueue_rejects_invalid_inputs(settings):
+    """If one entry of a batch is invalid, the whole batch is refused.
+
+    G14: a pickle could execute code when it is loaded, so the settings have to allow it.
+    """
+    pickled = TaskType(handler=echo.handler, identifier="tests.echo", serializer=codec.PICKLE)
+    with pytest.raises(InvalidType, match="ALLOW_PICKLE"):
+        pickled.enqueue(a=1)
     for enqueue, error in (
         (lambda: keyword.enqueue(), InvalidInputs),
         (lambda: keyword.enqueue("x"), InvalidInputs),
@@ -106,30 +112,20 @@ def test_inputs():
     ):
         with pytest.raises(error):
             enqueue()
-
-
-def test_the_limit_is_a_setting(settings):
     settings.ATP = {"MAX_INPUTS_SIZE": 10}
     with pytest.raises(TooLarge, match="limit is 10 bytes"):
         echo.enqueue(a="123456")
 
 
-def test_pickle_without_the_setting():
-    """G14."""
-    pickled = TaskType(handler=echo.handler, identifier="tests.echo", serializer=codec.PICKLE)
-    with pytest.raises(InvalidType, match="ALLOW_PICKLE"):
-        pickled.enqueue(a=1)
-
-
-def test_errors_tell_what_kind_they_are():
-    """So that code which does not know ATP can still treat them sensibly."""
+def test_exceptions_are_subclasses_of_builtin_exceptions():
+    """Code that does not know ATP can catch ``ValueError`` or ``LookupError``."""
     for error in (InvalidInputs, InvalidOption, NotSerializable, TooLarge):
         assert {ATPError, ValueError} <= {*error.__mro__}
     assert issubclass(exceptions.UnknownInstance, LookupError)
 
 
-def test_a_retry_and_a_deferral():
-    """Their bounds are told the same, whichever of them it is beyond."""
+def test_retry_and_defer_reject_delays_out_of_range():
+    """The message of ``Defer`` names both bounds, whichever of them is exceeded."""
     for after in (-1, float("inf"), float("nan"), timedelta(seconds=-1)):
         with pytest.raises(ValueError, match="after"):
             exceptions.Retry(after=after)

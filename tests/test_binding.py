@@ -13,6 +13,7 @@ def mixed(context, first, second=2): ...
 def positional(context, first, second=2, /): ...
 def variable(context, first, *more): ...
 def named(context, first, **more): ...
+def by_position(context, /, **more): ...
 def everything(context, a, /, b, *more, c, d=4, **others): ...
 
 
@@ -28,6 +29,7 @@ def everything(context, a, /, b, *more, c, d=4, **others): ...
         (variable, (1,), {}, {"first": 1}),
         (variable, (1, 2, 3), {}, {"*": [1, 2, 3]}),
         (named, (1,), {"x": 2}, {"first": 1, "x": 2}),
+        (by_position, (), {"context": 5}, {"context": 5}),
         (everything, (1, 2), {"c": 3}, {"*": [1], "b": 2, "c": 3}),
         (
             everything,
@@ -37,7 +39,7 @@ def everything(context, a, /, b, *more, c, d=4, **others): ...
         ),
     ],
 )
-def test_what_is_bound_is_what_the_handler_gets(handler, args, kwargs, inputs):
+def test_bound_arguments_reach_the_handler_unchanged(handler, args, kwargs, inputs):
     signature = signature_of(handler)
     bound = bind("t", signature, args, kwargs)
     assert bound == inputs
@@ -45,8 +47,8 @@ def test_what_is_bound_is_what_the_handler_gets(handler, args, kwargs, inputs):
     assert signature.bind(*again, **more).arguments == signature.bind(*args, **kwargs).arguments
 
 
-def test_inputs_that_do_not_fit_are_refused():
-    """G13: with the words of a failing call, the handler's name, and the argument."""
+def test_bind_rejects_arguments_that_do_not_fit_the_handler():
+    """G13: the error has Python's own message, the name of the Type, and the argument."""
     for handler, args, kwargs, told, argument in (
         (keywords, (), {}, "missing a required", "path"),
         (keywords, ("x",), {}, "too many positional arguments", None),
@@ -55,7 +57,9 @@ def test_inputs_that_do_not_fit_are_refused():
         (mixed, (1, 2, 3), {}, "too many positional arguments", None),
         (mixed, (1,), {"first": 1}, "multiple values", None),
         (positional, (), {"first": 1}, "first", None),
-        (named, (1,), {"*": 2}, "cannot be called", None),
+        (named, (1,), {"*": 2}, "cannot be the name of an argument", None),
+        # A handler with ``**more`` would accept an input ``context`` and fail at each attempt.
+        (named, (1,), {"context": 5}, "'context' is the context", None),
     ):
         with pytest.raises(InvalidInputs, match="'t'") as caught:
             bind("t", signature_of(handler), args, kwargs)
@@ -63,7 +67,7 @@ def test_inputs_that_do_not_fit_are_refused():
         assert caught.value.argument == argument
 
 
-def test_inputs_as_json_gives_them():
+def test_json_inputs_are_split_into_positional_and_keyword_arguments():
     for value, wanted in (
         ({"a": 1}, ((), {"a": 1})),
         ([1, 2], ((1, 2), {})),
@@ -77,18 +81,7 @@ def test_inputs_as_json_gives_them():
         unbind([1, 2])
 
 
-def test_an_input_is_not_called_as_the_context():
-    """Where any name will do, or it would fail at each attempt."""
-
-    def anything(context, **more): ...
-    def by_position(context, /, **more): ...
-
-    with pytest.raises(InvalidInputs, match="'context' is the context"):
-        bind("t", signature_of(anything), (), {"context": 5})
-    assert bind("t", signature_of(by_position), (), {"context": 5}) == {"context": 5}
-
-
-def test_a_handler_needs_a_context_that_a_decorator_may_take():
+def test_handler_or_its_decorator_must_take_a_context():
     def of_no_context(*, path, scale=1): ...
 
     @wraps(of_no_context)
@@ -101,5 +94,5 @@ def test_a_handler_needs_a_context_that_a_decorator_may_take():
     assert str(signature_of(handing_on)) == str(signature_of(keywords))
     odd = of_no_context, lambda: None, lambda **options: None
     for function in odd:
-        with pytest.raises(InvalidInputs, match="needs a first parameter"):
+        with pytest.raises(InvalidInputs, match="needs the context as its first parameter"):
             signature_of(function)

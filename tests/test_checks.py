@@ -1,10 +1,11 @@
-"""System checks say what is wrong with a project's settings."""
+"""Tests of the system checks, which report what is wrong with a project's settings."""
 
 import os
 
 import pytest
 from django.core.checks import INFO, WARNING, run_checks
 from django.db import connections
+from django.test import override_settings
 
 from atp import checks, task_type
 from atp.checks import check_server
@@ -15,20 +16,13 @@ from .helpers import as_nobody
 
 @pytest.fixture(autouse=True)
 def _each_type_is_reached(monkeypatch):
-    """Other modules of tests declare Types after the start."""
+    """Hide from the checks that other test modules declare Types after Django has started."""
     monkeypatch.setattr(registry, "_late", set())
 
 
-def ids():
-    return [message.id for message in run_checks() if (message.id or "").startswith("atp.")]
-
-
-def test_these_settings_are_good(db):
-    assert ids() == []
-
-
-def test_bad_settings(settings):
-    """A lease that breaks G3; what is wrong with others is shown in tests/test_conf.py (G13)."""
+def test_checks_report_each_bad_setting_and_nothing_for_good_settings(db, settings):
+    """G3, G13: one lease ends too soon after the kill. See tests/test_conf.py for more settings."""
+    assert [each.id for each in run_checks() if (each.id or "").startswith("atp.")] == []
     for given, words in (
         ({"RETENSION": 5}, "Did you mean 'RETENTION'?"),
         ({"LEASE": 20.0, "KILL_AFTER": 19.5, "RENEW_EVERY": 1.0}, "before the lease ends"),
@@ -45,10 +39,10 @@ def test_bad_settings(settings):
         assert words in message.msg
 
 
-def test_a_type_that_only_views_import(monkeypatch):
-    """Its tasks would wait for ever: a daemon imports the modules called tasks.py."""
+def test_check_reports_a_type_that_no_daemon_imports(monkeypatch):
+    """Tasks of such a Type would wait forever, because daemons import only ``tasks.py`` modules."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
-    task_type("tests.elsewhere")(_handler)
+    task_type("tests.elsewhere")(lambda context: None)
     [message] = checks.check_types(None)
     assert (message.id, message.level) == ("atp.W036", WARNING)
     assert message.msg == (
@@ -57,12 +51,8 @@ def test_a_type_that_only_views_import(monkeypatch):
     assert message.hint.endswith("Import tests.test_checks in a tasks.py.")
 
 
-def _handler(context):
-    pass
-
-
 def told_of_queue(monkeypatch, vendor, **options):
-    """Return what is said of the queue's connection if it is of this kind, with these OPTIONS."""
+    """Return the ids that the check reports for a queue connection of this vendor and OPTIONS."""
     connection = connections["default"]
     with monkeypatch.context() as patch:
         patch.setattr(connection, "vendor", vendor)
@@ -70,8 +60,8 @@ def told_of_queue(monkeypatch, vendor, **options):
         return [message.id for message in checks.check_queue_database(None)]
 
 
-def test_options_of_the_queues_connection(monkeypatch):
-    """What SQLite lacks to be a queue; a pool has a connection for each thread of a daemon."""
+def test_check_reports_bad_options_of_the_queue_connection(monkeypatch):
+    """SQLite needs certain options, and a pool must have enough connections for a daemon."""
     good = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -95,7 +85,7 @@ def test_options_of_the_queues_connection(monkeypatch):
         assert told_of_queue(monkeypatch, "postgresql", pool=pool) == found
 
 
-def test_the_queues_database_and_its_router(settings):
+def test_check_reports_a_wrong_queue_database_or_router(settings):
     settings.ATP = {"DATABASE": "default"}
     settings.DATABASE_ROUTERS = ["tests.test_checks.Elsewhere"]
     assert [message.id for message in checks.check_queue_database(None)] == ["atp.W004"]
@@ -107,8 +97,8 @@ def test_the_queues_database_and_its_router(settings):
     assert "Did you mean 'default'?" in message.msg
 
 
-def test_transactional_types_are_where_the_queue_is(settings, monkeypatch):
-    """G7: two databases have no commit in common."""
+def test_check_reports_a_transactional_type_outside_the_queue_database(settings, monkeypatch):
+    """G7: one transaction cannot commit in two databases."""
     for given, queue, found in (
         (True, "default", []),
         ("default", "default", []),
@@ -119,7 +109,7 @@ def test_transactional_types_are_where_the_queue_is(settings, monkeypatch):
     ):
         settings.ATP = {"DATABASE": queue}
         monkeypatch.setattr(registry, "_types", {})
-        task_type("tests.transactional", transactional=given)(_handler)
+        task_type("tests.transactional", transactional=given)(lambda context: None)
         messages = checks.check_transactional(None)
         assert [message.id for message in messages] == found
         assert all("'tests.transactional'" in message.msg for message in messages)
@@ -130,7 +120,11 @@ class Elsewhere:
         return "elsewhere"
 
 
-def test_a_login_that_is_nowhere(settings):
+def test_check_reports_pages_without_authentication_or_a_login_url_that_resolves(settings):
+    """A project that only runs tasks may have no pages (G13)."""
+    assert checks.check_users(None) == []
+    with override_settings(MIDDLEWARE=[]):
+        assert [message.id for message in checks.check_users(None)] == ["atp.W012"]
     here = ("login", "/login/?from=atp", "https://accounts.example/", "//accounts.example/")
     for url in (*here, "/accounts/login/", "no-such-name"):
         settings.LOGIN_URL = url
@@ -138,10 +132,12 @@ def test_a_login_that_is_nowhere(settings):
         assert [warning.id for warning in found] == ([] if url in here else ["atp.W006"])
     settings.ROOT_URLCONF = "tests.without_pages"
     assert checks.check_login(None) == []
+    del settings.ROOT_URLCONF
+    assert checks.check_login(None) == checks.check_users(None) == []
 
 
-def test_a_type_that_keeps_everything_for_ever_is_named(settings):
-    """It should have been meant: a Type may say it, or the setting."""
+def test_check_names_types_that_keep_everything_forever(settings):
+    """``retention=None`` of a Type, or ``RETENTION = None``, might not be intended."""
     task_type("checks.ever", retention=None)(lambda context: None)
     try:
         [found] = checks.check_retention(None)
@@ -157,16 +153,7 @@ def test_a_type_that_keeps_everything_for_ever_is_named(settings):
     assert checks.check_retention(None) == []
 
 
-def test_pages_without_users(settings):
-    assert checks.check_users(None) == []
-    settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "Authentication" not in name]
-    assert [message.id for message in checks.check_users(None)] == ["atp.W012"]
-    # A project that only runs tasks may have no pages (G13).
-    del settings.ROOT_URLCONF
-    assert checks.check_login(None) == checks.check_users(None) == []
-
-
-def test_folders_that_are_not_given_or_cannot_be_written(settings, common, tmp_path):
+def test_checks_report_folders_that_are_not_set_or_not_writable(settings, common, tmp_path):
     refused = common / "refused"
     refused.mkdir(mode=0o500)
     for folder in (tmp_path, str(tmp_path)):
@@ -189,8 +176,10 @@ def test_folders_that_are_not_given_or_cannot_be_written(settings, common, tmp_p
     assert all(f"folder {refused} cannot be written" in line for line in told)
 
 
-@pytest.mark.skipif(connections["default"].vendor != "postgresql", reason="that of PostgreSQL")
-def test_a_server_is_asked_only_where_it_may_be(db):
+@pytest.mark.skipif(
+    connections["default"].vendor != "postgresql", reason="only PostgreSQL has a server"
+)
+def test_server_check_queries_only_the_databases_that_it_is_given(db):
     assert check_server(None) == []
     assert check_server(None, databases=["default"]) == []
     with connections["default"].cursor() as cursor:

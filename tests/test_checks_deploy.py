@@ -1,4 +1,4 @@
-"""``manage.py check --deploy`` names what others can read, write or run, and each remedy works."""
+"""Tests that ``check --deploy`` reports security problems, and that each remedy works."""
 
 import os
 import stat
@@ -24,12 +24,14 @@ def shell(hint):
 
 
 @pytest.mark.parametrize("given", [None, {}])
-def test_public_files_get_a_storage_of_their_own(settings, tmp_path, given):
-    """Those that are stored already move with it."""
+def test_deploy_check_reports_public_files_until_they_have_a_private_storage(
+    settings, tmp_path, given
+):
+    """The commands in the hint also move the files that are stored already."""
     settings.MEDIA_ROOT = tmp_path / "me dia"
     settings.ATP = {}
     if given is None:
-        del settings.ATP  # Django tells nobody of that, so it comes second
+        del settings.ATP  # Django sends no signal for this deletion, so the line above sends it
     storages["default"].save("atp/uuid/a.html", ContentFile("<script>"))
     [warning] = checks.check_public_files(None)
     assert warning.id == "atp.W030"
@@ -52,8 +54,8 @@ def test_public_files_get_a_storage_of_their_own(settings, tmp_path, given):
     assert not (settings.MEDIA_ROOT / "atp").exists()
 
 
-def test_only_a_storage_in_the_public_folder_is_told_of(settings, tmp_path):
-    """Also one that leads there by a link; one that is elsewhere is no matter of the check."""
+def test_deploy_check_reports_only_a_storage_in_the_public_folder(settings, tmp_path):
+    """The location of such a storage can also be a symbolic link into the public folder."""
     memory = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
     settings.STORAGES = {**settings.STORAGES, "default": memory}
     assert checks.check_public_files(None) == []
@@ -67,18 +69,21 @@ def test_only_a_storage_in_the_public_folder_is_told_of(settings, tmp_path):
     assert [each.id for each in checks.check_public_files(None)] == ["atp.W030"]
 
 
-def test_pickle_is_reported_until_it_is_left_out(settings):
+def test_deploy_check_reports_pickle_and_root(settings):
     settings.ATP = {"ALLOW_PICKLE": True}
     [warning] = checks.check_pickle(None)
     assert (warning.id, "Leave ALLOW_PICKLE out" in warning.hint) == ("atp.W031", True)
-    # It runs with --deploy alone.
+    # This check runs only with --deploy.
     assert not [each for each in run_checks() if each.id == "atp.W031"]
     assert "atp.W031" in [each.id for each in run_checks(include_deployment_checks=True)]
     settings.ATP = {}
     assert checks.check_pickle(None) == []
+    if os.geteuid() == 0:
+        assert [each.id for each in checks.check_user(None)] == ["atp.W033"]
+        assert as_nobody(lambda: str(checks.check_user(None))) == "[]"
 
 
-def test_a_webhook_over_http_is_reported_until_it_is_encrypted(settings):
+def test_deploy_check_reports_a_webhook_over_http_until_it_uses_https(settings):
     secret = f"whsec_{'A' * 40}"
     target = {"url": "http://host/x", "secret": secret, "allow_http": True}
     settings.ATP = {"WEBHOOKS": {"audit": target}}
@@ -89,14 +94,8 @@ def test_a_webhook_over_http_is_reported_until_it_is_encrypted(settings):
     assert checks.check_settings(None) == checks.check_webhooks(None) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_root_is_reported_and_another_user_is_not():
-    assert [each.id for each in checks.check_user(None)] == ["atp.W033"]
-    assert as_nobody(lambda: str(checks.check_user(None))) == "[]"
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="a file that others can open")
-def test_a_database_that_others_can_open_is_closed(tmp_path, monkeypatch):
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has a database file")
+def test_deploy_check_hint_closes_a_database_file_that_others_can_open(tmp_path, monkeypatch):
     database = tmp_path / "my db.sqlite3"
     monkeypatch.setattr(type(get_store()), "lock_folder", Path(f"{database}-atpd"))
     for name in (database, f"{database}-wal", f"{database}-shm"):
@@ -109,7 +108,9 @@ def test_a_database_that_others_can_open_is_closed(tmp_path, monkeypatch):
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o660}
 
 
-def test_a_scratch_folder_in_which_everybody_replaces_files(settings, tmp_path):
+def test_deploy_check_reports_a_scratch_folder_where_everybody_can_replace_files(
+    settings, tmp_path
+):
     folder = tmp_path / "scr atch"
     folder.mkdir()
     folder.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.payload.codec`: pickles are signed, and only on request (G14)."""
+"""Tests that pickles are signed, and used only if the settings allow them (G14)."""
 
 from datetime import date
 from uuid import UUID
@@ -12,7 +12,7 @@ from atp.payload.codec import Payload, decode, encode
 
 
 class Forgotten:
-    """A class that is gone when its pickle is read."""
+    """A class that no longer exists when its pickle is loaded."""
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def allowed(settings):
     settings.ATP = {"ALLOW_PICKLE": True}
 
 
-def test_it_is_written_and_read_only_on_request(settings, allowed):
+def test_pickle_is_written_and_read_only_with_allow_pickle(settings, allowed):
     codec.check_format(codec.PICKLE)
     value = {1: {2, 3}, "x": UUID(int=5), date(2026, 1, 1): 1j}
     payload = encode(value, format=codec.PICKLE)
@@ -34,7 +34,7 @@ def test_it_is_written_and_read_only_on_request(settings, allowed):
         decode(payload)
 
 
-def test_tampering_is_found_before_anything_is_loaded(allowed, settings, monkeypatch):
+def test_forged_pickle_is_rejected_and_never_loaded(allowed, settings, monkeypatch):
     payload = encode("innocent", format=codec.PICKLE)
     other = encode("harmful", format=codec.PICKLE)
     body, _, signature = payload.data.rpartition(":")
@@ -54,14 +54,14 @@ def test_tampering_is_found_before_anything_is_loaded(allowed, settings, monkeyp
         decode(payload)
 
 
-def test_what_was_stored_long_ago_is_read(settings, allowed):
-    """The module has moved since; its old name stands in the signature."""
+def test_pickle_stored_by_an_old_release_can_be_read(settings, allowed):
+    """The signature contains the old name of the codec module, which has moved since."""
     settings.SECRET_KEY = "a key that stays"
     stored = "gAWVEwAAAAAAAAB9lIwEZGF5c5SPlChLAUsCkHMu:pmRcmC0NsmrlnBvdSFNpohVge6QYGpAyAdAdz0gUFYg"
     assert decode(Payload(codec.PICKLE, stored)) == {"days": {1, 2}}
 
 
-def test_what_cannot_be_pickled_or_loaded_any_more(allowed, monkeypatch):
+def test_value_that_cannot_be_pickled_or_loaded_raises_a_named_exception(allowed, monkeypatch):
     with pytest.raises(NotSerializable, match="cannot be pickled"):
         encode(lambda: None, format=codec.PICKLE, what="Inputs")
     payload = encode(Forgotten(), format=codec.PICKLE)

@@ -1,4 +1,4 @@
-"""``manage.py atp import-beat``: the tables of django-celery-beat become schedules."""
+"""Tests of ``manage.py atp import-beat``, which imports schedules of django-celery-beat."""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from atp.schedules import shell as beat
 from .populated import HOSTILE
 from .test_commands_atp import DOCS, document, keys, run
 
-# The columns of django-celery-beat 2.9 that are read, and some that are not.
+# The columns of django-celery-beat 2.9 that the command reads, and some that it does not read.
 TABLES = {
     beat.TASKS: (
         "id integer, name varchar(200), task varchar(200), interval_id integer, "
@@ -57,9 +57,9 @@ def tables(world):
     insert(beat.TIMINGS["interval_id"], id=1, every=10, period="minutes")
 
 
-def test_a_cron_expression_in_its_zone():
+def test_crontab_is_imported_with_its_time_zone():
     task("Nightly: mail", crontab_id=1, kwargs='{"a": 1}')
-    # Days that match both fields, where cron has such days.
+    # Celery needs a match of both day fields. These have a cron expression for the same days.
     days = {
         2: ("1-31", "mon", "30 2 * * MON"),
         3: ("13", "0-6", "30 2 13 * *"),
@@ -79,8 +79,8 @@ def test_a_cron_expression_in_its_zone():
         assert queue.get_schedule(f"mail{id}").cron == cron
 
 
-def test_an_interval():
-    """Also of one that is disabled, and of one that expires later."""
+def test_interval_is_imported_even_if_its_row_is_disabled_or_expires():
+    """The schedule of a disabled row is paused."""
     task("later", interval_id=1, expires=datetime(2999, 1, 1))
     task("off", interval_id=1, enabled=False)
     task("often", interval_id=1, expire_seconds=60)
@@ -92,7 +92,8 @@ def test_an_interval():
     assert queue.get_schedule("off").paused_reason == beat.DISABLED
 
 
-def test_a_type_of_another_name():
+def test_type_option_maps_a_celery_task_to_a_type():
+    """Wrong arguments and missing tables are reported."""
     task("often", interval_id=1, task="proj.tasks.echo")
     found = document("import-beat")
     assert "proj.tasks.echo" in found["rows"][0]["remarks"][0]
@@ -103,29 +104,46 @@ def test_a_type_of_another_name():
     assert queue.get_schedule("often").type.identifier == "tests.echo"
     section = DOCS[DOCS.index("### `import-beat`") : DOCS.index("### `graphs`")]
     assert [key for key in keys(found) if f"`{key}`" not in section] == []
+    for given, told in (
+        (["--type", "a.b"], "must have the form TASK=TYPE"),
+        (["--from", "elsewhere"], "no database 'elsewhere'"),
+    ):
+        with pytest.raises(CommandError, match=told):
+            run("import-beat", *given)
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {beat.TASKS}")
+    with pytest.raises(CommandError, match=f"no table {beat.TASKS}"):
+        run("import-beat")
 
 
-def test_without_write_nothing_is_written_and_the_same_is_told():
-    task("often", interval_id=1)
+def test_import_without_the_write_option_only_reports():
+    """The report names ignored columns. An existing schedule is kept."""
+    task("often", interval_id=1, queue="mails", expire_seconds=60, headers='{"x": 1}')
+    task("there", interval_id=1)
+    queue.create_schedule("there", "tests.echo", cron="@daily")
+    row, there = document("import-beat")["rows"]
+    assert row["outcome"] == "taken"
+    assert [remark.split()[0] for remark in row["remarks"]] == ["queue=mails", "headers"]
+    assert there["remarks"] == ["there is a schedule there already"]
     task("off", interval_id=1, enabled=False)
     task(HOSTILE, interval_id=1, task=HOSTILE)
     dry = document("import-beat")
-    assert not Schedule.objects.filter(is_set=True).exists()
-    assert sorted(row["outcome"] for row in dry["rows"]) == ["not taken", "taken", "taken"]
+    assert [row.identifier for row in Schedule.objects.filter(is_set=True)] == ["there"]
     shown = run("import-beat")
-    assert "2 taken, 1 not. Nothing was written" in shown
+    assert "2 taken, 2 not. Nothing was written" in shown
     assert not [c for c in shown if not c.isprintable() and c != "\n"]
     assert document("import-beat", "--write")["rows"] == dry["rows"]
+    assert queue.get_schedule("there").every is None
 
 
-def test_what_has_no_equivalent_is_named_and_stops_no_other_row():
+def test_row_without_equivalent_is_reported_and_other_rows_are_imported():
     insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 2, "day_of_month": "13"}))
     insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 3, "timezone": "Mars/Base"}))
     insert(beat.TIMINGS["interval_id"], id=2, every=10, period="moons")
     insert(beat.TIMINGS["interval_id"], id=3, every=2**31 - 1, period="days")
     insert(beat.TIMINGS["solar_id"], id=1, event="sunset")
     cases = [
-        ({"solar_id": 1}, "solar: ATP has no such schedule"),
+        ({"solar_id": 1}, "ATP has no equivalent for the timing 'solar'"),
         ({"solar_id": 7}, "it has no timing"),
         ({"one_off": True, "interval_id": 1}, "one_off"),
         ({"args": "[5]", "interval_id": 1}, "move them to kwargs"),
@@ -149,25 +167,3 @@ def test_what_has_no_equivalent_is_named_and_stops_no_other_row():
     for row, (_, words) in zip(bad, cases, strict=True):
         assert (row["outcome"], words in row["remarks"][0]) == ("not taken", True), row
     assert [row.identifier for row in Schedule.objects.filter(is_set=True)] == ["often"]
-
-
-def test_what_is_left_out_of_a_row_is_named_and_a_schedule_that_is_there_is_left_alone():
-    task("often", interval_id=1, queue="mails", expire_seconds=60, headers='{"x": 1}')
-    task("there", interval_id=1)
-    queue.create_schedule("there", "tests.echo", cron="@daily")
-    row, there = document("import-beat", "--write")["rows"]
-    assert row["outcome"] == "taken"
-    assert [remark.split()[0] for remark in row["remarks"]] == ["queue=mails", "headers"]
-    assert there["remarks"] == ["there is a schedule there already"]
-    assert queue.get_schedule("there").every is None
-
-
-def test_wrong_arguments_are_named():
-    with pytest.raises(CommandError, match="write it as TASK=TYPE"):
-        run("import-beat", "--type", "a.b")
-    with pytest.raises(CommandError, match="no database 'elsewhere'"):
-        run("import-beat", "--from", "elsewhere")
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE {beat.TASKS}")
-    with pytest.raises(CommandError, match=f"no table {beat.TASKS}"):
-        run("import-beat")

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.conf`."""
+"""Tests of the settings in ``ATP`` (:mod:`atp.conf`)."""
 
 from datetime import timedelta
 
@@ -10,23 +10,30 @@ from atp.conf import InvalidSetting, setting_problems
 
 @pytest.fixture(autouse=True)
 def nothing_given(settings):
-    """As a project that sets nothing."""
+    """Run each test as in a project whose ``ATP`` is empty."""
     settings.ATP = {}
 
 
-def test_defaults_are_the_attributes_and_what_is_overridden_is_read_again(settings):
+def test_settings_have_defaults_and_are_read_again_after_a_change(settings):
     assert conf.settings.LEASE == 30.0
     assert timedelta(hours=1) == conf.settings.TIMEOUT
     del settings.ATP
     assert conf.settings.LEASE == 30.0
     assert setting_problems() == []
-    for lease in (60, 90):
-        settings.ATP = {"LEASE": lease}
-        assert lease == conf.settings.LEASE
+    for name, value in (
+        *(("LEASE", 60), ("LEASE", 90)),
+        *(("TIMEOUT", None), ("TIMEOUT", 5), ("TIMEOUT", timedelta(minutes=5))),
+        *(("RETENTION", 0), ("RETENTION", timedelta(days=30)), ("BACKOFF", 0), ("GRACE", 0)),
+        *(("MAX_RETRIES", 0), ("ALLOW_PICKLE", True), ("POLL_EVERY", 1), ("MISFIT_FOR", 0)),
+        ("RELEASE", "3f2a"),
+    ):
+        settings.ATP = {name: value}
+        assert setting_problems() == []
+        assert getattr(conf.settings, name) == value
 
 
-def test_an_unknown_key_is_told_with_the_closest_known(settings):
-    """G13: "did you mean"."""
+def test_unknown_setting_is_reported_with_the_closest_known_name(settings):
+    """G13: the message asks ``Did you mean``."""
     for name, hint in (("LEASES", "LEASE"), ("lease", "LEASE"), ("POLL_EVRY", "POLL_EVERY")):
         settings.ATP = {name: 1}
         assert setting_problems() == [f"ATP has an unknown key {name!r}. Did you mean {hint!r}?"]
@@ -36,8 +43,8 @@ def test_an_unknown_key_is_told_with_the_closest_known(settings):
     assert setting_problems() == ["ATP must be a dictionary, not list."]
 
 
-def test_a_value_of_the_wrong_kind_is_an_error(settings):
-    """G13: told by the check, and raised where it would be used."""
+def test_setting_of_the_wrong_type_is_reported_and_raises_when_read(settings):
+    """G13: the system check reports the problem, and reading the setting raises an exception."""
     numbers = [None, "30", True, timedelta(seconds=30), 0, -1, float("inf"), float("nan")]
     for name, values in {
         "LEASE": numbers,
@@ -55,25 +62,13 @@ def test_a_value_of_the_wrong_kind_is_an_error(settings):
             settings.ATP = {name: value}
             [problem] = setting_problems()
             assert problem.startswith(f"ATP['{name}'] must be")
-            assert "fish" not in problem  # a secret is not told
+            assert "fish" not in problem  # the message does not contain the secret
             with pytest.raises(InvalidSetting, match=name):
                 getattr(conf.settings, name)
 
 
-def test_a_value_of_the_right_kind_is_fine(settings):
-    for name, value in (
-        *(("TIMEOUT", None), ("TIMEOUT", 5), ("TIMEOUT", timedelta(minutes=5))),
-        *(("RETENTION", 0), ("RETENTION", timedelta(days=30)), ("BACKOFF", 0), ("GRACE", 0)),
-        *(("MAX_RETRIES", 0), ("ALLOW_PICKLE", True), ("POLL_EVERY", 1), ("MISFIT_FOR", 0)),
-        ("RELEASE", "3f2a"),
-    ):
-        settings.ATP = {name: value}
-        assert setting_problems() == []
-        assert getattr(conf.settings, name) == value
-
-
-def test_a_value_with_which_nothing_would_go_on_is_told(settings):
-    """G13."""
+def test_setting_with_an_unusable_value_is_reported(settings):
+    """G13: the message names the setting, and does not contain a secret."""
     for name, value in (
         *(("MAX_INPUTS_SIZE", 0), ("MAX_INPUTS_SIZE", 1), ("POLL_EVERY", 1e8)),
         *(("SWEEP_EVERY", 86401.0), ("RELEASE", "x" * 65), ("RELEASE", "a\nb")),
@@ -87,8 +82,8 @@ def test_a_value_with_which_nothing_would_go_on_is_told(settings):
         assert "fish" not in problem
 
 
-def test_leases_that_break_killed_before_taken_away_are_refused(settings):
-    """G3: workers are dead before another daemon may take their Tasks."""
+def test_lease_settings_that_contradict_each_other_are_reported(settings):
+    """G3: the workers of a daemon must be dead before another daemon can take their Tasks."""
     for given, told in (
         ({"KILL_AFTER": 29.5}, "KILL_AFTER"),
         ({"KILL_AFTER": 30}, "KILL_AFTER"),

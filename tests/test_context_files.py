@@ -1,20 +1,30 @@
-"""Tests of :mod:`atp.authoring.context`: scratch directories, published files, outputs."""
+"""Tests of the files of an attempt: scratch directory, published files, outputs, responses."""
 
+import contextlib
 import gzip
 import io
 import os
+import resource
 import tempfile
+from array import array
+from datetime import datetime, tzinfo
 
 import pytest
 from django.core.files.storage import default_storage
 
 from atp.authoring.context import Output, storage_path
-from atp.exceptions import TooLarge
+from atp.daemon.worker.response import respond
+from atp.exceptions import NotSerializable, TooLarge
+from atp.models import Response, Task
+from atp.operations.registry import registry
 
+from .app.tasks import echo
+from .app.tasks_daemon import unkept
 from .helpers import NOBODY
+from .samples import claimed
 
 
-def test_scratch_is_a_directory_of_the_attempts_own(context, tmp_path):
+def test_scratch_is_a_private_directory_of_the_attempt(context, tmp_path):
     context.remove_scratch()
     assert list(tmp_path.iterdir()) == []
     assert context.scratch is context.scratch
@@ -26,7 +36,7 @@ def test_scratch_is_a_directory_of_the_attempts_own(context, tmp_path):
 
 
 class TestScratchThatWasTidiedUp:
-    """A program that tidies temporary files removes a folder, and another user makes it anew."""
+    """A cleanup of temporary files removed a scratch folder, and another user has created one."""
 
     @pytest.fixture
     def top(self, tmp_path, settings):
@@ -36,23 +46,20 @@ class TestScratchThatWasTidiedUp:
 
     @pytest.fixture
     def own(self, context, top):
-        """The context of an attempt of worker 0 of a daemon, and the daemon's folder."""
+        """Return the context of an attempt whose scratch directory is in a folder of worker 0."""
         context._scratch_root = top / "atp-scratch-abc" / "worker-0"
         return context
 
     @pytest.mark.parametrize(
         ("level", "how"),
         [
-            ("atp-scratch-abc", "link"),
-            ("atp-scratch-abc", "of all"),
-            ("atp-scratch-abc", "of another"),
-            ("atp-scratch-abc/worker-0", "link"),
-            ("atp-scratch-abc/worker-0", "of the group"),
-            ("atp-scratch-abc/worker-0", "of another"),
-            ("atp-scratch-abc/worker-0", "file"),
+            *(("atp-scratch-abc", how) for how in ("link", "of all", "of another")),
+            *(("atp-scratch-abc/worker-0", how) for how in ("link", "of the group", "file")),
         ],
     )
-    def test_what_a_stranger_has_made_is_not_used(self, own, said, top, tmp_path, level, how):
+    def test_scratch_path_that_does_not_belong_to_this_user_alone_is_not_used(
+        self, own, said, top, tmp_path, level, how
+    ):
         folder = top / level
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         if how == "link":
@@ -81,7 +88,7 @@ class TestScratchThatWasTidiedUp:
         assert not scratch.parent.exists()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
-    def test_nor_the_whole_folder_of_scratch_directories(self, own, top, tmp_path):
+    def test_scratch_root_that_another_user_owns_is_not_used(self, own, top, tmp_path):
         tmp_path.chmod(0o1777)
         os.chown(top, NOBODY, NOBODY)
         assert top not in own.scratch.parents
@@ -91,9 +98,9 @@ class TestScratchThatWasTidiedUp:
 
 
 class TestPublish:
-    """Result files go into Django's storage, and are described."""
+    """``publish`` stores a result file in Django's storage and returns its description."""
 
-    def test_every_kind_of_file(self, context, said, media, tmp_path):
+    def test_publish_accepts_paths_bytes_and_open_files(self, context, said, media, tmp_path):
         path = tmp_path / "a.png"
         path.write_bytes(b"\x89PNG")
         with path.open("rb") as opened:
@@ -113,10 +120,10 @@ class TestPublish:
                 with default_storage.open(told["path"]) as stored:
                     assert stored.read() == b"\x89PNG"
         assert said[0][1]["path"] == storage_path(context.uuid, 3, "a.png")
-        # None is written over another.
+        # No file is overwritten.
         assert len({each["path"] for _, each in said}) == 5
 
-    def test_the_size_is_that_of_what_is_stored(self, context, media, tmp_path):
+    def test_publish_reports_the_size_of_the_stored_file(self, context, media, tmp_path):
         unflushed = tempfile.TemporaryFile()
         unflushed.write(b"x" * 100)
         (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 10_000))
@@ -129,17 +136,10 @@ class TestPublish:
             with default_storage.open(told["path"]) as stored:
                 assert told["size"] == len(stored.read()) > 0
 
-    def test_not_without_end(self, context, said, media, settings):
-        """G5."""
-        settings.ATP = {**settings.ATP, "MAX_FILES": 2}
-        context.publish(b"x", "a")
-        context.publish(b"x", "a")
-        with pytest.raises(TooLarge, match="2 files"):
-            context.publish(b"x", "a")
-        assert len(said) == 2
-
-    def test_a_name_is_needed_and_does_not_lead_out_of_the_instances_folder(self, context, media):
-        """G14."""
+    def test_publish_needs_a_name_and_stays_in_the_folder_of_the_instance(
+        self, context, media, settings
+    ):
+        """G14: a name cannot lead to a path outside that folder. G5: the number is limited."""
         for content, name in ((b"x", None), (b"x", ""), (io.BytesIO(b"x"), None)):
             with pytest.raises(ValueError, match="name"):
                 context.publish(content, name)
@@ -148,10 +148,14 @@ class TestPublish:
             assert path.startswith(f"atp/{context.uuid}/3-")
             assert ".." not in path.split("/")
             assert path.count("/") == 2
+        settings.ATP = {**settings.ATP, "MAX_FILES": 5}
+        context.publish(b"x", "a")
+        with pytest.raises(TooLarge, match="5 files"):
+            context.publish(b"x", "a")
 
 
-def test_what_is_an_output(context, media):
-    """G14: a content type is sent to browsers as it is. And it has to fit its column."""
+def test_output_accepts_text_or_bytes_with_a_valid_content_type(context, media):
+    """G14: a browser gets the content type unchanged. The text must also fit its column."""
     for content in ("text", b"x"):
         assert Output(content, "text/html; charset=utf-8").content == content
     for content in (None, 5, {"a": 1}):
@@ -165,3 +169,73 @@ def test_what_is_an_output(context, media):
             Output("x", content_type)
         with pytest.raises(ValueError, match="is not a content type"):
             context.publish(b"x", "a", content_type=content_type)
+
+
+@contextlib.contextmanager
+def no_file_longer_than(count):
+    """Let the kernel refuse writes beyond ``count`` bytes, like a disk that becomes full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def stored(folder):
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+def test_response_that_does_not_fit_on_the_disk_leaves_no_file(media):
+    """Otherwise each attempt would leave a file that no row names."""
+    task = claimed(1, "tests.echo")
+    with no_file_longer_than(50_000), pytest.raises(OSError, match="File too large"):
+        respond(b"x" * 200_000, registry.get("tests.echo"), task)
+    assert stored(media) == []
+    assert respond(b"x" * 200_000, registry.get("tests.echo"), task).size == 200_000
+    assert stored(media) == ["1-response"]
+
+
+def test_published_file_that_does_not_fit_leaves_no_file_and_keeps_others(media, context):
+    """If the name is taken, the new file gets a suffix, and only the new file is removed."""
+    for before in ([], ["3-large"]):
+        if before:
+            context.publish(b"small", name="large")
+        with no_file_longer_than(50_000), pytest.raises(OSError, match="File too large"):
+            context.publish(b"x" * 200_000, name="large")
+        assert stored(media) == before
+
+
+def test_response_file_of_a_lost_attempt_is_removed(media, db):
+    """Otherwise the file would outlive the Instance. A published file of the same name is kept."""
+    made, type = echo.enqueue(), registry.get("tests.echo")
+    for is_published, left in (
+        (False, ["2-response"]),
+        (True, ["1-response", "2-response", "2-response"]),
+    ):
+        first = claimed(made.pk, "tests.echo")
+        respond(b"x" * 200_000, type, first)
+        if is_published:
+            files = [{"name": "response", "path": storage_path(first.uuid, 1, "response")}]
+            Response.objects.create(instance=made, content_type="", size=0, files=files)
+        respond(b"y" * 200_000, type, first._replace(attempt=2, lost=1, restarts=1))
+        assert sorted(stored(media)) == left
+
+
+def test_large_response_is_not_stored_if_nobody_can_read_it(media, db):
+    made = unkept.enqueue()
+    given = claimed(made.pk, "daemon.unkept")
+    assert respond(b"x" * 200_000, unkept, given) is None
+    Task.objects.filter(pk=made.pk).update(waits=0)
+    assert respond(b"x" * 200_000, unkept, given).size == 200_000
+    assert len(stored(media)) == 1
+
+
+def test_response_value_that_cannot_be_stored_raises_not_serializable():
+    """G13: the attempt ends as FATAL, because each retry would only repeat the work."""
+    for value in (
+        *(Output("\ud800"), memoryview(array("i", [1, 2])), Output(memoryview(b"abcd")[::2])),
+        datetime(2030, 1, 1, tzinfo=tzinfo()),
+    ):
+        with pytest.raises(NotSerializable):
+            respond(value, registry.get("tests.echo"), claimed(1, "tests.echo"))

@@ -1,4 +1,4 @@
-"""From coroutines: enqueueing, reading, and the end of an Instance; and coroutines as handlers."""
+"""Tests of the API for coroutines, and of coroutines as handlers."""
 
 import asyncio
 import threading
@@ -16,23 +16,9 @@ from .app.tasks import echo
 from .helpers import wait_for
 
 
-@pytest.mark.django_db
-def test_enqueueing_and_reading():
-    async def inside():
-        made = await echo.using(identifier="a").aenqueue(number=1)
-        many = await echo.aenqueue_many([{}, {}], identifiers=["b", "c"])
-        with pytest.raises(UnknownInstance):
-            await queue.aget(type="tests.echo", identifier="d")
-        return made, many, await queue.aget(type="tests.echo", identifier="a")
-
-    made, many, found = async_to_sync(inside)()
-    assert made == found
-    assert [each.identifier for each in many] == ["b", "c"]
-
-
 @pytest.mark.django_db(transaction=True)
-def test_the_end_is_awaited_without_a_thread_and_no_longer_than_the_time_out():
-    """Others run in the loop meanwhile."""
+def test_await_end_returns_at_the_end_or_raises_after_its_timeout():
+    """Other coroutines of the event loop run meanwhile."""
     instance = echo.enqueue()
     with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s\. No daemon is alive"):
         async_to_sync(instance.await_end)(timeout=0.05)
@@ -47,8 +33,21 @@ def test_the_end_is_awaited_without_a_thread_and_no_longer_than_the_time_out():
     assert async_to_sync(inside)().reason == "CANCELLED"
 
 
+@pytest.mark.django_db
+def test_coroutine_can_enqueue_and_get_instances():
+    async def inside():
+        made = await echo.using(identifier="a").aenqueue(number=1)
+        many = await echo.aenqueue_many([{}, {}], identifiers=["b", "c"])
+        assert [each.identifier for each in many] == ["b", "c"]
+        with pytest.raises(UnknownInstance):
+            await queue.aget(type="tests.echo", identifier="d")
+        assert await queue.aget(type="tests.echo", identifier="a") == made
+
+    async_to_sync(inside)()
+
+
 class TestCall:
-    def test_a_cancel_keeps_it_from_beginning_and_leaves_the_result_of_one_that_ignores_it(self):
+    def test_cancel_stops_a_coroutine_before_its_start_but_not_one_that_ignores_it(self):
         ran = []
 
         async def handler():
@@ -67,8 +66,8 @@ class TestCall:
         call = CoroutineCall(handler)
         assert call() == "all the same"
 
-    def test_a_task_that_it_has_left_may_clean_up_and_a_thread_is_not_waited_for(self):
-        """The task may use the database for that."""
+    def test_asyncio_task_left_by_a_handler_can_clean_up_but_a_thread_is_not_awaited(self):
+        """The asyncio task can run synchronous code, for example queries, while it cleans up."""
         cleaned, leave = [], threading.Event()
 
         async def behind():
@@ -93,7 +92,7 @@ class TestCall:
             leave.set()
 
     @pytest.mark.parametrize("how", ["ignores its cancel", "blocks the loop", "generator"])
-    def test_what_never_ends_is_abandoned(self, monkeypatch, how):
+    def test_asyncio_task_or_generator_that_never_ends_is_abandoned(self, monkeypatch, how):
         monkeypatch.setattr(coroutines, "GRACE", 0.05)
         leave = threading.Event()
 

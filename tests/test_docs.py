@@ -1,4 +1,4 @@
-"""The documentation says what is: derived parts are up to date, nothing is missing."""
+"""Tests that the documentation is complete and that its generated parts are up to date."""
 
 import ast
 import re
@@ -7,7 +7,6 @@ from configparser import ConfigParser
 from dataclasses import fields
 from functools import cache
 
-import pytest
 from django.dispatch import Signal
 
 import atp
@@ -19,8 +18,8 @@ from atp.options import Options
 from tests import generated
 
 
-def test_derived_parts_are_up_to_date():
-    """``python -m tests.generated`` writes them anew."""
+def test_generated_parts_of_the_docs_are_up_to_date():
+    """``python -m tests.generated`` updates the generated parts."""
     old = []
     for name, parts in generated.PARTS.items():
         page = (generated.DOCS / name).read_text()
@@ -30,8 +29,8 @@ def test_derived_parts_are_up_to_date():
     assert old == []
 
 
-def test_every_promise_is_shown_by_tests():
-    """The page names tests for each promise, and ``make test`` runs those that it names."""
+def test_every_promise_is_shown_by_tests_that_are_run():
+    """The page ``guarantees.md`` names tests for each promise, and ``make test`` runs them."""
     page = (generated.DOCS / "guarantees.md").read_text()
     for path in re.findall(r"`(tests/[\w/]+\.py)`", page):
         assert (generated.DOCS.parent / path).exists(), path
@@ -45,7 +44,7 @@ def test_every_promise_is_shown_by_tests():
 
 
 def is_run(path, name):
-    """Return whether ``make test`` runs a test: it is there, and is not marked ``long``."""
+    """Return True if ``make test`` runs a test: the test exists and is not marked ``long``."""
     node = ast.parse((generated.DOCS.parent / path).read_text())
     marked = [
         each.value
@@ -66,9 +65,34 @@ ROOT = generated.DOCS.parent
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(generated.DOCS.rglob("*.md"))]
 
 
+def test_docs_name_versions_extras_and_parameters_of_the_package():
+    """No page says that pip can install the package by name, because it is not published."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    classifiers = config["metadata"]["classifiers"]
+    for name in ("README.md", "docs/stability.md", "llms.txt"):
+        page = (ROOT / name).read_text()
+        for framework in ("Python", "Django"):
+            versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
+            assert len(versions) >= 3
+            [line, *_] = [line for line in page.splitlines() if versions[0] in line]
+            assert all(version in line for version in (versions[0], versions[-1])), name
+    for page in PAGES:
+        for version in re.findall(r"django_atp-([\d.]+)-py3", page.read_text()):
+            assert version == atp.__version__, page.name
+    for path in (*PAGES, *(ROOT / "atp").rglob("*.py"), *(ROOT / "atp").rglob("*.html")):
+        assert not re.search(r"pip install[ \t]+[\"']?django.atp", path.read_text()), path.name
+    section = (ROOT / "docs/stability.md").read_text().partition("## Extras")[2]
+    for name in config["options.extras_require"]:
+        assert f"`{name}`" in section.partition("\n## ")[0], name
+    page = (generated.DOCS / "tasks.md").read_text()
+    for name in (*PARAMETER_NAMES, *(field.name for field in fields(Options))):
+        assert name in page, name
+
+
 @cache
 def headings(page):
-    """Return the names by which links lead to the headings of a page, as GitHub makes them."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     count, found = Counter(), set()
     for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
@@ -78,7 +102,7 @@ def headings(page):
     return found
 
 
-def test_every_link_between_pages_leads_somewhere():
+def test_every_link_between_pages_has_an_existing_target():
     for page in PAGES:
         for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
             if "://" not in target:
@@ -88,38 +112,8 @@ def test_every_link_between_pages_leads_somewhere():
                     assert heading in headings(path), f"{page.name} links to {target}#{heading}"
 
 
-def test_nothing_says_that_pip_finds_atp():
-    """The package is not published, and anybody could take its name."""
-    for path in (*PAGES, *(ROOT / "atp").rglob("*.py"), *(ROOT / "atp").rglob("*.html")):
-        assert not re.search(r"pip install[ \t]+[\"']?django.atp", path.read_text()), path.name
-
-
-def test_each_wheel_that_is_named_has_this_version():
-    for page in PAGES:
-        for version in re.findall(r"django_atp-([\d.]+)-py3", page.read_text()):
-            assert version == atp.__version__, page.name
-
-
-@pytest.fixture
-def config():
-    config = ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    return config
-
-
-def test_the_versions_that_are_supported_are_those_of_the_package(config):
-    classifiers = config["metadata"]["classifiers"]
-    for name in ("README.md", "docs/stability.md", "llms.txt"):
-        page = (ROOT / name).read_text()
-        for framework in ("Python", "Django"):
-            versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
-            assert len(versions) >= 3
-            [line, *_] = [line for line in page.splitlines() if versions[0] in line]
-            assert all(version in line for version in (versions[0], versions[-1])), name
-
-
-def test_what_a_page_names_is_there():
-    """The verbs of the queue, the subcommands of the shell, the settings, the signals."""
+def test_operations_subcommands_settings_and_signals_named_in_docs_exist():
+    """The names that the docs import from ``atp`` exist, too."""
     named = {
         r"\bqueue\.(\w+)\(": set(queue.__all__),
         r"\bmanage\.py atp (?!--)([a-z-]+)\b": {command.name for command in subcommands()},
@@ -127,7 +121,7 @@ def test_what_a_page_names_is_there():
         r"\batp\.signals\.(\w+)": set(vars(signals)),
         r"\bfrom atp import ([\w, ]+)": {*atp.__all__, "queue"},
     }
-    # The changes name what is no more, too.
+    # The changelog also names what was removed.
     for page in (page for page in PAGES if page.stem != "changelog"):
         text = page.read_text()
         for pattern, known in named.items():
@@ -135,8 +129,8 @@ def test_what_a_page_names_is_there():
                 assert set(re.split(r", ?", names)) <= known, f"{page.name}: {names}"
 
 
-def test_readers_and_language_models_are_led_to_every_page():
-    """``llms.txt`` has the form of llmstxt.org, and says of each page what the index says."""
+def test_index_and_llms_txt_link_to_every_page():
+    """``llms.txt`` has the format of llmstxt.org and describes each page as the index does."""
     title, summary, *rest = filter(None, (ROOT / "llms.txt").read_text().splitlines())
     assert title == "# ATP"
     assert summary.startswith("> ")
@@ -162,7 +156,7 @@ def test_readers_and_language_models_are_led_to_every_page():
 
 
 def reference(name):
-    """Return the names that a page of the reference takes docstrings of."""
+    """Return the names whose docstrings a page of the reference includes."""
     page = (generated.DOCS / "reference" / f"{name}.rst").read_text()
     return re.findall(r"^\.\. auto(?!module)\w+:: (?:[\w.]+\.)?(\w+)", page, re.MULTILINE)
 
@@ -190,16 +184,3 @@ def test_every_public_name_is_in_the_reference():
     rows = {name for name in models.__all__ if re.search(rf"\b{name}\b", returned)}
     assert {"ErrorGroup", "Graph", "Instance", "LogRecord", "Slot", "Task"} <= rows
     assert sorted(rows - {*reference("models")}) == []
-
-
-def test_every_parameter_and_option_is_documented():
-    page = (generated.DOCS / "tasks.md").read_text()
-    for name in (*PARAMETER_NAMES, *(field.name for field in fields(Options))):
-        assert name in page, name
-
-
-def test_each_extra_is_in_the_list_of_extras(config):
-    page = (ROOT / "docs/stability.md").read_text()
-    section = page.partition("## Extras")[2].partition("\n## ")[0]
-    missing = {name for name in config["options.extras_require"] if f"`{name}`" not in section}
-    assert missing == set()

@@ -1,4 +1,4 @@
-"""Downstreams as applications and operators meet them: declaring, verbs, reasons to wait."""
+"""Tests of downstreams: their declaration, operations on them, and reasons to wait for them."""
 
 import io
 import json
@@ -24,8 +24,8 @@ def relay():
     return queue.get_downstream("relay")
 
 
-def test_what_code_declares_wrongly_is_told():
-    """G13."""
+def test_invalid_declaration_of_a_downstream_is_rejected():
+    """G13: each error names the parameter."""
     for name in ("", "a b", 5, None, "x" * 201):
         with pytest.raises(InvalidType, match="downstream"):
             task_type("tests.bad", downstream=name)
@@ -39,8 +39,8 @@ def test_what_code_declares_wrongly_is_told():
 
 
 class TestVerbs:
-    def test_what_makes_no_sense_is_told(self, relay):
-        """G13."""
+    def test_operations_on_a_downstream_reject_invalid_values(self, relay):
+        """G13: each error says what is wrong, and nothing is written."""
         queue.downstream("relay", ceiling=5)
         before = Downstream.objects.values().get()
         for name in ("ceiling", "floor"):
@@ -56,7 +56,7 @@ class TestVerbs:
                 queue.trip_downstream("relay", expected=expected)
         assert Downstream.objects.values().get() == before
 
-    def test_each_is_in_the_log_and_of_two_who_have_seen_the_same_one_is_told(self, relay):
+    def test_operations_on_a_downstream_are_logged_and_detect_a_concurrent_change(self, relay):
         assert queue.downstream("relay") == relay  # nothing is written
         queue.downstream("relay", ceiling=5, by="ann")
         queue.trip_downstream("relay", by="bob")
@@ -69,7 +69,7 @@ class TestVerbs:
         assert found == [("set", "ann"), ("trip", "bob"), ("reset", "cid")]
 
 
-def test_why_it_waits(relay, tmp_path):
+def test_explanation_names_the_downstream_that_an_instance_waits_for(relay, tmp_path):
     instance = types.call.enqueue(path=str(tmp_path / "x"), answers=str(tmp_path / "y"))
 
     def why(**columns):
@@ -79,16 +79,16 @@ def test_why_it_waits(relay, tmp_path):
     past, later = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2100))
     assert "relay" not in why(probe=None)
     queue.downstream("relay", ceiling=5)
-    assert "is called 5 times a second at most" in why(probe=None)
-    assert "refuses calls: it is not called before" in why(state="throttled", not_before=later)
+    assert "is called at most 5 times a second" in why(probe=None)
+    assert "refuses calls. It is not called before" in why(state="throttled", not_before=later)
     queue.trip_downstream("relay")
-    assert "The downstream relay fails: it is not called before" in why(probe=None)
-    assert "one attempt tries it next" in why(not_before=past)
+    assert "The downstream relay fails. It is not called before" in why(probe=None)
+    assert "Next, a single attempt tries it" in why(not_before=past)
     assert "tried by one attempt" in why(state="half-open", probe=5)
 
 
-def test_a_handler_says_how_its_downstream_is(relay, atp, tmp_path):
-    """It is deferred by a drain as by a daemon: that spends no budget, and fails no test."""
+def test_handler_that_reports_a_failing_downstream_is_deferred(relay, atp, tmp_path):
+    """``atp.drain`` defers the Instance as a daemon does, without charging a budget or raising."""
     answers = tmp_path / "answers"
     for said in ("refuse", "refuse 30", "fail", "error"):
         answers.write_text(said)
@@ -100,8 +100,8 @@ def test_a_handler_says_how_its_downstream_is(relay, atp, tmp_path):
         queue.cancel(found)
 
 
-def test_each_surface_shows_it(client, relay):
-    """What is done, and with which permission, is in tests of the tables of verbs and of pages."""
+def test_each_user_interface_shows_a_downstream(client, relay):
+    """Operations on downstreams and their permissions are tested in test_verbs and test_roles."""
     queue.downstream("relay", ceiling=5, by="ann")
     root = User.objects.create_superuser("root", password="secret")
     client.force_login(root)

@@ -1,4 +1,4 @@
-"""Tests of :mod:`tests.emptying`: a test that commits leaves nothing to the next."""
+"""Tests of :mod:`tests.emptying`, which removes all that a test has committed."""
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.each_database
 
 
 def rows():
-    """Return the rows of the tables that have some when the database is made."""
+    """Return the rows of those tables that are not empty in a new database."""
     models = (ContentType, LogRecord, Permission, Type)
     return {model: list(model.objects.order_by("pk").values()) for model in models}
 
 
-def test_all_is_as_in_the_beginning(transactional_db):
+def test_put_back_restores_the_rows_of_a_new_database(transactional_db):
     before = rows()
     assert all(before[model] for model in (ContentType, Permission, Type))
     first = echo.enqueue(value=1).pk
@@ -29,6 +29,6 @@ def test_all_is_as_in_the_beginning(transactional_db):
     emptying.put_back()
     assert rows() == before
     assert not any(model.objects.exists() for model in (Instance, Task, User))
-    # What refers to one another is whole.
+    # All foreign keys are valid.
     connection.check_constraints()
     assert echo.enqueue(value=1).pk > first

@@ -1,4 +1,4 @@
-"""Tests of enqueueing: options, many at once, and the caller's transaction."""
+"""Tests of enqueueing: options, batches, and the caller's transaction."""
 
 import threading
 from datetime import timedelta
@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 from django.db import transaction
-from django.test import TestCase
 
 from atp import Graph, queue
 from atp.exceptions import DuplicateIdentifier, IllegalTransition, InvalidInputs, InvalidOption
@@ -19,7 +18,7 @@ from .helpers import DEADLINE, Thread
 pytestmark = pytest.mark.django_db
 
 
-def test_options_reach_the_instance():
+def test_enqueue_options_are_stored_on_the_instance():
     later, late = (get_store().now() + timedelta(hours=hours) for hours in (1, 2))
     options = {
         "priority": -3,
@@ -41,7 +40,7 @@ def test_options_reach_the_instance():
     assert timedelta(seconds=90) <= one.start_before - before < timedelta(seconds=101)
 
 
-def test_many_are_enqueued_in_order():
+def test_enqueue_many_keeps_the_order():
     made = keyword.enqueue_many({"path": str(n)} for n in range(10))
     assert {(one.priority, one.collection) for one in made} == {(5, "books")}
     values = [Inputs.objects.get(instance=one).value["path"] for one in made]
@@ -54,9 +53,9 @@ def test_many_are_enqueued_in_order():
 
 @pytest.mark.django_db(transaction=True)
 class TestTransactions:
-    """G7."""
+    """G7: an enqueue is part of the caller's transaction."""
 
-    def test_a_committed_one_is_seen_at_once_and_not_before(self, world, host):
+    def test_enqueued_instance_is_visible_only_after_the_commit(self, world, host):
         enqueued, commit = threading.Event(), threading.Event()
 
         def application():
@@ -73,7 +72,7 @@ class TestTransactions:
         one = writer.result()
         assert [claimed.instance for claimed in host.claim()] == [one.pk]
 
-    def test_it_goes_with_the_callers_own_rows(self, django_user_model, host):
+    def test_enqueue_commits_or_rolls_back_with_the_callers_own_rows(self, django_user_model, host):
         for rolled_back in (True, False):
             with transaction.atomic():
                 django_user_model.objects.create(username="ann")
@@ -83,14 +82,14 @@ class TestTransactions:
             assert Instance.objects.exists() is not rolled_back
             assert bool(host.claim()) is not rolled_back
 
-    def test_an_error_in_a_savepoint_takes_back_its_part_only(self):
+    def test_rolled_back_savepoint_removes_only_its_own_enqueues(self):
         with transaction.atomic():
             kept = echo.enqueue()
             with transaction.atomic():
                 echo.using(identifier="a").enqueue()
                 transaction.set_rollback(True)
             again = echo.using(identifier="a").enqueue()
-            # Nor does a refused one take the rest with it.
+            # A refused enqueue does not undo the rest of the transaction.
             with pytest.raises(DuplicateIdentifier):
                 echo.using(identifier="a").enqueue()
         assert list(Instance.objects.all()) == [kept, again]
@@ -100,7 +99,7 @@ def call(task_type, *args, **kwargs):
     return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
 
 
-def test_calls_of_many_types_with_options_of_their_own():
+def test_enqueue_calls_accepts_several_types_with_their_own_options():
     calls = [
         call(echo.using(identifier="a"), x=1),
         call(add.using(priority=7), 1, 2),
@@ -114,8 +113,8 @@ def test_calls_of_many_types_with_options_of_their_own():
     assert one.pk < three.pk
 
 
-def test_calls_are_enqueued_all_or_none():
-    """G13."""
+def test_enqueue_calls_is_all_or_nothing():
+    """G13: one invalid call refuses the whole batch, and the error has the index of this call."""
     echo.using(identifier="taken").enqueue()
     calls = [call(add, 1), call(echo.using(identifier="taken"))]
     with pytest.raises(DuplicateIdentifier):
@@ -123,7 +122,7 @@ def test_calls_are_enqueued_all_or_none():
     with pytest.raises(InvalidInputs) as caught:
         queue.enqueue_calls([call(echo), call(add)])
     assert caught.value.call == 1
-    # The row that is wrong is named.
+    # The error names the row that is invalid.
     rows = [{"first": 1}] * 5 + [{"frist": 1}]
     with pytest.raises(InvalidInputs, match=r"Row 5, counted from 0: .*frist") as caught:
         add.enqueue_many(rows)
@@ -133,24 +132,8 @@ def test_calls_are_enqueued_all_or_none():
     assert Instance.objects.count() == 1
 
 
-def test_what_was_just_made_is_told_from_what_was_there():
-    made = echo.using(identifier="a", existing="return")
-    first, again = made.enqueue(), made.enqueue(other=1)
-    assert (first.is_new, again.is_new, again) == (True, False, first)
-    assert Inputs.objects.get(instance=first).value == {}
-    assert not queue.get(type="tests.echo", identifier="a").is_new
-
-
-@pytest.mark.django_db
-def test_tests_count_only_their_own_callbacks():
-    """In a TestCase nothing is ever committed that a daemon could be told of."""
-    with TestCase.captureOnCommitCallbacks() as callbacks:
-        echo.enqueue()
-    assert callbacks == []
-
-
-def test_redriving_takes_all_that_is_asked_for_or_nothing():
-    """``existing="redrive"``, of a node behind a FAILED one."""
+def test_existing_redrive_is_refused_for_a_node_without_its_failed_upstream():
+    """A node that waits for a FAILED node cannot be redriven alone."""
     with Graph() as g:
         first = g.add(echo.using(identifier="a"), name="a")
         g.add(echo.using(identifier="b"), name="b", after=first)
@@ -162,8 +145,11 @@ def test_redriving_takes_all_that_is_asked_for_or_nothing():
     assert [row.state for row in made] == ["ACCEPTED", "ACCEPTED"]
 
 
-def test_existing_takes_an_identifier():
-    """G13: it would say nothing otherwise."""
+def test_existing_option_needs_an_identifier():
+    """G13: without an identifier, ``existing`` would have no effect."""
+    made = echo.using(identifier="a", existing="return")
+    first, again = made.enqueue(), made.enqueue(other=1)
+    assert (first.is_new, again.is_new, again) == (True, False, first)
     for existing in ("return", "redrive"):
         type = echo.using(existing=existing)
         for enqueue in (type.enqueue, partial(type.enqueue_many, [{}])):

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.folders`."""
+"""Tests of the file locks in :mod:`atp.folders`."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ def path(tmp_path):
     return str(tmp_path / "lock")
 
 
-def test_a_lock_is_held_until_its_descriptor_is_closed(path):
+def test_lock_is_held_until_its_descriptor_is_closed(path):
     assert folders.is_free(path)
     folders.remove_file(path)
     descriptor = folders.acquire_lock(path)
@@ -28,34 +28,32 @@ def test_a_lock_is_held_until_its_descriptor_is_closed(path):
         folders.acquire_lock(path)
     assert set(os.listdir("/proc/self/fd")) == before  # nothing is left open
     os.close(descriptor)
-    assert folders.is_free(path)  # to look does not take it
+    assert folders.is_free(path)  # is_free does not take the lock
     os.close(folders.acquire_lock(path))
     folders.remove_file(path)
     assert not os.path.exists(path)
 
 
-def test_only_a_group_that_may_write_in_the_folder_may_open_a_lock(tmp_path):
-    """Who may read a file may also lock it."""
+def test_lock_is_open_to_the_group_only_if_the_folder_is_group_writable(tmp_path):
+    """Whoever can read a file can also lock it."""
     modes = {0o755: 0o600, 0o777: 0o660, 0o750: 0o600, 0o770: 0o660, 0o707: 0o600}
     for folder, expected in modes.items():
         tmp_path.chmod(folder)
         path = tmp_path / "lock"
         path.touch()
-        path.chmod(0o644)  # as another release has left it
+        path.chmod(0o644)  # as another release has left the file
         os.close(folders.acquire_lock(path))
         assert stat.S_IMODE(path.stat().st_mode) == expected
-
-
-def test_a_link_is_no_lock(tmp_path):
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    # A symbolic link is refused.
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic link"):
-        folders.acquire_lock(tmp_path / "lock")
+        folders.acquire_lock(tmp_path / "link")
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_stranger_cannot_keep_a_lock(common):
-    """Neither while its holder lives, nor afterwards."""
+def test_another_user_cannot_take_the_lock(common):
+    """The mode of the file keeps other users out even after the holder has closed it."""
     path = common / "lock"
 
     def lock():
@@ -69,8 +67,8 @@ def test_a_stranger_cannot_keep_a_lock(common):
         assert folders.is_free(path)
 
 
-def test_a_forked_child_keeps_the_lock_until_it_is_dead(path):
-    """G3: one lock stands for a whole family, and the kernel frees it with the last of them."""
+def test_forked_child_keeps_the_lock_until_the_child_is_dead(path):
+    """G3: a process shares a lock with its children. The kernel frees it when the last one ends."""
     descriptor = folders.acquire_lock(path)
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What is given in place of a Type or a number gets an error that says what to give (G13)."""
+"""Tests that the error for a wrong argument says what to pass instead (G13)."""
 
 from datetime import timedelta
 from importlib import import_module, reload
@@ -21,7 +21,7 @@ def specs(monkeypatch):
     )
 
 
-def test_something_else_than_a_type(specs):
+def test_schedules_graphs_and_contexts_reject_an_argument_of_the_wrong_kind(specs):
     for given, words in (
         ("tests.echo", "Give the Type itself, not its name"),
         (len, "must be a Type that @task_type has declared"),
@@ -35,16 +35,21 @@ def test_something_else_than_a_type(specs):
                 add(given)
         with pytest.raises(InvalidGraph, match="must be a Type, or a Type and its arguments"):
             Graph("c").add(echo, undo=given)
-
-
-def test_an_option_that_a_schedule_has_not(specs):
     for name, value in (("unique", "key"), ("run_after", timedelta(hours=1))):
-        with pytest.raises(InvalidSchedule, match=f"tests.echo is given with {name}:"):
+        with pytest.raises(InvalidSchedule, match=f"tests.echo is given with {name},"):
             schedule("optional", echo.using(**{name: value}), every=60)
+    context = MemoryContext()
+    with pytest.raises(TypeError, match=r"total is 'nearly', which is not a number; .* message="):
+        context.progress(0.9, "nearly")
+    with pytest.raises(TypeError, match="must be seconds or a timedelta"):
+        context.sleep("1h")
+    context.close()
 
 
-def test_a_module_that_is_imported_again_with_another_schedule(tmp_path, specs, monkeypatch):
-    """As with Types: a shell that reloads a module gets what the module says now."""
+def test_reloaded_module_can_change_its_schedule_but_another_module_cannot(
+    tmp_path, specs, monkeypatch
+):
+    """As with a Type, the new declaration of a reloaded module replaces the old one."""
     monkeypatch.syspath_prepend(tmp_path)
     imports = "from atp import schedule\nfrom tests.app.tasks import echo\n"
     text = imports + "schedule('again', echo, every={})"
@@ -58,12 +63,3 @@ def test_a_module_that_is_imported_again_with_another_schedule(tmp_path, specs, 
     other.write_text(text.format(180))
     with pytest.raises(InvalidSchedule, match="declared twice, with other values"):
         import_module("given_otherwise")
-
-
-def test_words_in_place_of_a_number():
-    context = MemoryContext()
-    with pytest.raises(TypeError, match="total is 'nearly', no number; say message="):
-        context.progress(0.9, "nearly")
-    with pytest.raises(TypeError, match="must be seconds or a timedelta"):
-        context.sleep("1h")
-    context.close()

@@ -1,4 +1,4 @@
-"""Each time that is given to ATP may be naive if USE_TZ is off, and may not if it is on."""
+"""Tests that each time argument can be naive only if USE_TZ is off."""
 
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def slot_of(planned):
     return datetime.fromisoformat(queue.get(uuid).identifier.split("@")[1])
 
 
-# What takes a time, by its name: it returns the time that was taken.
+# Calls with a time argument, by their names. Each returns the time that ATP has used.
 FUTURE = {
     "run_after": lambda time: queue.task(echo.using(run_after=time).enqueue()).due_at,
     "start_before": lambda time: echo.using(start_before=time).enqueue().start_before,
@@ -60,7 +60,7 @@ PAST = {
 
 @pytest.fixture
 def made(world):
-    """A failure whose error group is counted, and a schedule with slots on the hour."""
+    """Create an error group, and a schedule with slots on the hour."""
     populated = populate(world)
     populated.error()
     queue.create_schedule("hourly", "tests.echo", every=HOUR)
@@ -68,7 +68,7 @@ def made(world):
 
 
 def given(name):
-    """Return the time in UTC that a verb is given, after now or before; a past one is a slot."""
+    """Return a UTC time for the named call: a future time, or a past slot of the schedule."""
     now = get_store().now()
     return now.replace(minute=0, second=0, microsecond=0) - HOUR if name in PAST else now + HOUR / 2
 
@@ -79,14 +79,14 @@ def is_same(found, time):
 
 @contextmanager
 def undone():
-    """What is done here makes no difference to the next."""
+    """Roll back all that the block writes."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
 
 
 @pytest.mark.usefixtures("made")
-def test_a_naive_time_is_local_where_use_tz_is_off(settings):
+def test_naive_time_is_local_if_use_tz_is_off(settings):
     settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Vienna"
     for name, use in (FUTURE | PAST).items():
         time = given(name)
@@ -97,7 +97,7 @@ def test_a_naive_time_is_local_where_use_tz_is_off(settings):
 
 
 @pytest.mark.usefixtures("made")
-def test_where_use_tz_is_on_an_aware_time_is_taken_and_a_naive_one_refused():
+def test_aware_time_is_accepted_and_naive_time_refused_if_use_tz_is_on():
     told = r"has no time zone, and USE_TZ is on: use django\.utils"
     for name, use in (FUTURE | PAST).items():
         with undone():
@@ -109,8 +109,8 @@ def test_where_use_tz_is_on_an_aware_time_is_taken_and_a_naive_one_refused():
 
 
 @pytest.mark.usefixtures("made")
-def test_what_is_compared_with_a_time_may_be_naive(settings):
-    """The time that a gate is expected to have, and the time now."""
+def test_expected_time_and_current_time_can_be_naive_if_use_tz_is_off(settings):
+    """ATP does not store ``expected`` of a gate or ``now`` of a report."""
     settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Vienna"
 
     def local(time):

@@ -1,4 +1,4 @@
-"""Graphs: what is submitted and what is refused, their results, and what undoes their nodes."""
+"""Tests of graphs: how they are submitted or refused, their results, and their undo tasks."""
 
 from datetime import timedelta
 
@@ -50,7 +50,7 @@ def terrain(**more):
     return g
 
 
-def test_a_graph_is_written_as_a_whole():
+def test_submitted_graph_is_stored_with_nodes_edges_and_inputs():
     g = terrain()
     row = GraphRow.objects.get()
     assert (row.uuid, row.name, row.created_by) == (g.uuid, "mosaic", "ann")
@@ -63,7 +63,7 @@ def test_a_graph_is_written_as_a_whole():
     waits = dict(Task.objects.values_list("instance__node__name", "waits"))
     assert waits == {"fetch": 0, **dict.fromkeys(tiles, 1), "merge": 3, "report": 1}
     assert set(Instance.objects.values_list("created_by", flat=True)) == {"ann"}
-    # Results stand in the inputs by the names of their nodes.
+    # The inputs refer to results by the names of nodes.
     inputs = {row.instance.node.name: row.value for row in Inputs.objects.all()}
     shade = {"path": result("fetch")["tiles"][1]}
     assert comparable_inputs(inputs["shade-2"]) == comparable_inputs(shade)
@@ -72,7 +72,17 @@ def test_a_graph_is_written_as_a_whole():
     assert comparable_inputs(list(inputs["merge"]["parts"])) == comparable_inputs(parts)
 
 
-def test_options_are_as_ever():
+def test_nodes_of_a_graph_take_the_usual_options():
+    """``after`` accepts a node, its name, a map, a slice of it, and a list of these."""
+    with Graph() as g:
+        tiles = g.map(noop, [{} for _ in range(4)], names="abcd")
+        g.add(noop, name="half", after=tiles[:2])
+        g.add(noop, name="rest", after=[tiles[2], "d"])
+    assert edges() == {
+        *(("a", "half", "finished"), ("b", "half", "finished")),
+        *(("c", "rest", "finished"), ("d", "rest", "finished")),
+    }
+    assert len(tiles) == 4
     with Graph() as g:
         first = g.add(noop.using(priority=7, collection="esa", identifier="one"))
         g.add(noop.using(run_after=timedelta(hours=1)), after=first, name="later")
@@ -81,18 +91,15 @@ def test_options_are_as_ever():
     later = Node.objects.get(name="later")
     assert later.not_before > instance.created
     assert Task.objects.get(pk=later.pk).due_at == BLOCKED
-
-
-def test_an_empty_map_blocks_nobody():
     with Graph() as g:
         tiles = g.map(shade, [])
         g.add(merge, result(tiles), after=tiles)
     task = Task.objects.get(pk=g.instance("merge").pk)
-    assert task.waits == 0
-    assert task.due_at != BLOCKED
+    assert (task.waits, task.due_at == BLOCKED) == (0, False)  # nothing to wait for
 
 
-def test_a_chain():
+def test_chain_is_stored_as_a_graph():
+    """The first node gets the arguments of ``enqueue``."""
     graph = fetch.then(shade, path=result("fetch")["scene"]).then(noop).enqueue(url="u")
     assert edges() == {("fetch", "shade", "finished"), ("shade", "noop", "finished")}
     assert Inputs.objects.get(pk=graph.instance("fetch").pk).value == {"url": "u"}
@@ -100,9 +107,6 @@ def test_a_chain():
     assert edges() >= {("noop", "noop-2", "finished"), ("noop-2", "noop-3", "finished")}
     with pytest.raises(InvalidInputs, match="wrong"):
         noop.then(noop).enqueue(1, wrong=2)
-
-
-def test_the_first_of_a_chain_is_given_what_an_enqueue_is_given():
     for type, args, kwargs in (
         (rest, (1,), {"x": 2}),
         (more, (1, 2), {"flag": True}),
@@ -116,20 +120,8 @@ def test_the_first_of_a_chain_is_given_what_an_enqueue_is_given():
         assert Inputs.objects.get(pk=first.pk).value == Inputs.objects.get(pk=alone.pk).value
 
 
-def test_slices_and_lists_of_nodes():
-    with Graph() as g:
-        tiles = g.map(noop, [{} for _ in range(4)], names="abcd")
-        g.add(noop, name="half", after=tiles[:2])
-        g.add(noop, name="rest", after=[tiles[2], "d"])
-    assert edges() == {
-        *(("a", "half", "finished"), ("b", "half", "finished")),
-        *(("c", "rest", "finished"), ("d", "rest", "finished")),
-    }
-    assert len(tiles) == 4
-
-
 class TestRefused:
-    """G13: each with its parameter, before anything is written."""
+    """G13: an invalid graph is refused before anything is written. The error names a parameter."""
 
     @pytest.fixture(autouse=True)
     def nothing_is_written(self):
@@ -143,17 +135,17 @@ class TestRefused:
         if parameter:
             assert told.value.parameter == parameter
 
-    def test_a_circle_is_named(self):
+    def test_cycle_is_refused_and_its_nodes_are_named(self):
         def write(g):
             g.add(noop, name="a", after="c")
             g.add(noop, name="b", after="a")
             g.add(noop, name="c", after="b")
 
-        self.refused(write, "circle: '.' → '.' → '.' → '.'", "after")
-        self.refused(lambda g: g.add(noop, name="a", after="a"), "circle: 'a' → 'a'", "after")
+        self.refused(write, "cycle: '.' → '.' → '.' → '.'", "after")
+        self.refused(lambda g: g.add(noop, name="a", after="a"), "cycle: 'a' → 'a'", "after")
 
-    def test_what_makes_no_sense(self):
-        """A name that may be misspelt gets a hint."""
+    def test_invalid_nodes_are_refused_with_a_reason(self):
+        """The error suggests a known name if a name might be misspelt."""
 
         def twice(g):
             g.add(noop, name="a")
@@ -171,7 +163,7 @@ class TestRefused:
         hinted = r"There is no node 'nop'\. Did you mean 'noop'"
         refused = self.refused
         refused(twice, "Two nodes are called 'a'", "name")
-        refused(not_upstream, "result of 'fetch', and does not wait for it", "after")
+        refused(not_upstream, "result of 'fetch', but does not wait for it", "after")
         refused(misspelt, hinted)
         refused(lambda g: g.add(shade, path=result("nobody")), r"there is no such node\.$", "after")
         refused(lambda g: g.add(noop, after="xyz"), r"There is no node 'xyz'\.$", "after")
@@ -187,13 +179,13 @@ class TestRefused:
         refused(lambda g: g.add(noop, name="a\nb"), "name", error=InvalidOption)
         with pytest.raises(InvalidGraph, match=r"there is no such node\. Did you mean 'echo'"):
             echo.then(echo, value=result("ecko")).enqueue()
-        with pytest.raises(NotSerializable, match="nodes of its graph"):
+        with pytest.raises(NotSerializable, match="nodes of the same graph"):
             shade.enqueue(path=result("fetch"))
         for nothing in (None, 5, ("a", "b")):
             with pytest.raises(InvalidGraph, match="is neither a node of a graph nor a name"):
                 result(nothing)
 
-    def test_what_cannot_undo(self):
+    def test_invalid_undo_is_refused(self):
         for undo, words in (
             (7, "must be a Type"),
             ((unbook, {"what": 1}, 3), "must be a Type"),
@@ -212,7 +204,7 @@ class TestRefused:
         with pytest.raises(InvalidInputs, match=r"trip\.unbook"), Graph() as g:
             g.add(shade, path="p", undo=unbook)
 
-    def test_too_many(self, monkeypatch):
+    def test_graph_with_too_many_nodes_or_edges_is_refused(self, monkeypatch):
         monkeypatch.setattr(plan, "MOST_EDGES", 2)
 
         def into(g):
@@ -222,14 +214,14 @@ class TestRefused:
             g.map(noop, [{}] * 3, after=g.add(noop, name="one"))
 
         for write in (into, out_of):
-            self.refused(write, "put a layer between", "after")
+            self.refused(write, "Put a layer of nodes between", "after")
         monkeypatch.setattr(plan, "MOST_NODES", 2)
         self.refused(lambda g: g.map(noop, [{}] * 3), "3 nodes; at most 2")
         undone = [{"what": "a"}] * 2
         self.refused(lambda g: g.map(book, undone, undo=unbook), "counts as two")
 
 
-def test_a_graph_is_written_once():
+def test_graph_can_be_submitted_only_once():
     with Graph() as g:
         g.add(noop)
     with pytest.raises(InvalidGraph, match="written already"):
@@ -242,20 +234,11 @@ def test_a_graph_is_written_once():
             ask()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_waiting_in_a_transaction_and_for_too_long():
-    g = terrain()
-    with transaction.atomic(), pytest.raises(WaitInTransaction):
-        g.wait()
-    with pytest.raises(WaitTimeout, match=r"mosaic.* s\. No daemon is alive\."):
-        g.wait(timeout=0.05)
+@pytest.mark.slow
+def test_graph_with_many_nodes_takes_few_queries(django_assert_max_num_queries):
+    """A cancel and a redrive process the nodes in several chunks.
 
-
-def test_many_nodes_take_few_queries(django_assert_max_num_queries):
-    """Also where a cancel and a redrive take more than one portion.
-
-    No query takes long where the database believes that there is nothing, as its statistics are
-    of a moment at which the queue was empty.
+    On PostgreSQL no query is slow although the planner's statistics are from an empty queue.
     """
 
     def write(count):
@@ -280,8 +263,8 @@ def test_many_nodes_take_few_queries(django_assert_max_num_queries):
         assert (g.cancel(), g.redrive()) == (1102, 1102)
 
 
-def test_what_operators_do_with_single_nodes():
-    """A node that waits can be given a priority, and is not run now; none is removed alone."""
+def test_waiting_node_can_get_a_priority_but_cannot_be_run_or_deleted_alone():
+    """Nodes of a graph are deleted only together with the graph."""
     with Graph() as g:
         g.add(noop, name="last", after=g.add(noop, name="first"))
     first, last = g.instance("first"), g.instance("last")
@@ -301,10 +284,10 @@ def test_what_operators_do_with_single_nodes():
 
 
 class TestWhole:
-    """What is asked of a graph as a whole."""
+    """Operations on a graph as a whole."""
 
-    def test_it_is_cancelled_and_redriven(self):
-        """G6: each node is logged with who did it."""
+    def test_graph_is_cancelled_and_redriven(self):
+        """G6: the log of each node names the actor."""
         g = terrain()
         assert queue.get_graph(g.uuid).name == "mosaic"
         assert queue.cancel_graph(str(g.uuid), by="ann") == 6
@@ -319,7 +302,7 @@ class TestWhole:
         tiles = [f"shade-{n}" for n in (1, 2, 3)]
         assert waits == {"fetch": 0, **dict.fromkeys(tiles, 1), "merge": 3, "report": 1}
         assert GraphRow.objects.get().request == ""
-        with pytest.raises(IllegalTransition, match="no node of it is FAILED"):
+        with pytest.raises(IllegalTransition, match="none of its nodes is FAILED"):
             g.redrive()
         log = LogRecord.objects.filter(kind__in=[Event.FAIL, Event.REDRIVE])
         assert sorted(log.values_list("instance__node__name", "kind", "who")) == sorted(
@@ -328,14 +311,12 @@ class TestWhole:
             for done in [(Event.FAIL, "ann"), (Event.REDRIVE, "bob")]
         )
 
-    def test_there_is_no_such_graph(self):
+    def test_refused_operation_on_a_graph_writes_nothing(self):
+        """G13: the graph has neither live nor FAILED nodes, with and without an earlier cancel."""
         for verb in (queue.get_graph, queue.cancel_graph, queue.redrive_graph):
             for uuid in ("nonsense", "00000000-0000-7000-8000-000000000000", None):
                 with pytest.raises(UnknownGraph, match=str(uuid)):
                     verb(uuid)
-
-    def test_what_is_refused_writes_nothing(self):
-        """G13: a graph that has ended, none of it FAILED; also if it was to be cancelled."""
         with Graph("empty") as g:
             pass
         for verb, request in (("cancel", ""), ("redrive", "cancel")):
@@ -346,12 +327,11 @@ class TestWhole:
                 getattr(g, verb)()
             assert GraphRow.objects.get().request == request
 
-    def test_what_was_asked_of_all_holders_is_told(self, world):
+    def test_second_cancel_of_a_graph_is_refused_while_the_first_is_pending(self, world):
         queue.register_all()
         with Graph("one") as g:
             g.add(echo)
-        host = world.host("tests.echo")
-        host.claim(limit=1)
+        world.host("tests.echo").claim(limit=1)
         assert OPERATIONS[GRAPH]["cancel"].is_allowed(g.row)
         assert g.cancel() == 1
         assert not OPERATIONS[GRAPH]["cancel"].is_allowed(g.row)
@@ -359,7 +339,7 @@ class TestWhole:
             g.cancel()
 
 
-def test_a_graph_that_has_finished_gives_its_results(atp, django_assert_num_queries):
+def test_finished_graph_returns_its_results(atp, django_assert_num_queries):
     g = terrain()
     tiles = [f"shade-{n}" for n in (1, 2, 3)]
     assert (g.state, g.counts, g.results()) == ("waiting", {"ACCEPTED": 6}, {})
@@ -376,9 +356,6 @@ def test_a_graph_that_has_finished_gives_its_results(atp, django_assert_num_quer
     for ask in (lambda: g.counts, g.results, lambda: g.result("merge")):
         with django_assert_num_queries(1):
             assert ask()
-
-
-def test_the_result_of_a_map_is_that_of_all_its_nodes(atp):
     with Graph() as g:
         tiles = g.map(shade, [{"path": "a"}, {"path": "b"}])
     with pytest.raises(NoResult):
@@ -388,7 +365,7 @@ def test_the_result_of_a_map_is_that_of_all_its_nodes(atp):
     assert g.result(tiles[1]) == "shaded b by 1"
 
 
-def test_of_a_failure_the_results_say_the_reason(atp):
+def test_results_of_a_failed_graph_contain_the_reasons(atp):
     g = terrain()
     queue.cancel(g.instance("fetch"))
     atp.drain()
@@ -410,7 +387,7 @@ def trip():
 
 
 def ended(state, *names):
-    """Let these nodes end, and all that is left fail."""
+    """Set the nodes with the given names to a terminal state, and delete their Tasks."""
     nodes = Instance.objects.filter(node__name__in=names)
     keys = list(nodes.values_list("pk", flat=True))
     reason = "" if state == State.FINISHED else Reason.FATAL
@@ -425,14 +402,14 @@ def failed():
     return g
 
 
-def test_what_undoes_a_node_is_written_with_it():
+def test_undo_of_a_node_is_stored_with_the_node():
     trip()
     found = {undo.node.name: undo for undo in Undo.objects.all()}
     assert found["flight"].type.identifier == "trip.unbook"
     assert (found["flight"].priority, found["flight"].created_by) == (7, "ann")
     assert found["flight"].data == '{"what":"flight"}'
     assert found["rent"].data == '{"car":{"$result":["rent","car"]}}'
-    # Its Type is there, for whoever undoes it.
+    # The Type of the undo is registered, too.
     assert Type.objects.filter(identifier="trip.return_car").exists()
     with Graph() as g:
         nodes = g.map(book, [{"what": "a"}, {"what": "b"}], undo=unbook.using(timeout=5))
@@ -441,8 +418,8 @@ def test_what_undoes_a_node_is_written_with_it():
     assert [options.read_own_options(undo.own) for undo in of_map] == [{"timeout": 5}] * 2
 
 
-def test_an_undo_is_shown_behind_what_it_undoes():
-    """The state of the graph is a word of its own; what could not be undone has failed."""
+def test_undo_is_shown_after_the_node_that_it_undoes():
+    """The graph is ``undoing``, and then ``undone``, or ``failed`` if an undo fails."""
 
     def state():
         vertices, _ = reports.drawable(g.row)
@@ -474,9 +451,12 @@ def test_an_undo_is_shown_behind_what_it_undoes():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_waits_waits_for_the_undo():
+def test_graph_wait_includes_the_undo():
+    """It raises in a transaction and after its timeout."""
     g = failed()
-    with pytest.raises(WaitTimeout):
+    with transaction.atomic(), pytest.raises(WaitInTransaction):
+        g.wait()
+    with pytest.raises(WaitTimeout, match=r"trip.* s\. No daemon is alive\."):
         g.wait(timeout=0.1)
     get_store().graphs.end()
     ended(State.FINISHED, "undo-flight", "undo-rent")

@@ -1,4 +1,4 @@
-"""Whether the queue is being worked on."""
+"""Tests of ``health``, the report that says if the queue is being worked on."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from .helpers import Thread, open_transaction, wait_for
 from .store.broken import LONG, age, execute, settle
 
 
-def test_an_empty_queue_needs_no_daemon(world):
+def test_health_is_ok_without_a_daemon_while_nothing_is_due(world):
     found = health.health()
     assert (found.status, found.problems, found.database) == ("ok", (), True)
     assert found.daemons == {"alive": 0, "late": 0, "lost": 0}
@@ -27,19 +27,32 @@ def test_an_empty_queue_needs_no_daemon(world):
     assert health.health().problems == ("Work is due, and no daemon is alive.",)
 
 
-def test_work_that_nobody_serves(world):
+def test_health_reports_due_work_that_no_daemon_serves(world):
     first = echo.using(collection="a").enqueue()
     world.host("tests.add")
     add.enqueue(1)
     found = health.health()
     assert (found.status, health.oldest_due()) == ("failing", first.task.due_at)
     assert found.problems == ("Work of Type 'tests.echo' is due, and no daemon serves it.",)
-    # What is held is nobody's fault.
+    # Work that a gate holds is not a problem.
     for place in (("tests.echo", "a"), ("tests.echo", None), (None, None)):
         queue.hold(*place)
         assert health.health().status == "ok"
         queue.open_gate(*place)
     assert health.health().status == "failing"
+
+
+def test_health_reports_a_failing_downstream_while_work_waits_for_it(world):
+    world.host("downstream.call")
+    queue.register(tasks_downstream.call, by="tests")
+    downstream = Downstream.objects.filter(name="relay")
+    downstream.update(state="open")
+    assert health.health().problems == ()
+    tasks_downstream.call.enqueue(path="", answers="")
+    assert health.health().problems[0].startswith("Downstream 'relay' has failed for ")
+    assert health.health("tests.echo").problems == ()
+    downstream.update(state="throttled")
+    assert health.health().problems == ()
 
 
 def overdue():
@@ -48,7 +61,7 @@ def overdue():
     Schedule.objects.filter(pk=row.pk).update(next_at=past, due_at=past)
 
 
-def test_slots_that_no_daemon_decides(world):
+def test_health_reports_due_slots_that_no_daemon_plans(world):
     overdue()
     assert health.health().problems == ("Slots of schedules are due, and no daemon is alive.",)
     assert health.health("tests.echo").status == "failing"
@@ -60,8 +73,8 @@ def test_slots_that_no_daemon_decides(world):
     assert health.health().problems[0].endswith("no time zone has this name.")
 
 
-def test_who_is_quiet_or_stopping_serves_nothing(world, host):
-    """Told by an operator, or by itself after a signal."""
+def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):
+    """A daemon is quiet or stopping after an operator's command, or after a signal."""
 
     def quieted():
         return health.quiet_types(overview.daemons(), overview.now())
@@ -74,7 +87,7 @@ def test_who_is_quiet_or_stopping_serves_nothing(world, host):
     assert (health.health().status, quieted()) == ("ok", ["tests.add", "tests.keyword"])
     queue.command(other.uuid, "stop")
     assert quieted() == ["tests.add", "tests.echo", "tests.keyword"]
-    what = "Work of Type 'tests.echo' is due, and what serves it is"
+    what = "Work of Type 'tests.echo' is due, and every daemon that serves it is"
     assert health.health().problems == (f"{what} quiet or stopping.",)
     world.store.renew(host.uuid, lease=30, mode="stopping")
     assert health.health().problems == (f"{what} stopping.",)
@@ -84,8 +97,8 @@ def test_who_is_quiet_or_stopping_serves_nothing(world, host):
     assert quieted() == ["tests.echo"]
 
 
-def test_a_database_that_has_not_been_migrated(world, monkeypatch):
-    """That its table is there is looked up once, and again after a failure."""
+def test_health_reports_a_database_that_is_not_migrated(world, monkeypatch):
+    """The check for the table of migrations runs once, and again after a failure."""
     rows = MigrationRecorder(connection).migration_qs.filter(app="atp")
     rows.latest("pk").delete()
     found = health.health()
@@ -103,7 +116,7 @@ def test_a_database_that_has_not_been_migrated(world, monkeypatch):
         assert "0001_tables" in health.health().problems[0]
 
 
-def test_a_database_that_does_not_answer(world, monkeypatch):
+def test_health_reports_a_database_that_does_not_answer(db, monkeypatch):
     def refused():
         raise OperationalError("could not connect to server at db.example")
 
@@ -113,10 +126,10 @@ def test_a_database_that_does_not_answer(world, monkeypatch):
     assert found.problems == ("The database does not answer.",)
 
 
-def test_a_lost_daemon_with_work_in_hand_and_nobody_to_take_it_over(
+def test_health_reports_a_lost_daemon_whose_tasks_no_daemon_takes_over(
     world, host, django_assert_max_num_queries
 ):
-    """Nothing is due, and yet nothing goes on. To ask takes few queries, and counts no Tasks."""
+    """Nothing is due, yet no task runs. The report takes few queries and does not count Tasks."""
     echo.enqueue()
     assert host.claim(limit=1)
     assert health.health().status == "ok"
@@ -127,14 +140,14 @@ def test_a_lost_daemon_with_work_in_hand_and_nobody_to_take_it_over(
     assert all("pg_stat_activity" in sql for sql in counting)
     assert (found.status, found.daemons) == ("failing", {"alive": 0, "late": 0, "lost": 1})
     assert found.problems == (
-        "Daemon host:1 was lost with work in hand, and none is alive to go on.",
+        "Daemon host:1 was lost while it held Tasks, and no daemon is alive to rescue them.",
     )
     world.host("tests.add", name="other")
     assert health.health().status == "ok"
 
 
-def test_what_should_never_be(world, host):
-    """G2: it is not lost, and it is said. What is found by indexes: tests/store/test_scan.py."""
+def test_health_reports_findings_of_the_scan(world, host):
+    """G2: stuck work is reported, not lost. The scan is tested in tests/store/test_scan.py."""
     settle(host)
     age(*(echo.enqueue().pk for _ in range(2)))
     found = health.health()
@@ -156,23 +169,10 @@ def test_what_should_never_be(world, host):
     queue.scan()
 
 
-def test_downstream_that_fails_is_a_problem_while_work_waits_for_it(world):
-    world.host("downstream.call")
-    queue.register(tasks_downstream.call, by="tests")
-    Downstream.objects.filter(name="relay").update(state="open")
-    assert health.health().problems == ()
-    tasks_downstream.call.enqueue(path="", answers="")
-    [words] = health.health().problems
-    assert words.startswith("Downstream 'relay' has failed for ")
-    assert health.health("tests.echo").problems == ()
-    Downstream.objects.filter(name="relay").update(state="throttled")
-    assert health.health().problems == ()
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite does not report its locks")
 @pytest.mark.django_db(transaction=True)
-def test_transaction_that_keeps_others_from_going_on_is_a_problem(monkeypatch, transactional_db):
-    """Daemons try again rather than wait for a table."""
+def test_health_reports_a_transaction_that_blocks_others(monkeypatch, transactional_db):
+    """A transaction with a lock on a table is reported, too."""
     monkeypatch.setattr(health, "BLOCKING", 0.0)
     queue.register(echo, by="tests")
     queue.hold("tests.echo")
@@ -184,5 +184,5 @@ def test_transaction_that_keeps_others_from_going_on_is_a_problem(monkeypatch, t
     with open_transaction(lambda: execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")):
         [problem] = health.health().problems
     assert " and has locked the table atp_task in the database; " in problem
-    assert ": no daemon can claim. To end it: SELECT pg_terminate_backend(" in problem
+    assert ", so no daemon can claim Tasks. To end it: SELECT pg_terminate_backend(" in problem
     assert health.health().problems == ()

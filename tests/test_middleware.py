@@ -1,4 +1,4 @@
-"""Middleware around handlers, and what is carried from the enqueue: ``atp.middleware``."""
+"""Tests of middleware around handlers, and of carriers, which save values at the enqueue."""
 
 import io
 import json
@@ -41,7 +41,7 @@ class Unequal(dict):
 
 @pytest.fixture
 def configured(settings):
-    """Set ``MIDDLEWARE`` of the tests by their names, and ``CARRIERS`` by their paths."""
+    """Return a function that sets ``MIDDLEWARE`` by names and ``CARRIERS`` by dotted paths."""
 
     def configure(*names, carriers=(TENANT, *OF_ATP)):
         paths = [f"tests.app.middleware.{name}" for name in names]
@@ -70,16 +70,15 @@ def answer(outcome):
 
 
 class TestMiddleware:
-    def test_the_first_is_the_outermost(self, configured, context):
-        """Each is made once, and one that is not used is left out."""
+    def test_first_middleware_is_the_outermost_and_each_sees_carried_values(
+        self, configured, context
+    ):
+        """Each middleware is created once. The handler can be a function or a coroutine."""
         configured("outer", "unused", "Inner")
         assert answer(run(context)) == {"wrapped": {}}
         assert middleware.seen == [("outer", None), ("inner", "tests.echo"), "left"]
         run(context)
         assert middleware.made.count("outer") == 1
-
-    def test_it_sees_what_is_carried(self, configured, context):
-        """Around functions and coroutines."""
         configured("outer")
         for type in ("tests.carried", "tests.carried.async"):
             middleware.seen.clear()
@@ -87,22 +86,34 @@ class TestMiddleware:
             assert middleware.seen == [("outer", "esa"), "left"]
             assert tenant.get() is None
 
-    def test_its_errors_are_the_attempts(self, configured, context):
+    def test_error_of_a_middleware_or_carrier_is_the_outcome_of_the_attempt(
+        self, configured, context
+    ):
         for name, kind, message in (
             ("raises", Kind.ERROR, "ValueError: of the middleware"),
             ("retries", Kind.RETRY, "not now"),
-            ("makes_nothing", Kind.ERROR, "makes_nothing returned None: must be a plain function"),
-            ("makes_a_coroutine", Kind.ERROR, "must be a plain function of one context"),
+            ("makes_nothing", Kind.ERROR, "returned None. It must return a plain function"),
+            ("makes_a_coroutine", Kind.ERROR, "must return a plain function"),
             ("missing", Kind.ERROR, "ATP['MIDDLEWARE']: 'tests.app.middleware.missing'"),
         ):
             configured(name)
             outcome = run(context)
             assert outcome.kind is kind
             assert message in outcome.message
+        configured()
+        for carried, message in (
+            ({"tenant": "closed"}, "there is no such tenant any more"),
+            ({"time_zone": "Moon/Sea"}, "No time zone found"),
+        ):
+            outcome = run(context, "tests.carried", **carried)
+            assert outcome.kind is Kind.ERROR
+            assert message in outcome.message
+        configured(carriers=OF_ATP)  # the tenant is no longer restored
+        assert answer(run(context, "tests.carried", tenant="closed"))[2] is None
 
 
 def statements(call):
-    """Return the number of statements of a call, once those are prepared that it executes."""
+    """Return the number of SQL statements of a call after some calls to warm up."""
     for _ in range(5):
         call()
     with CaptureQueriesContext(connection) as captured:
@@ -111,7 +122,7 @@ def statements(call):
 
 
 class TestCarrying:
-    def test_an_enqueue_that_carries_takes_no_statement_more(self, configured, db):
+    def test_carried_values_add_no_sql_statement_to_an_enqueue(self, configured, db):
         configured()
         assert queue.get(echo.enqueue().uuid).own is None
         without = statements(echo.enqueue)
@@ -120,7 +131,9 @@ class TestCarrying:
         made = echo.enqueue_many([{}, {}])
         assert [queue.get(each.uuid).carried for each in made] == [{"tenant": tenant.get()}] * 2
 
-    def test_language_and_time_zone_are_restored_and_put_back(self, configured, context, db):
+    def test_language_and_time_zone_are_set_for_the_handler_and_reset_afterwards(
+        self, configured, context, db
+    ):
         configured()
         with translation.override("de"), timezone.override(ZoneInfo("Europe/Vienna")):
             made = echo.enqueue()
@@ -134,16 +147,7 @@ class TestCarrying:
             values = carrying.save_context()
         assert answer(run(context, "tests.carried", **values))[1] == "+0200"
 
-    def test_an_error_of_a_carrier_is_the_attempts(self, configured, context):
-        configured(carriers=OF_ATP)
-        assert answer(run(context, "tests.carried", tenant="closed"))[2] is None  # nobody's
-        configured()
-        outcome = run(context, "tests.carried", tenant="closed")
-        assert outcome.kind is Kind.ERROR
-        assert "there is no such tenant any more" in outcome.message
-        assert "No time zone found" in run(context, "tests.carried", time_zone="Moon/Sea").message
-
-    def test_what_would_not_come_back_is_refused(self, configured, db):
+    def test_enqueue_rejects_carried_values_that_cannot_be_restored(self, configured, db):
         configured()
         for value in (
             *(object(), (1, 2), {1: 2}, float("nan"), "a\x00b", "a\ud800b", b"x"),
@@ -153,7 +157,7 @@ class TestCarrying:
             with pytest.raises(NotSerializable, match="The carrier 'tenant' saved"):
                 echo.enqueue()
         tenant.set("x" * 5000)
-        with pytest.raises(TooLarge, match="4096 are allowed"):
+        with pytest.raises(TooLarge, match="only 4096 are allowed"):
             echo.enqueue()
         configured(carriers=["shop.missing"])
         with pytest.raises(ImproperlyConfigured, match=r"ATP\['CARRIERS'\]: 'shop.missing'"):
@@ -161,7 +165,7 @@ class TestCarrying:
         assert queue.size() == 0
 
 
-def test_each_surface_shows_what_was_carried_to_whoever_may_see_inputs(configured, db, client):
+def test_carried_values_are_shown_only_with_the_permission_to_see_inputs(configured, db, client):
     configured()
     tenant.set("esa")
     made = echo.enqueue()
@@ -180,7 +184,7 @@ def test_each_surface_shows_what_was_carried_to_whoever_may_see_inputs(configure
     assert "carried\n  tenant" in out.getvalue()
 
 
-def test_what_cannot_be_used_is_an_error_of_the_check(settings):
+def test_check_reports_middleware_and_carriers_that_cannot_be_used(settings):
     odd = "tests.app.middleware"
     same, function = [TENANT, f"{odd}.SameName"], "must be a function or a class that takes run"
     listed = "ATP['{}'] must be list or tuple, not 'shop.timing'"
@@ -194,7 +198,7 @@ def test_what_cannot_be_used_is_an_error_of_the_check(settings):
         ("CARRIERS", [f"{odd}.NotAClass"], "is not a carrier"),
         ("CARRIERS", [f"{odd}.outer"], "is not a carrier"),
         ("CARRIERS", [f"{odd}.Unnamed"], "the name of"),
-        ("CARRIERS", [f"{odd}.Unmade"], "cannot be made"),
+        ("CARRIERS", [f"{odd}.Unmade"], "cannot be instantiated"),
         ("CARRIERS", same, "and Tenant have the same name, 'tenant'"),
         ("MIDDLEWARE", "shop.timing", listed.format("MIDDLEWARE")),
         ("CARRIERS", "shop.timing", listed.format("CARRIERS")),

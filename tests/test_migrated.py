@@ -1,4 +1,4 @@
-"""A database that lacks ATP's tables, or has those of an older release."""
+"""Tests of a database that lacks ATP's tables, or has those of an older release."""
 
 import re
 
@@ -19,13 +19,13 @@ from .app.tasks import echo
 pytestmark = pytest.mark.each_database
 
 MISSING = "ATP's tables are missing in database 'default': run manage.py migrate."
-# Operations that ask the database nothing, or only when their QuerySet is read.
+# Operations that do not query the database, or only when their QuerySet is evaluated.
 WITHOUT_QUERY = {"Call", "Plan", "aget", "declared", "declared_limits", "error_groups", "timing"}
 
 
 @pytest.fixture
 def without_tables(transactional_db):
-    """The queue's database, with no table of ATP in it."""
+    """Run the test with a queue's database that has no table of ATP."""
     names = [t for t in connection.introspection.table_names() if t.startswith("atp_")]
     with connection.cursor() as cursor:
         for name in names:
@@ -37,7 +37,7 @@ def without_tables(transactional_db):
 
 @pytest.fixture
 def older(transactional_db):
-    """The queue's database, before the last migration; return the name of that."""
+    """Undo the last migration in the queue's database during the test; yield its name."""
     name = migrated._migrations()[-1]
     table = Type._meta.db_table
     with connection.cursor() as cursor:
@@ -52,7 +52,7 @@ def older(transactional_db):
         )
 
 
-def test_operations_name_the_remedy(without_tables):
+def test_operations_name_the_remedy_for_missing_tables(without_tables):
     for operation in (
         echo.enqueue,
         lambda: echo.enqueue_many([{}]),
@@ -66,23 +66,24 @@ def test_operations_name_the_remedy(without_tables):
     ):
         with pytest.raises(NotMigrated, match=f"^{re.escape(MISSING)}$"):
             operation()
-    # In a transaction that the error has broken nothing more can be asked.
+    # The error has broken the transaction, in which no further query is possible.
     told = r"in database 'default': run manage\.py migrate\.$"
     with pytest.raises(NotMigrated, match=told), transaction.atomic():
         queue.get("00000000-0000-0000-0000-000000000000")
 
 
-def test_a_missing_column_names_the_migration(older):
+def test_error_for_a_missing_column_names_the_migration(older):
     with pytest.raises(NotMigrated, match=rf"not applied \({older}\) in .*: run manage.py mig"):
         queue.get_type("tests.echo")
 
 
-def test_every_operation_of_the_queue_translates_the_error():
+def test_every_queue_operation_translates_errors_of_missing_tables():
+    assert migrated.migrate_command("queue") == "manage.py migrate --database queue"
     for name in sorted(set(queue.__all__) - WITHOUT_QUERY):
         assert hasattr(getattr(queue, name), "__wrapped__"), f"@needs_tables is missing: {name}"
 
 
-def test_shell_api_and_pages_name_the_remedy(without_tables):
+def test_shell_api_and_pages_name_the_remedy_for_missing_tables(without_tables):
     user = User.objects.create_superuser("root")
     with pytest.raises(CommandError, match=f"^{re.escape(MISSING)}$"):
         call_command("atp", "list")

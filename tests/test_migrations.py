@@ -1,4 +1,4 @@
-"""The migrations say what the models say."""
+"""Tests that the migrations match the models, and can be applied and reversed."""
 
 import re
 from importlib import import_module
@@ -20,7 +20,7 @@ EARLIER = Path(__file__).with_name("taken_over")
 
 
 def storage_parameters():
-    """Return what is set of ATP's tables and indexes, as the migration writes it."""
+    """Return the storage parameters of ATP's tables and indexes, in the format of the migration."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT relname, reloptions FROM pg_class"
@@ -30,16 +30,17 @@ def storage_parameters():
 
 
 @pytest.mark.django_db
-def test_there_is_nothing_to_migrate_and_types_are_registered_when_it_is_done(capsys):
+def test_models_need_no_new_migration_and_migrate_registers_types(capsys):
     call_command("makemigrations", "--check", "--dry-run", "atp")
     assert "No changes" in capsys.readouterr().out
     call_command("migrate", verbosity=0)
     assert Type.objects.filter(identifier="tests.echo").exists()
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
-def test_they_can_be_taken_back_and_applied_again():
-    """On PostgreSQL the domain and the storage parameters come and go with them."""
+def test_migrations_can_be_reversed_and_applied_again():
+    """On PostgreSQL, the domain and the storage parameters are also removed and set again."""
     is_postgresql = connection.vendor == "postgresql"
     wanted = storage.TABLES | storage.INDEXES
     try:
@@ -76,10 +77,11 @@ def schema():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.each_database
 @pytest.mark.django_db(transaction=True)
-def test_a_database_of_an_earlier_commit_is_taken_over(capsys, atp):
-    """Its rows stay, only what is new is applied, and the tables are those of a new database."""
+def test_migrate_upgrades_a_database_of_an_earlier_commit(capsys, atp):
+    """Rows are kept, only new migrations are applied, and the tables match a new database."""
     fresh = schema()
     try:
         call_command("migrate", "atp", "zero", verbosity=0)
@@ -103,9 +105,10 @@ def test_a_database_of_an_earlier_commit_is_taken_over(capsys, atp):
         call_command("migrate", verbosity=0)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_who_could_operate_can_enqueue_and_control_as_before():
-    """The permissions to enqueue and to control were part of ``operate``."""
+def test_migration_gives_enqueue_and_control_to_holders_of_operate():
+    """In earlier releases ``operate`` included the permissions to enqueue and to control."""
     own = Permission.objects.filter(content_type__app_label="atp")
     call_command("migrate", "atp", "0002", verbosity=0)
     try:

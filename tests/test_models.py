@@ -1,4 +1,4 @@
-"""The models: what the database itself refuses, waiting for an end, and Responses."""
+"""Tests of the models: constraints and indexes, waiting for an end, Responses and the log."""
 
 from datetime import date, timedelta
 
@@ -25,7 +25,7 @@ def now():
 
 
 def instance(**values):
-    """Return an Instance that is not saved, as the store would write it."""
+    """Return an unsaved Instance with the values that the store would write."""
     values = {"state": State.ACCEPTED, "created": now()} | values
     return Instance(type=Type.objects.get(identifier="tests.echo"), **values)
 
@@ -38,9 +38,9 @@ def end(instance, reason=Reason.CANCELLED):
 
 
 class TestConstraints:
-    """The database itself refuses what no store may write."""
+    """The database itself refuses rows that the store must never write."""
 
-    def test_a_bad_instance_is_refused(self):
+    def test_database_refuses_an_invalid_instance(self):
         ended = {"finished": now()}
         for values in (
             *({"state": "SLEEPING"}, {"state": ""}, {"reason": Reason.ERROR}),
@@ -58,8 +58,8 @@ class TestConstraints:
             reason = Reason.ERROR if state == State.FAILED else ""
             instance(state=state, priority=100, reason=reason, **values).save()
 
-    def test_what_is_unique(self):
-        """G1: an identifier within its Type, and the Task row of an Instance."""
+    def test_database_refuses_a_second_identifier_or_task_row(self):
+        """G1: an identifier is unique within its Type, and an Instance has at most one Task row."""
         instance(identifier="a").save()
         instance(identifier=None).save()
         instance(identifier=None).save()
@@ -71,8 +71,11 @@ class TestConstraints:
 
 
 class TestIndexes:
-    def test_those_of_an_instance_hold_nothing_that_changes_while_it_is_live(self):
-        """Except partial ones on terminal states: PostgreSQL can update the row in place."""
+    def test_indexes_of_instance_omit_columns_that_change_while_it_is_live(self):
+        """PostgreSQL can update a row in place if no indexed column changes.
+
+        Partial indexes on ended Instances are exempt.
+        """
         changing = {"state", "attempt", "restarts", "retries", "lost", "progress", "started"}
         changing |= {"reason", "progress_message", "finished"}
         for index in Instance._meta.indexes:
@@ -80,22 +83,19 @@ class TestIndexes:
             partial = index.condition is not None and "finished__isnull" in str(index.condition)
             assert partial or not names & changing, index.name
 
-    def test_a_claim_walks_its_index(self):
+    def test_claim_query_uses_its_index_without_sorting(self):
         lane = Task.objects.due(now()).filter(type=1, collection="")
-        if connection.vendor != "postgresql":
-            plan = lane.in_claiming_order()[:5].explain()
-            assert "atp_task_claim" in plan
-            return
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
-            plan = lane.in_claiming_order()[:5].explain()
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        plan = lane.in_claiming_order()[:5].explain()
         assert "atp_task_claim" in plan
         assert "Sort" not in plan
 
 
 class TestWait:
     @pytest.mark.django_db(transaction=True)
-    def test_it_gives_up_in_the_end(self):
+    def test_wait_returns_at_the_end_and_raises_after_its_timeout_or_in_a_transaction(self):
         one = echo.enqueue()
         told = r"still ACCEPTED after 0\.05 s\. No daemon is alive\.$"
         with pytest.raises(WaitTimeout, match=told):
@@ -104,11 +104,15 @@ class TestWait:
             one.wait(timeout=0)
         with transaction.atomic(), pytest.raises(WaitInTransaction):
             one.wait()
-        assert end(one).wait() is one
+        waiting = Thread(one.wait, 20)
+        end(Instance.objects.get(pk=one.pk))
+        ended = waiting.result()
+        assert (ended.state, ended.reason) == (State.FAILED, Reason.CANCELLED)
+        assert one.wait() is one
 
     @pytest.mark.django_db(transaction=True)
-    def test_what_is_gone_has_finished_where_its_type_keeps_nothing(self):
-        """G12: what FAILED is kept, so what is gone cannot have."""
+    def test_wait_treats_a_deleted_instance_as_finished_if_its_type_keeps_none(self):
+        """G12: a FAILED Instance is kept, so an Instance that was deleted has not FAILED."""
         one = echo.enqueue()
         queue.delete(one.uuid, cancel=True)
         with pytest.raises(UnknownInstance):
@@ -117,16 +121,8 @@ class TestWait:
         one = Instance(pk=one.pk, type=Type.objects.get(pk=one.type_id), state=State.RUNNING)
         assert one.wait().state == State.FINISHED
 
-    @pytest.mark.django_db(transaction=True)
-    def test_it_sees_the_end(self):
-        one = echo.enqueue()
-        waiting = Thread(one.wait, 20)
-        end(Instance.objects.get(pk=one.pk))
-        ended = waiting.result()
-        assert (ended.state, ended.reason) == (State.FAILED, Reason.CANCELLED)
 
-
-def test_the_value_of_a_response(media):
+def test_value_of_a_response_is_decoded_by_its_content_type(media):
     latin = "Zürich".encode("latin-1")
     for content_type, data, value in (
         ("application/json", b'{"$date":"2026-01-02"}', date(2026, 1, 2)),
@@ -149,9 +145,9 @@ def test_the_value_of_a_response(media):
     assert response.body is None
 
 
-def test_the_log_is_oldest_first_and_every_row_has_a_name():
+def test_log_is_ordered_oldest_first_and_each_model_has_a_text_form():
     one = end(echo.enqueue())
-    assert [record.event for record in one.log] == [Event.ENQUEUE, Event.FAIL]
-    assert [r.event for r in one.log.transitions()] == [Event.ENQUEUE, Event.FAIL]
+    for records in (one.log, one.log.transitions()):
+        assert [record.event for record in records] == [Event.ENQUEUE, Event.FAIL]
     echo.enqueue()
     assert all(str(model.objects.first()) for model in (Type, Instance, Inputs, LogRecord, Task))

@@ -1,6 +1,7 @@
-"""Overload: an enqueue that finds too many waiting is refused, or delayed; nothing is written.
+"""Tests of overload: an enqueue into a full queue is refused or delayed.
 
-Each surface refuses alike (G13). What an operator limits is here, too.
+A refused enqueue writes nothing, and each user interface refuses it (G13). Limits that operators
+set are tested here, too.
 """
 
 from dataclasses import replace
@@ -38,7 +39,7 @@ FULL = "tests.echo is full: 1 wait, and at most 1 may wait there. Try again in"
 
 @pytest.fixture
 def declare(monkeypatch, db):
-    """Declare limits of the Type tests.echo; returns the Type."""
+    """Return a function that declares limits of the Type tests.echo and returns the Type."""
 
     def declare(**limits):
         made = replace(registry.get(NAME), **limits)
@@ -63,7 +64,7 @@ def age(seconds):
 
 @pytest.fixture
 def full(declare):
-    """The Type tests.echo, of which one may wait, and does."""
+    """Yield the Type tests.echo with ``max_waiting=1`` and one waiting Instance."""
     made = declare(max_waiting=1)
     fill(made, 1)
     yield made
@@ -76,18 +77,18 @@ def root(db):
 
 
 @pytest.mark.each_database
-def test_what_does_not_fit_is_refused_and_nothing_is_written(declare):
+def test_enqueue_into_a_full_queue_is_refused_and_writes_nothing(declare):
     type = declare(max_waiting=10)
     fill(type, 9)
     with pytest.raises(QueueFull, match=r"tests.echo is full: 9 wait, and at most 9 of 10") as full:
         type.enqueue()
     assert (full.value.waiting, full.value.limit, full.value.scope) == (9, 10, NAME)
     assert full.value.oldest >= timedelta(0)
-    assert 24 <= full.value.retry_after <= 36  # nothing drains
+    assert 24 <= full.value.retry_after <= 36  # the queue does not drain
     assert queue.waiting(NAME) == 9
 
 
-def test_a_higher_priority_has_what_a_lower_one_leaves(declare):
+def test_higher_priority_can_use_headroom_that_a_lower_one_cannot(declare):
     type = declare(max_waiting=10)
     for priority, more in ((-1, 8), (0, 1), (1, 1), (100, 0)):
         fill(type, more, priority=priority)
@@ -95,7 +96,18 @@ def test_a_higher_priority_has_what_a_lower_one_leaves(declare):
             type.using(priority=priority).enqueue()
 
 
-def test_a_spike_of_five_times_passes_while_it_is_worked_off(declare):
+@pytest.mark.each_database
+def test_max_wait_limits_the_age_of_due_tasks(declare):
+    """With both limits, more than ``max_waiting`` are accepted until ``max_wait`` is exceeded."""
+    type = declare(max_wait=timedelta(minutes=1))
+    fill(type, 3, run_after=timedelta(days=1))
+    fill(type, 3)
+    type.enqueue()
+    age(61)
+    with pytest.raises(QueueFull) as full:
+        type.enqueue()
+    assert full.value.limit is None
+    queue.cancel(*Instance.objects.all())
     type = declare(max_waiting=10, max_wait=600)
     fill(type, 50)
     age(300)
@@ -105,28 +117,7 @@ def test_a_spike_of_five_times_passes_while_it_is_worked_off(declare):
         type.enqueue()
 
 
-@pytest.mark.each_database
-def test_max_wait_alone_looks_at_what_is_due(declare):
-    type = declare(max_wait=timedelta(minutes=1))
-    fill(type, 3, run_after=timedelta(days=1))
-    fill(type, 3)
-    type.enqueue()
-    age(61)
-    with pytest.raises(QueueFull) as full:
-        type.enqueue()
-    assert full.value.limit is None
-
-
-def test_an_operator_limits_a_lane_and_no_other(db):
-    queue.register_all()
-    queue.limit(NAME, "a", max_waiting=1)
-    echo.using(collection="a").enqueue()
-    with pytest.raises(QueueFull, match="collection “a” is full"):
-        echo.using(collection="a").enqueue()
-    echo.using(collection="b").enqueue()
-
-
-def test_many_are_let_in_all_or_none(declare):
+def test_batch_is_admitted_or_refused_as_a_whole(declare):
     type = declare(max_waiting=10)
     fill(type, 5)
     with pytest.raises(QueueFull):
@@ -141,15 +132,15 @@ def test_many_are_let_in_all_or_none(declare):
     with pytest.raises(QueueFull):
         queue.enqueue_calls(calls)
     assert Instance.objects.of_type("tests.add").count() == 0
-    with pytest.raises(InvalidOption, match=r"11 at once never fit into tests.echo"):
+    with pytest.raises(InvalidOption, match=r"tests.echo can never take 11 Instances at once"):
         type.enqueue_many([{}] * 11)
-    # What an operator sets goes before what code declares.
+    # A limit that an operator sets overrides the declared limit.
     queue.limit(NAME, max_waiting=None, by="ann")
     fill(type, 5)
     assert queue.unlimit(NAME).limit.max_waiting == 10
 
 
-def test_an_identifier_that_exists_answers_its_instance(declare):
+def test_enqueue_into_a_full_queue_still_returns_an_existing_instance(declare):
     type = declare(max_waiting=1)
     first = type.using(identifier="a").enqueue()
     assert type.using(identifier="a", existing="return").enqueue() == first
@@ -161,10 +152,23 @@ def test_an_identifier_that_exists_answers_its_instance(declare):
     assert type.using(unique="a", existing="return").enqueue() == first
     with pytest.raises(QueueFull):
         type.using(identifier="b", existing="return").enqueue()
+    # Nor is a redrive refused.
+    cancelled = Instance.objects.get(state=State.FAILED)
+    queue.redrive(cancelled)
+    assert cancelled.state == State.ACCEPTED
 
 
-def test_retry_after_is_what_is_too_much_by_what_drains(declare):
-    """30 have ended in five minutes, so that what is one too many has gone in ten seconds."""
+def test_limit_of_one_lane_does_not_affect_another_lane(db):
+    queue.register_all()
+    queue.limit(NAME, "a", max_waiting=1)
+    echo.using(collection="a").enqueue()
+    with pytest.raises(QueueFull, match="collection “a” is full"):
+        echo.using(collection="a").enqueue()
+    echo.using(collection="b").enqueue()
+
+
+def test_retry_after_is_the_overflow_divided_by_the_drain_rate(declare):
+    """30 Instances have ended in five minutes, so an overflow of one drains in ten seconds."""
     type = declare(max_waiting=100)
     for one in fill(type, 30):
         queue.cancel(one)
@@ -174,61 +178,35 @@ def test_retry_after_is_what_is_too_much_by_what_drains(declare):
     assert 8 <= full.value.retry_after <= 12
 
 
-def test_what_tolerates_a_delay_is_due_later_and_never_dropped(declare):
+def test_enqueue_that_tolerates_a_delay_is_due_later_instead_of_refused(declare):
     type = declare(max_waiting=1).using(on_full="delay", delay_tolerance=10)
     now, later = type.enqueue(), type.enqueue()
     due = [queue.task(each).due_at - each.created for each in (now, later)]
     assert due[0] <= timedelta(seconds=1)
     assert timedelta(seconds=9) <= due[1] <= timedelta(seconds=11)
-    # It never misses start_before.
+    # The delay never exceeds start_before.
     options = {"delay_tolerance": 3600, "start_before": timedelta(seconds=10)}
     later = type.using(**options).enqueue()
     assert queue.task(later).due_at < later.start_before
 
 
-def test_what_runs_again_is_not_refused(declare, host):
-    type = declare(max_waiting=1)
-    first = type.enqueue()
-    queue.cancel(first)
-    admission.forget_counts()
-    type.enqueue()
-    queue.redrive(first)
-    assert queue.get(first.uuid).state == "ACCEPTED"
-
-
 @pytest.mark.each_database
-def test_exact_counts_anew(declare):
-    """What it refuses is recorded, though that rolls back the transaction that counted it."""
+def test_log_has_one_record_a_minute_with_the_number_of_refusals(declare):
+    """The next record counts the refusals that the last one did not include.
+
+    A refusal stays in the log, although the transaction that counted is rolled back. With
+    ``exact``, each enqueue counts again, and enqueues of the open transaction count, too.
+    """
     type = declare(max_waiting=2).using(exact=True)
-    type.enqueue()
-    queue.cancel(Instance.objects.get())
-    type.enqueue()
-    type.enqueue()
-    with pytest.raises(QueueFull):
-        type.enqueue()
-    [record] = LogRecord.objects.filter(kind=Kind.FULL)
-    assert (record.subject, record.detail) == (f"type:{NAME}", "1")
-
-
-@pytest.mark.each_database
-def test_inside_a_transaction_its_own_enqueues_count(declare):
-    type = declare(max_waiting=3)
+    queue.cancel(type.enqueue())
     with transaction.atomic():
-        for _ in range(3):
-            type.enqueue()
+        type.enqueue()
+        type.enqueue()
         admission.forget_counts()
-        with pytest.raises(QueueFull):
-            type.enqueue()
-    assert queue.waiting(NAME) == 3
-
-
-def test_one_record_a_minute_says_how_many_were_refused(declare):
-    """The next one has those that were not told."""
-    type = declare(max_waiting=1)
-    type.enqueue()
-    for _ in range(3):
-        with pytest.raises(QueueFull):
-            type.enqueue()
+        for _ in range(3):
+            with pytest.raises(QueueFull):
+                type.enqueue()
+    assert queue.waiting(NAME) == 2
     [record] = LogRecord.objects.filter(kind=Kind.FULL)
     assert (record.subject, record.detail) == (f"type:{NAME}", "1")
     record.delete()
@@ -239,7 +217,7 @@ def test_one_record_a_minute_says_how_many_were_refused(declare):
     assert LogRecord.objects.get(kind=Kind.FULL).detail == "3"
 
 
-def test_a_bad_number_is_refused(db):
+def test_invalid_limits_and_overload_options_are_rejected(db):
     queue.register_all()
     for value in (0, -1, 1.5, "2", True, 1_000_001):
         with pytest.raises(InvalidType, match=r"max_waiting=.*whole number from 1"):
@@ -256,10 +234,6 @@ def test_a_bad_number_is_refused(db):
         queue.limit(NAME, max_waiting=0)
     with pytest.raises(InvalidLimit, match="for one lane, set max_running"):
         queue.limit(NAME, "a", max_running_per_collection=3)
-    assert not Limit.objects.filter(type__identifier=NAME).exists()
-
-
-def test_a_bad_option_is_refused():
     for options, sentence in (
         ({"on_full": "dleay", "delay_tolerance": 1}, "Did you mean 'delay'"),
         ({"on_full": "delay"}, "needs delay_tolerance"),
@@ -270,11 +244,16 @@ def test_a_bad_option_is_refused():
     ):
         with pytest.raises(InvalidOption, match=sentence):
             echo.using(**options)
+    assert not Limit.objects.filter(type__identifier=NAME).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.each_database
-def test_the_drain_rate(db):
-    """That of five minutes; of very many the newest; as daemons have counted what is not kept."""
+def test_drain_rate_is_measured_from_ended_instances_or_statistics(db):
+    """The rate covers five minutes, or the newest of very many Instances.
+
+    Instances that are deleted at their end are counted from the statistics.
+    """
     queue.register(echo)
     type, now = Type.objects.get(identifier=NAME), get_store().now()
 
@@ -287,7 +266,7 @@ def test_the_drain_rate(db):
     assert get_store().drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
     end(10_000, 10)
     rate = get_store().drain_rate(NAME, 300.0)
-    wrote = (get_store().now() - now).total_seconds()  # which delays the look
+    wrote = (get_store().now() - now).total_seconds()  # writing the rows delays the measurement
     assert 10_000 / (100 + wrote) <= rate <= 101
     Type.objects.filter(identifier=NAME).update(retention=timedelta(0))
     minute = now.replace(second=0, microsecond=0)
@@ -295,19 +274,8 @@ def test_the_drain_rate(db):
     assert 10 / 360 <= get_store().drain_rate(NAME, 300.0) <= 10 / 300
 
 
-def test_a_limit_of_an_operator_stays_until_it_is_left_to_the_code(declare, root, client):
-    """Each surface sets and tells it."""
-
-    def limit():
-        return Limit.objects.get(type__identifier=NAME)
-
+def test_each_user_interface_sets_and_shows_limits_of_a_queue(declare, root, client):
     declare(max_running_per_collection=1)
-    assert (limit().max_running_per_collection, limit().is_set) == (1, False)
-    queue.limit(NAME, max_running_per_collection=3, by="ann")
-    queue.register_all()
-    assert limit().max_running_per_collection == 3
-    queue.unlimit(NAME)
-    assert limit().max_running_per_collection == 1
     client.force_login(root)
     assert "1 of each collection" in client.get(f"/atp/types/{NAME}/").content.decode()
     lane = client.get(f"/atp/types/{NAME}/limit/?collection=a").content.decode()
@@ -318,11 +286,12 @@ def test_a_limit_of_an_operator_stays_until_it_is_left_to_the_code(declare, root
     [found] = [row for row in api.get("limits").json()["results"] if row["type"] == NAME]
     assert {name: found[name] for name in given} == given
     call_command("atp", "limit", "--type", NAME, "--max-waiting", "6", "--max-wait", "20m")
-    assert (limit().max_waiting, limit().max_wait) == (6, timedelta(minutes=20))
+    limit = Limit.objects.get(type__identifier=NAME)
+    assert (limit.max_waiting, limit.max_wait) == (6, timedelta(minutes=20))
 
 
-def test_the_api_answers_429_and_when_to_try_again(full, root):
-    """An array is let in as a whole, or not at all."""
+def test_each_user_interface_and_a_schedule_report_a_full_queue(full, root, client):
+    """The API admits an array of Instances as a whole, or not at all."""
     one = {"type": NAME, "inputs": {}}
     for body in (one, [{"type": "tests.add", "inputs": {"first": 1}}, one]):
         answer = Api(root).post("instances", body)
@@ -330,9 +299,6 @@ def test_the_api_answers_429_and_when_to_try_again(full, root):
         assert answer.json()["type"] == "urn:atp:problem:queue-full"
         assert FULL in answer.json()["detail"]
         assert 24 <= int(answer["Retry-After"]) <= 36
-
-
-def test_the_page_the_shell_and_a_slot_say_that_it_is_full(full, root, client):
     client.force_login(root)
     assert "1 of 1" in client.get(f"/atp/types/{NAME}/").content.decode()
     answer = client.post(f"/atp/types/{NAME}/enqueue/", {"inputs": "{}", "existing": "raise"})
@@ -382,7 +348,8 @@ urlpatterns = [
 ]
 
 
-def test_a_view_of_a_project_answers_429_and_when_to_try_again(full, settings, client):
+def test_view_of_a_project_answers_429_with_retry_after(full, settings, client):
+    """A project of REST framework can use the exception handler without the middleware."""
     settings.ROOT_URLCONF = __name__
     settings.MIDDLEWARE = ["atp.web.overload.OverloadMiddleware"]
     for view in ("plain", "asynchronous", "rest"):
@@ -390,19 +357,15 @@ def test_a_view_of_a_project_answers_429_and_when_to_try_again(full, settings, c
         assert answer.status_code == 429, view
         assert 1 <= int(answer["Retry-After"]) <= 600
         assert NAME not in answer.content.decode()
-
-
-def test_the_exception_handler_answers_429_as_rest_framework_does(full, settings, client):
-    """A project may list it, and not the middleware; other exceptions are left to the framework."""
-    settings.ROOT_URLCONF = __name__
     settings.MIDDLEWARE = []
     settings.REST_FRAMEWORK = {"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"}
     answer = client.post("/rest")
     assert answer.status_code == 429
-    after = answer["Retry-After"]
-    assert 1 <= int(after) <= 600
-    detail = f"Too many requests wait already. Expected available in {after} seconds."
+    detail = (
+        f"Too many requests wait already. Expected available in {answer['Retry-After']} seconds."
+    )
     assert answer.json() == {"detail": detail}
+    # The handler leaves other exceptions alone.
     assert client.post("/missing").status_code == 404
     with pytest.raises(LookupError):
         client.post("/faulty")

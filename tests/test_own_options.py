@@ -1,4 +1,4 @@
-"""``using(unique=…, timeout=…, max_retries=…)``: for one Instance, on every surface."""
+"""Tests of ``unique``, ``timeout`` and ``max_retries`` of one Instance in all user interfaces."""
 
 import io
 from datetime import timedelta
@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from atp import queue, task_type
-from atp.exceptions import DuplicateIdentifier, IllegalTransition, InvalidOption, UniqueTaken
+from atp.exceptions import IllegalTransition, InvalidOption
 from atp.models import Instance
 from atp.operations.registry import registry
 from atp.states import State
@@ -33,12 +33,7 @@ def facts(instance):
     return instance.timeout, instance.max_retries
 
 
-def fail(instance):
-    queue.cancel(instance)
-    return queue.get(instance.uuid)
-
-
-def test_what_is_given_is_kept_with_each():
+def test_options_of_a_call_are_stored_with_each_of_its_instances():
     made = echo.using(timeout=1.5, max_retries=0).enqueue()
     assert facts(queue.get(made.uuid)) == (timedelta(seconds=1.5), 0)
     many = echo.using(timeout=timedelta(minutes=1)).enqueue_many([{}, {}])
@@ -47,7 +42,7 @@ def test_what_is_given_is_kept_with_each():
     assert queue.get(made.uuid).own is None
 
 
-def test_retries_go_by_its_own(atp, monkeypatch):
+def test_max_retries_of_an_instance_overrides_that_of_its_type(atp, monkeypatch):
     monkeypatch.setattr(registry, "_types", dict(registry._types))
 
     @task_type("tests.raises", max_retries=0, backoff=0)
@@ -59,31 +54,18 @@ def test_retries_go_by_its_own(atp, monkeypatch):
         assert [run.state for run in atp.drain(raises=False, retries=True)] == states
 
 
-def test_while_it_is_live_no_other_has_the_key():
-    made = SEVEN.enqueue(a=1)
-    assert (made.unique, queue.get(made.uuid).unique) == ("customer-7", "customer-7")
-    with pytest.raises(UniqueTaken) as caught:
-        SEVEN.enqueue(a=2)
-    assert caught.value.instance == made
-    assert isinstance(caught.value, DuplicateIdentifier)
-    fail(made)
-    assert SEVEN.enqueue(a=3).is_new
-
-
-def test_a_redrive_is_refused_while_another_has_the_key():
-    """G13: the error names the other; more are redriven all the same."""
-    failed, free = fail(SEVEN.enqueue()), fail(echo.enqueue())
+def test_redrive_names_the_instance_that_has_the_unique_key():
+    """G13: other Instances of the call are redriven."""
+    failed, free = SEVEN.enqueue(), echo.enqueue()
+    queue.cancel(failed, free)
     other = SEVEN.enqueue()
     with pytest.raises(IllegalTransition, match=f"its unique key is taken by {other.uuid}"):
         queue.redrive(failed, free)
     assert (failed.state, free.state) == (State.FAILED, State.ACCEPTED)
-    fail(other)
-    queue.redrive(failed)
-    assert failed.state == State.ACCEPTED
 
 
-def test_a_bad_value_is_an_invalid_option():
-    """G13: told before anything is written."""
+def test_invalid_options_of_one_instance_are_rejected():
+    """G13: the error is raised before anything is written."""
     for name, message, *values in (
         ("timeout", "timeout=.*: must be from", 0, -1, float("nan"), timedelta(days=4000)),
         ("timeout", "must be seconds or a timedelta", "60", True),
@@ -97,32 +79,29 @@ def test_a_bad_value_is_an_invalid_option():
         ({"unique": 7}, "unique=7: must be text"),
         ({"unique": "a\nb"}, "printable text on one line"),
         ({"unique": "x" * 201}, "201 characters"),
-        ({"unique": "a", "identifier": "b"}, "give one"),
+        ({"unique": "a", "identifier": "b"}, "not both"),
         ({"unique": "a", "existing": "redrive"}, "needs an identifier"),
-        ({"existing": "replace"}, "give unique"),
-        ({"existing": "debounce", "identifier": "a"}, "give unique"),
-        ({"unique": "a", "existing": "debounce"}, "give run_after"),
+        ({"existing": "replace"}, "needs a unique key"),
+        ({"existing": "debounce", "identifier": "a"}, "needs a unique key"),
+        ({"unique": "a", "existing": "debounce"}, "needs run_after"),
         ({"unique": "a", "existing": "keep"}, "must be one of"),
     ):
         with pytest.raises(InvalidOption, match=message):
             echo.using(**given).enqueue()
     with pytest.raises(InvalidOption, match="is for one Instance, not 2"):
         SEVEN.enqueue_many([{}, {}])
-    with pytest.raises(InvalidOption, match="give one"):
+    with pytest.raises(InvalidOption, match="not both"):
         SEVEN.enqueue_many([{}], identifiers=["a"])
     assert not Instance.objects.exists()
     assert SEVEN.enqueue_many([{}])[0].unique == "customer-7"
 
 
-def test_the_api_names_what_is_wrong(root):
-    """G13. The other that has the key is named, and is changed where that is asked for."""
+def test_api_reports_invalid_options_and_a_taken_unique_key(root):
+    """G13: the answer names the holder of the key, which ``existing="replace"`` changes."""
     api = Api(root)
     given = {"type": "tests.echo", "unique": "customer-7"}
     for name, value, word in (
-        ("identifier", "a", "give one"),
-        ("existing", "debounce", "run_after"),
-        ("unique", "", "unique"),
-        ("timeout", 0, "timeout"),
+        ("identifier", "a", "not both"),
         ("timeout", "1h", "timeout"),
         ("max_retries", "3", "max_retries"),
     ):
@@ -142,7 +121,7 @@ def test_the_api_names_what_is_wrong(root):
     assert Instance.objects.get().inputs.value == {"a": 2}
 
 
-def test_each_surface_takes_and_tells_them(root, client):
+def test_each_user_interface_accepts_and_shows_the_options_of_an_instance(root, client):
     body = {"type": "tests.echo", "unique": "a", "timeout": 90, "max_retries": 3}
     told = Api(root).post("instances", body).json()
     assert (told["unique"], told["timeout"], told["max_retries"]) == ("a", 90.0, 3)
@@ -168,5 +147,5 @@ def test_each_surface_takes_and_tells_them(root, client):
     again = client.get(f"{ENQUEUE}?like={made[1].uuid}")
     initial = again.context["form"].initial
     assert (initial["timeout"], initial["max_retries"]) == ("90s", 3)
-    fail(made[2])
+    queue.cancel(made[2])
     assert client.post(ENQUEUE, form).status_code == 302

@@ -1,29 +1,22 @@
-"""Tests of :mod:`atp.queue`: the verbs of applications and operators."""
+"""Tests of :mod:`atp.queue`: reading the queue, and commands to daemons."""
 
+from functools import partial
 from uuid import uuid4
 
 import pytest
 
 from atp import queue
-from atp.exceptions import UnknownInstance, UnknownType
-from atp.models import Instance, Response, Schedule, Type
-from atp.states import Event, State
-from atp.store.values import Move
+from atp.exceptions import InvalidOption, UnknownDaemon, UnknownInstance, UnknownType
+from atp.models import Schedule, Type
+from atp.states import Event
 
 from .app.tasks import add, echo
-from .helpers import Thread, wait_for
 
 pytestmark = pytest.mark.django_db
 
 
-def run(host, *events, **details):
-    """Claim what there is, and record these events of each."""
-    for claimed in host.claim():
-        host.move(claimed, *events, **details)
-
-
-def test_one_is_found_by_uuid_or_identifier():
-    """G13: an error says if there is none, also where there are some without an identifier."""
+def test_get_finds_an_instance_by_uuid_or_identifier():
+    """G13: an unknown Instance raises an error, even if other Instances have no identifier."""
     queue.register_all()
     one = echo.using(identifier="a").enqueue()
     echo.enqueue_many([{}, {}])
@@ -46,20 +39,19 @@ def test_one_is_found_by_uuid_or_identifier():
             read(uuid4())
 
 
-def test_size_is_what_is_live(host):
+def test_size_counts_live_instances(host):
     echo.enqueue_many([{}, {}])
     add.enqueue(1)
     assert (queue.size(), queue.size(echo), queue.size("tests.add")) == (3, 2, 1)
-    run(host, Event.START)
-    assert queue.size() == 3
-    for one in Instance.objects.all():
-        finish = Move(event=Event.FINISH, instance=one.pk, attempt=1)
-        assert host.record(finish) == []
-    assert queue.size() == 0
+    claimed = host.claim()
+    for events, size in (([Event.START], 3), ([Event.FINISH], 0)):
+        for one in claimed:
+            host.move(one, *events)
+        assert queue.size() == size
 
 
-def test_a_type_that_nobody_knows():
-    """G13: also where the database would not take the text."""
+def test_unknown_type_is_rejected():
+    """G13: a name that the database cannot store is rejected, too."""
     assert queue.declared("tests.echo") is echo
     for identifier in ("tests.ecko", "a\0b", "\ud800", ""):
         for find in (queue.declared, queue.get_type):
@@ -74,16 +66,37 @@ def test_a_type_that_nobody_knows():
     assert (queue.size("tests.echo"), queue.waiting("tests.echo")) == (0, 0)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_rfc_14s_own_demonstration(world, host):
-    """SequenceSum: registered, enqueued, polled by identifier, read, deleted."""
-    of = add.using(identifier="Task001")
-    queue.register(of)
-    of.enqueue(1, 2, 3, 4, 5)
-    working = Thread(run, host, Event.START, Event.FINISH)
-    wait_for(lambda: queue.get(type=add, identifier="Task001").state == State.FINISHED)
-    working.result()
-    one = queue.get(type=add, identifier="Task001")
-    assert [record.event for record in one.log] == ["enqueue", "claim", "start", "finish"]
-    assert queue.delete(one) == 1
-    assert not Response.objects.exists()
+def test_get_daemon_finds_a_daemon_by_uuid_or_name(world, host):
+    for name in (host.uuid, str(host.uuid), str(host.uuid).upper(), "host:1"):
+        assert queue.get_daemon(name) == host.row
+    again = world.host("tests.echo")
+    assert queue.get_daemon("host:1") == again.row  # the newest of that name
+
+
+def test_unknown_daemon_or_command_is_rejected(world, host):
+    """G13: the error says what is wrong, and no command is sent."""
+    odd = "", "x", "host", "host:", "host:2", "host:١", "host:999999999999", "\x00:1", uuid4()
+    for name in odd:
+        with pytest.raises(UnknownDaemon, match="There is no daemon"):
+            queue.get_daemon(name)
+        with pytest.raises(UnknownDaemon):
+            queue.command(name, "quiet")
+    with pytest.raises(InvalidOption, match="Did you mean 'quiet'"):
+        queue.command(host.uuid, "quite")
+    assert host.row.request == ""
+
+
+def test_actor_of_a_command_gate_or_limit_must_be_printable_text(world, host):
+    """G13: operations with a bad ``by`` are refused, and nothing is written."""
+    [identifier, *_] = host.types
+    for by in (5, None, "\x00", "x" * 300):
+        for verb, *given in (
+            *((queue.command, host.uuid, "quiet"), (queue.hold,), (queue.drop, identifier)),
+            *((queue.open_gate,), (queue.unlimit, identifier)),
+            (partial(queue.limit, max_running=1), identifier),
+        ):
+            with pytest.raises(InvalidOption, match=r"^by"):
+                verb(*given, by=by)
+    assert host.row.request == ""
+    assert not queue.gates()
+    assert not queue.limits()

@@ -1,4 +1,4 @@
-"""Types as code declares them: parameters, options, and what is refused (G13)."""
+"""Tests of the declaration of Types: parameters, options, and what is refused (G13)."""
 
 import importlib
 import sys
@@ -25,23 +25,23 @@ from .app.tasks import add
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
-    """What a test declares is forgotten afterwards."""
+    """Remove after each test the Types that it has declared."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
 
 
 def declare(identifier="tests.declared", **parameters):
     @task_type(identifier, **parameters)
     def handler(context, value=1):
-        """What it does."""
+        """Return the value."""
         return value
 
     return handler
 
 
 class TestDeclaring:
-    def test_daemons_reach_what_is_declared_while_django_starts(self):
+    def test_type_is_reached_by_daemons_if_declared_while_django_starts(self):
         assert registry.is_reached("tests.add")
-        # Those of ATP itself, too, before their module is imported.
+        # The Types of ATP are reached, too, before their module is imported.
         assert all(map(registry.is_reached, OWN_TYPES))
         assert set(OWN_TYPES) == {name for name in OWN_TYPES if name in Registry()}
         assert not registry.is_reached(declare().identifier)
@@ -49,16 +49,16 @@ class TestDeclaring:
         registry.add(add)
         assert registry.is_reached("tests.add")
 
-    def test_it_can_be_called_and_looks_like_its_handler(self):
+    def test_declared_type_can_be_called_like_its_handler(self):
         declared = declare()
         assert declared(None, value=7) == 7
-        assert declared.__doc__ == "What it does."
+        assert declared.__doc__ == "Return the value."
         assert (declared.__name__, str(declared)) == ("handler", "tests.declared")
         assert registry.get("tests.declared") is registry.handler_of("tests.declared") is declared
         assert declared in list(registry)
         assert declared.handler_path.startswith(f"{__name__}.declare.")
 
-    def test_parameters_that_are_not_given_are_the_settings(self, settings):
+    def test_given_parameters_and_settings_for_others_are_registered(self, settings):
         declared = declare()
         settings.ATP = {"TIMEOUT": 7, "MAX_RESTARTS": 9, "RETENTION": timedelta(days=2)}
         found = declared.registration()
@@ -66,8 +66,6 @@ class TestDeclaring:
         assert found.retention == timedelta(days=2)
         settings.ATP = {}
         assert declared.registration().max_restarts == 3
-
-    def test_parameters_that_are_given(self, settings):
         plain = {
             "max_restarts": 1,
             "max_retries": 2,
@@ -91,17 +89,17 @@ class TestDeclaring:
 
 
 class TestBadDeclarations:
-    """G13: told when it is declared, by name."""
+    """G13: a bad declaration raises an error that names the parameter."""
 
-    def test_identifier(self):
+    def test_invalid_identifier_is_rejected(self):
         for identifier in ("", ".x", "a b", "a/b", "ä", "x" * 201, "a\n", None, 5, "-a"):
             with pytest.raises(InvalidType, match="identifier"):
                 declare(identifier)
         for identifier in ("a", "dem.hillshade", "A-1:b_c", "9", "x" * 200):
             assert declare(identifier).identifier == identifier
 
-    def test_unknown_parameter_or_one_out_of_range(self):
-        """Nothing is declared then."""
+    def test_unknown_or_invalid_parameter_is_rejected(self):
+        """A Type with a bad parameter is not declared."""
         with pytest.raises(InvalidType, match=r"no parameter 'time_out'\. Did you mean 'timeout'"):
             declare(time_out=5)
         for name, values in {
@@ -133,17 +131,13 @@ class TestBadDeclarations:
         assert "tests.bad" not in registry
 
 
-def test_using_returns_another_type_with_other_options():
+def test_using_returns_a_copy_and_rejects_an_unknown_option_with_a_hint():
+    """G13. G14: a process runs only handlers that it declares."""
     other = add.using(priority=7, identifier="x")
     assert (other.options.priority, other.options.identifier) == (7, "x")
     assert add.options == Options()
     assert other.using(priority=8).options.identifier == "x"
-    assert other.identifier == add.identifier
     assert other.registration() == add.registration()
-
-
-def test_what_is_unknown_gets_a_hint():
-    """G13, and G14: only what this process declares is ever run."""
     with pytest.raises(InvalidOption, match=r"'prioriti'\. Did you mean 'priority'"):
         add.using(prioriti=1)
     with pytest.raises(UnknownType, match=r"Did you mean 'tests\.add'"):
@@ -154,8 +148,8 @@ def test_what_is_unknown_gets_a_hint():
         registry.handler_of("os.system")
 
 
-def test_what_is_no_handler_is_refused():
-    """Before every attempt of it fails (G13)."""
+def test_invalid_handler_is_rejected_when_declared():
+    """G13: otherwise every attempt would fail."""
 
     async def async_generator(context):
         yield
@@ -168,9 +162,9 @@ def test_what_is_no_handler_is_refused():
             pass
 
     for handler, told in (
-        (async_generator, "handler is a"),
+        (async_generator, "handler must be a"),
         (generator, "Return a list of all that it yields"),
-        (Callable(), "handler is a"),
+        (Callable(), "handler must be a"),
     ):
         with pytest.raises(InvalidType, match=told):
             task_type("tests.refused")(handler)
@@ -196,7 +190,7 @@ def twice(context):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Return a function that writes a module and imports it, anew if it was before."""
+    """Return a function that writes a module and imports or reloads it."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -211,8 +205,8 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("declares_twice", None)
 
 
-def test_what_is_declared_twice(module):
-    """G13: as when one was copied. But a module may be imported again."""
+def test_type_declared_twice_is_rejected_unless_its_module_is_reloaded(module):
+    """G13: a copied declaration would otherwise replace the original."""
     with pytest.raises(InvalidType, match=r"declared twice by .*: in line 4 and in line 8"):
         module(_TWICE + _TWICE.replace("\nfrom atp import task_type\n", ""))
     registry.remove("tests.twice")
@@ -223,8 +217,8 @@ def test_what_is_declared_twice(module):
     assert registry.get("tests.twice").handler.__code__.co_firstlineno == 7
 
 
-def test_every_parameter_and_every_option_has_a_hint():
-    """A type checker and the checks of ATP itself know the same names."""
+def test_type_hints_name_all_parameters_and_options():
+    """A type checker knows the same names as ATP's own checks."""
     parameters = {field.name for field in fields(TaskType)}
     assert {*PARAMETER_NAMES} - {*OPTIONS} == parameters - {
         "handler",

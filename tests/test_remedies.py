@@ -1,9 +1,10 @@
-"""The remedies that ATP prints: each command that a message names is one of manage.py."""
+"""Tests that each ``manage.py`` command in ATP's messages exists."""
 
 import ast
 import re
 import shlex
 
+import pytest
 from django.core.management import load_command_class
 from django.db import connections
 
@@ -11,7 +12,7 @@ from atp.operations import base as migrated
 
 from .imports import ROOT
 
-# What follows "manage.py " in a message, with a call of it. A message may leave out arguments.
+# The command in a message, and a complete call of it. A message can leave out arguments.
 REMEDIES = {
     "atp check --pending --deep": "atp check --pending --deep",
     "atp check": "atp check",
@@ -19,7 +20,7 @@ REMEDIES = {
     "atp tailer forget": "atp tailer forget dem.scenes --shard 0",
     "atp tailer seek": "atp tailer seek dem.scenes --shard 0 --position 5",
     "atp tailer show {}": "atp tailer show dem.scenes",
-    # "manage.py atp takes any number", and what other modules complete from the table of verbs.
+    # A text that is no command, and texts to which code appends the name of an operation.
     "atp takes any number": "atp status",
     "atp": "atp status",
     "atpd": "atpd",
@@ -29,7 +30,7 @@ _COMMAND = re.compile(r"manage\.py ((?:--)?[\w{][^.,;:`<\"'()]*)")
 
 
 def messages():
-    """Yield each text of the package that is no docstring, with the file that it is in."""
+    """Yield each string of the package that is not a docstring, with the path of its file."""
     for path in sorted((ROOT / "atp").rglob("*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         passed = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -52,14 +53,14 @@ def text_of(node):
 
 
 def remedies():
-    """Yield what follows "manage.py " in each message, up to the next mark."""
+    """Yield the text after "manage.py " in each message, up to a punctuation mark."""
     for path, text in messages():
         for found in _COMMAND.findall(" ".join(text.split())):
             yield path.relative_to(ROOT), found.strip()
 
 
 def remedy_of(found):
-    """Return the longest remedy that a text begins with, None if there is none."""
+    """Return the longest key of REMEDIES with which a text begins, or None."""
     fits = [
         known
         for known in REMEDIES
@@ -69,7 +70,7 @@ def remedy_of(found):
 
 
 def parse(command):
-    """Parse a call as manage.py does. Raises CommandError for what it does not take."""
+    """Parse a command as manage.py does. Raises CommandError for invalid arguments."""
     name, *arguments = shlex.split(command)
     app = "atp" if name in ("atp", "atpd") else "django.core"
     parser = load_command_class(app, name).create_parser("manage.py", name)
@@ -77,7 +78,8 @@ def parse(command):
     return parser.parse_args(arguments)
 
 
-def test_every_remedy_is_known_and_a_command(monkeypatch):
+@pytest.mark.slow
+def test_every_command_in_a_message_exists_and_is_listed(monkeypatch):
     """A new message with a command needs a row in REMEDIES."""
     found = {(str(path), text): remedy_of(text) for path, text in remedies()}
     assert len(found) > 10

@@ -1,7 +1,7 @@
-"""The matrix of operations and roles: who has one permission to act does what it is for, no more.
+"""Tests of roles: a user with one permission can do what the permission allows, and no more.
 
-That each permission is needed, and is enough, is shown for each operation of the API and for each
-page in ``api/test_routes.py`` and ``views/test_access.py``; here are the admin and the shell.
+These tests cover the admin and the shell. For each operation of the API and for each page,
+``api/test_routes.py`` and ``views/test_access.py`` show that its permission is needed and enough.
 """
 
 from collections import defaultdict
@@ -23,10 +23,10 @@ from atp.shell.base import needed_permissions
 
 from .api.client import Api
 from .generated import subcommand
-from .populated import populate, world_in
+from .populated import populate
 from .views.pages import ACTING
 
-# What each permission to act is for, in the table of operations.
+# The operations of the table that each permission allows.
 MATRIX = {
     "operate": {
         *(f"instance {name}" for name in ("redrive", "release", "pause", "resume", "run-now")),
@@ -47,27 +47,21 @@ MATRIX = {
 
 
 @pytest.fixture
-def full(db, tmp_path, media):
-    with world_in(tmp_path) as world:
-        yield populate(world)
+def full(world, media):
+    return populate(world)
 
 
-@pytest.fixture
-def user(db):
-    """Make a user who may see everything, and act as the role says."""
-
-    def make(role):
-        found = User.objects.create_user(role, password="secret", is_staff=True)
-        own = Permission.objects.filter(content_type__app_label="atp")
-        found.user_permissions.set(own.filter(codename__startswith="view_"))
-        found.user_permissions.add(own.get(codename=role))
-        return found
-
-    return make
+def user(role):
+    """Return a new user with all view permissions and one to act."""
+    found = User.objects.create_user(role, password="secret", is_staff=True)
+    own = Permission.objects.filter(content_type__app_label="atp")
+    found.user_permissions.set(own.filter(codename__startswith="view_"))
+    found.user_permissions.add(own.get(codename=role))
+    return found
 
 
-def test_each_operation_of_the_table_takes_one_of_the_permissions_to_act():
-    """G14."""
+def test_each_operation_needs_the_permission_that_the_matrix_names():
+    """G14: ``MATRIX`` lists the operations that each permission allows."""
     found = {role: set() for role in MATRIX}
     for kind, verbs in OPERATIONS.items():
         for verb in verbs.values():
@@ -79,8 +73,8 @@ def test_each_operation_of_the_table_takes_one_of_the_permissions_to_act():
     assert too == {"change"}
 
 
-def test_the_admin_offers_a_role_the_actions_of_its_permission(user, rf):
-    """G14."""
+def test_admin_offers_a_role_only_the_actions_of_its_permission(db, rf):
+    """G14: a user with only one permission to act gets no other actions."""
     request = rf.get("/")
     for role in ACTING:
         request.user = user(role)
@@ -99,14 +93,14 @@ def test_the_admin_offers_a_role_the_actions_of_its_permission(user, rf):
 
 @pytest.fixture
 def olga(db):
-    """Somebody who may only enqueue."""
+    """Return a user who has only the permission to enqueue."""
     olga = User.objects.create_user("olga", password="secret")
     olga.user_permissions.add(Permission.objects.get(codename="enqueue"))
     return olga
 
 
-def test_who_may_only_enqueue_can_enqueue(olga, client):
-    """Not even to look is needed: the answer tells of what he has made himself."""
+def test_user_with_only_the_permission_to_enqueue_can_enqueue(olga, client):
+    """No view permission is needed, because the answer shows only the user's own Instance."""
     answer = Api(olga).post("instances", {"type": "tests.echo", "inputs": {"a": 1}})
     assert answer.status_code == 201
     assert queue.get(answer.json()["uuid"]).created_by == "user olga via API"
@@ -118,8 +112,8 @@ def test_who_may_only_enqueue_can_enqueue(olga, client):
     assert Instance.objects.latest("pk").created_by == "user olga via page"
 
 
-def test_an_enqueue_that_shows_or_changes_another_instance_takes_more(full, olga, client):
-    """G14: to run again, to change and to look are no part of enqueueing."""
+def test_enqueue_that_shows_or_changes_another_instance_needs_more_permissions(full, olga, client):
+    """G14: the permission to enqueue does not allow a user to redrive, change or view Instances."""
     client.force_login(olga)
     before = full.world.snapshot()
     for existing in ("return", "redrive", "replace", "debounce"):
@@ -135,10 +129,10 @@ def test_an_enqueue_that_shows_or_changes_another_instance_takes_more(full, olga
     assert full.world.snapshot() == before
 
 
-# In the shell, with --user. Without it the shell asks for no permission.
+# The shell checks permissions only with --user.
 
 UUID = "00000000-0000-7000-8000-000000000000"
-# What is typed, and the roles that may; who may not is refused before anything is looked up.
+# Commands, and the roles that can run them. Other roles are refused before any lookup.
 SHELL = {
     "enqueue tests.echo": {"enqueue"},
     "enqueue tests.echo --identifier a --existing redrive": set(),
@@ -175,8 +169,9 @@ SHELL = {
 }
 
 
-def test_the_shell_refuses_the_operations_of_other_roles(full, user):
-    """G14: as a user, one may do there what one may do elsewhere."""
+@pytest.mark.slow
+def test_shell_refuses_the_operations_of_other_roles(full):
+    """G14: with ``--user``, the shell checks the same permissions as the other user interfaces."""
     for role in ACTING:
         user(role)
     before = full.world.snapshot()
@@ -194,8 +189,8 @@ def takes_a_user(name):
         return False
 
 
-def test_the_shell_asks_for_a_permission_whatever_is_done():
-    """Each operation has a line above; no subcommand is without a need."""
+def test_shell_needs_a_permission_for_every_operation():
+    """``SHELL`` has a line for each operation. Only ``import-beat`` cannot be used with a user."""
     typed = {tuple(line.split()[:count]) for line in SHELL for count in (1, 2)}
     for kind, verbs in OPERATIONS.items():
         for verb in verbs.values():
@@ -204,7 +199,7 @@ def test_the_shell_asks_for_a_permission_whatever_is_done():
     assert [one.name for one in subcommands() if not takes_a_user(one.name)] == ["import-beat"]
 
 
-def test_a_user_of_the_shell_enqueues_and_is_named_in_the_log(olga):
+def test_log_names_the_user_of_a_shell_command(olga):
     call_command("atp", "--user", "olga", "enqueue", "tests.echo", "{}", stdout=StringIO())
     made = Instance.objects.latest("pk")
     assert made.created_by == "user olga via shell"

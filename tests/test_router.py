@@ -1,8 +1,9 @@
-"""A queue in a database of its own."""
+"""Tests of a queue in a separate database."""
 
 import json
 import subprocess
 
+import pytest
 from django.contrib.auth.models import User
 
 from atp.models import Instance, Type
@@ -12,7 +13,7 @@ from tests.app import tasks
 from tests.helpers import DEADLINE, child_environment, manage
 
 
-def test_routes(settings):
+def test_router_sends_only_the_models_of_atp_to_the_queue_database(settings):
     assert QueueRouter().allow_migrate("default", "auth") is None
     settings.ATP = {"DATABASE": "queue"}
     elsewhere = QueueRouter()
@@ -26,8 +27,9 @@ def test_routes(settings):
     assert elsewhere.allow_migrate("queue", "auth") is False
 
 
-def test_all_of_it_in_another_database(transactional_db):
-    """Migrate, enqueue, run, look: nothing of ATP touches the default database."""
+@pytest.mark.slow
+def test_queue_in_another_database_migrates_enqueues_and_runs(transactional_db):
+    """ATP writes nothing into the default database."""
 
     def run(*args):
         done = subprocess.run(

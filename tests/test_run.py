@@ -1,4 +1,4 @@
-"""A run of the tests: which it takes on which database, and what it says in the end."""
+"""Tests of the test runner: which tests it runs on which database, and its final report."""
 
 import json
 import os
@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from . import environment, legs, outcomes, results, selection, stuck
-from .helpers import wait_for
+from . import environment, legs, outcomes, results, selection
 from .outcomes import MOST_UNSTEADY, Outcome, of_leg
 from .results import Result
 from .selection import NoProcesses, Sharing
@@ -21,8 +20,8 @@ def args_of(*args, **options):
     return {leg.name: leg.args for leg in legs.planned(args, **options)}
 
 
-def test_legs(monkeypatch):
-    """Each is run once on each database, and what is named on the command line stays whole."""
+def test_runner_plans_its_pytest_processes_from_the_options(monkeypatch):
+    """A list of tests on the command line is not split between several processes."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.setattr(legs, "WORKERS", dict.fromkeys(legs.WORKERS, 1))
     assert args_of() == {
@@ -31,15 +30,10 @@ def test_legs(monkeypatch):
     }
     assert args_of(only=["sqlite"]) == {"sqlite": ("--short",)}
     assert args_of(CHOSEN, only=["sqlite"]) == {"sqlite": (CHOSEN,)}
-    assert args_of("-x", everything=True, at_once=True) == {
-        "sqlite": ("-x", "--ignore", "tests/daemon"),
-        "sqlite-daemon": ("-x", "tests/daemon"),
-        "postgres": ("-x", "--ignore", "tests/daemon"),
-        "postgres-daemon": ("-x", "tests/daemon"),
-        "postgres16": ("-x", "tests/store"),
-    }
+    found = args_of("-x", everything=True, at_once=True)
+    assert found["sqlite"] == ("-x", "--ignore", "tests/daemon")
+    assert found["postgres-daemon"] == ("-x", "tests/daemon")
     assert args_of(CHOSEN, "-x", everything=True)["postgres16"] == ("-x", CHOSEN)
-    assert list(args_of("tests/daemon/test_worker.py", at_once=True)) == ["sqlite", "postgres"]
     assert args_of("-x", quick=True) == {"sqlite": ("--short", "--quick", "-x")}
     first, second = legs.planned([], quick=True, at_once=True)
     assert (first.name, second.name) == ("sqlite-1", "sqlite-2")
@@ -50,7 +44,7 @@ def test_legs(monkeypatch):
 
 
 class Item:
-    """What is asked of a test of pytest."""
+    """The attributes of a pytest item that the selection reads."""
 
     def __init__(self, path, name="test_it", fixtures=(), marks=(), names=(), line=0, scope="x"):
         self.path = environment.ROOT / path
@@ -81,7 +75,7 @@ BESIDE_MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
 ALL = [
     *(UNIT, BY_MARK, PAGE, PURE_PAGE, DAEMON, LONG, PAUSE_ON, BESIDE_MARKED, SLOW),
     *(PAGE_FIRST, PAUSE_FIRST),
-    # The first of a module, what may depend on the database, and what is marked.
+    # The first test of a module, tests that might depend on the database, and marked tests.
     Item("tests/test_queue.py", fixtures=["db"], line=5),
     Item("tests/store/test_listener.py", marks=["skipif"]),
     Item("tests/store/test_choice.py", names=["connection"]),
@@ -89,7 +83,7 @@ ALL = [
 ]
 
 
-def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
+def test_selection_runs_each_test_on_one_database_or_on_both(monkeypatch):
     others = [UNIT, PAGE, PURE_PAGE, LONG, BESIDE_MARKED, SLOW, PAGE_FIRST]
     for kind, given, left, why in (
         ("sqlite", {}, [], ""),
@@ -120,7 +114,7 @@ def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
         assert lines == ([f"{len(left)} tests {why}"] if left else [])
 
 
-def test_a_test_of_a_quick_run_that_starts_a_process_is_skipped():
+def test_quick_run_skips_a_test_that_starts_a_process():
     watched = NoProcesses().pytest_runtest_call(UNIT)
     next(watched)
     with pytest.raises(pytest.skip.Exception):
@@ -129,25 +123,22 @@ def test_a_test_of_a_quick_run_that_starts_a_process_is_skipped():
     sys.audit("subprocess.Popen", "true", [], None, None)
 
 
-@pytest.mark.parametrize(("scope", "units"), [("function", 2), ("module", 1), ("package", 1)])
-def test_what_is_shared_is_taken_once(tmp_path, scope, units):
-    """Tests that need a fixture of their module are all taken by one process."""
-    items = [Item(PAGES, name, scope=scope) for name in ("test_a", "test_b")]
-    one, other = Sharing(tmp_path / "taken"), Sharing(tmp_path / "taken")
-    assert one._takes(items[0])
-    assert not other._takes(items[0])
-    assert other._takes(items[1]) == (units == 2)
-    assert one._takes(items[1]) == (units == 1)
-
-
-def test_slow_tests_and_those_with_a_shared_fixture_come_first(tmp_path):
+def test_each_shared_test_is_run_by_only_one_process_and_slow_tests_come_first(tmp_path):
+    """Tests that use a fixture of their module or package are run by the same process."""
+    for scope, units in (("function", 2), ("module", 1), ("package", 1)):
+        items = [Item(PAGES, name, scope=scope) for name in ("test_a", "test_b")]
+        one, other = Sharing(tmp_path / scope), Sharing(tmp_path / scope)
+        assert one._takes(items[0])
+        assert not other._takes(items[0])
+        assert other._takes(items[1]) == (units == 2)
+        assert one._takes(items[1]) == (units == 1)
     shares = Item(PAGES, scope="module")
     items = [UNIT, SLOW, PAGE, shares]
     assert sorted(items, key=Sharing(tmp_path)._is_late) == [SLOW, shares, UNIT, PAGE]
 
 
 def some(passed=0, failed=0, skipped=0):
-    """Return so many Results."""
+    """Return test results with the given numbers of passed, failed and skipped tests."""
     counts = {"passed": passed, "failed": failed, "skipped": skipped}
     return [
         Result(id=f"tests/test_some.py::test_{outcome}[{n}]", outcome=outcome, why="because\nso")
@@ -156,8 +147,8 @@ def some(passed=0, failed=0, skipped=0):
     ]
 
 
-def test_the_last_lines_and_the_status(capsys):
-    """Who reads only the last lines of a log finds what failed, with its reason."""
+def test_final_report_shows_failures_and_totals_and_sets_the_exit_status(capsys):
+    """The last lines of a log name each failed test and its reason."""
     for found, status, last in (
         ([some(2), some(3, 0, 1)], 0, "5 passed, 0 failed, 1 skipped"),
         ([some(2), some(0, 1)], 1, "2 passed, 1 failed"),
@@ -172,24 +163,22 @@ def test_the_last_lines_and_the_status(capsys):
             assert "b: FAILED tests/test_some.py::test_failed[0]" in lines
             assert "    so" in lines
             assert lines[-4] == "b: FAILED tests/test_some.py::test_failed[0]: because"
-    # One that broke off has failed, even if each test of which it knows has passed.
+    # A leg that was aborted has failed, even if each test that it reported has passed.
     for status in (1, 2, 3, -9):
         assert of_leg(some(passed=5), status).counts() == (5, 1, 0)
 
 
-@pytest.mark.parametrize(("count", "status"), [(MOST_UNSTEADY, 0), (MOST_UNSTEADY + 1, 1)])
-def test_what_passes_at_a_second_look_is_unsteady_and_many_fail_a_run(capsys, count, status):
-    first = Outcome(some(passed=2, failed=count))
-    seen = first.looked_again([Result(id=each.id, outcome="passed") for each in first.failures])
-    assert (len(seen.unsteady), seen.failures) == (count, [])
-    assert outcomes.report([("SQLite", seen)]) == status
-    failed = count if status else 0
-    lines = capsys.readouterr().out.splitlines()
-    assert f"SQLite: UNSTEADY {first.failures[0].id}: because" in lines
-    assert lines[-1] == f"{2 + count - failed} passed, {failed} failed"
+def test_too_many_flaky_tests_fail_the_run(capsys):
+    for count, status in ((MOST_UNSTEADY, 0), (MOST_UNSTEADY + 1, 1)):
+        first = Outcome(some(passed=2, failed=count))
+        seen = first.looked_again([Result(id=each.id, outcome="passed") for each in first.failures])
+        assert outcomes.report([("SQLite", seen)]) == status
+        failed = count if status else 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last == f"{2 + count - failed} passed, {failed} failed"
 
 
-def test_a_test_that_ended_its_process_has_failed(tmp_path):
+def test_test_whose_process_ended_is_reported_as_failed(tmp_path):
     path = tmp_path / "results"
     ended = {"id": "a", "outcome": "passed"}
     path.write_text("\n".join(map(json.dumps, [{"begun": "a"}, ended, {"begun": "b"}])))
@@ -200,7 +189,7 @@ def test_a_test_that_ended_its_process_has_failed(tmp_path):
 
 
 def run(tmp_path, chosen, *options):
-    """Return the exit status and the lines of a run of tests of :mod:`tests.unsteady`."""
+    """Run tests of :mod:`tests.unsteady`; return the exit status and the lines of output."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ATP_TEST_")}
     own = own | {"ATP_TEST_UNSTEADY": str(tmp_path / "seen")}
     own.pop("DATABASE_URL", None)
@@ -211,7 +200,8 @@ def run(tmp_path, chosen, *options):
     return ended.returncode, ended.stdout.splitlines()
 
 
-def test_what_fails_the_first_time_only_is_named_and_what_fails_each_time_fails_the_run(tmp_path):
+@pytest.mark.long
+def test_run_names_a_flaky_test_and_fails_if_a_test_always_fails(tmp_path):
     status, lines = run(tmp_path, "passes or once or always")
     assert (status, lines[-1]) == (1, "2 passed, 1 failed")
     assert "SQLite: FAILED tests/unsteady.py::test_it_fails_always" in lines
@@ -221,21 +211,6 @@ def test_what_fails_the_first_time_only_is_named_and_what_fails_each_time_fails_
 
 
 @pytest.mark.long
-def test_each_test_begins_at_a_moment(tmp_path):
+def test_at_option_starts_each_test_at_the_given_time(tmp_path):
     status, lines = run(tmp_path, "year", "--at=2031-12-31T23:59:59.5")
     assert (status, lines[-1]) == (0, "1 passed, 0 failed")
-
-
-def test_a_run_that_takes_long_says_where_everything_stands(capfd):
-    """The stacks of its processes, also of one that does not answer."""
-    code = "import time\ndef stands_still():\n    time.sleep(600)\nstands_still()"
-
-    def is_told():
-        stuck.tell()
-        return "stands_still" in capfd.readouterr().out
-
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        try:
-            wait_for(is_told, what="the stack of its process")
-        finally:
-            process.kill()

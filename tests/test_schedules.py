@@ -1,4 +1,4 @@
-"""The verbs of schedules (docs/schedules.md)."""
+"""Tests of the operations on schedules (docs/schedules.md)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def nightly():
 
 @pytest.fixture
 def code():
-    """Declare schedules as code does, and forget them in the end."""
+    """Return a function that declares a schedule in code; remove all declarations at the end."""
     names = []
 
     def make(name, type=echo, **given):
@@ -51,7 +51,7 @@ def code():
         declared_schedules.remove(name)
 
 
-def test_create(nightly):
+def test_create_schedule_stores_a_schedule_that_code_does_not_declare(nightly):
     row = queue.get_schedule("nightly")
     assert (row.cron, row.timezone, row.is_set, row.who) == (*NIGHTLY.values(), True, "ann")
     assert row.next_at > datetime.now(UTC)
@@ -59,13 +59,13 @@ def test_create(nightly):
     assert queue.timing(**NIGHTLY).after(row.since) == row.next_at
     with pytest.raises(ScheduleChanged, match="already"):
         queue.create_schedule("nightly", "tests.echo", every=HOUR)
-    # It is no code's.
+    # No code declares this schedule.
     with pytest.raises(IllegalSchedule, match="No code declares"):
         queue.leave_schedule("nightly")
     assert "nightly" not in queue.retire_schedules()
 
 
-def test_change_keeps_what_is_not_given(nightly):
+def test_change_schedule_keeps_parameters_that_are_not_given(nightly):
     row = queue.change_schedule("nightly", missed="all", most=7, by="bob")
     assert (row.cron, row.missed, row.most, row.who) == ("30 2 * * *", "all", 7, "bob")
     assert json.loads(row.data) == {"a": 1}
@@ -80,8 +80,8 @@ def test_change_keeps_what_is_not_given(nightly):
     assert (row.start_before, row.timeout, row.hooks) == (None, None, None)
 
 
-def test_the_options_of_its_instances(code):
-    """As given, or as the Type is given with."""
+def test_schedule_passes_its_options_to_its_instances(code):
+    """The options are arguments of the schedule, or of ``using()`` of the Type."""
     options = {"start_before": 600, "timeout": 90, "on_finished": hook, "on_failed": [hook]}
     code("given", every=HOUR, **options)
     code("of-the-type", echo.using(**options | {"start_before": timedelta(minutes=10)}), every=HOUR)
@@ -94,7 +94,7 @@ def test_the_options_of_its_instances(code):
         assert queue.run_schedule(name).own == {"timeout": 90, "hooks": hooks}
 
 
-def test_a_hook_of_a_schedule_is_enqueued_at_the_end_also_if_nobody_had_registered_it(world):
+def test_hook_of_a_schedule_is_enqueued_even_if_its_type_was_not_registered(world):
     Type.objects.filter(identifier__startswith="chaos.").delete()
     queue.create_schedule("often", "tests.echo", every=HOUR, on_failed=hook)
     instance = queue.run_schedule("often")
@@ -105,7 +105,7 @@ def test_a_hook_of_a_schedule_is_enqueued_at_the_end_also_if_nobody_had_register
     assert made.own["hook_of"] == str(instance.uuid)
 
 
-def test_a_backfill_has_the_time_of_each_slot():
+def test_backfill_passes_the_time_of_each_slot_to_its_instance():
     row = queue.create_schedule("hourly", "daemon.slot", every=HOUR, inputs={"path": "x"})
     first = row.next_at - 4 * HOUR
     planned = queue.backfill_schedule("hourly", first, row.next_at - 2 * HOUR, by="ann")
@@ -121,27 +121,12 @@ def test_a_backfill_has_the_time_of_each_slot():
     assert not given.takes_slot
 
 
-def test_a_backfill_of_what_makes_no_sense():
-    """G13."""
-    now = queue.create_schedule("hourly", "tests.echo", every=HOUR).since
-    for start, end, told in (
-        (-HOUR, -2 * HOUR, "start=.* is later than end"),
-        (HOUR, None, "start=.* has not passed"),
-        (-HOUR, HOUR, "end=.* has not passed"),
-        (-900 * DAY, None, "start=.* more than 10000 slots"),
-    ):
-        with pytest.raises(InvalidSchedule, match=told) as refused:
-            queue.backfill_schedule("hourly", now + start, None if end is None else now + end)
-        assert refused.value.parameter == told.split("=")[0]
-    assert not Slot.objects.exists()
-
-
-def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
-    """What comes back into the code runs again."""
+def test_schedule_of_the_code_is_reset_to_it_and_deleted_only_after_it_was_retired(code):
+    """Its Instances are kept. A schedule that code declares again after its removal runs again."""
     code("weekly", cron="@weekly")
     queue.register_all()
     queue.change_schedule("weekly", cron="@daily", by="ann")
-    with pytest.raises(IllegalSchedule, match="declared by code"):
+    with pytest.raises(IllegalSchedule, match="declared in code"):
         queue.delete_schedule("weekly")
     declared_schedules.remove("weekly")
     assert queue.retire_schedules(by="migrate") == ["weekly"]
@@ -154,12 +139,6 @@ def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
     assert (row.cron, row.is_set) == ("@daily", True)
     row = queue.leave_schedule("weekly", by="ann")
     assert (row.cron, row.is_set) == ("@monthly", False)
-    declared_schedules.remove("weekly")
-    assert queue.retire_schedules() == ["weekly"]
-    code("weekly", cron="@monthly")
-    queue.register_all()
-    assert queue.get_schedule("weekly").due_at is not None
-    # One that has ended can be deleted; its Instances stay.
     instance = queue.run_schedule("weekly", by="ann")
     assert (instance.created_by, instance.identifier) == ("ann", None)
     declared_schedules.remove("weekly")
@@ -172,10 +151,10 @@ def test_an_edit_outlives_a_deploy_until_it_is_left_to_the_code(code):
 
 BAD = [
     ({}, "either cron"),
-    ({"cron": "61 2 * * *"}, "'61' is no minute"),
+    ({"cron": "61 2 * * *"}, "'61' is not a valid minute"),
     ({"cron": "0 0 31 2 *"}, "no date"),
     ({"every": 0.5}, "from 1 s"),
-    ({"every": "1h"}, "seconds, or a timedelta"),
+    ({"every": "1h"}, "a number of seconds or a timedelta"),
     ({"every": timedelta(seconds=1.5)}, r"every=1\.5 s: .* whole seconds"),
     ({"every": HOUR, "timezone": "Europe/Wien"}, "Did you mean 'Europe/Vienna'|no time zone"),
     ({"every": HOUR, "missed": "al"}, "Did you mean 'all'"),
@@ -184,7 +163,10 @@ BAD = [
     ({"every": HOUR, "late_after": 10, "window": 5}, "late_after must not be longer"),
     ({"every": HOUR, "jitter": float("nan")}, "from 0 s"),
     ({"every": HOUR, "start_before": 0.5}, "from 1 s"),
-    ({"every": HOUR, "start_before": datetime(2100, 1, 1, tzinfo=UTC)}, "seconds, or a timedelta"),
+    (
+        {"every": HOUR, "start_before": datetime(2100, 1, 1, tzinfo=UTC)},
+        "a number of seconds or a timedelta",
+    ),
     ({"every": HOUR, "start_before": 60, "jitter": 60}, "start_before must be longer than jitter"),
     ({"every": HOUR, "timeout": 0}, "timeout=0: must be from"),
     ({"every": HOUR, "on_failed": "chaos.hook"}, "Give the Type itself, not its name"),
@@ -193,7 +175,7 @@ BAD = [
 NAIVE = datetime(2026, 1, 1)
 
 
-def test_bad_parameters():
+def test_create_schedule_rejects_invalid_parameters():
     """G13: nothing is written."""
     before = Schedule.objects.count()
     for given, told in BAD:
@@ -205,8 +187,28 @@ def test_bad_parameters():
     assert Schedule.objects.count() == before
 
 
-def test_an_error_names_its_parameter(nightly):
-    """G13: a form shows it at its field."""
+def test_error_of_a_schedule_names_the_invalid_parameter_or_a_known_name(nightly):
+    """G13: a form can therefore show the error at the right field, and nothing is written."""
+    for name, given, error, told in (
+        ("tests.ecko", {}, UnknownType, r"Did you mean 'tests\.echo'"),
+        ("tests.add", {}, InvalidInputs, "missing"),
+        ("tests.add", {"inputs": {"first": 1, "frist": 2}}, InvalidInputs, "unexpected"),
+        ("atp.delete", {}, UnknownType, "belongs to ATP"),
+    ):
+        with pytest.raises(error, match=told):
+            queue.create_schedule("other", name, every=HOUR, **given)
+    with pytest.raises(UnknownSchedule, match="Did you mean 'nightly'"):
+        queue.run_schedule("nigthly")
+    now = queue.create_schedule("hourly", "tests.echo", every=HOUR).since
+    for start, end, told in (
+        (-HOUR, -2 * HOUR, "start=.* is later than end"),
+        (HOUR, None, "start=.* has not passed"),
+        (-HOUR, HOUR, "end=.* has not passed"),
+        (-900 * DAY, None, "start=.* more than 10000 slots"),
+    ):
+        with pytest.raises(InvalidSchedule, match=told) as refused:
+            queue.backfill_schedule("hourly", now + start, None if end is None else now + end)
+        assert refused.value.parameter == told.split("=")[0]
     for verb, parameter, *given in (
         (queue.pause_schedule, "until", NAIVE),
         (queue.pause_schedule, "until", datetime(2020, 1, 1, tzinfo=UTC)),
@@ -222,17 +224,4 @@ def test_an_error_names_its_parameter(nightly):
             verb("nightly", **{parameter: given[0]})
         assert refused.value.parameter == parameter
     assert queue.get_schedule("nightly").paused_since is None
-
-
-def test_types_schedules_and_inputs_that_are_not_there(nightly):
-    """G13."""
-    with pytest.raises(UnknownType, match=r"Did you mean 'tests\.echo'"):
-        queue.create_schedule("other", "tests.ecko", every=HOUR)
-    with pytest.raises(InvalidInputs, match="missing"):
-        queue.create_schedule("sums", "tests.add", every=HOUR)
-    with pytest.raises(InvalidInputs, match="unexpected"):
-        queue.create_schedule("sums", "tests.add", every=HOUR, inputs={"first": 1, "frist": 2})
-    with pytest.raises(UnknownType, match="belongs to ATP"):
-        queue.create_schedule("other", "atp.delete", every=HOUR)
-    with pytest.raises(UnknownSchedule, match="Did you mean 'nightly'"):
-        queue.run_schedule("nigthly")
+    assert not Slot.objects.exists()

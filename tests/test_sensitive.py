@@ -1,4 +1,4 @@
-"""Sensitive inputs: a mask stands for them wherever they are shown or logged (G14)."""
+"""Tests that a mask replaces sensitive inputs wherever inputs are shown or logged (G14)."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ NAME = "tests.secret"
 
 @pytest.fixture
 def secret(db, monkeypatch):
-    """A Type with a sensitive argument, declared and registered."""
+    """Declare and register a Type with a sensitive argument."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
 
     @task_type(NAME, sensitive=["password"], max_retries=0)
@@ -64,7 +64,7 @@ def page(client, db):
 
 @pytest.fixture
 def failed(secret, atp, caplog):
-    """An Instance whose handler has raised, and a schedule and a hook with the same inputs."""
+    """Return an Instance whose handler has raised. A schedule and a hook have similar inputs."""
     instance = secret.using(on_finished=(secret, {"user": "ann", "password": SECRET})).enqueue(
         user="ann", password=SECRET, fails=True
     )
@@ -83,8 +83,8 @@ def leaks(text):
     return "battery" in text or "correct horse" in text
 
 
-def test_no_log_no_error_and_no_progress_has_the_value(failed, caplog):
-    """Neither has the daemon's own log."""
+def test_logs_errors_and_progress_do_not_contain_a_sensitive_value(failed, caplog):
+    """The daemon's own log does not contain the value either."""
     own = [each for each in caplog.get_records("setup") if each.name == "atp.worker"]
     told = [logging.Formatter().format(record) for record in own]
     assert any(f"ann has another password than {MASK}" in text for text in told)
@@ -97,8 +97,8 @@ def test_no_log_no_error_and_no_progress_has_the_value(failed, caplog):
     assert f"ValueError: ann has another password than {MASK}" in told
 
 
-def test_no_answer_of_the_api_has_the_value(failed, api):
-    """Of all that can be read, whatever is added."""
+def test_api_and_shell_do_not_show_a_sensitive_value(failed, api):
+    """All operations of the API that read are tested, including new ones."""
     [group] = ErrorGroup.objects.all()
     names = {"uuid": failed.uuid, "number": 0}
     for path, method in OPERATIONS.values():
@@ -112,13 +112,19 @@ def test_no_answer_of_the_api_has_the_value(failed, api):
     assert queue.inputs(failed).value["password"] == SECRET
     assert api.get("schedules/logins").json()["inputs"] == {"user": "bob", "password": MASK}
     assert api.get(f"types/{NAME}").json()["sensitive"] == ["password"]
-    # A process that does not declare the Type masks by its row.
+    for words in (["show", str(failed.uuid)], ["schedule", "show", "logins"], ["types"]):
+        for more in ([], ["--json"]):
+            out = StringIO()
+            call_command("atp", *words, *more, stdout=out)
+            assert not leaks(out.getvalue())
+    # A process that does not declare the Type reads the masked names from the row of the Type.
     registry.remove(NAME)
     assert api.get(f"instances/{failed.uuid}/inputs").json()["value"]["password"] == MASK
 
 
-def test_no_page_has_the_value(failed, page):
-    """Nor has the admin."""
+@pytest.mark.slow
+def test_pages_do_not_contain_a_sensitive_value(failed, page):
+    """The pages of the admin do not contain the value either."""
     [group] = ErrorGroup.objects.all()
     names = {"finished": failed.uuid, "failed": failed.uuid, "error": group.name}
     for case in PAGES:
@@ -135,18 +141,10 @@ def test_no_page_has_the_value(failed, page):
         assert not leaks(shown.content.decode())
 
 
-def test_the_shell_has_masks(failed):
-    for words in (["show", str(failed.uuid)], ["schedule", "show", "logins"], ["types"]):
-        for more in ([], ["--json"]):
-            out = StringIO()
-            call_command("atp", *words, *more, stdout=out)
-            assert not leaks(out.getvalue())
+# A mask is not a valid value
 
 
-# A mask is no value
-
-
-def test_a_mask_is_not_enqueued(secret, failed, api, page):
+def test_mask_is_refused_as_an_input(secret, failed, api, page):
     before = Instance.objects.count()
     with pytest.raises(InvalidInputs, match="'password' is sensitive"):
         secret.enqueue(user="ann", password=MASK)
@@ -162,7 +160,7 @@ def test_a_mask_is_not_enqueued(secret, failed, api, page):
     assert json.loads(queue.get_schedule("logins").data)["password"] == f"{SECRET}!"
 
 
-def test_a_form_of_a_schedule_leaves_the_inputs_that_it_masks(failed, page):
+def test_form_of_a_schedule_keeps_the_inputs_that_it_masks(failed, page):
     form = page.get("/atp/schedules/logins/change/").context["form"]
     shown = {name: "" if value is None else value for name, value in form.initial.items()}
     hidden_too = {f"initial-{name}": value for name, value in shown.items()}
@@ -172,10 +170,10 @@ def test_a_form_of_a_schedule_leaves_the_inputs_that_it_masks(failed, page):
     assert (row.priority, json.loads(row.data)["password"]) == (3, f"{SECRET}!")
 
 
-# What is told of inputs that do not fit
+# Errors about inputs that do not fit
 
 
-def test_nothing_that_is_told_of_bad_inputs_quotes_or_compares_a_sensitive_one(secret, api):
+def test_errors_about_inputs_do_not_reveal_a_sensitive_value(secret, api, atp):
     [problem] = contracts.check(secret, {"user": "ann", "password": [SECRET]})
     assert problem.path == "password"
     assert not leaks(problem.text)
@@ -187,7 +185,7 @@ def test_nothing_that_is_told_of_bad_inputs_quotes_or_compares_a_sensitive_one(s
 
     _, why = adapt_arguments(secret.signatures, [old], {"password": SECRET}, secret.sensitive)
     assert f"ValueError: {MASK} is too old" in why
-    # An enqueue that finds another cannot guess at its value.
+    # An enqueue that returns an existing Instance cannot be used to guess its sensitive value.
     secret.using(identifier="a").enqueue(user="ann", password=SECRET)
     body = {"type": NAME, "identifier": "a", "existing": "return"}
     told = [
@@ -195,22 +193,20 @@ def test_nothing_that_is_told_of_bad_inputs_quotes_or_compares_a_sensitive_one(s
         for user, password in (("ann", SECRET), ("ann", "guess"), ("bob", SECRET))
     ]
     assert [each["inputs_differ"] for each in told] == [False, False, True]
-
-
-def test_the_testing_kit_does_not_quote_it(secret, atp):
-    secret.enqueue(user="ann", password=SECRET)
-    with pytest.raises(AssertionError) as wrong:
-        atp.assert_enqueued(secret, user="ann", password=f"another {SECRET}")
-    assert not leaks(str(wrong.value))
-    with pytest.raises(AssertionError) as there:
-        atp.refute_enqueued(secret, user="ann")
-    assert not leaks(str(there.value))
+    # Nor do the assertions for tests quote it.
+    for assertion, given in (
+        (atp.assert_enqueued, {"user": "ann", "password": f"another {SECRET}"}),
+        (atp.refute_enqueued, {"user": "ann"}),
+    ):
+        with pytest.raises(AssertionError) as wrong:
+            assertion(secret, **given)
+        assert not leaks(str(wrong.value))
 
 
 # The declaration, and the masks
 
 
-def test_names_that_are_no_arguments_are_refused(monkeypatch):
+def test_sensitive_parameter_rejects_names_that_are_not_arguments(monkeypatch):
     monkeypatch.setattr(registry, "_types", dict(registry._types))
 
     def handler(context, password):
@@ -233,20 +229,17 @@ def test_names_that_are_no_arguments_are_refused(monkeypatch):
         task_type("tests.wrong", sensitive=["more"])(takes_any_name)
 
 
-def test_masks():
-    """Arguments by position are all masked, and as a whole what cannot be read."""
+def test_sensitive_value_is_masked_in_inputs_and_in_text_in_each_of_its_forms():
+    """All positional arguments are masked. Inputs that cannot be parsed are masked as a whole."""
     given = {"*": ["ann", SECRET], "a": 1, "password": {"x": SECRET}}
     assert mask_inputs(given, ["password"]) == {"*": [MASK, MASK], "a": 1, "password": MASK}
     assert mask_inputs(given, []) is given
     for text in ("{", "[1]", '"x"', "7"):
         assert json.loads(mask_json(text, ["password"])) == MASK
-
-
-def test_each_form_of_a_value_is_found_in_text():
     inputs = {"a": {"deep": ["line\none", "sëcret"]}, "b": 123456, "c": "abc", "d": b"bytes!"}
     texts = sensitive_texts(inputs, ["a", "b", "c", "d"])
     for said in ("line\none", repr("line\none"), json.dumps("sëcret"), "n=123456", "bytes!"):
         assert MASK in mask_texts(said, texts)
-    # Too short: it would be found in other words.
+    # A value this short is not masked, because it would be found in other words.
     assert mask_texts("abcdef", texts) == "abcdef"
     assert sensitive_texts(inputs, []) == ()

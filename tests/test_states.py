@@ -1,12 +1,12 @@
-"""The table of transitions says once more, on purpose, what must hold (docs/states.md)."""
+"""Tests that state the rules of the table of transitions a second time (docs/states.md)."""
 
 from atp import states
 from atp.models import Instance
 from atp.states import CLAIMED, LIVE, TERMINAL, TRANSITIONS, Actor, Event, Row, State
 
 
-def test_states_and_events_are_all_in_the_table():
-    """Every state is reached, every live one is left, and no event is ambiguous."""
+def test_transition_table_contains_all_states_and_events():
+    """Each state can be reached, each live state can be left, and no event is ambiguous."""
     assert set(State) == TERMINAL | LIVE
     assert not TERMINAL & LIVE
     assert LIVE - {State.ACCEPTED} == CLAIMED
@@ -19,7 +19,7 @@ def test_states_and_events_are_all_in_the_table():
     assert len(pairs) == len(set(pairs))
 
 
-def test_facts_of_events():
+def test_events_have_the_expected_properties():
     for fact, told in {
         "is_holders": "start pause resume finish retry defer release expire fail",
         "continues": "start pause resume",
@@ -31,17 +31,13 @@ def test_facts_of_events():
     }.items():
         found = states.events(lambda row, fact=fact: getattr(row, fact))
         assert found == {Event(word) for word in told.split()}
-
-
-def test_a_holder_may_fail_what_runs_and_what_waits_has_no_holder():
+    # A fail ends an attempt only if the Instance is claimed.
     running, waiting = (row for row in TRANSITIONS if row.event == Event.FAIL)
-    assert running.ends
-    assert not waiting.ends
-    assert not waiting.is_holders
+    assert [running.ends, waiting.ends, waiting.is_holders] == [True, False, False]
 
 
-def test_the_task_row_goes_with_the_state():
-    """G1: a live Instance has exactly one Task row, a terminal one none; a held one is claimed."""
+def test_each_transition_changes_the_task_row_with_the_state():
+    """G1: a live Instance has exactly one Task row, and a terminal Instance has none."""
     for row in TRANSITIONS:
         before = {source in LIVE for source in row.sources}
         if row.row is Row.CREATED:
@@ -56,8 +52,8 @@ def test_the_task_row_goes_with_the_state():
             assert row.target in CLAIMED, row
 
 
-def test_only_who_holds_it_ends_a_claimed_attempt():
-    """G4: nobody but the holder, or a sweep once its lease is over, touches what is claimed."""
+def test_claimed_instance_is_changed_only_by_its_holder_or_the_sweeper():
+    """G4: the sweeper's only transition is ``expire``, after the holder's lease is over."""
     for row in TRANSITIONS:
         if row.sources & CLAIMED:
             assert row.actors <= {Actor.HOLDER, Actor.SWEEPER}, row
@@ -65,8 +61,8 @@ def test_only_who_holds_it_ends_a_claimed_attempt():
             assert row.event is Event.EXPIRE, row
 
 
-def test_what_transitions_count():
-    """G5: only an attempt that was running is charged a restart. The fence only goes up."""
+def test_transitions_count_attempts_restarts_retries_and_losses():
+    """G5: a restart is charged only for a running attempt. The number of attempts never falls."""
     names = {name for row in TRANSITIONS for name in (*row.counts, *row.resets)}
     assert names == {"attempt", "restarts", "retries", "lost"}
     assert names <= {field.name for field in Instance._meta.get_fields()}
@@ -76,26 +72,21 @@ def test_what_transitions_count():
     assert charged == [frozenset({State.RUNNING, State.PAUSED})]
 
 
-def test_a_transition_is_found_by_its_event_and_those_that_are_allowed_by_a_state():
+def test_instance_is_stale_after_too_many_restarts_or_losses():
+    """G5: ``restarts`` exceeds ``max_restarts``, or ``lost`` exceeds it by more than ten."""
+    for restarts, lost, stale in (
+        *((3, 3, False), (4, 4, True), (0, 13, False), (0, 14, True), (3, 14, True)),
+    ):
+        assert states.is_stale(restarts=restarts, lost=lost, max_restarts=3) is stale
+
+
+def test_transitions_are_found_by_event_and_by_state():
     found = states.transition(Event.EXPIRE, State.PAUSED)
-    assert found.target is State.ACCEPTED
-    assert found.counts == ("lost", "restarts")
-    assert states.transition(Event.ENQUEUE, None).target is State.ACCEPTED
-    assert states.transition(Event.FINISH, State.ACCEPTED) is None
+    assert (found.target, found.counts) == (State.ACCEPTED, ("lost", "restarts"))
     assert states.transition(Event.START, State.FINISHED) is None
     for actor, state, events in (
-        (None, State.FAILED, [Event.REDRIVE]),
         (None, State.FINISHED, []),
         (None, State.ACCEPTED, [Event.CLAIM, Event.FAIL]),
         (Actor.ANYONE, State.ACCEPTED, [Event.FAIL]),
     ):
         assert states.allowed_events(state, actor) == events
-    assert Event.EXPIRE in states.allowed_events(State.SCHEDULED, Actor.SWEEPER)
-
-
-def test_is_stale():
-    """G5: more restarts than allowed, or ten unexplained losses on top."""
-    for restarts, lost, stale in (
-        *((3, 3, False), (4, 4, True), (0, 13, False), (0, 14, True), (3, 14, True)),
-    ):
-        assert states.is_stale(restarts=restarts, lost=lost, max_restarts=3) is stale

@@ -1,6 +1,6 @@
-"""What operators do with single Instances, and removing them."""
+"""Tests of operations on single Instances, of ``queue.change``, and of deletion."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db.models import ProtectedError
@@ -21,13 +21,14 @@ pytestmark = pytest.mark.django_db
 
 
 def run(host, *events, **details):
-    """Claim what there is, and record these events of each."""
+    """Claim all due Tasks, and record the given events for each Task."""
     for claimed in host.claim():
         host.move(claimed, *events, **details)
 
 
-def test_what_one_cannot_be_done_with_does_not_keep_others_from_it(host):
-    """G13: the others are cancelled, or redriven."""
+@pytest.mark.each_database
+def test_operation_refused_for_one_instance_is_done_for_the_others(host):
+    """G13: the other Instances of the call are cancelled or redriven."""
     ended = echo.enqueue()
     run(host, Event.START, Event.FINISH)
     other = echo.enqueue()
@@ -43,8 +44,8 @@ def test_what_one_cannot_be_done_with_does_not_keep_others_from_it(host):
 
 
 class TestCancel:
-    def test_the_second_who_asks_is_told(self, host):
-        """Two operators at once: the other is told what the one has done."""
+    def test_second_operator_is_refused_after_a_cancel(self, host):
+        """If two operators act at once, the error tells the second what the first has done."""
         waiting = echo.enqueue()
         queue.cancel(waiting, by="ann")
         for verb in (queue.cancel, queue.pause, queue.resume, queue.release):
@@ -54,21 +55,14 @@ class TestCancel:
         run(host, Event.START)
         queue.cancel(one, by="ann")
         for verb in (queue.cancel, queue.release):
-            with pytest.raises(IllegalTransition, match="has been asked to be cancelled already"):
+            with pytest.raises(IllegalTransition, match="is being cancelled already"):
                 verb(one, by="bob")
         assert "bob" not in {record.who for record in one.log}
 
-    def test_in_chunks(self, monkeypatch):
-        monkeypatch.setattr(instances, "CHUNK", 2)
-        made = echo.enqueue_many([{}] * 5)
-        assert queue.cancel(*made) == []
-        assert queue.cancel() == []
-        assert {one.reason for one in made} == {Reason.CANCELLED}
-
 
 class TestRemoving:
-    def test_delete_cancels_first(self, host):
-        """G12: what waits at once, what runs not before its end."""
+    def test_delete_with_cancel_cancels_live_instances_first(self, host):
+        """G12: a waiting Instance is deleted at once, and a running Instance only after its end."""
         running = echo.enqueue()
         run(host, Event.START)
         waiting = echo.enqueue()
@@ -81,8 +75,8 @@ class TestRemoving:
         assert queue.delete(running, by="ann", cancel=True) == 1
         assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
 
-    def test_delete_of_a_live_one_removes_nothing(self, world, host):
-        """G12 and G1."""
+    def test_delete_of_a_live_instance_removes_nothing(self, world, host):
+        """G1, G12: the ended Instances of the same call are not deleted either."""
         ended, *live = (
             Instance.objects.get(pk=world.bring_to(state, host, type=echo.registration()).instance)
             for state in (State.FINISHED, *sorted(LIVE, reverse=True))
@@ -94,10 +88,12 @@ class TestRemoving:
         assert queue.delete(ended) == 1
         assert queue.delete() == 0
 
-    def test_purge_removes_in_chunks_until_nothing_is_left(self, host, monkeypatch):
-        """G12."""
+    def test_cancel_and_purge_work_in_chunks_until_nothing_is_left(self, host, monkeypatch):
+        """G12: an Instance within the retention of its Type is kept."""
         monkeypatch.setattr(instances, "CHUNK", 2)
-        add.enqueue_many([(n,) for n in range(5)])
+        made = add.enqueue_many([(n,) for n in range(5)])
+        assert queue.cancel(*made) == queue.cancel() == []
+        queue.redrive(*made)
         echo.enqueue()
         past = get_store().now() - timedelta(days=2)
         run(host, Event.START, Event.FINISH, time=past)
@@ -107,22 +103,22 @@ class TestRemoving:
 
 
 class TestRemovingAsADjangoDeveloperDoes:
-    """By ``delete()`` of a model or a QuerySet."""
+    """Deletion by Django's ``delete()`` of a model or a QuerySet."""
 
     def ended(self):
         instance = echo.enqueue()
         queue.cancel(instance, by="the test")
         return Instance.objects.get(pk=instance.pk)
 
-    def test_a_live_one_is_not_removed(self):
-        """G1: a daemon may be at work on it; the way to do it is named."""
+    def test_django_delete_refuses_a_live_instance(self):
+        """G1: a daemon might be running the Instance. The error names the right call instead."""
         live, done = echo.enqueue(), self.ended()
         with pytest.raises(IllegalTransition, match=r"queue\.delete\(instance, cancel=True\)"):
             live.delete()
         with pytest.raises(IllegalTransition, match=str(live.uuid)):
             Instance.objects.filter(pk__in=[done.pk, live.pk]).delete()
         assert Task.objects.filter(pk=live.pk).exists()
-        # What an object says of itself may be old.
+        # The state of a Python object can be outdated.
         queue.redrive(done, by="the test")
         stale = Instance(pk=done.pk, type=done.type, state="FAILED", uuid=done.uuid)
         with pytest.raises(IllegalTransition):
@@ -130,11 +126,9 @@ class TestRemovingAsADjangoDeveloperDoes:
         with pytest.raises(ProtectedError):
             Type.objects.get(identifier="tests.echo").delete()
         assert Instance.objects.count() == 2
-
-    def test_what_has_ended_is_removed(self):
-        first, *rest = [self.ended() for _ in range(3)]
-        first.delete()
-        assert Instance.objects.filter(pk__in=[each.pk for each in rest]).delete()[0] >= 2
+        queue.cancel(live, done)
+        Instance.objects.get(pk=done.pk).delete()
+        assert Instance.objects.filter(pk=live.pk).delete()[0] >= 1
         assert not Instance.objects.exists()
 
 
@@ -142,9 +136,9 @@ VERBS = (queue.cancel, queue.pause, queue.resume, queue.release, queue.redrive, 
 
 
 class TestWhatVerbsTake:
-    """G13: an Instance or its uuid; anything else is a named error, and nothing is written."""
+    """G13: operations take an Instance or its uuid. Anything else is refused before any write."""
 
-    def test_no_instance_and_nobody(self, world):
+    def test_operations_reject_an_unknown_instance_or_an_invalid_actor(self, world):
         one, ended, gone = (echo.enqueue() for _ in range(3))
         queue.cancel(ended, gone)
         queue.delete(gone)
@@ -157,21 +151,19 @@ class TestWhatVerbsTake:
             for by in (5, None, b"ann", "x" * 201, "a\0b"):
                 with pytest.raises(InvalidOption, match="by"):
                     verb(one, by=by)
-        for verb, *given in (
-            *((queue.cancel, one, "nonsense"), (queue.redrive, ended, "nonsense")),
-            *((queue.delete, ended, "nonsense"), (queue.cancel, gone), (queue.delete, gone)),
-        ):
-            with pytest.raises(UnknownInstance):
-                verb(*given)
+        for given in ((ended, "nonsense"), (gone,)):
+            for verb in (queue.cancel, queue.delete):
+                with pytest.raises(UnknownInstance):
+                    verb(*given)
         assert world.snapshot() == before
 
-    def test_by_its_uuid(self, host):
+    def test_operations_accept_an_instance_by_its_uuid(self, host):
         one = echo.enqueue()
         run(host, Event.START)
         queue.pause(one.uuid)
         queue.resume(str(one.uuid))
         assert queue.release(one.uuid) is True
-        assert queue.release(echo.enqueue()) is False  # it has nothing to do
+        assert queue.release(echo.enqueue()) is False  # no daemon holds this Instance
         assert [each.pk for each in queue.cancel(str(one.uuid))] == [one.pk]
         other = echo.enqueue()
         assert queue.cancel(other.uuid) == []
@@ -181,7 +173,7 @@ class TestWhatVerbsTake:
         assert queue.delete(other.uuid) == 1
 
 
-def test_a_pause_of_a_transactional_one_is_refused_by_who_knows_its_type(world, monkeypatch):
+def test_pause_of_a_transactional_instance_is_refused_if_its_type_is_declared(world, monkeypatch):
     one = row.enqueue(number=1)
     run(world.host(row.identifier), Event.START)
     before = world.snapshot()
@@ -193,3 +185,62 @@ def test_a_pause_of_a_transactional_one_is_refused_by_who_knows_its_type(world, 
     monkeypatch.setattr(instances, "registry", Registry())
     queue.pause(one)
     assert queue.task(one).request == "pause"
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.each_database
+def test_change_sets_the_given_values(world):
+    instance = echo.enqueue()
+    due = datetime(2100, 1, 1, tzinfo=UTC)
+    queue.change(instance, priority=5, collection="books", due=due, by="ann")
+    assert (instance.priority, instance.collection) == (5, "books")
+    assert queue.task(instance).due_at == due
+    assert instance.log.last().who == "ann"
+    queue.change(str(instance.uuid), due=timedelta())
+    assert queue.task(instance).due_at <= world.store.now()
+
+
+def test_change_rejects_invalid_values_and_writes_nothing(world):
+    """G13: each error says what is wrong."""
+    instance = echo.enqueue()
+    before = world.snapshot()
+    for what, told in (
+        ({}, "Nothing to change"),
+        ({"priority": 101}, "from -100 to 100"),
+        ({"priority": True}, "whole number"),
+        ({"collection": "a\nb"}, "printable"),
+        ({"collection": "x" * 201}, "200 are allowed"),
+        ({"collection": 7}, "must be text"),
+        ({"due": "tomorrow"}, "datetime"),
+        ({"due": datetime(2030, 1, 1)}, "no time zone"),
+        ({"due": timedelta.max}, "calendar"),
+        ({"due": timedelta(-1)}, "must be 0 or more"),
+        ({"due": datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)}, "due=9999-12-31T23:59:59"),
+        ({"priority": 3, "by": 5}, "by=5"),
+        ({"due": HOUR, "postpone": HOUR}, "either"),
+        ({"postpone": -HOUR}, "from 0"),
+        ({"postpone": 3600}, "timedelta"),
+        ({"postpone": timedelta(days=4000)}, "from 0"),
+    ):
+        with pytest.raises(InvalidOption, match=told):
+            queue.change(instance, **what)
+    kept = Instance(pk=2**40, uuid=instance.uuid, type=instance.type, state=State.ACCEPTED)
+    for given in ((kept,), (instance, "nonsense"), (instance, 7), (instance, None)):
+        with pytest.raises(UnknownInstance):
+            queue.change(*given, priority=1)
+    assert world.snapshot() == before
+
+
+def test_change_refuses_an_instance_that_is_not_waiting_and_names_its_state(world, host):
+    """G6, G13: the other Instances of the same call are changed."""
+    running, waiting = echo.using(priority=9).enqueue(), echo.enqueue()
+    host.claim(1)
+    with pytest.raises(IllegalTransition, match="it is SCHEDULED, not ACCEPTED") as caught:
+        queue.change(running, waiting, collection="a")
+    assert caught.value.state == State.SCHEDULED
+    assert (running.collection, waiting.collection) == ("", "a")
+    queue.cancel(waiting)
+    with pytest.raises(IllegalTransition, match=r"it is FAILED \(CANCELLED\), not ACCEPTED"):
+        queue.change(waiting, priority=1)

@@ -1,4 +1,4 @@
-"""Steps of a handler that is called without a daemon, and how steps are shown."""
+"""Tests of steps in a handler that is called without a daemon, and of how steps are shown."""
 
 from datetime import timedelta
 
@@ -12,16 +12,16 @@ from atp.models import Step
 from atp.reports import documents
 from atp.states import State
 
-from .populated import MARKUP, populate, world_in
+from .populated import MARKUP, populate
 
 
 class TestWithoutADaemon:
-    """Handlers can be called by tests: nothing is kept, and no time passes."""
+    """If a test calls a handler, no step is stored, and ``sleep`` returns at once."""
 
-    def test_a_step_calls_its_function_and_a_sleep_is_over(self, context):
-        """G13."""
+    def test_step_calls_its_function_and_sleep_returns_at_once(self, context):
+        """G13: an invalid name or duration of a step is refused."""
         assert context.step("add", lambda a, b: a + b, 1, b=2) == 3
-        assert context.step("pair", lambda: (1, 2)) == [1, 2]  # as a later attempt has it
+        assert context.step("pair", lambda: (1, 2)) == [1, 2]  # as a later attempt reads it
         with pytest.raises(ZeroDivisionError):
             context.step("bad", lambda: 1 / 0)
         for name in ("", "a\nb", "a" * 201, 5, None, "\x00"):
@@ -31,15 +31,15 @@ class TestWithoutADaemon:
         context.sleep(3600, name="again")
         with pytest.raises(DoubledStep, match="'sleep'"):
             context.sleep(1)
-        with pytest.raises(DoubledStep, match="'add' is used twice"):
+        with pytest.raises(DoubledStep, match="uses the name 'add' for two steps"):
             context.step_in_transaction("add", int)
         for duration in (0, -1, float("nan"), float("inf"), 4e8, timedelta(0)):
             with pytest.raises(ValueError, match="sleep"):
                 context.sleep(duration)
 
     @pytest.mark.django_db
-    def test_a_step_in_a_transaction(self, context):
-        """A block may have a result, too."""
+    def test_step_in_transaction_commits_or_rolls_back_its_function(self, context):
+        """A step that is a ``with`` block can have a result, too."""
         name = context.step_in_transaction("book", lambda: Group.objects.create(name="a").name)
         assert name == "a"
         with pytest.raises(ZeroDivisionError):
@@ -51,15 +51,12 @@ class TestWithoutADaemon:
         assert step.result == [1, 2]
 
 
-@pytest.fixture
-def finished(db, tmp_path, media):
-    """An Instance with three steps: one done, one asleep, one of which nothing is known."""
-    with world_in(tmp_path) as world:
-        yield populate(world)[State.FINISHED]
+def test_each_user_interface_shows_steps(world, media, admin_client, capsys):
+    """G14: names and results of steps are escaped.
 
-
-def test_each_surface_shows_them(finished, admin_client, capsys):
-    """G14: whatever is in them, it is text."""
+    One step is done, one sleeps, and one has no known result.
+    """
+    finished = populate(world)[State.FINISHED]
 
     def page(address):
         return admin_client.get(address).content.decode()
@@ -80,9 +77,7 @@ def test_each_surface_shows_them(finished, admin_client, capsys):
     for row in queue.steps(finished):
         assert f"/admin/atp/step/{row.pk}/change/" in shown
         assert MARKUP not in page(f"/admin/atp/step/{row.pk}/change/")
-
-
-def test_a_table_reads_no_more_of_a_result_than_it_shows(finished):
+    # A long result is shortened for a table.
     Step.objects.update(data="9" * 100_000)
     [first, *_] = documents.abbreviate_steps(queue.steps(finished), 5)
     assert first.text == "9" * (documents.STEP_TEXT_SHOWN - 1) + "…"

@@ -1,45 +1,33 @@
-"""The table of verbs: each surface has each verb, and all of them agree."""
+"""Tests that each user interface offers the operations of the table, and that all agree."""
 
-import importlib
 import re
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.urls import clear_url_caches
-from drf_spectacular.generators import SchemaGenerator
 
 from atp import models, queue
-from atp.api import instances, resources, serializers
-from atp.api import urls as api_urls
-from atp.deadletters import api as deadletters_api
 from atp.downstreams.operations import DownstreamState
-from atp.graphs import api as graphs_api
 from atp.models import Instance, LogRecord, Schedule, Task
 from atp.operations import operation as kinds
 from atp.operations import table
-from atp.operations.operation import GateState, Inputs, Parameter, Past
-from atp.operations.table import INSTANCE, OPERATIONS, TARGET, InstanceOperation, Level
-from atp.schedules import api as schedules_api
+from atp.operations.operation import GateState, Inputs, Past
+from atp.operations.table import INSTANCE, OPERATIONS, TARGET, Level
 from atp.states import State
 from atp.store import get_store
-from atp.tailers import api as tailers_api
 from atp.tailers.operations import Position, Shard
 
-from . import generated, urls
-from .api import client as client_of_api
 from .app.tasks import add
 from .app.tasks_downstream import call
 from .clock import wait_for_moment
-from .populated import populate, world_in
+from .populated import populate
 from .surfaces import Admin, Pages, RestApi, Shell
 
-# Those on error groups, and on all that matches, are in tests/deadletters/test_surfaces.py:
-# they need dead letters, and answer with a plan or with an Instance.
+# Operations on error groups and bulk operations are tested in tests/deadletters/test_surfaces.py,
+# because they need dead letters, and answer with a plan or with an Instance.
 KINDS = sorted(OPERATIONS.keys() - {table.MATCHING, table.ERROR})
-# Values that a kind refuses, as text and as JSON.
+# Values that each kind of parameter refuses, as text and as JSON.
 BAD = {
     kinds.Text: ["a\nb", "x" * 201],
     kinds.WholeNumber: ["high", "1.5", "99999999999"],
@@ -55,7 +43,7 @@ BAD = {
     kinds.Choice: ["perhaps"],
     Inputs: ["[1]", "{"],
 }
-# Values that each parameter takes.
+# A valid value of each parameter.
 GOOD = {
     "priority": "7",
     "due": "2100-01-31T18:00+00:00",
@@ -86,7 +74,7 @@ GOOD = {
     "shard": "a",
     "position": "5",
 }
-# An Instance's state in which each verb is of use.
+# A state of an Instance in which the operation has an effect.
 OF_STATE = {
     "redrive": State.FAILED,
     "release": State.RUNNING,
@@ -100,14 +88,13 @@ OF_STATE = {
 
 
 @pytest.fixture
-def full(db, tmp_path, media):
-    with world_in(tmp_path) as world:
-        yield populate(world)
+def full(world, media):
+    return populate(world)
 
 
 @pytest.fixture
 def surfaces(client, db):
-    """Those that have the verbs, by their names."""
+    """Return the user interfaces that offer the operations, by their names."""
     client.force_login(User.objects.create_superuser("root", password="secret"))
     return {each.name: each for each in (Shell(), Pages(client), RestApi(), Admin(client))}
 
@@ -137,7 +124,7 @@ def daemon_of(verb, full):
 
 
 def subject_of(kind, verb, full):
-    """Return something on which the verb makes a difference."""
+    """Return a target on which the operation has an effect."""
     made = {
         table.SCHEDULE: lambda: schedule_of(verb),
         table.GRAPH: full.graph,
@@ -150,7 +137,7 @@ def subject_of(kind, verb, full):
     return made[kind]()
 
 
-# Who it was, and when; the last Instance has another key where a transaction was undone.
+# Columns that differ between calls: actors, times, and the key of the last Instance.
 _VOLATILE = {"who", "since", "paused_since", "paused_by", "last_id", "planned_until"}
 _WRITTEN = {
     models.Daemon: ("pk", "request"),
@@ -163,11 +150,11 @@ _WRITTEN = {
 
 
 def done():
-    """All that a verb may have written, but for who did it, and when."""
+    """Return all that an operation might have written, except for its actor and its time."""
     log = LogRecord.objects.order_by("pk").values_list("instance", "subject", "kind", "message")
     states = Instance.objects.order_by("pk").values_list("pk", "state", "priority")
     tasks = Task.objects.order_by("pk").values_list("pk", "request", "collection")
-    # By their order: one that is made again after a transaction was undone has another key.
+    # Instances by their order, because a rollback changes the keys of new rows.
     number = {key: number for number, (key, *_) in enumerate(states)}
     return {
         "log": [(number.get(of), *(_timeless(value) for value in row)) for of, *row in log],
@@ -199,10 +186,11 @@ def undone():
         transaction.set_rollback(True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_surface_does_what_the_table_says(kind, full, surfaces):
-    """The same rows and the same log, whoever uses it, and where."""
-    # A slot that came between two of them would be enqueued by one of them.
+def test_each_user_interface_performs_the_operations_of_the_table(kind, full, surfaces):
+    """An operation writes the same rows and the same log in each user interface."""
+    # If a slot came due between two calls, only one of the calls would enqueue it.
     wait_for_moment(
         get_store().now, lambda now: (now.minute, now.second) < (59, 30), "a moment within an hour"
     )
@@ -221,7 +209,7 @@ def test_each_surface_does_what_the_table_says(kind, full, surfaces):
             if wanted == before and verb.name not in ("purge", "open", "unlimit", "backfill"):
                 problems.append((verb.name, "does nothing"))
             for name, surface in surfaces.items():
-                # The admin has the verbs that need nothing but their subject.
+                # The admin offers only operations that need no parameter.
                 if name == "admin" and not Admin.offers(kind, verb):
                     continue
                 with undone():
@@ -235,9 +223,10 @@ def test_each_surface_does_what_the_table_says(kind, full, surfaces):
     assert problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_surface_refuses_the_same(kind, full, surfaces):
-    """G13: a bad value, or one of a parameter that there is not, is refused and nothing written."""
+def test_each_user_interface_refuses_invalid_values(kind, full, surfaces):
+    """G13: an invalid value or an unknown parameter is refused, and nothing is written."""
     taken = []
     for number, verb in enumerate(OPERATIONS[kind].values()):
         needed = {each.name: GOOD[each.name] for each in verb.parameters if each.is_required}
@@ -257,73 +246,7 @@ def test_each_surface_refuses_the_same(kind, full, surfaces):
     assert taken == []
 
 
-# A new verb is one entry
-
-
-@pytest.fixture
-def anew(monkeypatch):
-    """Return a function that lets the API read the table again, as when a process starts."""
-    # All of the API, or its parts would tell apart what each has read.
-    features = [deadletters_api, graphs_api, schedules_api, tailers_api]
-    modules = [serializers, instances, resources, *features, api_urls, urls]
-
-    def read():
-        for module in modules:
-            importlib.reload(module)
-        clear_url_caches()
-        client_of_api.openapi.cache_clear()
-
-    yield read
-    monkeypatch.undo()
-    read()
-
-
-def test_one_more_entry_is_on_each_surface_and_in_the_docs(full, surfaces, monkeypatch, anew):
-    """First without a parameter, then with one."""
-    calls = []
-
-    def flag(subject, by, **values):
-        calls.append((subject, values))
-
-    verb = InstanceOperation(
-        name="flag",
-        label="Flag",
-        explanation="Mark it for a colleague.",
-        states=frozenset(State),
-        call=flag,
-        told=lambda *_: "It is flagged.",
-    )
-    monkeypatch.setitem(OPERATIONS[INSTANCE], "flag", verb)
-    anew()
-    instance = full[State.FINISHED]
-    for surface in surfaces.values():
-        answer = surface.use(INSTANCE, verb, instance, {})
-        assert answer.is_done, answer.words
-    assert calls == [(instance, {})] * 4
-    page = surfaces["page"]._client.get(f"/atp/instances/{instance.uuid}/").content.decode()
-    assert f'action="/atp/instances/{instance.uuid}/flag/"' in page
-    calls.clear()
-    note = Parameter(name="note", kind=kinds.Text(), help="What for.")
-    verb = replace(verb, parameters=(note,))
-    monkeypatch.setitem(OPERATIONS[INSTANCE], "flag", verb)
-    anew()
-    for name in ("shell", "page", "API"):
-        assert surfaces[name].use(INSTANCE, verb, instance, {"note": "for ann"}).is_done
-        assert not surfaces[name].use(INSTANCE, verb, instance, {"note": "a\nb"}).is_done
-    assert calls == [(instance, {"note": "for ann"})] * 3
-    form = surfaces["page"]._client.get(f"/atp/instances/{instance.uuid}/flag/").content.decode()
-    assert 'name="note"' in form
-    assert "Mark it for a colleague." in form
-    assert "| **Flag**: Mark it for a colleague. | instance | `note` |" in generated.verbs()
-    document = SchemaGenerator().get_schema(request=None, public=True)
-    operation = document["paths"]["/atp/api/instances/{uuid}/flag"]["post"]
-    assert operation["operationId"] == "flag"
-    name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-    said = document["components"]["schemas"][name.rpartition("/")[2]]["properties"]["note"]
-    assert said["description"] == "What for."
-
-
-def test_a_verb_is_not_for_every_level(full, surfaces):
+def test_operation_is_refused_on_a_level_that_it_does_not_support(full, surfaces):
     lane = "tests.add", "books"
     assert Level.LANE not in OPERATIONS[TARGET]["purge"].levels
     for name in ("shell", "page"):

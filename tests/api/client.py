@@ -1,4 +1,4 @@
-"""Calling the API as a client does, with what holds for every answer looked at each time."""
+"""A client of the API that checks every response for what all responses must have."""
 
 import json
 import re
@@ -17,21 +17,21 @@ PROBLEM = "application/problem+json"
 
 @cache
 def openapi():
-    """The OpenAPI document of the API."""
+    """Return the OpenAPI document of the API."""
     with patched_settings({"OAS_VERSION": "3.1.0"}):
         generated = SchemaGenerator().get_schema(request=None, public=True)
     return json.loads(json.dumps(generated, default=str))
 
 
 def operations():
-    """Yield path, method and operation of everything that the document declares."""
+    """Yield path, method and operation of everything in the OpenAPI document."""
     for path, item in openapi()["paths"].items():
         for method, operation in item.items():
             yield path, method.upper(), operation
 
 
 class Api:
-    """A client for a user, or for nobody."""
+    """A client that is logged in as a user, or not logged in."""
 
     def __init__(self, user=None, **extra):
         # As a server that has threads.
@@ -50,7 +50,7 @@ class Api:
         return self.call(method, path, data, **headers)
 
     def call(self, method, path, data=b"", content_type="application/json", **headers):
-        """Return the answer, whose documents are checked by the schema."""
+        """Send a request and return the response, which is checked against the OpenAPI document."""
         address = path if path.startswith(("/", "http")) else f"{ROOT}{path}"
         answer = self.client.generic(method, address, data, content_type, headers=headers)
         answer.body = b"".join(answer)  # a file is closed when it has been read
@@ -66,7 +66,7 @@ class Api:
 
 
 def check_problem(answer):
-    """RFC 9457: the kind of problem, and the same status as the answer itself."""
+    """Check a problem document (RFC 9457): its type, texts, and the status of the response."""
     if answer.request["REQUEST_METHOD"] == "HEAD":
         return
     problem = answer.json()
@@ -78,7 +78,7 @@ def check_problem(answer):
 
 
 def check_by_schema(answer, method):
-    """What the OpenAPI document declares of a path is what comes."""
+    """Check a response against what the OpenAPI document declares for its path."""
     operation = _operation(answer, method)
     if operation is None:
         assert answer.status_code in (401, 403, 404, 405), answer.content
@@ -101,25 +101,25 @@ def _operation(answer, method):
 
 
 def problem(answer):
-    """The name of the problem that an answer tells of."""
+    """Return the name of the problem in a response."""
     assert answer.headers["Content-Type"] == PROBLEM, answer.content
     return answer.json()["type"].removeprefix("urn:atp:problem:")
 
 
 def fields(answer):
-    """The fields that a problem names."""
+    """Return the names of the fields in a problem."""
     return [error["field"] for error in answer.json().get("errors", [])]
 
 
-def run_script(script, *arguments, env):
-    """Return what a Python script prints, which is JSON; it has to succeed."""
+def run(*command, **popen):
+    """Run a program, which must succeed, and return its output."""
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        [*map(str, command)], capture_output=True, text=True, timeout=280, check=False, **popen
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_script(script, *arguments, env):
+    """Run a Python script, which must succeed, and return the JSON that it prints."""
+    return json.loads(run(sys.executable, "-c", script, *arguments, env=env))

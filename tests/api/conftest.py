@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the API."""
+"""Fixtures for the tests of the API."""
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -11,13 +11,13 @@ from .client import Api
 
 @pytest.fixture
 def full(world):
-    """A queue with something of everything in it."""
+    """A queue with Instances in every state, and a daemon."""
     return populate(world)
 
 
 @pytest.fixture
 def user_with(db):
-    """Make users: ``user_with("view_type")`` has that permission of ATP and no other."""
+    """A function that creates users: ``user_with("view_type")`` has only that permission of ATP."""
 
     def make(*codenames, name="operator"):
         user = User.objects.create_user(name, password="of the tests only")
@@ -31,14 +31,14 @@ def user_with(db):
 
 @pytest.fixture
 def api(user_with):
-    """The API for somebody who may do everything that ATP has a permission for."""
+    """A client whose user has every permission of ATP."""
     own = Permission.objects.filter(content_type__app_label="atp")
     return Api(user_with(*own.values_list("codename", flat=True)))
 
 
 @pytest.fixture
 def elsewhere(db):
-    """A Type that the database knows and this process does not declare."""
+    """A Type that is in the database but not declared in this process."""
     row = Type.objects.get(identifier="tests.echo")
     row.pk, row.identifier = None, "tests.elsewhere"
     row.save()

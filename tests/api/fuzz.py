@@ -1,9 +1,8 @@
 """Fuzz the API of a running server: ``python -m tests.api.fuzz [options]``.
 
-Schemathesis makes requests from the OpenAPI document, valid and not, one after
-the other and in sequences, and compares what comes with what the document
-says. Without options it takes the demo that ``make demo`` has started. The
-tests run a short form of the same.
+Schemathesis makes valid and invalid requests from the OpenAPI document, one by one and in
+sequences, and compares the responses with the document. By default it uses the demo that ``make
+demo`` has started. The tests run a short form.
 """
 
 import argparse
@@ -20,9 +19,9 @@ CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
 def run(schema, *options, url, login, types=None, **popen):
-    """Run Schemathesis to its end, on the API at ``url``; ``login`` is ``user:password``.
+    """Run Schemathesis on the API at ``url``; ``login`` is ``user:password``.
 
-    ``types`` are the identifiers that are worth trying, instead of all.
+    If ``types`` is given, requests use only these identifiers of Types.
     """
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIGURATION)),
@@ -34,7 +33,7 @@ def run(schema, *options, url, login, types=None, **popen):
 
 
 def known(url, login):
-    """Return the names of what the API has, for the hooks."""
+    """Return identifiers that exist in the API, for the hooks."""
 
     def results(path, key, **parameters):
         answer = requests.get(

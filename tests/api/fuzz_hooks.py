@@ -1,8 +1,7 @@
-"""What the fuzzer does not know by itself: names of what there is, and that time passes.
+"""Hooks that give the fuzzer identifiers that exist, and keep its waits short.
 
-A uuid or a Type that was made up is nearly always one of nothing. Most are
-replaced by one that there is, chosen by what was made up, so that the same seed
-makes the same requests.
+A generated uuid or Type almost never exists. The hooks replace most of them with existing ones.
+The choice depends on the generated value, so that the same seed makes the same requests.
 """
 
 import json
@@ -22,7 +21,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}")
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Mend a request that is about to be made."""
+    """Adjust a request before it is sent."""
     if case.query:
         _mend_wait(case.query)
     if case.path_parameters:
@@ -34,7 +33,7 @@ def before_call(context, case, kwargs):
 
 
 def _mend_wait(query):
-    """Wait for nothing as long as is possible, since there are many requests."""
+    """Shorten the wait, because there are many requests."""
     with suppress(TypeError, ValueError):
         if LONGEST_WAIT < float(query.get("wait")) <= 60:
             query["wait"] = LONGEST_WAIT
@@ -52,7 +51,7 @@ def _mend_path(found, path):
 
 
 def _plausible(item):
-    """Of a Type that there is; and printable where the schema cannot ask for that."""
+    """Give an item an existing Type, and printable text where the schema cannot require it."""
     if not isinstance(item, dict):
         return item
     item = dict(item)
@@ -70,7 +69,7 @@ def _plausible(item):
 
 
 def _known(kind, made_up, always=False):
-    """Return one that there is, or every second time what was made up."""
+    """Return an existing name, or in half of the cases the generated one."""
     number = zlib.crc32(str(made_up).encode())
     names = KNOWN.get(kind)
     return names[number // 2 % len(names)] if names and (always or number % 2) else made_up

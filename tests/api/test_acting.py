@@ -1,12 +1,14 @@
-"""What an operator does with an Instance: ``POST instances/{uuid}/redrive``, ``PATCH``, …"""
+"""Operations over HTTP: on Instances, gates, limits, daemons and schedules."""
 
 from datetime import timedelta
 
+import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import transaction
 
 from atp import queue
 from atp.commands import DaemonCommand
-from atp.models import LogRecord, Task
+from atp.models import Instance, Limit, LogRecord, Schedule, Task
 from atp.operations.table import GRAPH, INSTANCE, OPERATIONS, allowed_operations
 from atp.states import CLAIMED, State
 
@@ -16,8 +18,9 @@ WHO = "user operator via API"
 POSTED = [name for name, verb in OPERATIONS[INSTANCE].items() if verb.method == "POST"]
 
 
-def test_an_action_is_possible_where_the_instance_says_so(full, api):
-    """G6: by the one table of transitions."""
+@pytest.mark.slow
+def test_actions_are_accepted_exactly_when_the_instance_lists_them(full, api):
+    """An action that the Instance does not list returns 409 and writes nothing (G6)."""
     calls = {name: ("POST", f"/{name}", b"") for name in POSTED}
     calls["change"] = ("PATCH", "", b'{"priority": 3}')
     for state in State:
@@ -38,7 +41,7 @@ def test_an_action_is_possible_where_the_instance_says_so(full, api):
                 transaction.set_rollback(True)
 
 
-def test_what_a_holder_has_been_asked_is_no_action_any_more(full, api):
+def test_a_pending_command_removes_its_action_from_the_instance(full, api):
     address = f"instances/{full[State.RUNNING].uuid}"
     for name, actions in (
         ("pause", {"resume", "release", "cancel"}),
@@ -52,12 +55,12 @@ def test_what_a_holder_has_been_asked_is_no_action_any_more(full, api):
     for name in ("cancel", "release"):
         answer = api.post(f"{address}/{name}")
         assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
-        assert "has been asked to be cancelled already" in answer.json()["detail"]
+        assert "is being cancelled already" in answer.json()["detail"]
     assert full.world.snapshot() == before
 
 
-def test_delete(full, api):
-    """G12: cancelled first; what a daemon holds is not removed before its end."""
+def test_delete_removes_ended_instances_and_cancels_claimed_ones_first(full, api):
+    """An Instance that a daemon holds is deleted only after its attempt has ended (G12)."""
     for state in State:
         instance = full[state]
         address = f"instances/{instance.uuid}"
@@ -75,8 +78,8 @@ def test_delete(full, api):
             assert LogRecord.objects.about(subject).last().who == WHO
 
 
-def test_a_body_is_refused(full, api):
-    """G13: whoever gives one expects something of it; an empty object is none."""
+def test_operations_without_parameters_reject_a_body(full, api):
+    """A non-empty body is rejected instead of ignored (G13); an empty object is accepted."""
     before, redrive = full.world.snapshot(), f"instances/{full[State.FAILED].uuid}/redrive"
     for path in (redrive, f"daemons/{full.host.uuid}/quiet"):
         for body in ({"force": True}, [1], [], "text", 0):
@@ -86,22 +89,26 @@ def test_a_body_is_refused(full, api):
     assert api.post(redrive, {}).status_code == 200
 
 
-def test_what_there_is_not(full, api):
-    """G13."""
-    for uuid in ("x", "%00", "00000000-0000-7000-8000-000000000000"):
+def test_unknown_uuids_return_404(full, api):
+    """The problem type names the missing kind: instance, daemon or graph (G13)."""
+    for uuid in ("x", "%00", "0" * 32, "00000000-0000-7000-8000-000000000000"):
         calls = [("POST", f"instances/{uuid}/{name}", "instance") for name in POSTED]
         calls += [(method, f"instances/{uuid}", "instance") for method in ("DELETE", "PATCH")]
+        calls += [
+            ("GET", f"instances/{uuid}{part}", "instance")
+            for part in ("", "/log", "/inputs", "/response", "/files", "/files/0")
+        ]
         calls += [("POST", f"daemons/{uuid}/{order}", "daemon") for order in DaemonCommand]
         calls += [("POST", f"graphs/{uuid}/{name}", "graph") for name in OPERATIONS[GRAPH]]
+        calls += [("GET", f"graphs/{uuid}{part}", "graph") for part in ("", "/nodes", "/graph.mmd")]
         for method, path, kind in calls:
             answer = api.call(method, path, b'{"priority": 1}' if method == "PATCH" else b"")
             assert (answer.status_code, problem(answer)) == (404, f"unknown-{kind}"), path
+        answer = api.get(f"daemons/{uuid}")
+        assert (answer.status_code, problem(answer)) == (404, "not-found"), uuid
 
 
-# Changing
-
-
-def test_a_change_leaves_what_is_left_out(full, api):
+def test_patch_keeps_the_fields_that_the_body_omits(full, api):
     waiting = full[State.ACCEPTED]
     path = f"instances/{waiting.uuid}"
     found = api.send("PATCH", path, {"priority": 7.0, "due_at": 0}).json()
@@ -117,33 +124,8 @@ def test_a_change_leaves_what_is_left_out(full, api):
     assert (found.priority, found.task.due_at) == (7, due)
 
 
-BAD = [
-    ({"prioritty": 3}, "invalid-body", ["prioritty"], "Did you mean 'priority'"),
-    ({"priority": None}, "invalid-body", ["priority"], ""),
-    ({"collection": "a\nb", "due_at": "soon"}, "invalid-body", ["due_at", "collection"], ""),
-    ({"due_at": 1e300}, "invalid-body", ["due_at"], ""),
-    ({"due_at": "9999-12-31T23:59:59Z"}, "invalid-option", [], "due_at=9999-12-31T23:59:59+00:00"),
-    ({"due_at": 1, "postpone": 1}, "invalid-option", [], "Give either due_at or postpone"),
-    ({}, "invalid-option", [], "give priority, due_at, postpone or collection."),
-    ([{"priority": 1}], "invalid-body", [], ""),
-]
-
-
-def test_a_bad_change(full, api):
-    """G13: told by field, in the words of the body, with nothing written."""
-    before, path = full.world.snapshot(), f"instances/{full[State.ACCEPTED].uuid}"
-    for body, kind, named, told in BAD:
-        answer = api.send("PATCH", path, body)
-        assert (answer.status_code, problem(answer)) == (422, kind), body
-        assert set(fields(answer)) >= set(named), body
-        assert told in answer.json()["detail"], body
-    answer = api.call("PATCH", path)
-    assert (answer.status_code, problem(answer)) == (400, "bad-request")
-    assert full.world.snapshot() == before
-
-
-def test_no_if_match_fits_what_has_no_etag(full, api):
-    """G13: a condition is not passed over."""
+def test_if_match_fails_because_instances_have_no_etag(full, api):
+    """The API has no ETags, so it rejects the condition instead of ignoring it (G13)."""
     address, before = f"instances/{full[State.ACCEPTED].uuid}", full.world.snapshot()
     for method, path in (("PATCH", address), ("DELETE", address), ("POST", f"{address}/cancel")):
         answer = api.call(method, path, b"{}", **{"if-match": '"bogus"'})
@@ -153,8 +135,8 @@ def test_no_if_match_fits_what_has_no_etag(full, api):
     assert api.call("PATCH", address, body, kind, **{"if-match": "*"}).json()["priority"] == 3
 
 
-def test_deleting_what_lives_takes_the_permission_to_operate(full, user_with):
-    """G14: who may delete may not end what runs by it."""
+def test_deleting_a_live_instance_requires_the_operate_permission(full, user_with):
+    """The permission to delete does not include the permission to cancel (G14)."""
     api = Api(user_with("view_instance", "delete_instance"))
     for state in State:
         instance, before = full[state], full.world.snapshot()
@@ -165,3 +147,178 @@ def test_deleting_what_lives_takes_the_permission_to_operate(full, user_with):
             assert answer.status_code == 403
             assert "atp.operate" in answer.json()["detail"]
             assert full.world.snapshot() == before
+
+
+def test_gates_are_listed_set_and_opened(full, api):
+    assert api.get("gates").json()["results"] == []
+    answer = api.post(
+        "gates", {"type": "tests.echo", "collection": "a", "mode": "hold", "reason": "why"}
+    )
+    [found] = answer.json()["results"]
+    assert (found["type"], found["collection"], found["mode"]) == ("tests.echo", "a", "hold")
+    assert (found["who"], found["reason"], found["until"]) == (WHO, "why", None)
+    assert api.get("gates").json()["results"] == answer.json()["results"]
+    assert LogRecord.objects.about("lane:tests.echo/a").get().who == WHO
+    api.post("gates", {"mode": "drop", "until": 60})
+    api.post("gates", {"type": "tests.echo", "mode": "hold", "until": "2100-01-31T18:00:00Z"})
+    found = {(row["type"], row["collection"]): row for row in api.get("gates").json()["results"]}
+    assert found.keys() == {(None, None), ("tests.echo", None), ("tests.echo", "a")}
+    assert found["tests.echo", None]["until"].startswith("2100-01-31T18:00:00")
+    # Whoever names the gate that it was gets it back in the response.
+    shown = found[None, None]
+    answer = api.post("gates", {"mode": "hold", "expected": shown["since"]}).json()
+    assert answer["was"] == shown
+    assert f"Before, it was dropped by {WHO}" in answer["told"]
+
+
+def test_limits_are_set_and_reset_to_their_defaults(full, api, limited):
+    body = {"type": "tests.echo", "max_running": 9, "rate": "50/m", "weight": 2}
+    [found] = api.post("limits", body).json()["results"]
+    assert (found["max_running"], found["rate"], found["burst"]) == (9, "50/m", 1)
+    assert (found["weight"], found["is_set"], found["who"]) == (2.0, True, WHO)
+    [found] = api.post("limits", {"type": "tests.echo", "rate": None}).json()["results"]
+    assert (found["max_running"], found["rate"]) == (9, "")
+    answer = api.post("limits", {"type": "tests.echo", "default": True}).json()
+    [found] = answer["results"]
+    assert (found["max_running"], found["rate"], found["is_set"]) == (3, "100/m", False)
+    assert "left to the code: 3 at a time; 100/m" in answer["told"]
+
+
+def test_a_daemon_command_that_changes_nothing_returns_409(full, api):
+    """tests/store/test_command.py tries the commands in all modes."""
+    path = f"daemons/{full.host.uuid}"
+    found = api.post(f"{path}/quiet").json()
+    assert (found["request"], found["mode"]) == ("quiet", "running")
+    assert found["seen"] == api.get(path).json()["seen"]
+    assert LogRecord.objects.about("daemon:host:1").last().who == "user operator via API"
+    refused = [api.post(f"{path}/quiet")]
+    full.host.lose_lease()
+    assert api.get(path).json()["condition"] == "lost"
+    refused.append(api.post(f"{path}/stop"))
+    for answer, told in zip(refused, ("has been told to go quiet", "it is lost"), strict=True):
+        assert (answer.status_code, problem(answer)) == (409, "illegal-order")
+        assert told in answer.json()["detail"]
+
+
+@pytest.fixture
+def hourly(world):
+    queue.register_all()
+    return queue.create_schedule("hourly", "tests.echo", every=3600, overlap="queue")
+
+
+def test_run_and_backfill_return_the_instances_that_they_enqueue(hourly, api):
+    told = api.post("schedules/hourly/run").json()
+    assert (told["enqueued"], told["instances"]) == (1, [str(Instance.objects.get().uuid)])
+    assert told["identifier"] == "hourly"
+    start, end = hourly.next_at - 3 * hourly.every, hourly.next_at - 2 * hourly.every
+    given = {"start": start.isoformat(), "end": end.isoformat()}
+    told = api.post("schedules/hourly/backfill", given).json()
+    uuids = Instance.objects.order_by("pk").values_list("uuid", flat=True)[1:]
+    assert (told["enqueued"], told["instances"]) == (2, [str(uuid) for uuid in uuids])
+    told = api.post("schedules/hourly/backfill", given).json()
+    assert (told["enqueued"], told["instances"]) == (0, [])
+    # Other verbs tell of none.
+    assert not api.post("schedules/hourly/pause").json().keys() & {"enqueued", "instances"}
+
+
+def test_pausing_a_paused_schedule_reports_who_paused_it_before(hourly):
+    verb = OPERATIONS["schedule"]["pause"]
+    for who, told in (("ann", "is paused."), ("bob", "It was already paused by ann: disk.")):
+        outcome = verb.perform(queue.get_schedule("hourly"), who, reason="disk")
+        assert outcome.told.endswith(told)
+
+
+def test_changing_a_schedule_opens_no_pickle(hourly, api):
+    """The pickled inputs of the schedule stay as they are (G14)."""
+    rows = Schedule.objects.filter(identifier="hourly")
+    rows.update(format="pickle", data="evil")
+    answer = api.send("PATCH", "schedules/hourly", {"every": 60})
+    assert answer.status_code == 200
+    row = rows.get()
+    assert (row.every.total_seconds(), row.format, row.data) == (60.0, "pickle", "evil")
+
+
+def test_schedule_inputs_require_view_inputs(full, user_with, django_assert_max_num_queries):
+    """Without it, inputs are null (G14).
+
+    The query count of the list does not grow with its length.
+    """
+    for number in range(5):
+        queue.create_schedule(f"of-{number}", "tests.echo", every=3600)
+    user = user_with("view_schedule")
+    api = Api(user)
+    with django_assert_max_num_queries(10):
+        found = api.get("schedules").json()["results"]
+    assert len(found) > 5
+    assert {each["inputs"] for each in found} == {None}
+    address = f"schedules/{found[0]['identifier']}"
+    assert Api(user).get(address).json()["inputs"] is None
+    user.user_permissions.add(Permission.objects.get(codename="view_inputs"))
+    seeing = Api(User.objects.get(pk=user.pk))
+    assert seeing.get(address).json()["inputs"] is not None
+
+
+def test_invalid_schedules_are_rejected_with_their_fields(hourly, api):
+    """A missing field is reported as required; a single tagged value is not valid inputs (G13)."""
+    body = {"identifier": "other", "type": "tests.echo", "every": 60}
+    for lacking in ("identifier", "type"):
+        answer = api.post("schedules", {n: v for n, v in body.items() if n != lacking})
+        [error] = answer.json()["errors"]
+        assert (answer.status_code, error["detail"]) == (422, "It is required.")
+        assert error["field"] == lacking
+    calls = [("POST", "schedules", body | {"overlap": "queue", "most": 101})]
+    for inputs in ({"$float": "nan"}, {"$date": "2030-01-31"}, {"$result": ["a"]}):
+        calls.append(("POST", "schedules", body | {"inputs": inputs}))
+        calls.append(("PATCH", "schedules/hourly", {"inputs": inputs}))
+    for call in calls:
+        assert api.send(*call).status_code == 422, call
+    assert not Schedule.objects.filter(identifier="other").exists()
+
+
+STATUS = {"bad-request": 400, "unknown-type": 404, "gate-changed": 409}
+# Bodies, the problem that each is, and texts of the problem. Values that a kind refuses are tried
+# in each interface by tests/test_verbs.py.
+BAD = [
+    ("PATCH", {"prioritty": 3}, "invalid-body", "prioritty", "Did you mean 'priority'"),
+    ("PATCH", {"priority": None}, "invalid-body", "priority"),
+    ("PATCH", {"collection": "a\nb", "due_at": "soon"}, "invalid-body", "due_at", "collection"),
+    ("PATCH", {"due_at": 1e300}, "invalid-body", "due_at"),
+    ("PATCH", {"due_at": "9999-12-31T23:59:59Z"}, "invalid-option", "due_at=9999-12-31T23:59:59"),
+    ("PATCH", {"due_at": 1, "postpone": 1}, "invalid-option", "Give either due_at or postpone"),
+    ("PATCH", {}, "invalid-option", "give priority, due_at, postpone or collection."),
+    ("PATCH", [{"priority": 1}], "invalid-body"),
+    ("PATCH", None, "bad-request"),
+    ("gates", {"mode": {}}, "invalid-body"),
+    ("gates", {}, "invalid-body"),
+    ("gates", [], "invalid-body"),
+    ("gates", {"mode": "hold", "typ": "tests.echo"}, "invalid-body"),
+    ("gates", {"mode": "hold", "type": 3}, "invalid-body"),
+    ("gates", {"mode": "open", "until": 5}, "invalid-body"),
+    ("gates", {"mode": "hold", "expected": ["open"]}, "invalid-body"),
+    ("gates", {"mode": "hold", "expected": "hold"}, "gate-changed"),
+    ("gates", {"mode": "hold", "until": "2000-01-31T18:00:00Z"}, "invalid-gate"),
+    ("gates", {"mode": "hold", "collection": "a"}, "invalid-gate"),
+    ("gates", {"mode": "hold", "type": "\0"}, "unknown-type"),
+    ("gates", None, "bad-request"),
+    ("limits", None, "bad-request"),
+    ("limits", {"rate": "1/s"}, "invalid-body"),
+    ("limits", {"type": "tests.echo"}, "invalid-limit"),
+    ("limits", {"type": "tests.echo", "rate": 5}, "invalid-body"),
+    ("limits", {"type": "tests.echo", "collection": "a", "weight": 2}, "invalid-limit"),
+    ("limits", {"type": "tests.echo", "default": True, "rate": "1/s"}, "invalid-body"),
+    ("limits", {"type": "tests.echo", "default": 1}, "invalid-body"),
+]
+
+
+def test_invalid_bodies_are_rejected_and_nothing_is_written(full, api):
+    """The problem names the invalid fields (G13)."""
+    before, instance = full.world.snapshot(), f"instances/{full[State.ACCEPTED].uuid}"
+    for path, body, kind, *words in BAD:
+        call = ("PATCH", instance) if path == "PATCH" else ("POST", path)
+        answer = api.send(*call, body)
+        assert (answer.status_code, problem(answer)) == (STATUS.get(kind, 422), kind), body
+        said = " ".join([answer.json()["detail"], *fields(answer)])
+        assert all(word in said for word in words), body
+    assert full.world.snapshot() == before
+    assert not queue.gates()
+    assert not Limit.objects.exists()

@@ -1,4 +1,4 @@
-"""The API of a queue in a database of its own."""
+"""The API of a queue that has its own database."""
 
 from atp.models import Instance
 
@@ -29,8 +29,8 @@ print(json.dumps({path: answer.status_code for path, answer in answers.items()})
 EXPECTED = {"health": 503, "instances/UUID/response": 404}
 
 
-def test_all_of_it_in_another_database(user_with, transactional_db):
-    """What is looked at is what was enqueued; the default database has only the login."""
+def test_the_whole_api_reads_and_writes_a_separate_queue_database(user_with, transactional_db):
+    """Afterwards the default database contains the login but no Instance."""
     user = user_with()
     user.is_superuser = True
     user.save()

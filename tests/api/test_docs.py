@@ -1,7 +1,7 @@
-"""The examples of docs/api.md, executed: what they print is what the page says.
+"""Runs the examples of docs/api.md and compares their output with the page.
 
-Names and times differ each time. A uuid of the page stands for the one that came
-in its place, also in the commands that follow.
+Names and times differ in each run. A uuid on the page stands for the uuid that the run returned
+in its place, also in later commands.
 """
 
 import json
@@ -45,7 +45,7 @@ WRITTEN_LATER = {"reason", "restarts", "actions"}
 
 
 def examples():
-    """Return pairs of a command and the output that the page gives for it."""
+    """Return pairs of a command and the output that the page shows for it."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -69,7 +69,7 @@ class Session:
         self._uuids = {}
 
     def run(self, command):
-        """Return what the command prints."""
+        """Return the output of a command."""
         for said, real in self._uuids.items():
             command = command.replace(said, real)
         command = command.replace(SERVER, self._server)
@@ -89,9 +89,10 @@ class Session:
         return done.stdout
 
     def check(self, command, said):
-        """Assert that a command prints what the page says.
+        """Assert that a command prints the output that the page shows.
 
-        One that only reads is run until it does: a daemon may be slow.
+        A command that only reads is repeated until its output matches, because a daemon might be
+        slow.
         """
         deadline = time.monotonic() + (DEADLINE if is_reading(command) else 0)
         while True:
@@ -108,7 +109,7 @@ class Session:
                 self._uuids = known
 
     def compare(self, said, real, at=""):
-        """Assert that a document is what the page says of it."""
+        """Assert that a JSON value matches the one on the page."""
         if isinstance(said, dict):
             assert isinstance(real, dict), at
             if REST not in said:
@@ -145,7 +146,7 @@ class Session:
 
 @pytest.fixture
 def session(live_server, tmp_path, media, atpd):
-    """A terminal beside the demo: a server, a daemon, a login and some history."""
+    """A shell next to the demo, which has a server, a daemon, a login and some past tasks."""
     User.objects.create_superuser("demo", password=PASSWORD)
     (tmp_path / ".demo").mkdir()
     (tmp_path / ".demo" / "password").write_text(PASSWORD)
@@ -169,7 +170,7 @@ def session(live_server, tmp_path, media, atpd):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_the_examples_print_what_the_page_says(session):
+def test_the_examples_of_the_page_print_the_output_that_it_shows(session):
     assert len(examples()) > 20
     for command, said in examples():
         session.check(command, said)

@@ -1,4 +1,4 @@
-"""How people and programs log in is the project's matter (G14)."""
+"""The project decides how people and programs log in (G14)."""
 
 import base64
 
@@ -13,7 +13,7 @@ def basic(login):
     return "Basic " + base64.b64encode(login).decode()
 
 
-def test_by_password(user_with):
+def test_basic_authentication_accepts_valid_passwords_only(user_with):
     user = user_with("view_type")
     login = basic(b"operator:of the tests only")
     assert Api().get("types", authorization=login).status_code == 200
@@ -26,7 +26,7 @@ def test_by_password(user_with):
     assert Api().get("types", authorization=login).status_code == 401
 
 
-def test_without_a_challenge_it_is_forbidden(db, monkeypatch):
+def test_requests_without_a_login_get_403_if_basic_authentication_is_off(db, monkeypatch):
     for ways in ((), (SessionAuthentication,)):
         for route in urls.urlpatterns:
             monkeypatch.setattr(route.callback.cls, "authentication_classes", ways)
@@ -35,7 +35,7 @@ def test_without_a_challenge_it_is_forbidden(db, monkeypatch):
         assert "WWW-Authenticate" not in answer.headers
 
 
-def test_a_session_needs_the_token_against_forgery(world, user_with):
+def test_session_requests_require_a_csrf_token(world, user_with):
     api = Api(user_with("view_instance", "operate"), enforce_csrf_checks=True)
     answer = api.post("instances", {"type": "tests.echo"})
     assert (answer.status_code, problem(answer)) == (403, "permission-denied")

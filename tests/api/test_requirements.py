@@ -1,4 +1,4 @@
-"""What the API needs is told before an import fails."""
+"""A missing package of the API is reported before an import fails."""
 
 from atp import api
 
@@ -28,8 +28,8 @@ print(json.dumps(told))
 """
 
 
-def test_what_is_missing_is_named():
-    """Nothing else of ATP needs it: the app itself loads."""
+def test_a_missing_package_is_named_when_the_api_is_imported():
+    """The app ``atp`` itself loads without the package."""
     environment = {k: v for k, v in child_environment().items() if k != "DJANGO_SETTINGS_MODULE"}
     told = run_script(SCRIPT, *api.PACKAGES, env=environment)
     assert told == {

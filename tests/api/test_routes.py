@@ -1,4 +1,4 @@
-"""Every address of the API: closed by default, strict, and never anything but JSON (G13, G14)."""
+"""Each route of the API needs a login, rejects unknown parameters and returns JSON (G13, G14)."""
 
 import re
 from datetime import timedelta
@@ -10,14 +10,23 @@ from django.test import override_settings
 
 from atp import queue
 from atp.api import urls
-from atp.operations.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, TAILER
-from atp.operations.table import OPERATIONS as TABLE_OPERATIONS
+from atp.operations import table
 from atp.states import State
 
 from ..app.tasks_downstream import call
 from .client import PROBLEM, Api, operations, problem
 
 UUID = "00000000-0000-7000-8000-000000000000"
+
+
+def acting(kind, view, suffix=""):
+    """Return what each operation of the table needs; tests/test_roles.py lists it once more."""
+    needs = {verb.id: verb.needs for verb in table.OPERATIONS[kind].values()}
+    return {
+        f"{name}{suffix}": [view, *(code.removeprefix("atp.") for code in codes)]
+        for name, codes in needs.items()
+    }
+
 
 # What each operation needs; the test below finds what is missing here.
 NEEDED = {
@@ -28,7 +37,6 @@ NEEDED = {
     "list_instances": ["view_instance"],
     "enqueue": ["enqueue"],
     "get_instance": ["view_instance"],
-    "delete": ["view_instance", "delete_instance"],
     "explain_instance": ["view_instance"],
     "list_log": ["view_instance", "view_logrecord"],
     "list_steps": ["view_instance", "view_step"],
@@ -36,12 +44,8 @@ NEEDED = {
     "get_response": ["view_instance", "view_response"],
     "list_files": ["view_instance", "view_response"],
     "get_file": ["view_instance", "view_response"],
-    "change": ["view_instance", "operate"],
-    **{
-        v.id: ["view_instance", "operate"]
-        for v in TABLE_OPERATIONS[INSTANCE].values()
-        if v.method == "POST"
-    },
+    **acting(table.INSTANCE, "view_instance"),
+    **acting(table.MATCHING, "view_instance", "_matching"),
     "list_tasks": ["view_task"],
     "list_gates": ["view_type"],
     "set_gate": ["view_type", "control"],
@@ -49,38 +53,27 @@ NEEDED = {
     "set_limit": ["view_type", "control"],
     "list_downstreams": ["view_downstream"],
     "get_downstream": ["view_downstream"],
-    **{
-        f"{name}_downstream": ["view_downstream", "control"]
-        for name in TABLE_OPERATIONS[DOWNSTREAM]
-    },
+    **acting(table.DOWNSTREAM, "view_downstream", "_downstream"),
     "list_tailers": ["view_tailer"],
     "get_tailer": ["view_tailer"],
     "list_tailer_log": ["view_tailer", "view_logrecord"],
-    **{f"{name}_tailer": ["view_tailer", "control"] for name in TABLE_OPERATIONS[TAILER]},
+    **acting(table.TAILER, "view_tailer", "_tailer"),
     "list_schedules": ["view_schedule"],
     "get_schedule": ["view_schedule"],
     "list_slots": ["view_schedule"],
-    **{f"{name}_schedule": ["view_schedule", "control"] for name in TABLE_OPERATIONS[SCHEDULE]},
-    **{f"{name}_schedule": ["view_schedule", "operate"] for name in ("run", "backfill")},
-    **{
-        f"{name}_schedule": ["view_schedule", "control", "enqueue"] for name in ("create", "change")
-    },
+    "create_schedule": ["view_schedule", "control", "enqueue"],
+    **acting(table.SCHEDULE, "view_schedule", "_schedule"),
     "list_graphs": ["view_graph"],
     "get_graph": ["view_graph"],
     "list_nodes": ["view_graph"],
     "draw_graph": ["view_graph"],
-    **{f"{name}_graph": ["view_graph", "operate"] for name in TABLE_OPERATIONS[GRAPH]},
+    **acting(table.GRAPH, "view_graph", "_graph"),
     "list_errors": ["view_errorgroup"],
     "get_error": ["view_errorgroup"],
-    **{f"{name}_error": ["view_errorgroup", "operate"] for name in TABLE_OPERATIONS[ERROR]},
-    "delete_error": ["view_errorgroup", "delete_instance"],
-    **{f"{name}_matching": ["view_instance", "operate"] for name in TABLE_OPERATIONS[MATCHING]},
-    "delete_matching": ["view_instance", "delete_instance"],
+    **acting(table.ERROR, "view_errorgroup", "_error"),
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
-    "quiet_daemon": ["view_daemon", "control"],
-    "resume_daemon": ["view_daemon", "control"],
-    "stop_daemon": ["view_daemon", "control"],
+    **acting(table.DAEMON, "view_daemon", "_daemon"),
     "get_pending": ["view_daemon", "operate"],
 }
 OPEN = {"get_health", "get_liveness"}
@@ -89,7 +82,7 @@ CLOSED = sorted(OPERATIONS.keys() - OPEN)
 
 
 def address(name, full):
-    """Return method and path of an operation, with names of what there is."""
+    """Return the method and the path of an operation, with identifiers that exist."""
     path, method = OPERATIONS[name]
     if name == "resume_daemon":
         queue.command(full.host.uuid, "quiet")
@@ -120,7 +113,7 @@ def address(name, full):
 
 
 def _schedule(name, identifier):
-    """Have a schedule on which the operation makes a difference."""
+    """Create a schedule on which the operation changes something."""
     known = [row.identifier for row in queue.schedules()]
     if identifier not in known:
         queue.create_schedule(identifier, "tests.echo", every=3600)
@@ -141,12 +134,12 @@ def body_of(name):
         "bound_downstream": b'{"ceiling": 5}',
         "seek_tailer": b'{"shard": "a", "position": "5"}',
         "forget_tailer": b'{"shard": "a"}',
-        **{f"{name}_matching": b'{"type": "tests.echo"}' for name in TABLE_OPERATIONS[MATCHING]},
+        **dict.fromkeys(acting(table.MATCHING, "", "_matching"), b'{"type": "tests.echo"}'),
         "set_limit": b'{"type": "tests.echo", "max_running": 1}',
     }.get(name, b"")
 
 
-def test_every_route_is_an_operation_and_every_operation_is_in_the_table():
+def test_every_route_is_a_documented_operation_with_known_permissions():
     routes = {route.name for route in urls.urlpatterns} - {"unknown"}
     assert len(routes) == len({path for path, _ in OPERATIONS.values()})
     assert {*NEEDED, *OPEN} == OPERATIONS.keys()
@@ -154,7 +147,7 @@ def test_every_route_is_an_operation_and_every_operation_is_in_the_table():
 
 @pytest.fixture
 def everything(full):
-    """A queue in which each list has something."""
+    """A queue in which no list of the API is empty."""
     full.tailer()
     full.graph()
     full.downstream()
@@ -165,16 +158,14 @@ def everything(full):
     return full
 
 
-def test_each_list_has_what_its_schema_says(everything, api):
-    """The client compares each answer with the document."""
+@pytest.mark.slow
+def test_each_list_matches_its_schema_and_returns_every_row_page_by_page(everything, api):
+    """The test client compares each response with the OpenAPI document."""
     for name, (path, method) in OPERATIONS.items():
         if method == "GET" and "{" not in path:
             answer = api.get(path)
             assert answer.status_code == 200 or name in OPEN, name
             assert not name.startswith("list_") or answer.json()["results"], name
-
-
-def test_each_list_with_pages_is_whole_page_by_page(everything, api):
     schemas = {operation["operationId"]: operation for _, _, operation in operations()}
     paged = [
         name
@@ -194,7 +185,7 @@ def test_each_list_with_pages_is_whole_page_by_page(everything, api):
 
 
 def each(names, full):
-    """Yield each operation with its method, its path and its body; see that it writes nothing."""
+    """Yield each operation with its method, path and body, and check that it writes nothing."""
     for name in names:
         with transaction.atomic():
             method, path = address(name, full)
@@ -204,16 +195,18 @@ def each(names, full):
             transaction.set_rollback(True)
 
 
-def test_nothing_without_a_login(full):
-    """G14."""
+@pytest.mark.slow
+def test_every_operation_requires_a_login(full):
+    """The response offers basic authentication (G14)."""
     for name, asked in each(CLOSED, full):
         answer = Api().call(*asked)
         assert (answer.status_code, problem(answer)) == (401, "not-authenticated"), name
         assert answer.headers["WWW-Authenticate"] == 'Basic realm="api"', name
 
 
-def test_each_permission_is_needed_and_no_other(full, user_with, media):
-    """G14: what is lacking is named, and nothing is written."""
+@pytest.mark.slow
+def test_each_operation_requires_exactly_its_permissions(full, user_with, media):
+    """The problem names the missing permissions, and nothing is written (G14)."""
     files = [media / file["path"] for file in full[State.FINISHED].response.files]
     user = user_with()
     api = Api(user)
@@ -236,15 +229,19 @@ def test_each_permission_is_needed_and_no_other(full, user_with, media):
             transaction.set_rollback(True)
 
 
-def test_unknown_parameters_are_refused(full, api):
-    """G13: what is ignored would look like an answer to what was asked."""
+@pytest.mark.slow
+def test_unknown_query_parameters_are_rejected(full, api):
+    """Ignoring a misspelt parameter would return a wrong result without an error (G13)."""
     for name, (method, path, body) in each(sorted(OPERATIONS), full):
         answer = api.call(method, f"{path}?waite=3&limti=1", body)
         assert (answer.status_code, problem(answer)) == (400, "invalid-parameter"), name
         assert "'waite'" in answer.json()["detail"], name
+    answer = api.get("types?" + "&".join(f"a{n}=1" for n in range(1001)))
+    assert (answer.status_code, problem(answer)) == (400, "bad-request")
 
 
-def test_other_methods_are_refused(full, api):
+@pytest.mark.slow
+def test_undocumented_methods_return_405(full, api):
     of_path = {path: name for name, (path, _) in OPERATIONS.items()}
     for at, name in of_path.items():
         _, path = address(name, full)
@@ -258,7 +255,8 @@ def test_other_methods_are_refused(full, api):
 ANY_BODY = {"get_response", "get_file", "draw_graph"}
 
 
-def test_reading_gives_json_alone_and_head_is_get_without_a_body(full, api):
+@pytest.mark.slow
+def test_operations_return_only_json_and_head_matches_get(full, api):
     for name, (method, path, body) in each(sorted(OPERATIONS), full):
         answer = api.call(method, path, body, accept="text/html")
         if name in ANY_BODY:
@@ -271,8 +269,8 @@ def test_reading_gives_json_alone_and_head_is_get_without_a_body(full, api):
             assert head.headers["Content-Type"] == got.headers["Content-Type"], name
 
 
-def test_unknown_addresses(api):
-    """They lead to known ones; and need a login, too (G14)."""
+def test_unknown_addresses_return_404_after_a_login(api):
+    """The problem suggests known addresses. Without a login the status is 401 (G14)."""
     assert Api().get("nothing").status_code == 401
     of_verb = f"instances/{UUID}/redriv"
     for path in ("", "instance", "types/", "instances/a/b", of_verb, "%00", "é"):
@@ -284,8 +282,8 @@ def test_unknown_addresses(api):
     assert "begin with daemons, downstreams, errors, gates, graphs, health, instances" in told
 
 
-def test_settings_of_rest_framework_do_not_matter(full, api):
-    """Settings are read when views are declared, but for a few."""
+def test_settings_of_rest_framework_do_not_affect_the_api(full, api):
+    """Most settings are read when views are declared; these are read for each request."""
     with override_settings(
         REST_FRAMEWORK={
             "EXCEPTION_HANDLER": "nowhere.at.all",
@@ -300,13 +298,8 @@ def test_settings_of_rest_framework_do_not_matter(full, api):
         assert Api().get("types").status_code == 401
 
 
-def test_more_parameters_than_django_reads(api):
-    answer = api.get("types?" + "&".join(f"a{n}=1" for n in range(1001)))
-    assert (answer.status_code, problem(answer)) == (400, "bad-request")
-
-
-def test_a_fault_of_ours_tells_nothing(api, monkeypatch, caplog):
-    """G14: no traceback leaves the site, and none is lost."""
+def test_a_server_error_hides_its_traceback_and_logs_it(api, monkeypatch, caplog):
+    """The response contains no traceback (G14)."""
     monkeypatch.setattr("atp.api.resources.documents.types", lambda: 1 / 0)
     api.client.raise_request_exception = False
     answer = api.client.get("/atp/api/types")

@@ -1,4 +1,4 @@
-"""The types that openapi-typescript makes of the OpenAPI document are right as they are."""
+"""The types that openapi-typescript generates from the OpenAPI document are correct."""
 
 import json
 import shutil
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from .client import openapi
-from .test_generated_client import PASSWORD, SEEN, run
+from .client import openapi, run
+from .test_generated_client import PASSWORD, SEEN
 
 PROGRAM = Path(__file__).with_name("typescript")
 # The codes by which npm says that it reached no registry.
@@ -18,7 +18,7 @@ UNREACHABLE = ("EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "ENOTFO
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the program, its packages, and the document."""
+    """A folder that contains the program, its packages and the OpenAPI document."""
     if shutil.which("npm") is None:
         pytest.skip("There is no npm, and so no TypeScript.")
     folder = tmp_path / "typescript"
@@ -36,8 +36,8 @@ def folder(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_it_enqueues_follows_and_reads(folder, live_server, atpd, media):
-    """One and many, to the end; bytes, changes, deleting, a problem; and a list page by page."""
+def test_the_typescript_client_enqueues_waits_and_lists(folder, live_server, atpd, media):
+    """The program enqueues, waits, reads bytes, changes, deletes, meets a 404 and pages a list."""
     User.objects.create_superuser("program", password=PASSWORD)
     run("npx", "openapi-typescript", "openapi.json", "--output", "atp.d.ts", cwd=folder)
     # The compiler accepts the program in its strict mode: no type has to be forced.

@@ -1,4 +1,8 @@
-"""Bodies without a length: they are refused, not overlooked, so that no dry run is carried out."""
+"""Bodies without a Content-Length, and files that are sent in parts.
+
+A body without a length is rejected, because ignoring the body would turn a dry run into a real
+one.
+"""
 
 import asyncio
 import json
@@ -21,7 +25,7 @@ IN_TIME = 120
 
 
 async def asked(api, method, path, body=b"", **headers):
-    """Return the status of an answer under ASGI, and its body in parts."""
+    """Yield the status and the parts of the body of a response under ASGI."""
     cookie = f"sessionid={api.client.cookies['sessionid'].value}"
     given = {"host": "testserver", "cookie": cookie, "content-type": "application/json", **headers}
     scope = {
@@ -52,7 +56,7 @@ async def status(*given, **headers):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_has_no_length_is_refused(full, api, monkeypatch):
+def test_a_body_without_a_length_is_rejected(full, api, monkeypatch):
     address, before = f"/atp/api/errors/{full.error().name}/delete", Instance.objects.count()
     chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "CONTENT_LENGTH": ""}
     answer = api.client.generic("POST", address, DRY, "application/json", **chunked)
@@ -68,8 +72,8 @@ def test_what_has_no_length_is_refused(full, api, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_file_is_sent_as_it_is_read(full, api, monkeypatch):
-    """Under ASGI too, where Django would read it whole before the first byte is sent."""
+def test_a_file_is_streamed_under_asgi(full, api, monkeypatch):
+    """By default Django would read the whole file before it sends the first byte."""
     data, read = b"x" * 2**21, []
     name = storages[settings.STORAGE].save("big.bin", ContentFile(data))
     kind = "application/octet-stream"

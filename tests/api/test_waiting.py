@@ -1,4 +1,4 @@
-"""Clients that wait, of real servers: what they hold, what they get, and who waits for them."""
+"""Clients that wait for an Instance on real web servers: resources, responses and limits."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import psutil
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
 from django.test import Client
 
 from atp import queue
@@ -21,6 +21,7 @@ from atp.api.schema import LONGEST_WAIT
 from atp.api.waiting import RATE, SOONEST, Turns
 from atp.models import Instance
 from atp.reports.ends import Ends
+from atp.states import Event, State
 from benchmarks.core import web
 
 from .. import environment
@@ -41,12 +42,12 @@ IS_POSTGRESQL = environment.kind() != "sqlite"
 
 @pytest.fixture(autouse=True)
 def turns(monkeypatch):
-    """Nobody has been sent away before."""
+    """Let each test start as if no client had been told to retry later."""
     monkeypatch.setattr("atp.api.instances.turns", Turns())
 
 
 class Server:
-    """A web server of this test's database, and a reader who has logged in."""
+    """A web server on the database of the test, and the login of a user who can read."""
 
     def __init__(self, port, process, user):
         self.port, self.process = port, process
@@ -60,14 +61,14 @@ class Server:
         return ask(self.port, path, **self.login)
 
     def threads(self):
-        """How many threads all its processes have."""
+        """Return the number of threads of all processes of the server."""
         family = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
         return sum(psutil.Process(each.pid).num_threads() for each in family)
 
 
 @pytest.fixture
 def serve(tmp_path, world, user_with):
-    """Start servers: ``serve("gunicorn")``; with settings of ATP."""
+    """Start a web server: ``serve("gunicorn", MAX_WAITERS=1)`` sets settings of ATP."""
     with ExitStack() as stack:
 
         def start(kind, **given):
@@ -83,7 +84,7 @@ def serve(tmp_path, world, user_with):
 
 
 def connected():
-    """How many connections others have to the database of this test."""
+    """Return how many connections other processes have to the database of the test."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -97,7 +98,7 @@ def connected():
 
 
 async def most_connections(over):
-    """Count connections until the end, and return the most that there were."""
+    """Sample the number of connections until ``over`` is set, and return the maximum."""
     most = 0
     while not over.is_set():
         most = max(most, await asyncio.to_thread(connected))
@@ -106,7 +107,7 @@ async def most_connections(over):
 
 
 def cancel(instances):
-    """End Instances that wait, from another thread."""
+    """Cancel waiting Instances; called in another thread."""
     try:
         for instance in instances:
             queue.cancel(instance)
@@ -123,7 +124,7 @@ def may_not_wait(answer):
 
 
 def is_busy(answer):
-    """Whether it says that too many ask just now."""
+    """Return True if the response says that too many clients are waiting."""
     return answer.status == 429 and "retry-after" in answer.headers
 
 
@@ -141,8 +142,8 @@ WAITERS = {"gunicorn": (2, 4), "uvicorn": (CLIENTS - 1, CLIENTS)}
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not IS_POSTGRESQL, reason="SQLite has no connections to count")
 @pytest.mark.parametrize("kind", WAITERS)
-def test_many_clients(serve, kind):
-    """Probes are answered while all wait, on few connections; each gets an honest answer."""
+def test_probes_are_answered_while_200_clients_wait(serve, kind):
+    """The server uses few connections, and each client gets a correct response."""
     server = serve(kind, MAX_ASYNC_WAITERS=CLIENTS, MAX_ASYNC_WAITERS_PER_USER=CLIENTS)
     instances = [echo.enqueue() for _ in range(CLIENTS)]
     least, most = WAITERS[kind]
@@ -185,103 +186,108 @@ def test_many_clients(serve, kind):
     assert all(state(answer) == "ACCEPTED" for answer in answers if may_not_wait(answer))
 
 
+# The settings of the server, the number of clients that wait, and the number that hang up.
+PLACES = {
+    "uvicorn": ({"MAX_ASYNC_WAITERS": 50}, 50, 60),
+    # With --preload each process forks after loading, and has its own listener.
+    "gunicorn": ({"MAX_WAITERS": 1}, 3, 6),
+}
+
+
 @pytest.mark.timeout(300)
-def test_no_thread_waits_under_asgi(serve):
-    """Nor does who has hung up: its place is free long before its time is over."""
-    server = serve("uvicorn", MAX_ASYNC_WAITERS=50)
+@pytest.mark.parametrize("kind", PLACES)
+def test_waiting_clients_take_few_threads_and_their_places_are_freed(serve, kind, monkeypatch):
+    """The place of a client that hangs up is free long before its time is over."""
+    real = web.gunicorn
+    monkeypatch.setattr(web, "gunicorn", lambda *given: [*real(*given), "--preload"])
+    given, count, leaving = PLACES[kind]
+    server = serve(kind, **given)
     instance, other = echo.enqueue(), echo.enqueue()
 
     async def waits():
-        """Ask again if the last room was taken by the test, which looks whether there is any."""
-        while may_not_wait(answer := await server.wait_for(instance, 60)):
+        """Retry if there is no place, such as when the test itself checks for free ones."""
+        while "retry-after" in (answer := await server.wait_for(instance, 60)).headers:
             await asyncio.sleep(0.05)
         return answer
 
+    async def are_taken():
+        return may_not_wait(await server.wait_for(other, 0.01))
+
+    async def are_few():
+        return kind == "gunicorn" or server.threads() < 25
+
+    async def is_free():
+        return "retry-after" not in (await server.wait_for(other, 0.01)).headers
+
     async def run():
-        async def are_taken():
-            return may_not_wait(await server.wait_for(other, 0.01))
-
-        async def are_few():
-            return server.threads() < 25
-
-        clients = [asyncio.create_task(waits()) for _ in range(50)]
+        clients = [asyncio.create_task(waits()) for _ in range(count)]
         await until(are_taken)
         await until(are_few)
         await asyncio.to_thread(cancel, [instance])
         answers = await asyncio.gather(*clients)
-        return answers, await hang_up(server, other, 60)
+        gone = [await server.wait_for(other, 60, web.connected) for _ in range(leaving)]
+        await until(are_taken)
+        for _, writer in gone:
+            writer.close()
+        began = time.monotonic()
+        await until(is_free)
+        return answers, time.monotonic() - began
 
     answers, took = asyncio.run(run())
     assert {state(answer) for answer in answers} == {"FAILED"}
     assert took < 40
 
 
-async def hang_up(server, instance, count):
-    """Take all room, hang up, and return how long it took until there was some again."""
-
-    async def are_taken():
-        return may_not_wait(await server.wait_for(instance, 0.01))
-
-    async def is_free():
-        answer = await server.wait_for(instance, 0.01)
-        return not may_not_wait(answer) and not is_busy(answer)
-
-    gone = [await server.wait_for(instance, 60, web.connected) for _ in range(count)]
-    await until(are_taken)
-    for _, writer in gone:
-        writer.close()
-    began = time.monotonic()
-    await until(is_free)
-    return time.monotonic() - began
-
-
-@pytest.mark.timeout(300)
-def test_a_server_that_was_forked_when_loaded(serve, monkeypatch):
-    """gunicorn --preload: each process has a listener of its own, and learns who has hung up."""
-    real = web.gunicorn
-    monkeypatch.setattr(web, "gunicorn", lambda *given: [*real(*given), "--preload"])
-    server = serve("gunicorn", MAX_WAITERS=1)
-    instance, other = echo.enqueue(), echo.enqueue()
-
-    async def run():
-        clients = [asyncio.create_task(server.wait_for(instance, 60)) for _ in range(3)]
-        await until(lambda: is_waited_for(clients))
-        await asyncio.to_thread(cancel, [instance])
-        answers = await asyncio.gather(*clients)
-        return answers, await hang_up(server, other, 6)
-
-    answers, took = asyncio.run(run())
-    told = {state(answer) for answer in answers if "retry-after" not in answer.headers}
-    assert told == {"FAILED"}
-    assert took < 40
-
-
-async def is_waited_for(clients):
-    return 1 <= sum(not client.done() for client in clients) <= 4
-
-
 # In this process
 
 
-def test_no_connection_is_held_meanwhile(world, api):
-    instance = echo.enqueue()
-    held = []
+def test_wait_returns_when_the_instance_has_ended(full, api, monkeypatch):
+    """The waiting request holds no database connection, with ATOMIC_REQUESTS either."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    instance, move = full.claimed()
+    move(Event.START)
+    wrapper = connections[DEFAULT_DB_ALIAS]
 
-    def look():
+    def work():
         wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
         wait_for(lambda: wrapper.connection is None, IN_TIME)
-        held.append(wrapper.connection)
-        cancel([instance])
+        move(Event.FINISH)
 
-    wrapper = connections[DEFAULT_DB_ALIAS]
-    looking = Thread(look)
+    worker = Thread(work)
+    found = api.get(f"instances/{instance.uuid}?wait=60").json()
+    worker.result(IN_TIME)
+    assert found["state"] == "FINISHED"
+    # A refused batch leaves nothing behind.
+    before, body = Instance.objects.count(), [{"type": "tests.echo"}, {"type": "tests.add"}]
+    assert api.post("instances", body).status_code == 422
+    assert Instance.objects.count() == before
+    assert api.post("instances", body[:1]).status_code == 201
+
+
+def test_wait_returns_404_when_the_instance_is_deleted(world, api):
+    instance = echo.enqueue()
+
+    def work():
+        wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
+        with transaction.atomic():  # nobody sees it cancelled, and not yet removed
+            queue.delete(instance, cancel=True)
+
+    worker = Thread(work)
     answer = api.get(f"instances/{instance.uuid}?wait=60")
-    looking.result(IN_TIME)
-    assert (answer.json()["state"], held) == ("FAILED", [None])
+    worker.result(IN_TIME)
+    assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
 
 
-def test_who_may_not_wait_is_answered_at_once(world, api, settings, monkeypatch):
-    """Nor may anybody where a process serves one at a time: nobody else would be served."""
+def test_wait_returns_at_once_in_a_transaction_and_else_when_its_time_is_over(full, api):
+    """Inside a transaction the request would never see the Instance end."""
+    address = f"instances/{full[State.RUNNING].uuid}"
+    with transaction.atomic():
+        assert api.get(f"{address}?wait=60").json()["state"] == State.RUNNING
+    assert api.get(f"{address}?wait=0.05").json()["state"] == State.RUNNING
+
+
+def test_a_client_over_the_waiting_limit_is_answered_at_once(world, api, settings, monkeypatch):
+    """A process that serves one request at a time lets no client wait."""
     instance, given = echo.enqueue(), settings.ATP
     for bound in ("MAX_WAITERS", "MAX_WAITERS_PER_USER"):
         settings.ATP = {**given, bound: 0}
@@ -300,8 +306,10 @@ def test_who_may_not_wait_is_answered_at_once(world, api, settings, monkeypatch)
     assert (answer.json()["state"], "Retry-After" in answer.headers) == ("FAILED", False)
 
 
-def test_who_comes_when_the_threads_are_taken(world, api, django_assert_num_queries):
-    """It is told so at once, without the database."""
+def test_a_client_gets_429_when_all_waiting_threads_are_taken(
+    world, api, django_assert_num_queries
+):
+    """The response needs no database query."""
     instance = echo.enqueue()
     with ExitStack() as taken:
         for _ in range(waiting.most_threads()):
@@ -314,8 +322,8 @@ def test_who_comes_when_the_threads_are_taken(world, api, django_assert_num_quer
     assert api.get(f"instances/{instance.uuid}?wait=0").status_code == 200
 
 
-def test_a_crowd_comes_back_one_after_another():
-    """But nobody is told to come later than it would wait."""
+def test_retry_after_spreads_out_a_crowd_of_clients():
+    """No client is told to come back later than the time that it wanted to wait."""
     turns = Turns()
     told = [turns.take() for _ in range(100)]
     assert told == sorted(told)
@@ -326,8 +334,8 @@ def test_a_crowd_comes_back_one_after_another():
     assert turns.take() <= LONGEST_WAIT
 
 
-def test_places_are_bounded_by_user_and_freed(settings, monkeypatch):
-    """By who is told, when their time is over, and when nobody is heard of again."""
+def test_waiting_slots_are_limited_per_user_and_freed(settings, monkeypatch):
+    """A place is freed on request, when its time is over, or if the client never starts to wait."""
     settings.ATP = {"MAX_WAITERS": 3, "MAX_WAITERS_PER_USER": 2}
     places = waiting.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")
     ann, bob = User(pk=1), User(pk=2)
@@ -359,7 +367,7 @@ class TestEnds:
         yield Ends()
         wait_for(lambda: not watching(), IN_TIME)
 
-    def test_one_thread_for_all_which_ends_with_them(self, world, ends):
+    def test_one_thread_watches_all_instances_and_ends_with_them(self, world, ends):
         instances = [echo.enqueue() for _ in range(3)]
         ended = [threading.Event() for _ in instances]
         tokens = [ends.watch(i.pk, e.set) for i, e in zip(instances, ended, strict=True)]
@@ -377,7 +385,7 @@ class TestEnds:
         assert ended[2].wait(IN_TIME)
         ends.forget(again)
 
-    def test_it_outlives_a_database_that_is_away(self, world, ends, monkeypatch):
+    def test_the_watching_thread_survives_a_database_error(self, world, ends, monkeypatch):
         instance, ended, failed = echo.enqueue(), threading.Event(), threading.Event()
         real = Instance.objects.using
 

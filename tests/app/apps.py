@@ -1,4 +1,4 @@
-"""The app of the tests; where a run wants it, the messages of the log become nonsense."""
+"""The Django app of the tests; if a run asks for it, log messages become nonsense."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""Middleware and carriers that tests name in ``settings.ATP``."""
+"""Middleware and context carriers that tests name in ``settings.ATP``."""
 
 from contextlib import contextmanager
 from contextvars import ContextVar

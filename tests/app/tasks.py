@@ -28,17 +28,17 @@ from . import (  # noqa: F401 (declare what other tests run)
 
 @task_type("tests.echo")
 def echo(context, **values):
-    """Answer with what it was given."""
+    """Return the inputs."""
     return values
 
 
 @task_type("tests.add", timeout=60, max_restarts=1, max_retries=2, retention=timedelta(days=1))
 def add(context, first: int, second: int = 0, *more: int):
-    """Answer with the sum."""
+    """Return the sum of the arguments."""
     return first + second + sum(more)
 
 
 @task_type("tests.keyword", priority=5, collection="books")
 def keyword(context, *, path: str, scale: float = 1.0):
-    """Take keywords only, with defaults for how it is enqueued."""
+    """Accept keyword arguments only; the Type declares enqueue options."""
     return path

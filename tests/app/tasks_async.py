@@ -1,4 +1,4 @@
-"""Handlers that are coroutine functions. Each leaves a line in a record."""
+"""Handlers that are coroutine functions; each writes a line to a record."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ async def gather(context, *, count):
 
 @task_type("async.orm", timeout=120)
 async def orm(context, *, name):
-    """Use the asynchronous ORM; tell in which threads what runs."""
+    """Use the asynchronous ORM and return the threads in which code runs."""
     made, _ = await Group.objects.aget_or_create(name=name)
     found = await Group.objects.acount()
     in_main = await sync_to_async(_is_main)()
@@ -32,7 +32,7 @@ async def orm(context, *, name):
 
 @task_type("async.together", transactional=True)
 async def together(context, *, name, fails=False):
-    """Write what is committed with the end, or not at all."""
+    """Write a row that is committed together with the end, or not at all."""
     await Group.objects.acreate(name=name)
     in_transaction = await sync_to_async(lambda: connection.in_atomic_block)()
     if fails:

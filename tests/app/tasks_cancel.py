@@ -1,15 +1,14 @@
-"""Handlers that are cancelled, or defer themselves. Each leaves a line in a record."""
+"""Handlers that are cancelled or defer themselves; each writes a line to a record."""
 
 import hashlib
 import logging
 import time
-from pathlib import Path
 
 from django.contrib.auth.models import Group
 
 from atp import Defer, Interrupted, task_type
 
-from .tasks_daemon import FAMILY, record, start_sleepers
+from .tasks_daemon import FAMILY, record, start_sleepers, wait_for_file
 
 
 @task_type("cancel.sleep", timeout=120)
@@ -34,7 +33,7 @@ def compute(context, *, path):
 
 @task_type("cancel.c_code", timeout=120)
 def c_code(context, *, path):
-    """Sit in C code, which no handler of a signal gets into."""
+    """Block in C code, where no Python signal handler runs."""
     record(path, event="start", attempt=context.attempt)
     hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 2**31 - 1)
     record(path, event="end", attempt=context.attempt)
@@ -72,7 +71,7 @@ def stubborn_parent(context, *, path):
 
 @task_type("cancel.wraps", timeout=120, max_retries=3)
 def wraps(context, *, path):
-    """Turn the interruption into something else, as a library might."""
+    """Turn the interruption into another exception, as a library might."""
     record(path, event="start", attempt=context.attempt)
     try:
         time.sleep(60)
@@ -82,7 +81,7 @@ def wraps(context, *, path):
 
 @task_type("cancel.finishes", timeout=120)
 def finishes(context, *, path):
-    """Come to an end all the same."""
+    """Finish despite the interruption."""
     record(path, event="start", attempt=context.attempt)
     try:
         time.sleep(60)
@@ -100,7 +99,7 @@ def writes(context, *, path):
 
 @task_type("cancel.defer", timeout=120)
 def defer(context, *, path, times=2, after=0.05):
-    """Ask to be deferred so often."""
+    """Ask to be deferred this many times."""
     record(path, event="ran", attempt=context.attempt)
     if context.attempt <= times:
         raise Defer("the mirror is away", after=after)
@@ -115,9 +114,7 @@ def defer_in_a_transaction(context):
 
 @task_type("cancel.note", timeout=120)
 def note(context, *, path, until=""):
-    """Leave a line, and wait for a file if one is named."""
+    """Write a line, and wait until a file exists if ``until`` names one."""
     record(path, event="ran", attempt=context.attempt)
-    end = time.monotonic() + 60
-    while until and not Path(until).exists() and time.monotonic() < end:
-        context.check()
-        time.sleep(0.01)
+    if until:
+        wait_for_file(context, until)

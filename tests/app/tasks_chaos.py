@@ -1,10 +1,9 @@
-"""Handlers that the chaos suite runs. Each keeps an account of its own in an append-only file.
+"""Handlers that the chaos suite runs; each attempt appends lines to a shared record file.
 
-A line says that an attempt has begun, that it is still at work (every 20 ms) or
-that it has ended. Each line is one write to a file opened for appending, so the
-order of the lines in the file is the order in which things happened, whoever
-wrote them, and nobody can have been at work before its first line or after its
-last one without saying so.
+A line says that an attempt has begun, that it is still at work (every 20 ms), or that it has
+ended. Each line is a single write in append mode, so the order of the lines is the order of the
+events, whichever process wrote them. No attempt was at work before its first line. After its last
+line it cannot have worked for long without another line.
 """
 
 import json
@@ -43,7 +42,7 @@ def uptime():
 
 
 class Account:
-    """What one attempt writes of itself."""
+    """Writes the lines of one attempt."""
 
     def __init__(self, path, context):
         self.path = path
@@ -66,7 +65,7 @@ class Account:
         os.write(self._file, (json.dumps(self.facts(event, **more)) + "\n").encode())
 
     def work(self, seconds, *, stubborn=False):
-        """Be at work for so long; unless ``stubborn``, look whether to stop."""
+        """Work for this many seconds, and unless ``stubborn``, check for interruptions."""
         end = uptime() + seconds
         while uptime() < end:
             self.write("tick")
@@ -82,7 +81,7 @@ class Account:
 
 
 def chaos_type(identifier, **parameters):
-    """Declare a handler that is called with its account, and answers with what it wrote last."""
+    """Declare a handler that gets its Account and returns what it wrote last."""
 
     def decorate(handler):
         def attempt(context, *, path, **inputs):
@@ -166,7 +165,7 @@ def family(context, account, seconds):
 
 @chaos_type("chaos.still", stoppable=True)
 def still(context, account, seconds):
-    """The same; both are stopped to pause it."""
+    """Work with a child process, both of which are stopped by a signal to pause the task."""
     _with_child(account, seconds)
 
 
@@ -218,18 +217,18 @@ def overrun(context, account):
 
 @task_type("chaos.slot")
 def slot(context, *, slot):
-    """End at once: one for each slot of a schedule."""
+    """End at once; one Instance for each slot of a schedule."""
 
 
 @chaos_type("chaos.lined", max_restarts=1000, max_retries=1000)
 def lined(context, account, seconds):
-    """Be at work for so long: one at a time of a schedule."""
+    """Work for this many seconds; the schedule runs one Instance at a time."""
     account.work(seconds)
 
 
 @chaos_type("chaos.steps", max_restarts=1000, max_retries=1000)
 def steps(context, account, seconds):
-    """Charge a card in a step, sleep, and leave a row in the transaction of another."""
+    """Charge a card in one step, sleep, and write a row in the transaction of another."""
 
     def charge():
         account.write("charged")
@@ -251,7 +250,7 @@ def steps(context, account, seconds):
 
 @task_type("chaos.node", timeout=60, max_retries=3)
 def node(context, *, path, how, parts):
-    """A node of a graph: its value is one more than those of the nodes that it waited for."""
+    """Return one more than the sum of the upstream nodes' values."""
     account = Account(path, context)
     account.write("start")
     try:

@@ -1,7 +1,7 @@
-"""Handlers that the daemon's tests run. Each leaves a line in a record of its own.
+"""Handlers that the daemon's tests run; most of them write lines to a record.
 
-The record is a file that every attempt appends to, so that what really
-happened can be held against what the database says.
+All attempts append to the record file, so that tests can compare what happened with what the
+database says.
 """
 
 import contextvars
@@ -26,7 +26,7 @@ from atp.models import Type
 
 
 def record(path, **facts):
-    """Append one line to a record; a short write to a file opened for appending is atomic."""
+    """Append one line to a record; a short write in append mode is atomic."""
     line = json.dumps({"pid": os.getpid(), "time": time.monotonic(), **facts}) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -35,10 +35,11 @@ def record(path, **facts):
         os.close(descriptor)
 
 
-def wait_for_file(context, path, deadline=60.0):
+def wait_for_file(context, path, *, checks=True, deadline=60.0):
     end = time.monotonic() + deadline
     while not Path(path).exists():
-        context.check()
+        if checks:
+            context.check()
         if time.monotonic() > end:
             raise TimeoutError(path)
         time.sleep(0.01)
@@ -48,7 +49,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 
 def start_sleepers(*options):
-    """Start programs that sleep, with these options of Popen; return them."""
+    """Start sleeping programs, one with each of these Popen options; return them."""
     return [subprocess.Popen(SLEEPER, **each) for each in options]
 
 
@@ -66,21 +67,6 @@ def slot(context, *, slot, path):
     record(path, event="ran", slot=None if slot is None else slot.isoformat())
 
 
-@task_type("daemon.long_slot", max_restarts=100)
-def long_slot(context, *, slot, path, seconds):
-    """Leave a line at the beginning and at the end, however that comes."""
-    told = {"slot": None if slot is None else slot.isoformat(), "instance": str(context.uuid)}
-    try:
-        # A cancel may interrupt it here, too: then the line may be written or not.
-        record(path, event="begin", **told)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            context.check()
-            time.sleep(0.01)
-    finally:
-        record(path, event="end", **told)
-
-
 @task_type("daemon.noop")
 def noop(context):
     """Do nothing."""
@@ -88,13 +74,13 @@ def noop(context):
 
 @task_type("daemon.reads", timeout=60, max_restarts=0)
 def reads(context):
-    """Return what there is to be read from the standard input, by a program and by itself."""
+    """Return what a child program and the handler can read from the standard input."""
     return [subprocess.run(["cat"], stdout=subprocess.PIPE, text=True).stdout, sys.stdin.read()]
 
 
 @task_type("daemon.unkept", retention=0)
 def unkept(context, *, fails=False):
-    """Answer with more than goes into the database, unless it is to fail."""
+    """Return more than fits into the database, or fail on request."""
     context.log("hello")
     if fails:
         raise ValueError("it is to fail")
@@ -108,7 +94,7 @@ def once(context, *, path, until):
 
 @task_type("daemon.unkept.together", retention=0, transactional=True)
 def unkept_together(context, *, fails=False):
-    """The same, committed with its end."""
+    """Do the same as ``unkept``, committed together with the end."""
     return unkept(context, fails=fails)
 
 
@@ -129,9 +115,7 @@ def wait(context, *, path, until, number=0):
 @task_type("daemon.stubborn", timeout=120)
 def stubborn(context, *, path, until):
     record(path, event="start", attempt=context.attempt)
-    end = time.monotonic() + 60
-    while not Path(until).exists() and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for_file(context, until, checks=False)
     record(path, event="end", attempt=context.attempt)
 
 
@@ -148,7 +132,7 @@ def family(context, *, path, until):
 
 @task_type("daemon.spin", timeout=1.0, max_restarts=0)
 def spin(context, *, path):
-    """Start a child here and one in another session; spin in C code that keeps the GIL."""
+    """Start a child here and one in another session; spin in C code that holds the GIL."""
     children = [child.pid for child in start_sleepers({}, {"start_new_session": True})]
     record(path, event="start", children=children, attempt=context.attempt)
     # Unlike ctypes.CDLL, PyDLL holds the GIL for the length of the call.
@@ -164,7 +148,7 @@ def crash(context, *, path):
 
 @task_type("daemon.crash_once", max_restarts=3)
 def crash_once(context, *, path):
-    """Die where it is run first; attempts may have been handed back before, unstarted."""
+    """Exit the worker in the first attempt that starts; earlier claims may be handed back."""
     record(path, event="start", attempt=context.attempt)
     try:
         Path(f"{path}.{context.uuid}").touch(exist_ok=False)
@@ -195,7 +179,7 @@ def error(context, *, words="went wrong"):
 
 @task_type("daemon.hasty_error", timeout=2.0, max_restarts=0)
 def hasty_error(context):
-    """Raise, with a time-out that is shorter than what log handlers may take in a worker."""
+    """Raise, with a timeout that is shorter than the time limit of log handlers."""
     raise ValueError("went wrong")
 
 
@@ -218,7 +202,7 @@ def answer(context, *, kind, size=10):
 
 @task_type("daemon.talk")
 def talk(context, *, lines=1):
-    """Speak in every way there is."""
+    """Write output in all possible ways."""
     context.log("from the context", "WARNING")
     for number in range(lines):
         logging.getLogger("shop").info("from logging %d", number)
@@ -261,7 +245,7 @@ def pid(context):
 
 @task_type("daemon.retry_after", max_retries=3)
 def retry_after(context, *, kind):
-    """Ask to be tried again after a delay of an unusual kind."""
+    """Ask for a retry after a delay of an unusual type."""
     raise Retry("later", after={"decimal": Decimal("0.5"), "long": 1e12, "longest": 1e14}[kind])
 
 
@@ -273,7 +257,7 @@ def again(context, *, times):
 
 @task_type("daemon.garbled")
 def garbled(context):
-    """Refuse, in words that no database column takes."""
+    """Fail with a message that no database column accepts."""
     raise Fatal("not text: \x00 \udc80")
 
 
@@ -284,7 +268,7 @@ def odd_level(context, *, level):
 
 @task_type("daemon.fork")
 def fork(context, *, path):
-    """Fork, and let the copy return from the handler too."""
+    """Fork, and let the child process return from the handler too."""
     child = os.fork()
     if child == 0:
         return "copy"
@@ -293,27 +277,12 @@ def fork(context, *, path):
     return "original"
 
 
-@task_type("daemon.wander")
-def wander(context):
-    """Leave the process as the next task should not find it."""
-    os.chdir(context.scratch)
-    os.umask(0o777)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-@task_type("daemon.surroundings")
-def surroundings(context):
-    umask = os.umask(0)
-    os.umask(umask)
-    return [os.getcwd(), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL]
-
-
 _tenant = contextvars.ContextVar("tenant", default="")
 
 
 @task_type("daemon.sets_context")
 def sets_context(context):
-    """Leave in the context what the next task should not find there."""
+    """Change context variables in ways that must not affect the next task."""
     translation.activate("de")
     timezone.activate("Asia/Tokyo")
     decimal.getcontext().prec = 3
@@ -339,7 +308,7 @@ def leaves_open(context, *, how, then="return"):
 
 @task_type("daemon.ticking", timeout=120)
 def ticking(context, *, path, until, number=0):
-    """Leave a line every few milliseconds until a file is there: it is seen how long it runs."""
+    """Write a line every few milliseconds until a file exists, to show the time of the run."""
     facts = {"number": number, "attempt": context.attempt}
     record(path, event="start", **facts)
     end = time.monotonic() + 60
@@ -358,7 +327,7 @@ def nap(context, *, path, number=0, seconds=0.1):
 
 @task_type("daemon.alone", max_restarts=50)
 def alone(context, *, path, seconds=0.02):
-    """Leave a line, and say whether another is at it: the kernel frees the lock of the dead."""
+    """Write whether another attempt runs at the same time, using a file lock."""
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -373,7 +342,7 @@ def alone(context, *, path, seconds=0.02):
 
 @task_type("daemon.kin", timeout=120, keep_processes=True)
 def kin(context, *, path, until, number=0):
-    """Start programs and a copy of this process that leave lines as long as they live; wait."""
+    """Start programs and a copy of this process that write lines while they live; then wait."""
     facts = {"number": number, "attempt": context.attempt}
     children = [child.pid for child in start_sleepers({}, {"start_new_session": True})]
     copy = os.fork()
@@ -392,7 +361,7 @@ def kin(context, *, path, until, number=0):
 
 @task_type("daemon.talkative", timeout=120)
 def talkative(context, *, path, until, pause=0.2):
-    """Publish a file, then tell of progress and log lines until a file exists."""
+    """Publish a file, then report progress and log lines until a file exists."""
     context.publish(b"first", "first.txt")
     record(path, event="start", attempt=context.attempt)
     lines = 0

@@ -1,4 +1,4 @@
-"""Handlers that call a downstream: a file says what it answers; each leaves a line in a record."""
+"""Handlers that call a downstream, which answers as a file says; each writes a line to a record."""
 
 import time
 from pathlib import Path
@@ -9,12 +9,12 @@ from .tasks_daemon import record
 
 
 class RelayError(Exception):
-    """Raised by a client's library."""
+    """An error that a client library raises."""
 
 
 @task_type("downstream.call", downstream="relay", downstream_errors=RelayError, max_retries=0)
 def call(context, *, path, answers):
-    """Do as the file says: "ok", "refuse", "refuse 30", "fail", "error" or "hang"."""
+    """Do what the file says: "ok", "refuse", "refuse 30", "fail", "error" or "hang"."""
     said, _, after = Path(answers).read_text().partition(" ")
     record(path, event=said, attempt=context.attempt, time=time.time())
     if said == "refuse":
@@ -29,7 +29,7 @@ def call(context, *, path, answers):
 
 @task_type("downstream.other", downstream="relay")
 def other(context):
-    """Another Type that calls the same."""
+    """Call the same downstream from another Type."""
 
 
 @task_type("downstream.none", max_retries=1, backoff=0)

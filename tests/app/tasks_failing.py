@@ -1,4 +1,4 @@
-"""Handlers that fail for one of seven causes, until that is mended."""
+"""Handlers that fail for one of seven causes until the cause is fixed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ CAUSES = 7
 
 
 class NoElevation(Exception):
-    """There is no elevation for a tile."""
+    """A tile has no elevation."""
 
 
 def _look_up(number):
@@ -42,7 +42,7 @@ def fail(cause, number):
 
 @task_type("failing.cause")
 def cause(context, *, number, mended="", path=""):
-    """Fail, unless the file ``mended`` is there: it names the causes that are no more."""
+    """Fail, unless the file ``mended`` exists and names this cause as fixed."""
     if path:
         record(path, event="ran", number=number, attempt=context.attempt)
     if number % CAUSES not in _mended(mended):

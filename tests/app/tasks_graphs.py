@@ -1,4 +1,4 @@
-"""Handlers of the nodes of graphs."""
+"""Handlers for the nodes of graphs."""
 
 from django.db import transaction
 
@@ -27,28 +27,28 @@ def merge(context, parts=()):
 
 @task_type("graphs.rest")
 def rest(context, a, **more):
-    """Take arguments of any name."""
+    """Accept keyword arguments with any name."""
 
 
 @task_type("graphs.more")
 def more(context, a, *others, flag=False):
-    """Take any number of arguments by position."""
+    """Accept any number of positional arguments."""
 
 
 @task_type("graphs.by_position")
 def by_position(context, a, /, b=0):
-    """Take one argument by its position alone."""
+    """Accept one positional-only argument."""
 
 
 @task_type("graphs.named")
 def named(context, *, name, after):
-    """Take parameters that are called as those of Graph.add() are."""
+    """Accept parameters with the same names as those of Graph.add()."""
     return [name, after]
 
 
 @task_type("graphs.report")
 def report(context, *, of):
-    """Answer with what became of a node, and with its result."""
+    """Return the state, the reason and the result of another node."""
     found = context.results.node(of)
     try:
         return [str(found.state), str(found.reason), context.results[of]]
@@ -65,7 +65,7 @@ def noop(context, *, number=0, path=None):
 
 @task_type("graphs.split")
 def split(context, *, path, parts, until=None):
-    """Add its parts in two blocks, and wait for a file in between."""
+    """Add nodes in two blocks, and wait for a file between the blocks."""
     with context.graph() as g:
         g.map(noop, _rows(path, range(parts)), before="merge")
     record(path, split=context.attempt)
@@ -81,12 +81,6 @@ def split_at_once(context, *, path, parts, broken=False):
         g.map(noop, _rows(path, range(parts)), before="merge")
     if broken:
         raise Fatal("no parts after all")
-
-
-@task_type("graphs.grow_wrongly")
-def grow_wrongly(context, *, before):
-    with context.graph() as g:
-        g.add(noop, before=before)
 
 
 @task_type("graphs.grow_in_transaction")

@@ -1,4 +1,4 @@
-"""A Type with hooks, and its hook: what the chaos suite, and tests with daemons, run."""
+"""A Type with hooks, and its hook, for the chaos suite and for tests with daemons."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from atp import Fatal, Retry, task_type
 
 @task_type("chaos.hook", max_retries=5, backoff=0.1, backoff_max=1)
 def hook(context, *, uuid, type, state, reason):
-    """Be a task like any other, which answers with what it was told."""
+    """Return the inputs, as any other task can do."""
     return {"uuid": uuid, "type": type, "state": state, "reason": reason}
 
 

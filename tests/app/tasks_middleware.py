@@ -1,4 +1,4 @@
-"""Types that tell what their enqueue has carried to them."""
+"""Types that return what their enqueue has carried to them."""
 
 from django.contrib.auth.models import Group
 from django.utils import timezone, translation
@@ -24,7 +24,7 @@ async def carried_async(context):
 
 @task_type("tests.carried.on")
 def carried_on(context):
-    """Enqueue another, which is to have the same."""
+    """Enqueue another task, which should get the same carried values."""
     return str(carried.enqueue().uuid)
 
 

@@ -1,4 +1,4 @@
-"""Exceptions that misbehave when they are looked at, and handlers that raise them."""
+"""Exceptions that misbehave when they are inspected, and handlers that raise them."""
 
 import asyncio
 import weakref
@@ -7,8 +7,6 @@ from datetime import timedelta
 
 from atp import Defer, Fatal, Retry, Throttled, task_type
 from atp.exceptions import Unavailable
-
-from .tasks_daemon import record
 
 
 def raising(error=RuntimeError):
@@ -29,12 +27,12 @@ def changed(error, **attributes):
 
 
 def without_super(base, **body):
-    """Return an exception whose constructor does not call that of its base."""
+    """Return an exception whose constructor does not call the base constructor."""
     return made(base, __init__=lambda self, *args: None, **body)
 
 
 def refusing(base, name):
-    """Return an exception of which one attribute cannot be read."""
+    """Return an exception with one attribute that raises when it is read."""
     return without_super(base, **{name: property(raising())})
 
 
@@ -59,7 +57,7 @@ def deep_group(innermost, depth=3000):
 
 
 class Text(str):
-    """Text that does nothing as text does."""
+    """A str whose methods all raise."""
 
     __slots__ = ()
 
@@ -68,7 +66,7 @@ class Text(str):
 
 
 class Liar(type):
-    """A class that lies about its names and its instances."""
+    """A metaclass whose attributes and checks all raise."""
 
     __name__ = __doc__ = __dict__ = property(raising())
     # Python 3.11 itself asks __subclasscheck__ of what is raised.
@@ -85,7 +83,7 @@ class LyingFatal(Fatal, metaclass=Liar):
 
 @dataclass(frozen=True)
 class Frozen(Fatal):
-    """Nothing can be written to it, its traceback by name neither."""
+    """An exception whose attributes cannot be set, not even its traceback."""
 
     job: int
 
@@ -187,15 +185,10 @@ ODD = {
 }
 
 
-def throw(name):
+@task_type("odd.raises", max_retries=1, backoff=0.01)
+def raises(context, *, name):
     make, _ = ODD[name]
     raise make()
-
-
-@task_type("odd.raises", max_retries=1, backoff=0.01)
-def raises(context, *, path, name):
-    record(path, event=name, attempt=context.attempt)
-    throw(name)
 
 
 @task_type("odd.in_a_task_group", max_retries=1)
@@ -209,14 +202,14 @@ async def in_a_task_group(context):
 
 
 class Weight:
-    """Something large, by a reference to which one sees whether it is kept."""
+    """A large object; a weak reference shows whether anything keeps the object."""
 
 
 weights = []
 
 
 def weigh(context, *, size=0):
-    """Have something large at hand, and raise; the exception is kept in a variable."""
+    """Hold a large object and raise an exception that is also in a local variable."""
     weight, big = Weight(), bytearray(size)
     weights.append(weakref.ref(weight))
     try:

@@ -1,4 +1,4 @@
-"""Handlers that are paused, or pause themselves. Each leaves lines in a record."""
+"""Handlers that are paused or pause themselves; each writes lines to a record."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def tick(path, context, number, event="tick"):
 
 
 def steps_of(count, until):
-    """Count, but stay at the first, which is 0, while there is no file where ``until`` says."""
+    """Yield 0 until the file ``until`` exists, then count."""
     while until and not os.path.exists(until):
         yield 0
     yield from range(count)
@@ -47,7 +47,7 @@ def endless(context, *, path, number=0):
 
 @task_type("pause.deaf", timeout=6, stoppable=True)
 def deaf(context, *, path, count=100, until=None, number=0):
-    """Go a number of steps and never look, beside a program that does something too."""
+    """Do a number of steps without checking for requests, next to a child that works too."""
     loop = f"open({path!r} + '.child', 'a').write('x')"
     child = subprocess.Popen(
         [sys.executable, "-c", f"import time\nwhile True: {loop}; time.sleep(0.01)"]
@@ -65,7 +65,7 @@ def deaf(context, *, path, count=100, until=None, number=0):
 
 @task_type("pause.by_itself", timeout=3)
 def by_itself(context, *, path, until, number=0):
-    """Wait for a file as for a licence: that is not its own work."""
+    """Pause while waiting for a file, as a handler would wait for a licence."""
     tick(path, context, number, "start")
     with context.paused("waiting for the licence"):
         wait_for_file(context, until)
@@ -76,6 +76,6 @@ def by_itself(context, *, path, until, number=0):
 
 @task_type("pause.in_transaction")
 def in_transaction(context):
-    """Keep a transaction open for who knows how long."""
+    """Pause inside an open transaction."""
     with transaction.atomic(), context.paused("it would wait here"):
         pass

@@ -1,4 +1,4 @@
-"""Handlers that do harm, each in its own way, and one that is their neighbour."""
+"""Handlers that do harm, each in its own way, and a harmless one that runs next to them."""
 
 import contextlib
 import ctypes
@@ -46,7 +46,7 @@ while time.monotonic() < end:
 
 @task_type("poison.neighbour", timeout=60)
 def neighbour(context, *, path, number):
-    """Need what everybody needs: a working directory, a PATH, a place to print to, a child."""
+    """Use a working directory, the PATH, standard output and a child process."""
     subprocess.run(["true"], check=True, cwd=Path.cwd())
     signal.alarm(30)
     print(f"neighbour {number}")
@@ -54,7 +54,7 @@ def neighbour(context, *, path, number):
 
 
 def poison(kind, **parameters):
-    """Declare a kind: it says that it starts, then does what it does."""
+    """Declare a harmful Type, whose handler first writes a line to the record."""
 
     def decorate(handler):
         @functools.wraps(handler)
@@ -90,14 +90,9 @@ def aborts(context, path):
     os.abort()
 
 
-@poison("kills_itself", max_restarts=1)
-def kills_itself(context, path):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @poison("overflows", max_restarts=1)
 def overflows(context, path):
-    """Recurse through C until there is no stack left, or Python sees it coming."""
+    """Recurse through C code until the stack is exhausted or Python notices."""
     sys.setrecursionlimit(10**6)
 
     def deeper(_):
@@ -113,11 +108,6 @@ def closes_everything(context, path):
 
 
 # Those that do not end
-
-
-@poison("spins", timeout=1, max_restarts=0)
-def spins(context, path):
-    ctypes.PyDLL(None).sleep(300)
 
 
 @poison("deadlocks", timeout=1, max_restarts=0)
@@ -143,14 +133,14 @@ def will_not_stop(context, path):
 
 @poison("hops", timeout=1, max_restarts=0)
 def hops(context, path):
-    """Start a program that forks and exits for ever, in a session of its own; and wait."""
+    """Start a program in its own session that forks and exits for ever; then wait."""
     subprocess.Popen([sys.executable, "-c", _HOP])
     time.sleep(LONGEST)
 
 
 @poison("bombs", timeout=1, max_restarts=0)
 def bombs(context, path):
-    """Fork as fast as a user of its own may who is allowed 100 processes; root only."""
+    """Fork as fast as possible as another user with a limit of 100 processes; needs root."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -194,7 +184,7 @@ def floods(context, path):
 
 @poison("lets_print", timeout=1, max_restarts=0)
 def lets_print(context, path):
-    """Have a program print for ever, one line without an end and many with."""
+    """Run programs that print for ever, one without line ends and one with many."""
     subprocess.Popen(["cat", "/dev/zero"])
     subprocess.run(["yes", "poison"], check=False)
 
@@ -226,7 +216,7 @@ def publishes(context, path):
 
 
 def _leave(path, event):
-    """Start three that stay: a child, one of another session, and one whose parent is gone."""
+    """Start three processes that stay: a child, one in another session, and an orphan."""
     quiet = "start_new_session=True, stdout=subprocess.DEVNULL"
     double = f"import subprocess\nprint(subprocess.Popen({SLEEPER!r}, {quiet}).pid)"
     orphan = subprocess.run(
@@ -244,7 +234,7 @@ def leaves_children(context, path):
 
 @task_type("poison.returns", timeout=30)
 def returns(context, *, path):
-    """Leave processes, and return as if nothing were."""
+    """Leave processes behind and return normally."""
     _leave(path, "left")
 
 
@@ -282,7 +272,7 @@ def fattens(context):
 
 @task_type("poison.modest", max_memory="100MiB")
 def modest(context):
-    """Take a little, for as long as it needs to be seen; return the worker's pid."""
+    """Use a little memory long enough to be measured; return the worker's pid."""
     taken = bytearray(b"x") * (20 * MIB)
     time.sleep(0.5)
     return os.getpid() if taken else None

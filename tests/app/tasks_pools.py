@@ -1,4 +1,4 @@
-"""Handlers that use libraries which keep a pool of processes of their own."""
+"""Handlers that use libraries with their own pools of processes."""
 
 import concurrent.futures
 import multiprocessing
@@ -21,7 +21,7 @@ def with_joblib(how):
 
 
 def with_joblib_arrays(how):
-    """Arrays of this size are shared in memory."""
+    """Use arrays that are large enough for joblib to share them in memory."""
     import numpy
     from joblib import Parallel, delayed
 
@@ -43,12 +43,12 @@ def _executor(how):
 
 
 def with_kept_executor(how):
-    """It is at the level of the module, and not closed."""
+    """Use an executor of the module that is never closed."""
     return list(_executor(how).map(square, range(4)))
 
 
 def with_left_executor(how):
-    """It is not closed, with work left, and made anew in each attempt."""
+    """Make a new executor in each attempt, and leave it open with work left."""
     executor = concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context(how))
     found = list(executor.map(square, range(4)))
     left.append(executor)
@@ -82,7 +82,7 @@ def with_left_pool(how):
 
 
 def with_shared_memory(how):
-    """A block of memory, and a semaphore, that nobody removes."""
+    """Create a block of shared memory and a semaphore that nobody removes."""
     from multiprocessing.shared_memory import SharedMemory
 
     left.append(SharedMemory(create=True, size=1000))

@@ -1,4 +1,4 @@
-"""Handlers of graphs that are undone when they fail; the first are those of docs/graphs.md."""
+"""Handlers of graphs that are undone after a failure; the first ones are from docs/graphs.md."""
 
 import time
 
@@ -11,7 +11,7 @@ LIMIT = 500
 
 
 def diary():
-    """The file in which travel agencies write what they are told."""
+    """Return the file in which travel agencies record their requests."""
     return environment.folder() / "saga.jsonl"
 
 
@@ -64,7 +64,7 @@ def do(context, *, path, name, broken=False):
 
 @task_type("saga.undo")
 def undo(context, *, path, name, broken=False):
-    """Undo what :func:`do` of the same arguments has done, with a line before and after."""
+    """Undo what :func:`do` did with the same arguments, with a line before and after."""
     record(path, begun=name, attempt=context.attempt)
     assert context.undoes.output == name
     time.sleep(0.1)

@@ -13,7 +13,7 @@ from .tasks_daemon import record, wait_for_file
 
 
 def charge(path, amount, attempt):
-    """Charge a card: what happens outside of the database, and cannot be taken back."""
+    """Charge a card, which happens outside the database and cannot be rolled back."""
     record(path, event="charged", amount=amount, attempt=attempt)
     return {"amount": amount, "receipt": f"receipt-{attempt}"}
 
@@ -32,7 +32,7 @@ def charging(context, *, path, raising=1):
 
 @task_type("steps.waiting", max_restarts=5, timeout=120, max_retries=2, backoff=0.01)
 def waiting(context, *, path, until, after=False):
-    """Charge within a step that waits for a file; with ``after`` the handler waits behind it."""
+    """Charge in a step that waits for a file; with ``after`` the wait follows the step."""
 
     def slowly():
         record(path, event="charged", attempt=context.attempt)
@@ -49,7 +49,7 @@ def waiting(context, *, path, until, after=False):
 
 @task_type("steps.booking", max_restarts=5, timeout=120)
 def booking(context, *, path, until):
-    """Leave a row in a step's transaction, waiting for a file in it and behind it."""
+    """Write a row in a step's transaction; wait for a file inside the step and after it."""
 
     def slowly():
         name = book(context)
@@ -96,7 +96,7 @@ def doubled(context, *, path):
 
 @task_type("steps.bad", max_retries=5, backoff=0.01)
 def bad(context, *, path, size=0):
-    """A result that cannot be kept: of an unknown kind, too long, or one that raises (-1)."""
+    """Return a step result that cannot be stored: of a wrong type, too long, or one that raises."""
 
     def result():
         record(path, event="charged", attempt=context.attempt)

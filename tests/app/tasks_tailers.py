@@ -1,4 +1,4 @@
-"""Tailers: that of the daemon's tests, whose records are groups; and those of the chaos suite."""
+"""Tailers of the daemon's tests, whose records are Groups, and those of the chaos suite."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def work(context, *, name):
 
 @tailer("tailers.groups", Table(Group), every=None, timeout=120)
 def groups(record):
-    """Make a call of a group; "kill …" ends the worker, "raise …" raises."""
+    """Return a call for a Group; the name "kill …" ends the worker, "raise …" raises."""
     name = record.row.name
     if name.startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -31,7 +31,7 @@ def groups(record):
 
 @task_type("tailers.committing", max_restarts=5, timeout=120)
 def committing(context, *, path, until):
-    """Leave a row in a transaction that waits for a file."""
+    """Write a row in a transaction that waits for a file."""
     with context.transaction():
         Group.objects.create(name=f"attempt {context.attempt}")
         note(path, event="written", attempt=context.attempt)

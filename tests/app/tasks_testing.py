@@ -15,7 +15,7 @@ TENANT = contextvars.ContextVar("TENANT", default="none")
 
 
 class Refused(Exception):
-    """The service said no."""
+    """A service refused the request."""
 
 
 @task_type("kit.group")
@@ -55,7 +55,7 @@ def fatal(context):
 
 @task_type("kit.chain")
 def chain(context, *, left: int):
-    """Enqueue the next; with left=-1 for ever."""
+    """Enqueue the next task until ``left`` is 0; -1 never ends."""
     if left:
         chain.enqueue(left=left - 1)
 
@@ -123,7 +123,7 @@ def messy(context):
 
 @task_type("kit.context")
 def seen(context):
-    """Tell which context variables it finds."""
+    """Return the context variables that the handler finds."""
     return [TENANT.get(), translation.get_language()]
 
 
@@ -175,7 +175,7 @@ def unserializable(context):
 
 @task_type("kit.typed")
 def typed(context, *, values: tuple, when: object = None):
-    """Return the class of what it is given, and use it."""
+    """Return the class names of the arguments."""
     return [type(values).__name__, type(when).__name__]
 
 
@@ -201,9 +201,9 @@ def waits(context):
 
 @task_type("kit.nothing", retention=0)
 def nothing(context):
-    """Keep nothing of it."""
+    """Return nothing; the Type keeps no ended Instances."""
 
 
 @task_type("kit.once", max_restarts=0)
 def once(context):
-    """Be tried no more after a loss."""
+    """Return nothing; the Type allows no restart after a loss."""

@@ -18,7 +18,7 @@ def write(context, number):
 
 
 def written():
-    """The numbers of all rows, with repetition."""
+    """Return the numbers of all rows, with duplicates."""
     return sorted(
         int(name.partition("/")[0]) for name in Group.objects.values_list("name", flat=True)
     )
@@ -69,7 +69,7 @@ def dying(context, *, number=0):
 
 @task_type("transactional.hooks", transactional=True)
 def hooks(context, *, path, number=0):
-    """Leave a row; what is to be done after the commit fails."""
+    """Write a row; a callback after the commit fails."""
     write(context, number)
 
     def after():
@@ -81,7 +81,7 @@ def hooks(context, *, path, number=0):
 
 @task_type("transactional.slow_hooks", transactional=True)
 def slow_hooks(context, *, path, number=0):
-    """Leave a row and say so at the last moment; then there is something to be done."""
+    """Write a row and report progress last; a callback after the commit is slow."""
 
     def after():
         context.log("too late to be kept")
@@ -95,14 +95,14 @@ def slow_hooks(context, *, path, number=0):
 
 @task_type("transactional.leaving_open", transactional=True)
 def leaving_open(context, *, number=0):
-    """Leave a row, in a block that nobody leaves."""
+    """Write a row in an atomic block that is never left."""
     transaction.atomic().__enter__()
     write(context, number)
 
 
 @task_type("transactional.swallowing", transactional=True)
 def swallowing(context, *, number=0):
-    """Break the transaction, and go on as if nothing had happened."""
+    """Break the transaction, and continue as if nothing had happened."""
     write(context, number)
     try:
         Group.objects.create(name=f"{number}/{context.attempt}")
@@ -111,7 +111,7 @@ def swallowing(context, *, number=0):
 
 
 def backend():
-    """The pid of the server's process for this connection; None where there is none."""
+    """Return the pid of the server process for this connection, or None on SQLite."""
     if connection.vendor != "postgresql":
         return None
     with connection.cursor() as cursor:
@@ -121,7 +121,7 @@ def backend():
 
 @task_type("transactional.dying_late", transactional=True, max_restarts=0)
 def dying_late(context, *, number=0):
-    """Leave a row, and end the worker when it has just been committed."""
+    """Write a row, and exit the worker right after the commit."""
     write(context, number)
     transaction.on_commit(lambda: os._exit(7))
 

@@ -32,7 +32,7 @@ def parent(number):
 
 @task
 def unkept():
-    """Has a retention of 0: the settings of the tests say so."""
+    """A task with a retention of 0, which the test settings set."""
 
 
 @task
@@ -54,7 +54,7 @@ def fails(words="went wrong"):
 
 @task
 def stubborn():
-    """Has two retries: the settings of the tests say so."""
+    """A task with two retries, which the test settings set."""
     raise KeyError("again")
 
 

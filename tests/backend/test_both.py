@@ -1,12 +1,10 @@
-"""django.tasks and its backport in one process, and neither where nobody wants them."""
+"""django.tasks and its backport can be used in one process, and are loaded only on demand."""
 
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
-from tests.helpers import child_environment
+from tests.helpers import run_python
 
 pytestmark = pytest.mark.processes
 needs_both = pytest.mark.skipif(
@@ -71,20 +69,11 @@ print("both")
 """
 
 
-def python(code):
-    command = [sys.executable, "-W", "error", "-c", code]
-    ended = subprocess.run(
-        command, env=child_environment(), capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
-
-
-def test_atp_loads_none_of_them():
-    assert python(_IMPORT) == "[]"
+def test_importing_atp_loads_neither_task_package():
+    assert run_python(_IMPORT, "-W", "error") == "[]\n"
 
 
 @needs_both
-def test_one_setting_serves_both(transactional_db):
-    """A task of either package is an ATPTask; results, errors and signals are both's."""
-    assert python(_BOTH) == "both"
+def test_one_setting_serves_django_tasks_and_its_backport(transactional_db):
+    """A task of either package is an ATPTask; results, errors and signals work with both."""
+    assert run_python(_BOTH, "-W", "error") == "both\n"

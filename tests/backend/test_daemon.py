@@ -1,4 +1,4 @@
-"""Tasks of django.tasks, run by a real atpd."""
+"""A real atpd runs tasks of django.tasks."""
 
 from django.contrib.auth.models import Group
 
@@ -12,7 +12,7 @@ from . import tasks
 
 
 def ended(*results):
-    """Wait for their ends, and read the results again."""
+    """Wait until the Instances of the results have ended, and refresh the results."""
     for result in results:
         queue.get(result.id).wait(DEADLINE)
         result.refresh()
@@ -23,8 +23,8 @@ def raised(result):
     return [each.exception_class for each in result.errors]
 
 
-def test_tasks_are_run_by_another_process(atpd, flag):
-    """G2: whatever a function does, its result says so. G5: also where it kills its worker."""
+def test_daemon_runs_django_tasks_and_records_their_results(atpd, flag):
+    """A result reports how its task ended (G2), even if the task killed its worker (G5)."""
     lost = tasks.exits.enqueue()
     daemon = atpd(processes=1, settings={"MAX_RESTARTS": 1, "CANCEL_GRACE": 120})
     ended(lost)

@@ -1,4 +1,4 @@
-"""Enqueueing by django.tasks: what becomes of a call."""
+"""Enqueueing through django.tasks."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def told():
-    """The results that task_enqueued was sent with."""
+    """The results that the signal ``task_enqueued`` was sent with."""
     seen = []
 
     def receive(sender, task_result, **kwargs):
@@ -32,7 +32,8 @@ def told():
         signal.disconnect(receive)
 
 
-def test_an_instance_is_enqueued(told):
+@pytest.mark.django_db(transaction=True)
+def test_enqueue_creates_an_instance(told):
     result = tasks.send.enqueue("ann", subject="hello")
     instance = queue.get(result.id)
     assert instance.type.identifier == "tests.backend.tasks.send"
@@ -42,10 +43,17 @@ def test_an_instance_is_enqueued(told):
     assert told == [result]
     # The default queue is no collection.
     assert queue.get(tasks.add.enqueue(1).id).collection == ""
+    # ``using(backend=…)`` gives a task that was declared for another backend.
+    standard = {"priority": 0, "backend": "default", "queue_name": "default", "run_after": None}
+    other = Task(func=tasks.nothing.func, **standard)
+    assert queue.get(other.enqueue(5).id).type.identifier == "tests.backend.tasks.nothing"
+    result = async_to_sync(tasks.add.aenqueue)(1, second=2)
+    assert queue.inputs(queue.get(result.id)).value == {"*": [1], "second": 2}
+    assert tasks.add.get_result(result.id) == result
 
 
-def test_options_of_an_enqueue():
-    """G7: what is rolled back never was."""
+def test_enqueue_passes_options_to_the_instance():
+    """An enqueue that is rolled back leaves no result (G7)."""
     later = timezone.now() + timedelta(hours=1)
     result = tasks.add.using(
         run_after=later, priority=-5, identifier="a", start_before=later + timedelta(hours=1)
@@ -61,8 +69,8 @@ def test_options_of_an_enqueue():
         tasks.add.get_result(result.id)
 
 
-def test_arguments_that_are_refused(told):
-    """G13: before anything is written."""
+def test_enqueue_rejects_invalid_arguments(told):
+    """The arguments are checked before anything is written (G13)."""
     for args, kwargs, kind, words in (
         ((datetime(2030, 1, 1),), {}, TypeError, "Unsupported type"),
         ((), {"first": {1, 2}}, TypeError, "Unsupported type"),
@@ -76,7 +84,7 @@ def test_arguments_that_are_refused(told):
     assert told == []
 
 
-def test_an_identifier_that_is_taken(told, world):
+def test_enqueue_rejects_a_duplicate_identifier_unless_told_to_return_it(told, world):
     task = tasks.add.using(identifier="a")
     first = task.enqueue(1)
     with pytest.raises(DuplicateIdentifier):
@@ -89,17 +97,3 @@ def test_an_identifier_that_is_taken(told, world):
     [case] = host.claim()
     host.move(case, "start", "finish")
     assert existing.enqueue(1).status == TaskResultStatus.SUCCESSFUL
-
-
-@pytest.mark.django_db(transaction=True)
-def test_arguments_by_position_stay_so_and_a_coroutine_may_enqueue():
-    result = async_to_sync(tasks.add.aenqueue)(1, second=2)
-    assert queue.inputs(queue.get(result.id)).value == {"*": [1], "second": 2}
-    assert tasks.add.get_result(result.id) == result
-
-
-def test_a_task_of_another_backend_can_be_lent():
-    """using(backend=…) of a task that was declared for another backend."""
-    standard = {"priority": 0, "backend": "default", "queue_name": "default", "run_after": None}
-    other = Task(func=tasks.nothing.func, **standard)
-    assert queue.get(other.enqueue(5).id).type.identifier == "tests.backend.tasks.nothing"

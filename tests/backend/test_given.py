@@ -1,4 +1,4 @@
-"""A task of django.tasks where a Type is given: in a schedule, in a graph."""
+"""A task of django.tasks can be used in place of a Type: in a schedule, a graph or a chain."""
 
 from datetime import timedelta
 
@@ -23,8 +23,8 @@ def specs(monkeypatch):
     )
 
 
-def test_a_schedule_of_one(specs, atp):
-    """It takes the queue and the priority of using(), and no more."""
+def test_a_schedule_accepts_a_django_task(specs, atp):
+    """The schedule takes the queue and the priority of ``using()``, and rejects other options."""
     schedule("letters", tasks.send, every=3600, inputs={"user": "ann", "subject": "hello"})
     queue.register_all()
     row = Schedule.objects.get(identifier="letters")
@@ -41,7 +41,7 @@ def test_a_schedule_of_one(specs, atp):
         schedule("later", later, every=60, inputs={"user": "ann"})
 
 
-def test_a_graph_of_some(atp):
+def test_a_graph_a_chain_and_an_undo_accept_django_tasks(atp):
     with Graph("sums") as graph:
         first = graph.add(tasks.add, 1, second=2)
         graph.map(tasks.add, [(result(first), 10), (result(first), 20)], after=first)
@@ -52,9 +52,6 @@ def test_a_graph_of_some(atp):
     # What was enqueued had no outputs yet.
     found = tasks.shows.get_result(runs["shows"].uuid)
     assert (found.args, found.kwargs) == ([None], {"other": None})
-
-
-def test_a_chain_with_one_and_one_that_undoes_a_node(atp):
     echo.then(tasks.send, user=result("echo")["name"]).enqueue(name="ann")
     [*_, last] = atp.drain()
     assert last.response["user"] == "ann"

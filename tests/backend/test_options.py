@@ -1,4 +1,4 @@
-"""OPTIONS of the setting TASKS, and the system checks of it."""
+"""OPTIONS of the setting TASKS, and the system checks of OPTIONS."""
 
 import pytest
 from django.core.checks import run_checks
@@ -20,7 +20,7 @@ def options(**given):
 
 
 def entry(queues=(), **given):
-    """The settings with this entry of TASKS."""
+    """Settings with one entry of TASKS that has these options."""
     made = {"BACKEND": "atp.backend.ATPBackend", "QUEUES": list(queues), "OPTIONS": given}
     return override_settings(TASKS={"default": made})
 
@@ -30,8 +30,8 @@ def messages(queues=(), **given):
         return [(message.id, message.msg) for message in check_tasks(None)]
 
 
-def test_parameters_for_all_and_by_pattern():
-    """The later of two patterns holds, both over what is for all."""
+def test_options_apply_to_all_tasks_and_by_pattern():
+    """If several patterns set a parameter, the last one wins, also over the value for all tasks."""
     found = options(
         timeout=9, max_retries=1, types={"a.*": {"timeout": 5, "weight": 2}, "a.b": {"timeout": 6}}
     )
@@ -44,7 +44,7 @@ def test_parameters_for_all_and_by_pattern():
     assert (declared.max_retries, declared.backoff) == (2, 0)
 
 
-def test_a_parameter_that_says_something_only_beside_another():
+def test_dependent_options_can_come_from_different_levels():
     for name, value, other, beside in (
         ("rate", "5/s", "burst", 2),
         ("downstream", "erp", "downstream_errors", ["OSError"]),
@@ -61,10 +61,10 @@ def test_a_parameter_that_says_something_only_beside_another():
     assert found.problems == ["OPTIONS['types']['a']: burst=2: needs a rate, and none is given."]
 
 
-def test_what_is_wrong_with_them():
+def test_invalid_options_are_reported():
     for given, problem in (
         ({"timout": 5}, "OPTIONS has no key 'timout'. Did you mean 'timeout'?"),
-        ({"priority": 5}, "OPTIONS has no key 'priority'. The task says that itself: priority."),
+        ({"priority": 5}, "OPTIONS has no key 'priority'. Set 'priority' on the task itself."),
         ({"timeout": "5"}, "OPTIONS: timeout must be seconds or a timedelta, not '5'."),
         (
             {"on_failed": "ops.alert"},
@@ -73,7 +73,10 @@ def test_what_is_wrong_with_them():
         ),
         ({"types": []}, "OPTIONS['types'] must be a dictionary, not []."),
         ({"types": {"a": 5}}, "OPTIONS['types']['a'] must be a dictionary, not 5."),
-        ({"types": {"": {}}}, "OPTIONS['types']['']: a pattern is text, as in 'wagtail.tasks.*'."),
+        (
+            {"types": {"": {}}},
+            "OPTIONS['types']['']: a pattern must be text, such as 'wagtail.tasks.*'.",
+        ),
         (
             {"types": {"a": {"max_runing": 1}}},
             "OPTIONS['types']['a'] has no key 'max_runing'. Did you mean 'max_running'?",
@@ -90,10 +93,10 @@ def test_what_is_wrong_with_them():
 
 # Django's own checks may ask SQLite for its features.
 @pytest.mark.django_db
-def test_what_is_wrong_is_a_system_check_and_nothing_is_enqueued():
-    """It is told once; atpd runs only some of the checks, and this one is among them.
+def test_invalid_options_fail_the_system_check_and_block_enqueue():
+    """The error is reported once, also among the checks that atpd runs.
 
-    G13: what could run without its time-out is refused.
+    The enqueue is refused because the task would otherwise run without its timeout (G13).
     """
     words = "TASKS['default']['OPTIONS'] has no key 'timout'. Did you mean 'timeout'?"
     assert messages(timout=5) == [("atp.E010", words)]
@@ -105,26 +108,20 @@ def test_what_is_wrong_is_a_system_check_and_nothing_is_enqueued():
     assert not Instance.objects.exists()
 
 
-def test_nothing_is_wrong(settings):
+def test_the_check_reports_problems_of_the_setting_tasks(settings):
     assert messages(["default", "letters"], timeout=5) == []
-    # Entries of others are theirs.
-    settings.TASKS = None
-    assert check_tasks(None) == []
-    for given in ({"a": {}}, {"a": {"BACKEND": "no.such.Backend"}}, {"a": {"BACKEND": 5}}, ["a"]):
-        settings.TASKS = given
-        assert check_tasks(None) == []
-
-
-def test_what_queues_and_patterns_name():
     [(id, message)] = messages(["default", "two\nlines"])
     assert id == "atp.E012"
     assert "TASKS['default']['QUEUES']: a queue='two\\nlines'" in message
     [(id, message)] = messages(types={"tests.backend.task.*": {}, "tests.backend.*": {}})
     assert id == "atp.W013"
     assert "matches no task. Did you mean 'tests.backend.tasks'?" in message
-
-
-def test_atp_is_not_installed(settings):
+    # Entries of others are theirs.
+    settings.TASKS = None
+    assert check_tasks(None) == []
+    for given in ({"a": {}}, {"a": {"BACKEND": "no.such.Backend"}}, {"a": {"BACKEND": 5}}, ["a"]):
+        settings.TASKS = given
+        assert check_tasks(None) == []
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "atp"]
     [message] = ATPBackend("default", {"QUEUES": (), "OPTIONS": {}}).check()
     assert (message.id, message.msg) == (

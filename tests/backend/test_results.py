@@ -1,4 +1,4 @@
-"""Results: what the queue tells of an Instance, in the words of django.tasks."""
+"""The results of django.tasks show the state of an Instance."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -12,7 +12,7 @@ from atp.backend.frameworks import TaskResultStatus, error
 from atp.backend.results import STATUS
 from atp.models import BLOCKED, LogRecord, Task
 from atp.states import Event, Reason, State
-from atp.store.values import Move, ResponseData
+from atp.store.values import ResponseData
 from tests.app.tasks import echo
 
 from . import tasks
@@ -33,20 +33,20 @@ def host(world):
 
 
 def fail(host, **facts):
-    """Let what waits fail in its next attempt."""
+    """Let the next attempt of the waiting Task fail."""
     [case] = host.claim()
     host.move(case, Event.START)
     host.move(case, Event.FAIL, **{"reason": Reason.ERROR, **facts})
 
 
 def raised(result):
-    """Return the classes of the errors that it has now."""
+    """Return the classes of the errors of a result."""
     result.refresh()
     return [each.exception_class for each in result.errors]
 
 
-def test_the_task_of_a_result_is_the_one_that_was_enqueued(settings):
-    """From any process, and also where the settings forbid its queue by now."""
+def test_result_has_the_task_that_was_enqueued(settings):
+    """A process can read the result even if its settings no longer allow the queue name."""
     for changes in (
         {},
         {"priority": 9, "queue_name": "letters", "identifier": "a", "created_by": "ann"},
@@ -66,7 +66,7 @@ def test_the_task_of_a_result_is_the_one_that_was_enqueued(settings):
     assert timezone.is_naive(tasks.add.get_result(result.id).enqueued_at)
 
 
-def test_the_status(host, enqueued):
+def test_result_status_follows_the_instance_state(host, enqueued):
     [case] = host.claim()
     for event, status in (
         (None, TaskResultStatus.READY),
@@ -83,8 +83,8 @@ def test_the_status(host, enqueued):
     assert set(STATUS) == set(State)
 
 
-def test_times_and_workers(host, enqueued):
-    """The first and the last start, and who it was each time."""
+def test_result_has_times_and_workers_of_all_attempts(host, enqueued):
+    """The result has the first and the last start, and the worker of each attempt."""
     [case] = host.claim()
     host.move(case, Event.START, Event.RETRY, who="host:1 worker 0", delay=timedelta(0))
     enqueued.refresh()
@@ -100,7 +100,7 @@ def test_times_and_workers(host, enqueued):
     assert (enqueued.enqueued_at, enqueued.finished_at) == (instance.created, instance.finished)
 
 
-def test_the_return_value(host, enqueued):
+def test_return_value_is_available_only_after_success(host, enqueued):
     with pytest.raises(ValueError, match="not finished"):
         _ = enqueued.return_value
     [case] = host.claim()
@@ -116,7 +116,7 @@ def test_the_return_value(host, enqueued):
         _ = failed.return_value
 
 
-def test_an_error_for_each_attempt_that_raised(host, enqueued):
+def test_result_has_an_error_for_each_attempt_that_raised(host, enqueued):
     facts = {"message": "Traceback …\nValueError: no", "detail": "builtins.ValueError"}
     [case] = host.claim()
     host.move(case, Event.START)
@@ -125,6 +125,14 @@ def test_an_error_for_each_attempt_that_raised(host, enqueued):
     assert raised(enqueued) == [ValueError, ValueError]
     assert enqueued.errors[0].traceback == "Traceback …\nValueError: no\n"
     assert enqueued.status == TaskResultStatus.FAILED
+    # The errors and attempts from before a redrive stay.
+    queue.redrive(enqueued.id)
+    enqueued.refresh()
+    assert (enqueued.status, enqueued.finished_at) == (TaskResultStatus.READY, None)
+    [case] = host.claim()
+    host.move(case, Event.START, Event.FINISH)
+    assert raised(enqueued) == [ValueError, ValueError]
+    assert (enqueued.status, enqueued.attempts) == (TaskResultStatus.SUCCESSFUL, 3)
     # The path of a class may be longer than its column in the log.
     long = tasks.add.enqueue(1)
     path = f"{tasks.__name__}.AnExceptionWithALongNameThatIsLongerThanItsColumnInTheLogOfATP"
@@ -135,7 +143,7 @@ def test_an_error_for_each_attempt_that_raised(host, enqueued):
     assert issubclass(found, Exception)
 
 
-def test_an_error_for_another_reason(host):
+def test_result_error_names_the_reason_of_other_failures(host):
     for reason in sorted(results.EXCEPTION_OF_REASON):
         result = tasks.add.enqueue(1)
         fail(host, reason=reason, message="for that")
@@ -146,45 +154,15 @@ def test_an_error_for_another_reason(host):
     assert set(Reason) - set(results.EXCEPTION_OF_REASON) == {Reason.ERROR, Reason.FATAL}
 
 
-def test_redriven_and_well(world, host, enqueued):
-    """The errors stay, as the attempts do."""
-    fail(host, message="no", detail="builtins.KeyError")
-    queue.redrive(enqueued.id)
-    enqueued.refresh()
-    assert (enqueued.status, enqueued.finished_at) == (TaskResultStatus.READY, None)
-    [case] = host.claim()
-    host.move(case, Event.START, Event.FINISH)
-    assert raised(enqueued) == [KeyError]
-    assert enqueued.status == TaskResultStatus.SUCCESSFUL
-    assert enqueued.attempts == 2
-
-
-def test_an_id_of_nothing(enqueued):
+def test_get_result_rejects_unknown_ids_and_undeclared_types(enqueued, monkeypatch):
+    """The task is not imported by the name in the database (G14)."""
     for id in ("123", "", 5, None, "x" * 100, str(uuid4())):
         with pytest.raises(error("TaskResultDoesNotExist")):
             tasks.add.get_result(id)
-    with pytest.raises(error("TaskResultDoesNotExist"), match="it is not a task of"):
+    with pytest.raises(error("TaskResultDoesNotExist"), match="declares no task for that Type"):
         tasks.add.get_result(str(echo.enqueue().uuid))
     with pytest.raises(error("TaskResultMismatch")):
         tasks.fails.get_result(enqueued.id)
-
-
-def test_a_type_that_this_process_does_not_declare(enqueued, monkeypatch):
-    """G14: nothing that the database names is imported."""
     monkeypatch.delitem(task._declared, ADD)
-    with pytest.raises(error("TaskResultDoesNotExist"), match=f"'{ADD}', for which this process"):
+    with pytest.raises(error("TaskResultDoesNotExist"), match=f"'{ADD}', but this process"):
         tasks.add.get_result(enqueued.id)
-
-
-def test_a_lost_attempt_is_no_error_unless_it_was_the_last(host, enqueued):
-    for attempt in range(1, 6):
-        [case] = host.claim()
-        host.move(case, Event.START)
-        lost = Move(event=Event.EXPIRE, instance=case.instance, attempt=attempt, message="died")
-        assert host.record(lost) == []
-        found = raised(enqueued)
-        if enqueued.is_finished:
-            break
-        assert found == []
-    assert found == [exceptions.Stale]
-    assert enqueued.attempts == 4

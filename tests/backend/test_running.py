@@ -1,4 +1,4 @@
-"""Running a task's handler, in this process: context, return value, signals."""
+"""Running the handler of a task in this process: context, return value and signals."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ WORKER = "host:1 worker 2"
 
 @contextmanager
 def receiving(**receivers):
-    """Connect receivers to signals, by their names without ``task_``."""
+    """Connect receivers to signals, which are named without ``task_``."""
     pairs = [(s, each) for name, each in receivers.items() for s in signals(f"task_{name}")]
     for signal, receive in pairs:
         signal.connect(receive)
@@ -41,7 +41,7 @@ def receiving(**receivers):
 
 @pytest.fixture
 def told():
-    """What the signals said, the results that they were sent with, and what had been raised."""
+    """The names of the sent signals, their results, and the exception that was current."""
     told = SimpleNamespace(names=[], results=[], raised=[])
 
     def started(sender, task_result, **kwargs):
@@ -59,7 +59,7 @@ def told():
 
 @pytest.fixture
 def run(world, tmp_path):
-    """Claim what is enqueued and run it here; returns the outcome, and records nothing."""
+    """Claim the enqueued Task and run it in this process; return the outcome, record nothing."""
     names = {f"{tasks.__name__}.{name}" for name in vars(tasks) if name.islower()}
     host = world.host(*names, "tests.echo")
 
@@ -82,8 +82,8 @@ def execute(case, scratch=None):
     return execution.run(case, context)
 
 
-def test_what_a_task_returns_is_normalized_as_django_does(run):
-    """Keys that are no text become text: a task that has done its work does not fail for them."""
+def test_return_value_is_normalized_as_django_does(run):
+    """Keys that are not text become text, because a finished task should not fail for them."""
     for task, args, response in (
         (tasks.add, (1, 2, 3), b"6"),
         (tasks.later, (4,), b"5"),
@@ -101,8 +101,8 @@ def test_what_a_task_returns_is_normalized_as_django_does(run):
     assert "Unsupported type" in outcome.message
 
 
-def test_a_coroutine_knows_its_attempt_and_runs_without_the_database(run, monkeypatch):
-    """Attributes of its context cannot be awaited, and a coroutine may not ask the database."""
+def test_async_task_knows_its_attempt_without_querying_the_database(run, monkeypatch):
+    """A coroutine cannot query the database, and attributes of its context cannot be awaited."""
     tasks.which.enqueue()
     [case] = run.host.claim()
     run.host.move(case, Event.START)
@@ -118,8 +118,8 @@ def test_a_coroutine_knows_its_attempt_and_runs_without_the_database(run, monkey
     assert run().response.data == b"1"
 
 
-def test_it_gets_values_that_json_lacks(run, told):
-    """From a schedule, the shell or the API; the result has them as text."""
+def test_handler_gets_values_that_json_lacks(run, told):
+    """Such values come from a schedule, the shell or the API; the result shows them as text."""
     slot = datetime(2030, 1, 31, tzinfo=UTC)
     made = queue.enqueue(queue.declared("tests.backend.tasks.nightly"), "alps", slot=slot)
     assert run().response.data == b'"alps 2030"'
@@ -127,14 +127,25 @@ def test_it_gets_values_that_json_lacks(run, told):
     assert tasks.nightly.get_result(made.uuid).kwargs == {"slot": "2030-01-31T00:00:00+00:00"}
 
 
-def test_a_result_that_is_refreshed_in_its_task_loses_nothing(run):
-    """The start of an attempt is recorded a moment later than the worker knows of it."""
+def test_task_context_describes_the_attempt(run):
+    """Refreshing the result loses nothing, although the start is recorded a moment later."""
+    result = tasks.who.enqueue(5)
+    assert json.loads(run().response.data) == {
+        "id": result.id,
+        "attempt": 1,
+        "args": [5],
+        "workers": [WORKER],
+        "status": "RUNNING",
+        "enqueued": True,
+        "type": "tests.backend.tasks.who",
+    }
+    assert issubclass(ATPTaskContext, TaskContext)
     tasks.looks_again.enqueue()
     assert json.loads(run().response.data) == [1, "RUNNING", [WORKER]]
 
 
-def test_receivers_read_the_result_and_harm_no_task(run):
-    """The end is told before it is recorded; a receiver may be a coroutine, and may fail."""
+def test_failing_signal_receivers_do_not_affect_the_task(run):
+    """``task_finished`` is sent before the end is recorded; a receiver can be a coroutine."""
     seen = []
 
     def finished(sender, task_result, **kwargs):
@@ -153,22 +164,8 @@ def test_receivers_read_the_result_and_harm_no_task(run):
     assert set(seen) == {result.enqueued_at, ("SUCCESSFUL", True)}
 
 
-def test_a_context(run):
-    result = tasks.who.enqueue(5)
-    assert json.loads(run().response.data) == {
-        "id": result.id,
-        "attempt": 1,
-        "args": [5],
-        "workers": [WORKER],
-        "status": "RUNNING",
-        "enqueued": True,
-        "type": "tests.backend.tasks.who",
-    }
-    assert issubclass(ATPTaskContext, TaskContext)
-
-
-def test_signals_around_a_task(run, told, django_assert_num_queries):
-    """They cost no query: a worker whose tasks need no database has no connection."""
+def test_signals_around_a_task_cost_no_query(run, told, django_assert_num_queries):
+    """A worker whose tasks use no database therefore needs no connection."""
     result = tasks.add.enqueue(1)
     [case] = run.host.claim()
     with django_assert_num_queries(0):
@@ -193,8 +190,8 @@ def test_signals_around_a_task(run, told, django_assert_num_queries):
     assert len(told.names) == 4
 
 
-def test_the_times_of_an_attempt_are_of_the_clock_of_its_enqueue(run, told, monkeypatch):
-    """Whoever asks for the time of the enqueue can subtract it from the others."""
+def test_attempt_times_use_the_clock_of_the_enqueue(run, told, monkeypatch):
+    """The difference between the times of enqueue and start is therefore meaningful."""
     ahead = timedelta(hours=1)
     monkeypatch.setattr(Store, "clock_offset", lambda store: ahead)
     tasks.add.enqueue(1)
@@ -208,8 +205,8 @@ def test_the_times_of_an_attempt_are_of_the_clock_of_its_enqueue(run, told, monk
     assert result.finished_at - ended == ahead
 
 
-def test_what_is_tried_again_has_not_finished(run, told):
-    """Its second attempt knows the first."""
+def test_retried_task_sends_task_finished_only_at_its_end(run, told):
+    """The context of the second attempt includes the first."""
     tasks.stubborn.enqueue()
     outcome = run()
     assert told.names == ["started"]
@@ -224,8 +221,8 @@ def test_what_is_tried_again_has_not_finished(run, told):
     assert result.started_at < result.last_attempted_at
 
 
-def test_what_django_logs_of_it_is_no_message_of_the_task(said, context):
-    """It is in the log already, as its events."""
+def test_log_messages_of_django_tasks_are_not_captured(said, context):
+    """The log already has these messages as events."""
     capture = LogCapture(context)
     for name in ("django.tasks", "django_tasks", "shop"):
         capture.emit(logging.makeLogRecord({"name": name, "levelno": 20, "msg": "told"}))

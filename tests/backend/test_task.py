@@ -1,4 +1,4 @@
-"""ATPTask: the parameters of a Type, and the options of an enqueue."""
+"""ATPTask: the parameters of its Type, and the options of an enqueue."""
 
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -23,30 +23,32 @@ needs_parameters = pytest.mark.skipif(
 
 @pytest.fixture
 def function():
-    """A function of this module that is no task yet."""
+    """A function of this module that is not a task yet."""
     yield fresh
     task._declared.pop(f"{__name__}.fresh", None)
     registry.remove(f"{__name__}.fresh")
 
 
 def fresh(number=1):
-    """Answer."""
+    """Return the number."""
     return number
 
 
-def test_a_task_is_a_type():
-    """The context is no argument of it."""
+def test_a_task_declares_a_type():
+    """The context is not one of the arguments of the Type."""
     found = registry.get("tests.backend.tasks.send")
     assert isinstance(tasks.send, ATPTask)
     assert list(found.signature.parameters) == ["user", "subject", "more"]
     assert found.handler_path == "tests.backend.tasks.send"
     assert found.__doc__ is None
     assert list(registry.get("tests.backend.tasks.who").signature.parameters) == ["number"]
+    # It can also be called in this process.
+    assert (tasks.add.call(1, second=2), tasks.later.call(1)) == (3, 2)
 
 
 @pytest.mark.django_db
 @needs_parameters
-def test_what_waits_under_a_former_name_is_run(function, atp):
+def test_a_task_runs_instances_enqueued_under_its_former_name(function, atp):
     task_type("former.fresh")(lambda context, number: number).enqueue(4)
     registry.remove("former.fresh")
     made = tasks.task(formerly=["former.fresh"])(function)
@@ -58,8 +60,8 @@ def test_what_waits_under_a_former_name_is_run(function, atp):
 
 
 @needs_parameters
-def test_a_task_has_parameters_and_hooks_and_is_no_hook(function):
-    """What a hook is given has names, and a task keeps what was given by position."""
+def test_a_task_can_have_hooks_but_cannot_be_a_hook(function):
+    """A hook has inputs by name, but a task also accepts positional arguments."""
     given = {"timeout": None, "max_retries": 4, "transactional": True, "on_failed": hook}
     made = tasks.task(**given)(function)
     found = registry.get(f"{__name__}.fresh")
@@ -71,8 +73,8 @@ def test_a_task_has_parameters_and_hooks_and_is_no_hook(function):
     assert made.parameters == given
 
 
-def test_wrong_parameters_and_a_name_that_no_type_can_have(function):
-    """G13: a declaration that makes no sense is refused, and declares nothing."""
+def test_invalid_parameters_or_names_declare_nothing(function):
+    """An invalid declaration raises an error (G13)."""
     for parameters, words in (
         ({"timeout": -1}, "timeout=-1 is out of range"),
         ({"rate": "often"}, "rate"),
@@ -91,22 +93,22 @@ def test_wrong_parameters_and_a_name_that_no_type_can_have(function):
         function.__module__ = module
 
 
-def test_a_function_is_declared_once(function):
+def test_declaring_a_function_twice_with_other_parameters_is_rejected(function):
     first = ATPTask(func=function, timeout=5)
     assert ATPTask(func=function, timeout=5, priority=3).priority == 3
-    with pytest.raises(InvalidTask, match=r"with other parameters.*timeout=5 and now timeout=6"):
+    with pytest.raises(InvalidTask, match=r"declared twice.* First: timeout=5\. Now: timeout=6"):
         ATPTask(func=function, timeout=6)
     assert first.using(priority=1).parameters == {"timeout": 5}
 
 
-def test_using_takes_options_of_an_enqueue():
+def test_using_accepts_enqueue_options_and_rejects_parameters():
     soon = timedelta(minutes=5)
     task = tasks.add.using(identifier="a", existing="return", start_before=soon, priority=3)
     assert task.options == {"identifier": "a", "existing": "return", "start_before": soon}
     assert (task.priority, tasks.add.options) == (3, {})
     for changes, kind, words in (
-        ({"timeout": 1}, TypeError, r"say it in @task\(timeout=…\)"),
-        ({"collection": 1}, TypeError, "It is called 'queue_name' here"),
+        ({"timeout": 1}, TypeError, r"pass it to the decorator: @task\(timeout=…\)"),
+        ({"collection": 1}, TypeError, "Here it is called 'queue_name'"),
         ({"identifer": 1}, TypeError, "Did you mean 'identifier'?"),
         ({"prioity": 1}, TypeError, "Did you mean 'priority'?"),
         ({"queue_name": "two\nlines"}, InvalidTask, "collection"),
@@ -121,11 +123,6 @@ def test_using_takes_options_of_an_enqueue():
 
 
 @pytest.mark.skipif(django.VERSION < (6, 1), reason="tasks can be pickled since Django 6.1")
-def test_pickling():
+def test_a_task_survives_pickling():
     task = tasks.add.using(identifier="a", run_after=datetime(2030, 1, 1, tzinfo=UTC))
     assert pickle.loads(pickle.dumps(task)) == task
-
-
-def test_calling_in_this_process():
-    assert tasks.add.call(1, second=2) == 3
-    assert tasks.later.call(1) == 2

@@ -1,11 +1,8 @@
-"""Which Chromium the tests drive, installed where there is none.
+"""The Chromium that the tests use, which is installed if it is missing.
 
-``python -m tests.browser.chromium`` makes sure of it by itself.
-
-``CHROMIUM``
-    The path of the browser; without it the PATH is searched.
-``ATP_TEST_BROWSER``
-    ``none`` skips the tests that need a browser. Nothing else does.
+``python -m tests.browser.chromium`` only checks for the browser or installs it. The environment
+variable ``CHROMIUM`` has the path of the browser; without it the PATH is searched.
+``ATP_TEST_BROWSER=none`` is the only way to skip the tests that need a browser.
 """
 
 import os
@@ -24,6 +21,14 @@ PACKAGES = ("chromium", "fonts-dejavu-core")
 # network. These two are for machines that have no graphics and no way out.
 FLAGS = ("--disable-gpu", "--disable-quic")
 OPT_OUT = "ATP_TEST_BROWSER=none"
+DESK = {"width": 1200, "height": 800}
+PHONE = {"width": 390, "height": 844}
+# Options of a browser context.
+LOOKS = {
+    "light": {"viewport": DESK, "color_scheme": "light"},
+    "dark": {"viewport": DESK, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "color_scheme": "light"},
+}
 ADVICE = (
     f"Install {' and '.join(PACKAGES)}, or name a browser that is there with CHROMIUM=/path/to/it; "
     f"{OPT_OUT} skips the tests that need one."
@@ -31,11 +36,11 @@ ADVICE = (
 
 
 class NoBrowser(Exception):
-    """There is no browser; the message says what to do."""
+    """No browser was found; the message says what to do."""
 
 
 def is_wanted():
-    """Whether tests in a browser are to be run; raises NoBrowser if that is not clear."""
+    """Return True if tests in a browser should run. Raises NoBrowser for an invalid setting."""
     given = os.environ.get("ATP_TEST_BROWSER", "")
     if given not in ("", "none"):
         raise NoBrowser(f"ATP_TEST_BROWSER={given!r}: must be none, or not set.")
@@ -54,7 +59,7 @@ def find():
 
 
 def ensure():
-    """Return the path of a browser, installed with apt-get if need be. Raises NoBrowser."""
+    """Return the path of a browser, installed with apt-get if necessary. Raises NoBrowser."""
     try:
         return find()
     except NoBrowser:
@@ -69,10 +74,10 @@ def ensure():
 
 @contextmanager
 def launched():
-    """Run the browser, driven by Playwright. Raises NoBrowser.
+    """Run the browser under Playwright. Raises NoBrowser.
 
-    Until it is closed an event loop runs in this thread, and Django has to be
-    told that the database may be used all the same.
+    Until the browser is closed, an event loop runs in this thread, so Django must be told to
+    allow database queries.
     """
     from playwright.sync_api import sync_playwright
 
@@ -84,7 +89,7 @@ def launched():
 
 
 def announced():
-    """Make sure of a browser, if one is wanted, and return a line on it. Raises NoBrowser."""
+    """Install the browser if necessary, and return a line about it. Raises NoBrowser."""
     return f"browser: {ensure()}" if is_wanted() else f"{OPT_OUT}: no test runs in a browser"
 
 

@@ -1,12 +1,12 @@
-"""What is wrong with a page by the browser's own account."""
+"""Collects the errors and warnings that a browser reports for a page."""
 
 
 class Complaints:
     """Errors and warnings in the console of a browser.
 
-    Among them are scripts that raise, files of a page that could not be loaded,
-    and what the Content-Security-Policy has forbidden. A dialogue is one too: it
-    is what the scripts open that tests try to smuggle in.
+    They include scripts that raise, files that fail to load, and violations of the
+    Content-Security-Policy. An open dialogue counts too, since scripts that tests try to inject
+    open one.
     """
 
     def __init__(self):
@@ -15,18 +15,18 @@ class Complaints:
         self._forgiven = ()
 
     def forgive(self, *words):
-        """Leave out what has one of these words in it: the test is about just that."""
+        """Ignore complaints that contain one of these words; the test causes them on purpose."""
         self._forgiven += words
 
     def listen_to(self, context):
-        """Collect what comes of all pages of a browser context."""
+        """Collect the complaints of all pages of a browser context."""
         context.on("console", self._hear)
         context.on("weberror", lambda error: self._found.append((str(error.error), "")))
         context.on("dialog", self._dismiss)
         context.on("response", self._answered)
 
     def all(self):
-        """Return them as sentences."""
+        """Return the complaints as sentences."""
         # A page that is refused as a whole is for the test to judge. An icon the
         # browser asks for by itself, at times, on pages that are not ours.
         told = [

@@ -1,8 +1,7 @@
-"""Fixtures of the tests in a browser.
+"""Fixtures for the tests in a browser.
 
-The pages come from Django's live server, on the database of the test; the
-test itself uses that database too, to prepare what is shown and to look at what
-came of a click.
+The pages come from Django's live server on the database of the test. The test also uses that
+database, to prepare data and to check the effect of clicks.
 """
 
 from pathlib import Path
@@ -22,13 +21,12 @@ from . import chromium
 from .complaints import Complaints
 
 PASSWORD = "of the tests only"
-SIZE = {"width": 1200, "height": 800}
 HERE = Path(__file__).parent
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Let all that need the browser follow each other, in whatever order: it is started once."""
+    """Move all browser tests together, so that the browser is started only once."""
     own = [item for item in items if item.path.is_relative_to(HERE)]
     if own:
         at = items.index(own[0])
@@ -38,9 +36,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="package")
 def browser():
-    """One browser, for as long as tests of this package follow each other.
+    """A browser that is shared by the tests of this package.
 
-    While it is there an event loop runs in this thread, which no other test is to meet.
+    Meanwhile an event loop runs in this thread, which must not affect other tests.
     """
     if not chromium.is_wanted():
         pytest.skip(chromium.OPT_OUT)
@@ -54,9 +52,9 @@ def browser():
 
 @pytest.fixture
 def site(live_server):
-    """The address of the pages; in the end nobody is being served any more.
+    """The address of the pages; the teardown waits until no request is being served.
 
-    A request that is still under way would meet a database that is being emptied.
+    A request in progress would meet a database that is being emptied.
     """
     serving = []
 
@@ -77,20 +75,20 @@ def site(live_server):
 
 @pytest.fixture
 def complaints():
-    """What browsers complain of during the test."""
+    """The complaints of browsers during the test."""
     return Complaints()
 
 
 @pytest.fixture
 def visit(browser, site, complaints):
-    """Open a page in a browser profile of its own: ``visit(user, java_script_enabled=False)``.
+    """A function that opens a page in its own profile: ``visit(user, java_script_enabled=False)``.
 
-    The test fails if any had a reason for :class:`Complaints`.
+    The test fails if a page has :class:`Complaints`.
     """
     pages = []
 
     def open_page(user=None, **options):
-        context = browser.new_context(base_url=site, **{"viewport": SIZE, **options})
+        context = browser.new_context(base_url=site, **{"viewport": chromium.DESK, **options})
         context.set_default_timeout(DEADLINE * 1000)
         complaints.listen_to(context)
         if user is not None:
@@ -106,24 +104,24 @@ def visit(browser, site, complaints):
 
 @pytest.fixture
 def page(visit, operator):
-    """A page of somebody who may do everything."""
+    """A page that is logged in as a superuser."""
     return visit(operator)
 
 
 @pytest.fixture
 def operator(transactional_db):
-    """A user who may do everything."""
+    """A superuser."""
     return User.objects.create_superuser("operator", password=PASSWORD)
 
 
 @pytest.fixture
 def full(world):
-    """A queue with something of everything in it."""
+    """A queue with Instances in every state, and a daemon."""
     return populate(world)
 
 
 def _session(user, site):
-    """Return the cookie of a user who has logged in."""
+    """Return the session cookie of a user who is logged in."""
     client = Client()
     client.force_login(user)
     name = settings.SESSION_COOKIE_NAME

@@ -1,8 +1,8 @@
-"""Pictures of the pages for the docs: ``python -m tests.browser.screenshots [folder]``.
+"""Makes the screenshots for the docs: ``python -m tests.browser.screenshots [folder]``.
 
-The demo runs in a directory of its own until all of its tasks are done. Then
-more is enqueued, so that the pages show some that run and some that wait, and
-each page is taken by daylight, in the dark, and on a phone.
+The demo runs in a temporary directory until all of its tasks are done. Then more tasks are
+enqueued, so that some run and some wait. Each page is captured in a light theme, in a dark theme,
+and on a phone.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -22,8 +21,6 @@ from ..helpers import wait_for
 from . import chromium
 
 FOLDER = ROOT / "docs" / "screenshots"
-DESK = {"width": 1200, "height": 800}
-PHONE = {"width": 390, "height": 844}
 # What is further down a page says little more; in pixels.
 TALLEST = 1600
 # Of one file, in bytes.
@@ -34,33 +31,12 @@ SMALLER = ((1, 256), (1, 128), (1, 64), (0.75, 64), (0.6, 64), (0.5, 64), (0.5, 
 # Colours that are left as they are.
 KEPT = 16
 DEADLINE = 180
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a page is looked at."""
-
-    name: str
-    size: dict
-    colour_scheme: str
-
-    def options(self, site):
-        """Options of a browser context."""
-        return {
-            "base_url": site,
-            "viewport": self.size,
-            "color_scheme": self.colour_scheme,
-            "reduced_motion": "reduce",
-            "locale": "en-GB",
-            "timezone_id": "UTC",
-        }
-
-
-LOOKS = (Look("light", DESK, "light"), Look("dark", DESK, "dark"), Look("phone", PHONE, "light"))
+# Options of every browser context.
+CONTEXT = {"reduced_motion": "reduce", "locale": "en-GB", "timezone_id": "UTC"}
 
 
 def main(arguments=None):
-    """Take all pictures and return the exit status."""
+    """Make all screenshots and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.browser.screenshots")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="docs/screenshots")
     folder = parser.parse_args(arguments).folder
@@ -77,7 +53,7 @@ def main(arguments=None):
 
 
 def _set_up(directory):
-    """Load Django with the settings of the demo, on a database in the directory."""
+    """Configure Django with the settings of the demo and a database in the directory."""
     os.environ |= {"DEMO_DIR": directory, "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
     os.environ.pop("DATABASE_URL", None)
 
@@ -88,7 +64,7 @@ def _set_up(directory):
 
 @contextmanager
 def _demo(directory):
-    """Run the demo; gives its address, its password and its pages, as paths by name."""
+    """Run the demo; yield its address, its password, and the paths of its pages by name."""
     from demo_project.show import play, programme
     from demo_project.show.children import Child, start_web
 
@@ -114,7 +90,7 @@ def _demo(directory):
 
 
 def _at_work():
-    """Enqueue what is under way while the pictures are taken; returns one that runs."""
+    """Enqueue tasks that are in progress while the screenshots are made; return a running one."""
     from atp import Graph
     from demo_project import tasks
 
@@ -145,16 +121,12 @@ def _at_work():
     return running[0]
 
 
-def _graph(name):
-    from atp.models import Graph
-
-    return Graph.objects.get(name=name).uuid
-
-
 def _pages(ended, running):
-    """Return the path of each page by the name of its picture."""
+    """Return the path of each page by the name of its screenshot."""
+    from atp.models import Graph
     from demo_project import tasks
 
+    graphs = dict(Graph.objects.values_list("name", "uuid"))
     hillshade, crash = tasks.hillshade.identifier, tasks.crash.identifier
     finished = next(row for row in ended if row.type.identifier == hillshade)
     failed = next(row for row in ended if row.type.identifier == crash)
@@ -168,8 +140,8 @@ def _pages(ended, running):
         "type": f"/atp/types/{hillshade}/",
         "enqueue": f"/atp/types/{hillshade}/enqueue/",
         "graphs": "/atp/graphs/",
-        "graph": f"/atp/graphs/{_graph('relief')}/",
-        "graph-running": f"/atp/graphs/{_graph('under way')}/",
+        "graph": f"/atp/graphs/{graphs['relief']}/",
+        "graph-running": f"/atp/graphs/{graphs['under way']}/",
         "schedules": "/atp/schedules/",
         "schedule": "/atp/schedules/each-ten-seconds/",
         "daemons": "/atp/daemons/",
@@ -178,19 +150,19 @@ def _pages(ended, running):
 
 
 def take(site, password, pages, folder):
-    """Write a picture of each page in each look."""
+    """Write a screenshot of each page in each look."""
     folder.mkdir(parents=True, exist_ok=True)
-    for look in LOOKS:
-        for of_before in folder.glob(f"*-{look.name}.png"):
+    for look in chromium.LOOKS:
+        for of_before in folder.glob(f"*-{look}.png"):
             of_before.unlink()
     with chromium.launched() as browser:
-        for look in LOOKS:
-            context = browser.new_context(**look.options(site))
+        for look, options in chromium.LOOKS.items():
+            context = browser.new_context(base_url=site, **CONTEXT, **options)
             page = context.new_page()
             _log_in(page, password)
             for name, path in pages.items():
-                file = folder / f"{name}-{look.name}.png"
-                file.write_bytes(small(_picture(page, path, look)))
+                file = folder / f"{name}-{look}.png"
+                file.write_bytes(small(_picture(page, path)))
                 print(f"  {file}  {file.stat().st_size / 1000:.0f} kB", flush=True)
             context.close()
 
@@ -205,19 +177,19 @@ def _log_in(page, password):
     page.wait_for_url("/atp/")
 
 
-def _picture(page, path, look):
+def _picture(page, path):
     answer = page.goto(path)
     if not answer.ok:
         raise AssertionError(f"{path}: {answer.status}")
     # The page of the API draws itself from what it loads.
     page.wait_for_load_state("networkidle")
     height = page.evaluate("document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": look.size["width"], "height": min(height, TALLEST)}
+    clip = {"x": 0, "y": 0, "width": page.viewport_size["width"], "height": min(height, TALLEST)}
     return page.screenshot(full_page=True, clip=clip)
 
 
 def small(png):
-    """Return a picture as a file that is small enough. Raises ValueError."""
+    """Return a screenshot as a file below the size limit. Raises ValueError."""
     image = Image.open(BytesIO(png)).convert("RGB")
     for scale, colours in SMALLER:
         size = (round(image.width * scale), round(image.height * scale))
@@ -231,9 +203,10 @@ def small(png):
 
 
 def _palette(image, colours):
-    """Return so many colours: those of surfaces and letters as they are, and what suits the rest.
+    """Return a palette of this size that keeps the most frequent colours of the page exactly.
 
-    A picture has more of them than all that is around it, which would be drawn in its colours.
+    A picture on the page has more colours than the rest of the page, which would otherwise be
+    drawn in the colours of the picture.
     """
     most = sorted(image.getcolors(image.width * image.height), reverse=True)[:KEPT]
     kept = [channel for _, colour in most for channel in colour]

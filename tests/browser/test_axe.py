@@ -1,4 +1,4 @@
-"""All pages by the rules of axe-core: for keyboards, screen readers and small screens."""
+"""All pages follow the rules of axe-core for keyboards, screen readers and small screens."""
 
 from datetime import timedelta
 
@@ -10,24 +10,16 @@ from atp import queue
 from atp.states import State
 
 from ..views.pages import SHOWN
+from .chromium import LOOKS
 
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
-LOOKS = {
-    "light": {"viewport": DESK, "color_scheme": "light"},
-    "dark": {"viewport": DESK, "color_scheme": "dark"},
-    "phone": {"viewport": PHONE, "color_scheme": "light"},
-}
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "look",
-    [name if name == "light" else pytest.param(name, marks=pytest.mark.long) for name in LOOKS],
-)
-def test_no_page_has_a_violation(visit, operator, full, look):
-    """Nor does any run what others have written (G14); and one can tell where one is."""
+@pytest.mark.parametrize("look", LOOKS)
+def test_no_page_violates_the_axe_rules(visit, operator, full, look):
+    """No page runs scripts that users have entered (G14), and each title names its page."""
     own = {shown.path: shown.address(full) for shown in SHOWN}
     queue.hold("tests.add", reason="for a while")
     queue.limit("tests.echo", max_running=5)

@@ -1,4 +1,4 @@
-"""What fails a test in a browser without its asking."""
+"""Browser errors that fail a test even if the test does not look for them."""
 
 from .complaints import Complaints
 
@@ -13,8 +13,8 @@ BAD = {
 }
 
 
-def test_it_is_heard(browser):
-    """A page in order and a page that is refused are none."""
+def test_browser_errors_of_a_page_are_recorded(browser):
+    """A correct page and one with an error status produce no complaint."""
 
     def of(html, status=200):
         context = browser.new_context(base_url="http://pages.test")

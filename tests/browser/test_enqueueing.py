@@ -1,4 +1,4 @@
-"""From the form of a Type to the picture that came of it."""
+"""Enqueueing in a browser, from the form of a Type to its picture."""
 
 import json
 
@@ -12,6 +12,7 @@ from ..helpers import wait_for
 IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
 
 
+@pytest.mark.slow
 @pytest.mark.each_database
 @pytest.mark.usefixtures("media")
 def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
@@ -35,7 +36,7 @@ def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     assert made.created_by == "user operator via page"
 
 
-def test_a_second_click_while_the_answer_is_under_way_does_nothing(page):
+def test_a_second_click_does_nothing_while_the_request_is_pending(page):
     page.goto("/atp/types/tests.add/enqueue/")
     page.get_by_label("Inputs", exact=True).fill('{"first": 1}')
     held = []

@@ -1,4 +1,4 @@
-"""A graph in a browser: its picture is followed."""
+"""The picture of a graph in a browser follows the graph."""
 
 from itertools import pairwise
 
@@ -9,16 +9,15 @@ from atp.states import Event
 
 from ..app.tasks import echo
 from ..populated import submitted
+from .chromium import PHONE
 from .test_refreshing import let_it_look
-
-PHONE = {"width": 390, "height": 844}
 
 
 def box(page, name):
     return page.locator("svg g.box").filter(has=page.get_by_text(name, exact=True))
 
 
-def test_a_graph_runs_in_its_picture(page, atpd):
+def test_the_picture_of_a_graph_follows_its_progress(page, atpd):
     with Graph("followed") as graph:
         first = graph.add(echo, name="first", said="x")
         parts = graph.map(echo, [{"number": number} for number in range(30)], after=first)
@@ -43,7 +42,7 @@ def test_a_graph_runs_in_its_picture(page, atpd):
     page.wait_for_url(f"**/graphs/{graph.row.uuid}/")
 
 
-def test_a_picture_stays_where_it_was_moved_to(visit, operator, full):
+def test_the_picture_keeps_its_scroll_position_on_refresh(visit, operator, full):
     names = [f"step-{number}" for number in range(8)]
     edges = list(pairwise(names))
     graph = submitted("long", dict.fromkeys(names, echo), edges)

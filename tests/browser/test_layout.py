@@ -1,4 +1,4 @@
-"""Pages at the width of a desk, a tablet and a phone."""
+"""The layout of the pages on a desktop, a tablet and a phone."""
 
 import pytest
 from playwright.sync_api import expect
@@ -11,12 +11,11 @@ from atp.states import State
 
 from ..populated import populate
 from ..views.pages import SHOWN
+from .chromium import DESK, PHONE
 
-DESK = {"width": 1200, "height": 800}
 # As narrow as a window can be in which tables are no cards.
 NARROW = {"width": 961, "height": 800}
 TABLET = {"width": 768, "height": 1024}
-PHONE = {"width": 390, "height": 844}
 SIZES = (DESK, NARROW, TABLET, PHONE)
 # Nothing in it where a line could be broken.
 LONG = "x" * 200
@@ -34,7 +33,7 @@ WIDER = """() => {
 
 @pytest.fixture
 def full(world):
-    """A queue in which everything is as long as it may be."""
+    """A queue in which each text has its maximum length."""
     full = populate(world)
     full.by_state[State.FAILED] = full.failed(identifier=LONG, collection=LONG)
     data = to_json({LONG: [LONG, LONG * 10]}).encode()
@@ -48,7 +47,8 @@ def full(world):
     return full
 
 
-def test_nothing_is_wider_than_the_window(page, full):
+@pytest.mark.slow
+def test_no_page_is_wider_than_the_window(page, full):
     queue.create_schedule(LONG[:150], "tests.echo", every=1, inputs={"x": LONG * 2})
     queue.pause_schedule(LONG[:150], reason=LONG, by=LONG)
     paths = [shown.address(full) for shown in SHOWN]
@@ -78,7 +78,7 @@ STICKING_OUT = """() => [...document.querySelectorAll("table.cards td")].filter(
 }).map(cell => cell.outerHTML.slice(0, 200))"""
 
 
-def test_no_label_sticks_out_on_a_phone(visit, operator, world):
+def test_no_label_overflows_on_a_phone(visit, operator, world):
     queue.register_all()
     row = queue.create_schedule("each.second", "tests.echo", every=1)
     Slot.objects.create(

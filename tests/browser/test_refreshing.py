@@ -1,4 +1,4 @@
-"""Pages follow what happens; what refreshes itself keeps out of the way."""
+"""Pages refresh themselves without disturbing the user."""
 
 import pytest
 from playwright.sync_api import expect
@@ -12,26 +12,26 @@ A_WHILE = 3_000
 
 @pytest.fixture
 def overview(page):
-    """The overview of an empty queue, in a time of its own."""
+    """The overview page of an empty queue, with a clock that the test controls."""
     page.clock.install()
     page.goto("/atp/")
     return page
 
 
 def due(page):
-    """The number of tasks that are due, as the page has it."""
+    """The number of due tasks that the page shows."""
     return page.locator(".tiles li").first.locator("b")
 
 
 def let_it_look(page):
-    """Wait until a part has asked, and the answer has been dealt with."""
+    """Wait until a part of the page has been refreshed."""
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         page.clock.fast_forward(A_WHILE)
     page.clock.run_for(500)
 
 
-def test_the_progress_of_a_task_moves_while_one_looks(page, atpd, tmp_path):
-    """Without the page being loaded anew."""
+def test_the_progress_bar_moves_without_a_reload(page, atpd, tmp_path):
+    """The test marks the page to see that the browser does not reload it."""
     atpd(processes=1)
     instance = steps.enqueue(folder=str(tmp_path))
     page.goto(f"/atp/instances/{instance.uuid}/")
@@ -49,8 +49,8 @@ def test_the_progress_of_a_task_moves_while_one_looks(page, atpd, tmp_path):
     expect(page.locator("[hx-get]")).to_have_count(0)
 
 
-def test_what_is_selected_stays(overview):
-    """A part of the page, or all of it."""
+def test_refreshing_waits_while_text_is_selected(overview):
+    """The selection is either a part of the page or the whole page."""
     part = "getSelection().selectAllChildren(document.querySelector('.tiles'))"
     selecting = (lambda: overview.evaluate(part), lambda: overview.keyboard.press("Control+a"))
     for number, select in enumerate(selecting):
@@ -64,10 +64,10 @@ def test_what_is_selected_stays(overview):
         expect(due(overview)).to_have_text(str(number + 1))
 
 
-def test_keys_and_clicks_get_through(overview):
-    """Whoever goes through the page by keyboard gets past what refreshes itself.
+def test_refreshing_does_not_disturb_keys_and_clicks(overview):
+    """A keyboard user can move past a part that refreshes itself.
 
-    What the button or the space bar went down on is still there when it comes up.
+    A button that was pressed down is still there when the key or the mouse is released.
     """
     link = overview.get_by_role("link", name="running")
     link.focus()
@@ -93,8 +93,11 @@ def test_keys_and_clicks_get_through(overview):
     overview.wait_for_url("**/instances/?state=RUNNING")
 
 
-def test_what_hinders_it_is_told(overview, complaints):
-    """That the server does not answer; a login that has expired is asked for again."""
+def test_failed_refreshes_are_reported_on_the_page(overview, complaints):
+    """The page says that the server does not answer.
+
+    After a lost session it shows the login form.
+    """
     complaints.forgive("Failed to load resource", "401", "htmx:")
     told = overview.get_by_role("alert")
     expect(told).to_be_hidden()
@@ -109,7 +112,7 @@ def test_what_hinders_it_is_told(overview, complaints):
     expect(overview.get_by_role("button", name="Log in")).to_be_visible()
 
 
-def test_a_hidden_tab_does_not_ask(overview):
+def test_a_hidden_tab_sends_no_requests(overview):
     hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => %s})"
     asked = []
 

@@ -1,1 +1,1 @@
-"""Chaos: daemons, their processes and their database are hit while tasks run, and judged then."""
+"""The chaos suite: faults hit daemons and database while tasks run, then a judge checks."""

@@ -1,8 +1,8 @@
 """Run the chaos suite: ``python -m tests.chaos [options]``.
 
-Daemons work on a scratch database while they, their processes and the database are
-hit as a schedule says, which follows from the seed. Afterwards every promise is
-checked; the exit status is 1 if one was broken, and then the files are kept.
+Daemons work on a scratch database. A schedule, which follows from a seed, hits the daemons, their
+processes and the database. Afterwards every promise is checked. If one was broken, the exit
+status is 1 and the files are kept.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SECRET = "whsec_" + base64.b64encode(b"of the chaos suite, 32 bytes now").decode
 
 
 def main(argv=None):
-    """Run and return the exit status."""
+    """Run the suite and return the exit status."""
     options = _parser().parse_args(argv)
     seed, minutes, actions = _plan(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -84,7 +84,7 @@ def main(argv=None):
 
 @contextlib.contextmanager
 def _sources(folder):
-    """Start the servers of the sources of tailers, which are not killed, and let daemons know."""
+    """Start the servers that tailers read, and pass their addresses to the daemons."""
     drops = folder / "drops"
     drops.mkdir()
     with servers.valkey() as redis:
@@ -96,7 +96,7 @@ def _sources(folder):
 
 
 def _scenario(options):
-    """Return what makes the Scenario that the options name."""
+    """Return a function that makes the Scenario named in the options."""
     from .graphs import Graphs
     from .hooks import Hooks
     from .run import Run
@@ -117,7 +117,7 @@ def _scenario(options):
 
 
 def _tell(line):
-    """Print a line; in one write, since threads do."""
+    """Print a line in a single write, because several threads print."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -138,7 +138,7 @@ def _parser():
 
 
 def _plan(options):
-    """Return seed, minutes and Actions."""
+    """Return the seed, the minutes and the Actions."""
     seed = options.seed or str(random.SystemRandom().randrange(10**9))
     has_server = options.database != "sqlite"
     if options.short:
@@ -147,7 +147,7 @@ def _plan(options):
 
 
 def _set_up(kind, url, folder, more):
-    """Let Django be the project of the tests, here and in every daemon, on this database."""
+    """Set up Django with the test project and this database, here and for all daemons."""
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "ATP_TEST_DATABASE": kind,

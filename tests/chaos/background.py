@@ -1,4 +1,4 @@
-"""What feeds and operators share: a thread that takes turns until it is told to stop."""
+"""A thread that takes turns until it is stopped; the base of feeds and operators."""
 
 import random
 import threading
@@ -14,10 +14,10 @@ WHO = "operator via chaos"
 
 
 class Background(threading.Thread):
-    """Takes one turn after another, as the seed says; ``error`` is what has ended it, if anything.
+    """Takes random turns that follow from the seed; ``error`` is the exception that ended it.
 
-    A turn that the database did not answer is over. ``pause`` are the least and the most seconds
-    until the next.
+    A turn ends if the database does not answer. ``pause`` is the shortest and the longest time
+    between two turns, in seconds.
     """
 
     pause = 0.05, 0.05
@@ -42,7 +42,7 @@ class Background(threading.Thread):
             connection.close()
 
     def stop(self):
-        """Begin no further turn, and wait until the last has ended."""
+        """Start no further turn, and wait until the current one has ended."""
         self._enough.set()
         self.join(60)
         if self.is_alive():
@@ -53,11 +53,11 @@ class Background(threading.Thread):
 
 
 class NothingThere(Exception):
-    """There is nothing that a verb could be called for."""
+    """No object exists that the operation could be applied to."""
 
 
 class Calling(Background):
-    """Calls its ``verbs``, each as often as its weight says; ``counts`` says how often."""
+    """Calls its ``verbs`` at random by weight; ``counts`` has the number of calls of each."""
 
     pause = 0.0, 0.5
     verbs: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Calling(Background):
         self._do(*self._random.choices([*self.verbs], [*self.verbs.values()]))
 
     def _do(self, verb, *target):
-        """Call a verb, and count how that went."""
+        """Call an operation and count the outcome."""
         try:
             getattr(self, f"_{verb}")(*target)
         except (NothingThere, *self.refusals) as refusal:
@@ -79,7 +79,7 @@ class Calling(Background):
         self.counts[f"by operators: {verb}"] += 1
 
     def _one_of(self, rows):
-        """Choose one of the first rows. Raises NothingThere."""
+        """Return a random one of the first rows. Raises NothingThere."""
         if not (found := list(rows[:200])):
             raise NothingThere
         return self._random.choice(found)

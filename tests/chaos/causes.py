@@ -1,4 +1,4 @@
-"""Causes: whether the schedule has hit an attempt that was lost."""
+"""Whether the schedule of faults explains the loss of an attempt."""
 
 from collections import defaultdict
 
@@ -23,7 +23,7 @@ _CONNECTION = ("database_failed", "database_slow", "lease_lost", "rejoined")
 
 
 class Causes:
-    """What was done to each daemon, and what befell it."""
+    """The faults that hit each daemon, and what the daemons logged."""
 
     def __init__(self, evidence):
         self._hits = defaultdict(list)
@@ -34,9 +34,9 @@ class Causes:
         self._told = {daemon.pid: daemon.told(*_LEASE, *_CONNECTION) for daemon in evidence.daemons}
 
     def explains(self, story, claim, start, expiry, execution):
-        """Whether the loss of an attempt follows from the schedule, or from its own kind.
+        """Return True if the schedule, or the kind of task, explains the loss of an attempt.
 
-        ``start`` and ``execution`` are None where the log, or the record, has none.
+        ``start`` is None if the log has no start, ``execution`` if the record has none.
         """
         kind = kinds.BY_TYPE[story.type]
         if kind.crashes(claim.attempt) or kind.overruns:
@@ -58,21 +58,22 @@ class Causes:
         return any(self._is_brought_about(f, daemon) for f in told if f["fact"] in _LEASE)
 
     def _is_brought_about(self, fact, daemon):
-        """Whether the schedule explains why a daemon could not renew its lease."""
+        """Return True if the schedule explains why a daemon could not renew its lease."""
         names = {*_OF_DAEMON, "cut_off"}
         hits = [(h.since, h.until) for h in self._hits[daemon] if h.name in names]
         return overlap(hits + self._outages, fact["time"] - LATEST, fact["time"])
 
 
 def overlap(spans, since, until):
-    """Whether one of the spans of time overlaps with this one."""
+    """Return True if one of the time spans overlaps with the time from ``since`` to ``until``."""
     return any(begun <= until and end >= since for begun, end in spans)
 
 
 def undelivered(daemon, evidence):
-    """Return the uuids of the Instances of which a daemon may have left without delivering an end.
+    """Return the uuids of Instances whose end a stopping daemon might not have recorded.
 
-    They were behind a lock until it gave up, and it said so: G10 bounds how long it tries.
+    Their rows were locked until the daemon gave up and said so. G10 limits how long a daemon
+    tries.
     """
     if daemon.left is None or not daemon.told("undelivered"):
         return set()
@@ -81,6 +82,6 @@ def undelivered(daemon, evidence):
 
 
 def daemon_of(entry):
-    """Return the pid of the supervisor that has signed: who is "host:pid worker 3"."""
+    """Return the pid of the supervisor from ``who``, which looks like "host:pid worker 3"."""
     signed = entry.who.partition(" ")[0].rpartition(":")[2]
     return int(signed) if signed.isdigit() else 0

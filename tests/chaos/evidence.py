@@ -1,4 +1,4 @@
-"""The evidence: what the database, the handlers' record and the daemons say in the end."""
+"""The evidence at the end of a run, from the database, the handlers' record and the daemons."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from .record import uptime
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise that was broken: how, and on which Instance if it was on one."""
+    """A broken promise, with the uuid of the Instance that it concerns, if any."""
 
     words: str
     uuid: str = ""
@@ -20,7 +20,7 @@ class Breach:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One LogRecord of an Instance; ``event`` is empty for messages."""
+    """A LogRecord of an Instance; ``event`` is empty for messages."""
 
     event: str
     state: str = ""
@@ -39,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """One Instance, as the database has it. ``answer`` is what its Response holds."""
+    """An Instance as the database has it; ``answer`` is the value of its Response."""
 
     uuid: str
     identifier: str
@@ -63,9 +63,9 @@ class Story:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonStory:
-    """One daemon: whether it was told to leave or killed, how it ended, and what it logged.
+    """A daemon: when it was told to leave or killed, how it ended, and its log.
 
-    Each fact is a dict, with its ``time`` on the uptime clock.
+    Each fact of the log is a dict; its ``time`` is on the uptime clock.
     """
 
     pid: int
@@ -81,7 +81,7 @@ class DaemonStory:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """Everything that the judge looks at."""
+    """All facts that the judge uses."""
 
     begun: float = 0.0
     stories: list = field(default_factory=list)
@@ -101,12 +101,12 @@ class Evidence:
     recounted: dict = field(default_factory=dict)
 
     def of(self, story):
-        """Return the Executions of an Instance, by attempt."""
+        """Return the Executions of an Instance by attempt."""
         return self.executions.get(story.uuid, {})
 
 
 def gather(*, begun, path, feed, operators, fleet, server):
-    """Collect the Evidence of a run that is over."""
+    """Collect the Evidence of a run that has ended."""
     clock = time.time() - uptime()
     stories, strange = _stories(clock)
     counted, recounted = _numbers()
@@ -153,7 +153,7 @@ def _rows():
 
 
 def _numbers():
-    """Return what was counted, and what the log says: numbers by Type and column."""
+    """Return the counted numbers and those in the log, by Type and column."""
     from atp.reports import statistics
     from atp.store import get_store
 
@@ -170,7 +170,7 @@ def _numbers():
 
 
 def _copied(shape, row, **more):
-    """Return a dataclass of this shape with the attributes of a row, and more."""
+    """Return a dataclass filled from the attributes of a row and from more values."""
     names = {field.name for field in fields(shape)} - more.keys()
     return shape(**{name: getattr(row, name) for name in names}, **more)
 

@@ -1,4 +1,4 @@
-"""The feed: what the application enqueues meanwhile, and what came of each enqueue."""
+"""The feed enqueues tasks during the run and keeps the outcome of each enqueue."""
 
 import contextlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ LOOK_EVERY = 1.0
 
 
 class Fate(Enum):
-    """What is known of an enqueue."""
+    """The known outcome of an enqueue."""
 
     COMMITTED = "committed"
     UNKNOWN = "unknown"
@@ -30,7 +30,7 @@ class Fate(Enum):
 
 
 class Call(NamedTuple):
-    """An enqueue that may be made; who is patient makes it again where the answer was lost."""
+    """A pending enqueue; a patient caller repeats the enqueue if it got no answer."""
 
     identifier: str
     enqueue: Callable[[], object]
@@ -42,7 +42,7 @@ class _Undone(Exception):
 
 
 class Feed(Background):
-    """Enqueues tasks as the seed says; ``fates`` are those of the enqueues by identifier."""
+    """Enqueues random tasks that follow from the seed; ``fates`` has the outcomes by identifier."""
 
     def __init__(self, seed, path, *, with_long):
         super().__init__("feed", seed)
@@ -68,7 +68,7 @@ class Feed(Background):
             self._enqueue_one(self._next())
 
     def _next(self):
-        """Choose a Call, whose fate is unknown until it was made."""
+        """Return a random Call, whose fate is unknown until it is made."""
         source = self._random
         kind = kinds.choose(source, with_long=self._with_long)
         inputs = kind.inputs(source)
@@ -87,7 +87,7 @@ class Feed(Background):
         return Call(identifier, lambda: task_type.enqueue(path=self._path, **inputs), is_patient)
 
     def _enqueue_one(self, call):
-        """Enqueue; where the answer is lost, half are enqueued once more under their identifier."""
+        """Enqueue a task; half of the callers repeat the enqueue if they get no answer."""
         while True:
             try:
                 call.enqueue()
@@ -100,7 +100,7 @@ class Feed(Background):
                 return
 
     def _enqueue_in_transaction(self, calls, fate, without_answer):
-        """Enqueue several in one transaction, which may come to nothing."""
+        """Enqueue several tasks in one transaction, which might be rolled back."""
         self.fates |= dict.fromkeys((call.identifier for call in calls), without_answer)
         with contextlib.suppress(_Undone), transaction.atomic():
             for call in calls:

@@ -1,4 +1,4 @@
-"""The daemons of a run: how they join, are hit, and leave."""
+"""The daemons of a run: how they join, how faults hit them, and how they leave."""
 
 import contextlib
 import os
@@ -28,9 +28,9 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class Way:
-    """The way of one daemon to PostgreSQL, which can be closed while it stays open for others.
+    """The connection of one daemon to PostgreSQL, which can be cut while others keep theirs.
 
-    It is a folder of its own in which the server's socket is found, as long as it is open.
+    It is a folder that contains a link to the server's socket unless the connection is cut.
     """
 
     def __init__(self, server, number):
@@ -47,7 +47,7 @@ class Way:
             self._link.symlink_to(self._socket)
 
     def close(self):
-        """Let nobody pass any more, and end the connections that there are; returns how many."""
+        """Let no connection pass and end the existing ones; return their number."""
         self.is_open = False
         self._link.unlink(missing_ok=True)
         try:
@@ -64,10 +64,10 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """What was done to a process: of the daemon whose supervisor has the pid ``daemon``.
+    """A fault that hit a process; ``daemon`` is the pid of the supervisor of its daemon.
 
-    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process itself, and
-    ``instance`` the uuid of the Instance that was behind a lock.
+    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process that was hit.
+    ``instance`` is the uuid of an Instance whose row was locked.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Hit:
 
 @dataclass
 class Member:
-    """One daemon, its way to the database, and what has been done to it as a whole."""
+    """A daemon, its connection to the database, and the times of faults that hit it as a whole."""
 
     atpd: Atpd
     way: Way | None
@@ -98,33 +98,33 @@ class Member:
 
     @property
     def is_there(self):
-        """Whether it is to go on."""
+        """True unless the daemon was killed or told to leave."""
         return self.killed is None and self.asked_to_leave is None
 
     @property
     def status(self):
-        """Its exit status, None while it runs."""
+        """The exit status, or None while the daemon runs."""
         return self.atpd.process.poll()
 
     def look(self):
-        """Remember all its processes, so that none is overlooked when it is gone."""
+        """Remember all processes of the daemon, so that survivors can be found after its end."""
         self.family.update(self.atpd.family())
 
     def leave(self):
-        """Tell it to end."""
+        """Tell the daemon to shut down."""
         self.asked_to_leave = uptime()
         self.look()
         self.atpd.signal()
 
     def see_off(self):
-        """Wait for its end."""
+        """Wait until the daemon has ended."""
         with contextlib.suppress(AssertionError):
             self.atpd.wait(LEAVES_WITHIN)
             self.left = uptime()
 
 
 class Fleet:
-    """All daemons that there ever were. ``hits`` tells what was done to them."""
+    """All daemons of the run, including those that have ended; ``hits`` lists the faults."""
 
     def __init__(self, folder, server, types):
         self._folder = folder
@@ -140,7 +140,7 @@ class Fleet:
         return sum(number for name, number in self.counts.items() if name.startswith("kill_"))
 
     def there(self):
-        """The daemons that are to go on."""
+        """Return the daemons that were neither killed nor told to leave."""
         with self._lock:
             return [member for member in self.members if member.is_there]
 
@@ -161,7 +161,7 @@ class Fleet:
         return f"daemon {member.pid}"
 
     def note(self, name, since, member=None, pid=0, instance=""):
-        """Remember that something was done, until now."""
+        """Record a fault that lasted until now."""
         whom = {"daemon": member.pid if member else 0, "pid": pid, "instance": instance}
         self.hits.append(Hit(name=name, since=since, until=uptime(), **whom))
         self.counts[name] += 1
@@ -169,7 +169,7 @@ class Fleet:
     # What is done; each returns what came of it, in words
 
     def act(self, action):
-        """Do one Action on a daemon."""
+        """Carry out an Action on a daemon."""
         there = self.there()
         if action.name == "join":
             return self.join() if len(there) < MOST else "enough daemons are there"
@@ -183,7 +183,7 @@ class Fleet:
 
     @staticmethod
     def _part(member, target, fraction):
-        """Return the pid of a process of a daemon; None if there is none just now."""
+        """Return the pid of a process of a daemon, or None if there is none at the moment."""
         if target in ("supervisor", "daemon"):
             return member.pid
         found = member.atpd.workers() if target == "worker" else member.atpd.dispatchers()
@@ -198,7 +198,7 @@ class Fleet:
         return f"{target} {pid} of daemon {member.pid}"
 
     def _kill_whole(self, member, target, action):
-        """Kill a supervisor, which all others have to notice; or all processes together."""
+        """Kill a supervisor, whose end its processes must notice, or all processes together."""
         with self._lock:
             if not member.is_there:
                 return NOBODY
@@ -219,7 +219,10 @@ class Fleet:
         return f"{target} {member.pid}; {replaced} in its place"
 
     def _stop(self, member, target, action):
-        """Stop processes for a while. Who is PAUSED is stopped already, and stays so."""
+        """Stop processes with SIGSTOP for a while, except those that are stopped already.
+
+        A worker whose task is PAUSED can be stopped already.
+        """
         if target in ("supervisor", "daemon"):
             with self._lock:
                 if uptime() < member.resumed + BETWEEN_STOPS or not member.is_there:
@@ -249,7 +252,7 @@ class Fleet:
         return f"{target} {pid} of daemon {member.pid} for {uptime() - since:.2f} s"
 
     def _cut(self, member, target, action):
-        """Keep a daemon, and nobody else, from the database for a while."""
+        """Cut one daemon off from the database for a while."""
         if not member.way.is_open:
             return "it is cut off already"
         since = uptime()
@@ -260,7 +263,7 @@ class Fleet:
         return f"daemon {member.pid}, {ended} connections, for {uptime() - since:.2f} s"
 
     def _break(self, member, target, action):
-        """Have the log handlers of a daemon raise, or stand, for a while."""
+        """Let the log handlers of a daemon raise or block for a while."""
         since = uptime()
         if member.logging.exists():
             return "its log handlers are bad already"
@@ -285,7 +288,7 @@ class Fleet:
     # The end
 
     def stop_all(self):
-        """Stop all that are there, in order."""
+        """Shut all daemons down gracefully."""
         leaving = self.there()
         for member in leaving:
             member.leave()
@@ -293,12 +296,12 @@ class Fleet:
             member.see_off()
 
     def survivors(self):
-        """Processes of daemons that have ended, which are still alive: pids."""
+        """Return the pids of living processes whose daemon has ended."""
         families = [member.family for member in self.members if member.status is not None]
         return [pid for family in families for pid, created in family if is_alive(pid, created)]
 
     def destroy(self):
-        """End whatever is left of any of them."""
+        """Kill all remaining processes."""
         for member in self.members:
             member.atpd.destroy()
         for pid in self.survivors():
@@ -306,7 +309,7 @@ class Fleet:
 
 
 def _send(pid, number):
-    """Send a signal; returns whether there was somebody to take it."""
+    """Send a signal; return True if the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

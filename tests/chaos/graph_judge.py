@@ -1,6 +1,6 @@
-"""The judge of graphs: nothing was early, nothing is stuck, and every result arrived (G17).
+"""The judge of graphs: no node was early, none is stuck, and every result arrived (G17).
 
-The times of executions are those of the handlers' own record.
+The times of executions come from the handlers' own record.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from .history import SLACK
 
 @dataclass(kw_only=True)
 class FoundNode:
-    """A node as it is at the end. ``shape`` is what was submitted, ``value`` its result.
+    """A node at the end of the run; ``shape`` is what was submitted, ``value`` its result.
 
-    ``after`` are the nodes that it waits for, each with the Condition; ``log`` are its
-    transitions: time by the database's clock, event, state. ``attempts`` are its Executions.
+    ``after`` maps each upstream node to its Condition. ``log`` has the transitions as tuples of
+    time, event and state. ``attempts`` are the Executions.
     """
 
     uuid: str
@@ -36,26 +36,26 @@ class FoundNode:
         return f"{self.graph} {self.shape.name} ({self.uuid})"
 
     def results(self):
-        """Return the nodes whose results it gets."""
+        """Return the nodes whose results the node gets."""
         return [node for node, on in self.after if on == Condition.FINISHED]
 
     def starts(self):
-        """Return when its executions have begun."""
+        """Return the times at which the executions of the node began."""
         return [line.time for each in self.attempts.values() for line in each.of("start")]
 
     def returned(self):
-        """Return when its handler returned in the attempt that counts; or None."""
+        """Return the time at which the handler returned in the counted attempt, or None."""
         execution = self.attempts.get(self.attempt)
         end = execution and execution.end
         return end.time if end and end.outcome == "returned" else None
 
     def times(self, *wanted):
-        """Return when one of these happened to it: an event, or a state that it came to."""
+        """Return the times of these events, or of the transitions to these states."""
         return [time for time, event, state in self.log if event in wanted or state in wanted]
 
 
 def gather(shapes, path):
-    """Return the nodes; ``shapes`` are the graphs that were submitted, by name."""
+    """Return the nodes; ``shapes`` are the submitted graphs by name."""
     executions = record.read(path)
     rows = Node.objects.select_related("graph", "instance__response").order_by()
     nodes = {row.pk: _found(row, shapes, executions) for row in rows.iterator(2000)}
@@ -85,14 +85,14 @@ def _found(row, shapes, executions):
 
 
 def broken_of(nodes):
-    """Yield sentences about whatever breaks the promise."""
+    """Yield a sentence for each breach of the promise."""
     for node in nodes:
         for check in (early, stuck, wrong_result, wrong_reason):
             yield from (f"{node} {words}" for words in check(node))
 
 
 def early(node):
-    """No handler starts before the end of each node that it waits for."""
+    """No handler may start before the upstream nodes have ended."""
     for other, on in node.after:
         if on == Condition.FINISHED:
             returned = other.returned()
@@ -107,20 +107,20 @@ def early(node):
 
 
 def stuck(node):
-    """Whoever waits for what has ended goes on."""
+    """A node must continue when all its upstream nodes have ended."""
     if node.state not in TERMINAL:
         yield f"is {node.state} at the end"
 
 
 def wrong_result(node):
-    """Its value is one more than those of the nodes that it waited for: no fan-in lost any."""
+    """The value of a node must be one more than the sum of its upstream values."""
     wanted = 1 + sum(other.value or 0 for other in node.results())
     if node.state == State.FINISHED and node.value != wanted:
         yield f"has the result {node.value}, not {wanted}"
 
 
 def wrong_reason(node):
-    """Who fails as UPSTREAM waits for what FAILED; who fails by itself was to."""
+    """A node fails as UPSTREAM only if an upstream node FAILED, otherwise only on purpose."""
     if node.reason == Reason.UPSTREAM:
         until = max(node.times(State.FAILED)) + SLACK
         failed = [time for other in node.results() for time in other.times(State.FAILED)]

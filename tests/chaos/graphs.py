@@ -1,7 +1,7 @@
-"""Graphs under fire: daemons and database are hit, operators cancel and redrive (G17).
+"""Chaos with graphs: faults hit daemons and database, operators cancel and redrive (G17).
 
-Afterwards the handlers' own record is held against the edges: nothing was early, nothing is
-stuck, and no result was lost on its way. The shapes follow from the seed.
+Afterwards the handlers' own record is compared with the edges: no node was early, none is stuck,
+and no result was lost. The shapes of the graphs follow from the seed.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ FANS_IN, FAN_IN = 0.03, 20
 
 
 class Graphs(Scenario):
-    """Graphs, under a schedule."""
+    """A scenario with graphs under a schedule of faults."""
 
     promise = "G17"
 
@@ -66,7 +66,7 @@ class Graphs(Scenario):
 
 @dataclass(frozen=True)
 class Shape:
-    """One node: its number is its name. It comes ``after`` others, by their numbers."""
+    """The shape of a node: its number, which is its name, and the numbers of its upstream nodes."""
 
     number: int
     how: str
@@ -79,7 +79,7 @@ class Shape:
 
 
 def drawn(number, source):
-    """Return the shape of a node, which waits for others with smaller numbers."""
+    """Return the random shape of a node, whose upstream nodes have smaller numbers."""
     count = source.choices([*UPSTREAMS], [*UPSTREAMS.values()])[0]
     if source.random() < FANS_IN:
         count = FAN_IN
@@ -91,7 +91,7 @@ def drawn(number, source):
 
 
 class GraphFeed(Background):
-    """Submits graphs until there are so many; ``shapes`` and ``fates`` are by name."""
+    """Submits graphs until their number reaches a limit; ``shapes`` and ``fates`` are by name."""
 
     def __init__(self, seed, path, most):
         super().__init__("graphs", seed)
@@ -114,7 +114,7 @@ class GraphFeed(Background):
         self.fates[name] = Fate.COMMITTED
 
     def _submit(self, name):
-        """Submit a graph, in one transaction."""
+        """Submit a graph in one transaction."""
         type, nodes = registry.get(TYPE), {}
         with Submission(name, by="chaos") as graph:
             for shape in self.shapes[name]:
@@ -131,7 +131,7 @@ class GraphFeed(Background):
                 )
 
     def broken(self):
-        """Yield sentences about graphs of which not all is there, or that are lost."""
+        """Yield a sentence for each graph that is incomplete or was lost."""
         for name, fate in self.fates.items():
             count = Instance.objects.filter(node__graph__name=name).count()
             if count != NODES and (count or fate is Fate.COMMITTED):
@@ -141,7 +141,7 @@ class GraphFeed(Background):
 
 
 class GraphOperators(Calling):
-    """Cancel and redrive nodes and whole graphs."""
+    """Cancels and redrives nodes and whole graphs."""
 
     verbs = {"cancel": 4, "redrive": 1, "cancel_all": 1, "go_on": 3}
     refusals = (IllegalTransition, UnknownInstance)

@@ -1,4 +1,4 @@
-"""Health: how the daemons themselves have fared."""
+"""Whether the daemons themselves had faults."""
 
 from collections import Counter
 from signal import SIGKILL
@@ -38,7 +38,7 @@ def weak_daemons(evidence):
 
 
 def _is_a_fault(fact):
-    """Whether a line of a daemon's log tells of a fault of its own, not of a handler's."""
+    """Return True if a log line reports a fault of the daemon, not of a handler."""
     if fact["fact"] == "not a fact":
         # Where a handler crashes in C, its stack is dumped, which begins with other words.
         return fact["message"].startswith("Traceback")
@@ -49,10 +49,10 @@ def _is_a_fault(fact):
 
 
 def _was_left_alone(daemon, evidence):
-    """Whether nothing was done to a daemon, nor to the database, while it was leaving.
+    """Return True if no fault hit a daemon or the database during its shutdown.
 
-    Nor was an end that it had to deliver behind a lock until it gave up. One that had only
-    just been started may not have heard of it in its own words yet.
+    A daemon is excluded if a locked row kept it from recording an end, or if it had not yet
+    logged its start.
     """
     if not daemon.told("daemon_started") or undelivered(daemon, evidence):
         return False
@@ -65,9 +65,9 @@ def _was_hit(daemon, evidence, since, until, outages):
 
 
 def returns(evidence):
-    """Yield how long each daemon that was left alone took to come back after an outage.
+    """Yield how long each undisturbed daemon took to come back after an outage.
 
-    As pairs of the daemon and seconds, None if it has not come back at all.
+    Each item is the daemon and the seconds, or None if the daemon did not come back.
     """
     for down, up in evidence.outages:
         for daemon in evidence.daemons:
@@ -81,7 +81,7 @@ def returns(evidence):
 
 
 def _is_witness(daemon, evidence, since, until):
-    """Whether nothing but an outage has befallen a daemon in this time."""
+    """Return True if only the outage hit a daemon during this time."""
     over = [daemon.asked_to_leave, daemon.killed]
     if any(time is not None and time < until for time in over):
         return False

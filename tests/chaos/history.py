@@ -1,4 +1,4 @@
-"""Histories: the log of an Instance, walked along the one table of legal transitions."""
+"""Compares the log of an Instance with the table of legal transitions."""
 
 from atp import states
 from atp.states import Actor, Event
@@ -11,7 +11,7 @@ COUNTERS = ("attempt", "restarts", "retries", "lost")
 
 
 def faults(story):
-    """Yield what is illegal, missing or doubled in the log of a Story."""
+    """Yield what is illegal, missing or there twice in the log of a Story."""
     state, counters = None, dict.fromkeys(COUNTERS, 0)
     for entry in story.transitions:
         row = states.transition(entry.event, state)
@@ -34,7 +34,7 @@ def faults(story):
 
 
 def attempts(story):
-    """Yield each attempt as its entries of the log, the claim first."""
+    """Yield the log entries of each attempt, starting with its claim."""
     attempt = []
     for entry in story.transitions:
         if entry.event == Event.CLAIM:
@@ -49,7 +49,7 @@ def attempts(story):
 
 
 def strangers(story):
-    """Yield what was recorded of an attempt by a daemon that had not claimed it."""
+    """Yield entries for an attempt by a daemon that had not claimed the attempt."""
     for claim, *rest in attempts(story):
         for entry in rest:
             row = states.transition(entry.event, states.State.RUNNING) or states.transition(
@@ -62,7 +62,7 @@ def strangers(story):
 
 
 def untrue_times(story, executions, begun):
-    """Yield times of the log that cannot be: out of order, or not as the handlers say."""
+    """Yield times of the log that are out of order or contradict the handlers' record."""
     before = begun
     for entry in story.transitions:
         if entry.time < before - SLACK:

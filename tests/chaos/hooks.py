@@ -1,8 +1,8 @@
-"""Hooks under fire: each end has its hooks, once; and a receiver that was away gets every id.
+"""Chaos with hooks: each end has its hooks once, and a receiver gets every id after an outage.
 
-Instances end in every way while daemons, their processes and the database are hit, and while
-operators cancel, redrive and drop. Afterwards the ends that the log has are held against the
-hooks that were enqueued, and the ids of the webhooks against those that a real server took.
+Instances end in every way while faults hit daemons and database, and while operators cancel,
+redrive and drop. Afterwards the ends in the log are compared with the enqueued hooks, and the ids
+of the webhooks with those that a real server received.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _HOW = ("finish",) * 8 + ("fail", "fatal", "exit", "retry")
 
 
 class Hooks(Scenario):
-    """Hooks, under a schedule; ``outside`` is the receiver."""
+    """A scenario with hooks under a schedule of faults; ``outside`` is the receiver."""
 
     types = ("chaos.*", WEBHOOK)
     promise = "G1, G6"
@@ -58,7 +58,7 @@ class Hooks(Scenario):
             yield f"the run was to be rougher: {self._feed.count} Instances"
 
     def _left(self):
-        """Redrive hooks that were killed too often, once nothing else is left."""
+        """Redrive hooks that were killed too often, after all other work is done."""
         if left := super()._left():
             return left
         failed = Instance.objects.filter(type__identifier__in=TYPES, state=State.FAILED)
@@ -67,7 +67,7 @@ class Hooks(Scenario):
         return [f"{each.uuid} has FAILED" for each in stale]
 
     def _settle(self):
-        """What waits for the next try, since the receiver was away, is run now."""
+        """Make hooks that wait for their retry due now."""
         waiting = Task.objects.filter(type__identifier=WEBHOOK, daemon=None)
         for task in waiting.filter(due_at__gt=timezone.now()).select_related("instance"):
             with contextlib.suppress(ATPError):
@@ -86,20 +86,20 @@ class Hooks(Scenario):
 
 
 def ends_of(type):
-    """Return the number of ends by uuid and state: those that the logs have."""
+    """Return the number of ends in the logs by uuid and state."""
     found = LogRecord.objects.filter(instance__type__identifier=type, state__in=TERMINAL)
     found = found.filter(kind__in=Event.values)
     return Counter((str(u), s) for u, s in found.values_list("instance__uuid", "state"))
 
 
 def hooks_of(type):
-    """Return the number of hooks of a Type by the uuid and the state that they were told."""
+    """Return the number of hooks of a Type by the uuid and the state in their inputs."""
     texts = Inputs.objects.filter(instance__type__identifier=type).values_list("data", flat=True)
     return Counter((told["uuid"], told["state"]) for told in map(json.loads, texts))
 
 
 def broken_of(ids):
-    """Yield sentences about ends and hooks that do not fit; ``ids`` were taken by the receiver."""
+    """Yield a sentence for each mismatch of ends and hooks; ``ids`` are the received ones."""
     ends = ends_of(HOOKED.identifier)
     for type in TYPES:
         hooks = hooks_of(type)
@@ -115,7 +115,7 @@ def broken_of(ids):
 
 
 class Away(Background):
-    """The receiver is away for a while, again and again; ``count`` says how often."""
+    """Takes the receiver down for a while, repeatedly; ``count`` is the number of times."""
 
     pause = UP
     forgiven = ()
@@ -136,13 +136,13 @@ class Away(Background):
         self.pause = UP if self._is_up else AWAY
 
     def back(self):
-        """Be there for good."""
+        """Bring the receiver back for good."""
         if not self._is_up:
             self._turn()
 
 
 class HookFeed(Background):
-    """Enqueues Instances that end in every way; ``count`` says how many, as far as is known."""
+    """Enqueues Instances that end in every way; ``count`` is the number of known enqueues."""
 
     pause = 0.02, 0.2
 
@@ -186,7 +186,7 @@ class HookFeed(Background):
 
 
 class HookOperators(Calling):
-    """Cancel, redrive and drop."""
+    """Cancels, redrives and drops Instances."""
 
     verbs = {"cancel": 5, "redrive": 5, "drop": 1, "open": 2}
 

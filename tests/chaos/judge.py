@@ -1,4 +1,4 @@
-"""The judge: every promise, checked from the evidence.
+"""The judge checks every promise against the evidence.
 
 A check yields a Breach for each case in which its promise was broken.
 """
@@ -124,7 +124,7 @@ def beyond_budget(evidence):
 
 
 def undeserved(evidence):
-    """Every loss has its cause in the schedule, so no STALE is without more than its budget."""
+    """Each loss must have a cause in the schedule, so STALE requires an exhausted budget."""
     causes = Causes(evidence)
     for story in evidence.stories:
         charged = 0
@@ -145,7 +145,7 @@ def undeserved(evidence):
 
 
 def gave_up_early(evidence):
-    """Nobody is given up before its budget is spent."""
+    """No Instance may be given up before its budget is spent."""
     for story in evidence.stories:
         spent = {name: getattr(story, name) for name in ("restarts", "lost", "max_restarts")}
         if story.reason == Reason.STALE and not is_stale(**spent):
@@ -155,7 +155,7 @@ def gave_up_early(evidence):
 
 
 def thrown_away(evidence):
-    """An attempt that has returned is not handed back, unless something was done just then."""
+    """An attempt that has returned must not be handed back, unless a fault hit just then."""
     late = {uuid for daemon in evidence.daemons for uuid in undelivered(daemon, evidence)}
     for story in evidence.stories:
         for claim, *rest in history.attempts(story):
@@ -173,7 +173,7 @@ def thrown_away(evidence):
 
 
 def _was_hit(evidence, daemon, since, until):
-    """Whether anything was done to a daemon, or to the database, in this time."""
+    """Return True if a fault hit a daemon or the database during this time."""
     spans = [
         (hit.since, hit.until)
         for hit in evidence.hits
@@ -197,7 +197,7 @@ def wrong_ends(evidence):
 
 
 def cancelled(evidence):
-    """Who is CANCELLED was asked to be; and who was asked to be begins nothing any more."""
+    """Only a requested cancel ends as CANCELLED, and after the request no attempt begins."""
     for story in evidence.stories:
         asked = evidence.cancels.get(story.uuid)
         if story.reason == Reason.CANCELLED and asked is None:
@@ -223,7 +223,7 @@ def cancelled(evidence):
 
 
 def _that_went_on(evidence, story, is_told):
-    """Yield whether its attempt went on long after it had been asked to end."""
+    """Yield the attempts that went on long after the request to end."""
     asked = next((entry for entry in is_told if entry.kind == Kind.ASK), None)
     execution = None if asked is None else evidence.of(story).get(asked.attempt)
     claim = next((e for e in story.transitions if asked and e.attempt == asked.attempt), None)
@@ -239,10 +239,10 @@ def _that_went_on(evidence, story, is_told):
 
 
 def at_work_while_paused(evidence):
-    """Who is PAUSED does nothing until it goes on.
+    """A PAUSED Instance must do nothing until it is resumed.
 
-    Of one that was taken away meanwhile nobody knows when it went on: its daemon may have
-    been cut off. A worker that was paused while it was stopped went on when it was let go.
+    If an attempt was lost while paused, nobody knows when it went on, because its daemon might
+    have been cut off. A worker that was paused while stopped went on when the stop ended.
     """
     let_go = {(hit.pid, hit.until) for hit in evidence.hits if hit.name == "stop_worker"}
     for story in evidence.stories:
@@ -266,7 +266,7 @@ def at_work_while_paused(evidence):
 
 
 def not_once(evidence):
-    """What a transactional attempt writes is there if that attempt FINISHED, and only then."""
+    """The rows of a transactional attempt exist exactly if that attempt FINISHED."""
     rows = dict(evidence.rows)
     for story in evidence.stories:
         if story.type == kinds.ROW:
@@ -279,7 +279,7 @@ def not_once(evidence):
 
 
 def crowded(evidence):
-    """Counted from the handlers' own record: what is paused, or lost, is at it too."""
+    """The limit applies to executions in the handlers' record, including paused and lost ones."""
     for kind in kinds.limited():
         spans = [
             (execution.begun_by_time, execution.ended_by_time, story.uuid)
@@ -294,7 +294,7 @@ def crowded(evidence):
 
 
 def miscounted(evidence):
-    """Statistic says of each Type what the log says."""
+    """The Statistic rows of each Type must agree with the log."""
     for type in sorted(evidence.counted.keys() | evidence.recounted.keys()):
         counted, told = (each.get(type, {}) for each in (evidence.counted, evidence.recounted))
         for name in sorted(counted.keys() | told.keys()):
@@ -304,7 +304,7 @@ def miscounted(evidence):
 
 
 def _is_cancel(entry):
-    """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
+    """Return True if a log record requests a cancel, or cancels a waiting Task."""
     asked = entry.kind == Kind.ASK and entry.detail == CANCEL
     return entry.who == WHO and (asked or entry.event == Event.FAIL)
 

@@ -1,4 +1,4 @@
-"""The kinds of task that are fed to the queue, and how each may end."""
+"""The kinds of task that the feed enqueues, and how each of them can end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ ERROR, FATAL, STALE = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of task. ``inputs(random)`` chooses the arguments of one.
+    """A kind of task; ``inputs(random)`` returns random arguments.
 
-    ``ends`` are pairs of state and reason; besides, whatever was hit more often than
-    ``max_restarts`` allows ends STALE. ``crashes(attempt)`` says whether that attempt
-    ends its own worker, ``overruns`` that every attempt is killed for its time-out.
-    ``at_once`` is how many may execute at any time, where its Type is limited.
+    ``ends`` are pairs of state and reason. Besides, an Instance that was hit more often than
+    ``max_restarts`` ends as STALE. ``crashes(attempt)`` is True if that attempt kills its own
+    worker, and ``overruns`` if every attempt exceeds its timeout. ``at_once`` is the limit of
+    concurrent executions, if the Type has one.
     """
 
     type: str
@@ -78,11 +78,11 @@ BY_TYPE = {kind.type: kind for kind in KINDS}
 
 
 def limited():
-    """Return the kinds of which only so many may execute at once."""
+    """Return the kinds that have a limit of concurrent executions."""
     return [kind for kind in KINDS if kind.at_once is not None]
 
 
 def choose(random, *, with_long):
-    """Return a kind, each as often as its weight says; without LONG where time is short."""
+    """Return a random kind by weight; the kind LONG is included only if ``with_long`` is True."""
     kinds = (*KINDS, LONG) if with_long else KINDS
     return random.choices(kinds, [kind.weight for kind in kinds])[0]

@@ -1,4 +1,4 @@
-"""The operators: they steer what lives, whatever it is doing, and tell daemons what to do."""
+"""Operators who steer live Instances at random and send commands to daemons."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ ON_HOLD = 0.3, 4.0
 
 @dataclass(frozen=True)
 class Asked:
-    """A call of ``cancel`` on the uptime clock; whether it was answered, or nobody knows."""
+    """A call of ``cancel`` on the uptime clock, and whether its success is known."""
 
     at: float
     is_sure: bool
 
 
 class Operators(Calling):
-    """Act as the seed says until told to stop; ``cancels`` is by uuid."""
+    """Act at random as the seed says until stopped; ``cancels`` is by uuid."""
 
     verbs = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1, "hold": 2, "limit": 2}
     refusals = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
@@ -53,7 +53,7 @@ class Operators(Calling):
         self._on_hold.append((uptime() + self._random.uniform(*ON_HOLD), verb, *target))
 
     def settle(self):
-        """Let everything go on that is paused, quiet, held or limited, or about to be."""
+        """Resume or release everything that is paused, quiet, held or limited."""
         for gate in queue.gates():
             self._open(gate.type, gate.collection)
         for limit in queue.limits():
@@ -69,13 +69,13 @@ class Operators(Calling):
                     self._claim_again(daemon)
 
     def _live(self, running=0.7):
-        """Choose an Instance that lives; rather one that runs: the rest is much more."""
+        """Return a random live Instance, preferably one that a daemon holds."""
         tasks = Task.objects.select_related("instance").order_by("pk")
         is_running = self._random.random() < running
         return self._one_of(tasks.claimed() if is_running else tasks).instance
 
     def _place(self):
-        """Choose a Type that has no limit of its own, and a collection, None for all."""
+        """Return a random Type without its own limit, and a collection or None for all."""
         types = sorted(kind.type for kind in KINDS if kind.at_once is None)
         return self._random.choice(types), self._random.choice((None, *COLLECTIONS))
 

@@ -1,4 +1,4 @@
-"""The handlers' own record, the executions that it tells of, and the clock of both."""
+"""The handlers' own record, the executions in the record, and their clock."""
 
 import json
 import time
@@ -12,7 +12,7 @@ def uptime():
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line; ``place`` is its number in the file, ``time`` is on the uptime clock."""
+    """A line of the record: ``place`` is its number, ``time`` is on the uptime clock."""
 
     place: int
     event: str
@@ -30,9 +30,9 @@ class Line:
 
 @dataclass
 class Execution:
-    """What the record tells of one attempt: its lines, in the order they were written.
+    """The lines of the record for one attempt, in the order they were written.
 
-    An attempt whose process was killed has no end; it was at work at least until its last line.
+    An attempt whose process was killed has no end. It was at work at least until its last line.
     """
 
     attempt: int
@@ -52,12 +52,12 @@ class Execution:
 
     @property
     def pids(self):
-        """Processes that have entered the handler."""
+        """The pids of the processes that have entered the handler."""
         return {line.pid for line in self.of("start")}
 
     @property
     def end(self):
-        """The line of its end; None if it did not get there."""
+        """The last line with an end, or None if the handler has not ended."""
         ends = self.of("end")
         return ends[-1] if ends else None
 
@@ -80,6 +80,6 @@ def executions(lines):
 
 
 def read(path):
-    """Return the Executions of a record; one that is not there has none."""
+    """Return the Executions in a record file; a missing file has none."""
     lines = path.read_text().splitlines() if path.exists() else []
     return executions(Line(place=at, **json.loads(line)) for at, line in enumerate(lines, 1))

@@ -1,4 +1,4 @@
-"""The report: what was done, what came of it, and which promises were kept."""
+"""The report: the faults, their effects, and which promises were kept."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ LINES = 12
 
 
 def counts(evidence, fleet, operators):
-    """Yield what happened, as pairs of a number and a name."""
+    """Yield pairs of a number and the name of what happened."""
     executions = [e for attempts in evidence.executions.values() for e in attempts.values()]
     fates = [*evidence.enqueued.values()]
     transitions = [entry for story in evidence.stories for entry in story.transitions]
@@ -47,7 +47,7 @@ def _is_its_own_doing(story):
 
 
 def hits(fleet, operators=None):
-    """Yield what was done to daemons and by operators, as pairs of a number and a name."""
+    """Yield pairs of a number and the name of a fault or of an operator's action."""
     yield fleet.kills, "kills"
     by_operators = operators.counts if operators else Counter()
     for name, number in sorted((by_operators | fleet.counts).items()):
@@ -55,7 +55,7 @@ def hits(fleet, operators=None):
 
 
 def too_gentle(fleet, *, minutes, has_server):
-    """Yield in which respect a run was not rough enough to show anything."""
+    """Yield each respect in which a run had too few faults to show anything."""
     restarts = fleet.counts["restart_database"]
     if fleet.kills < 3 * minutes:
         yield f"the run was to be rougher: only {fleet.kills} kills in {minutes:g} minutes"
@@ -64,7 +64,7 @@ def too_gentle(fleet, *, minutes, has_server):
 
 
 def written(verdicts, evidence, tell):
-    """Tell of each promise whether it was kept, and the first breaches in full."""
+    """Report each promise to ``tell``, with the first breaches in full."""
     for promise, breaches in verdicts.items():
         tell(f"{'BROKEN' if breaches else 'kept  '} {promise}")
         for breach in breaches[:TOLD]:
@@ -76,7 +76,7 @@ def written(verdicts, evidence, tell):
 
 
 def _story_of(breach, evidence):
-    """Yield what a human needs: the log of an Instance, its record, and what was done meanwhile."""
+    """Yield the log of an Instance, its record, and the faults meanwhile, for a human reader."""
     story = next((s for s in evidence.stories if s.uuid == breach.uuid), None)
     if story is not None:
         budgets = f"restarts {story.restarts}/{story.max_restarts}, lost {story.lost}"
@@ -91,6 +91,6 @@ def _story_of(breach, evidence):
 
 
 def _telling(execution):
-    """The lines of an execution without the ticks between its first and last."""
+    """Return the lines of an execution without the ticks between its first and last line."""
     first, *rest = execution.lines
     return [first, *(x for x in rest if x is execution.last or x.event not in ("tick", "child"))]

@@ -1,4 +1,4 @@
-"""All kinds of task under a schedule, and every promise judged."""
+"""The main scenario: all kinds of task under a schedule of faults, with every promise judged."""
 
 import json
 
@@ -17,9 +17,9 @@ LONG_FROM = 1.0
 
 
 class Run(Scenario):
-    """``is_drawn`` says that the schedule follows from the seed.
+    """If ``is_drawn`` is True, the schedule follows from the seed.
 
-    So it has to be rough enough to show anything.
+    Such a run fails if it had too few faults.
     """
 
     promise = "the run"

@@ -1,4 +1,4 @@
-"""What all runs have in common: daemons on a database, which are hit, and what is told of it."""
+"""The parts that all chaos runs share: daemons on a database, faults, and a report."""
 
 import random
 import threading
@@ -30,10 +30,11 @@ KILLED = ("kill_worker",) * 14 + ("kill_dispatcher",) * 4 + ("kill_daemon", "res
 
 
 class Scenario:
-    """A run on the database that Django has been set up with.
+    """A run on the database that Django is configured for.
 
-    Actions are done for so many ``minutes``, or so many ``kills`` are drawn. ``server`` is None
-    on SQLite, and ``outside`` what a run has besides daemons. ``tell(line)`` is told everything.
+    The run lasts for a number of ``minutes`` of Actions, or for a number of random ``kills``.
+    ``server`` is None on SQLite. ``outside`` are other services of the run. ``tell(line)``
+    reports progress.
     """
 
     types: tuple[str, ...] = ("chaos.*",)
@@ -54,7 +55,7 @@ class Scenario:
         self._wrong = []
 
     def run(self):
-        """Do all of it, and return whether the promise was kept."""
+        """Do the whole run; return True if the promise was kept."""
         self._prepare()
         try:
             self._join()
@@ -89,21 +90,21 @@ class Scenario:
             self._fleet.join()
 
     def _disturb(self):
-        """Hit what there is, wait until all is done, and stop it."""
+        """Carry out the faults, wait until all work is done, and stop the daemons."""
         raise NotImplementedError
 
     def _broken(self):
-        """Yield sentences about whatever breaks the promise."""
+        """Yield a sentence for each breach of the promise."""
         raise NotImplementedError
 
     def _counts(self):
-        """Yield what happened, as pairs of a number and a name."""
+        """Yield pairs of a number and the name of what happened."""
         raise NotImplementedError
 
     # How it is disturbed
 
     def _act(self, *threads):
-        """Do the Actions while these threads work; each in its own, so that none delays another."""
+        """Carry out the Actions while these threads work, each in its own thread."""
         self._threads = threads
         for thread in threads:
             thread.start()
@@ -122,7 +123,7 @@ class Scenario:
             thread.stop()
 
     def _kill(self, feed, *, every):
-        """Draw so many kills, and feed before each."""
+        """Kill processes at random this many times, and feed before each kill."""
         while self._fleet.kills + self._fleet.counts["restart_database"] < self._wanted:
             feed()
             time.sleep(self._random.random() * 2 * every)
@@ -131,7 +132,7 @@ class Scenario:
                 return
 
     def _draw_kill(self, name):
-        """Kill one. If there is none of that kind just now, nothing happens."""
+        """Kill a random process. Nothing happens if there is none of the chosen kind."""
         chosen = {"daemon": self._random.random(), "member": self._random.random()}
         if name != "restart_database":
             self._do(Action(at=0, name=name, **chosen))
@@ -140,7 +141,7 @@ class Scenario:
             wait_for(is_back, what="the database")
 
     def _do(self, action):
-        """Do an Action, and tell what came of it."""
+        """Carry out an Action and report the outcome."""
         try:
             came = self._hit(action)
         except Exception as error:
@@ -178,7 +179,7 @@ class Scenario:
     # How it recovers
 
     def _recover(self):
-        """Wait until all is done and each daemon is whole, and stop them; note what is wanting."""
+        """Wait until all work is done and each daemon is healthy, then stop them; note the rest."""
         wait_for(is_back, what="the database")
         if not self._fleet.there():
             self._fleet.join()
@@ -191,7 +192,7 @@ class Scenario:
         self._stop()
 
     def _stop(self):
-        """Stop every daemon in order."""
+        """Shut every daemon down gracefully."""
         self._fleet.stop_all()
         for pid in self._fleet.survivors():
             self._wrong.append(f"process {pid} of a daemon that has ended is alive")
@@ -199,7 +200,7 @@ class Scenario:
             self._wrong.append(f"the row of daemon {row} is left, though none is running")
 
     def _await(self, look, seconds):
-        """Settle and look until nothing is wanting; note what is, in words, after so long."""
+        """Settle repeatedly until nothing is left; after a time limit, note what is left."""
         begun = uptime()
         while True:
             try:
@@ -216,10 +217,10 @@ class Scenario:
             time.sleep(LOOK_EVERY)
 
     def _settle(self):
-        """Do what brings about the end; called before each look."""
+        """Bring about the end of the work; called before each check."""
 
     def _left(self):
-        """Return what is left to be done, in words."""
+        """Return texts about the work that is left."""
         rows = Task.objects.select_related("instance", "daemon")[:TOLD]
         return [
             f"{row.instance.uuid} is {row.instance.state}, held by {row.daemon}, due {row.due_at}"
@@ -227,9 +228,9 @@ class Scenario:
         ]
 
     def _lacks(self):
-        """Return what the daemons lack to be whole, and told of.
+        """Return texts about what the daemons lack to be healthy and reported as such.
 
-        The rows of those that were killed have to be gone, too: a lease has to pass before.
+        The rows of killed daemons must be deleted too, which takes until their lease has ended.
         """
         there = {member.pid: member for member in self._fleet.there()}
         rows = {row.pid: row for row in Daemon.objects.all()}

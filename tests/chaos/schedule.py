@@ -1,4 +1,4 @@
-"""The schedule: what is hit when. It follows from the seed."""
+"""The schedule of faults, which follows from the seed."""
 
 import random
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from .transactions import HOWS
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something to be done ``at`` so many seconds after the start.
+    """A fault that happens ``at`` this many seconds after the start.
 
-    ``daemon`` and ``member``, from 0 to 1, choose one of the daemons, and of its
-    workers, that there are at that time. ``span`` is how long it lasts, in seconds,
-    ``how`` says in which way.
+    ``daemon`` and ``member``, from 0 to 1, choose one of the daemons and one of its workers at
+    that time. ``span`` is the duration in seconds, and ``how`` the variant.
     """
 
     at: float
@@ -30,7 +29,7 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Pressure:
-    """How often a minute something is done, and for how long."""
+    """How often a fault happens per minute, and for how long."""
 
     often: float
     spans: tuple = ((0.0, 0.0),)
@@ -70,7 +69,7 @@ SERVER = {
 def drawn(seed, minutes, *, has_server):
     """Return the Actions that follow from the seed, in order.
 
-    Each kind is spread over the whole time, one to a slot of its own.
+    Each kind is spread over the whole time, with one Action in each equal part.
     """
     source = random.Random(f"schedule {seed}")
     pressures = DAEMONS | (SERVER if has_server else {})
@@ -93,7 +92,7 @@ def drawn(seed, minutes, *, has_server):
 
 
 def short(*, has_server):
-    """Return a fixed set with something of everything, for a run of a few seconds."""
+    """Return a fixed list with each kind of Action, for a run of a few seconds."""
     act = Action
     actions = [
         act(at=0.5, name="stop_worker", span=1.5, daemon=0.1, member=0.1),

@@ -1,4 +1,4 @@
-"""The database of a run: a PostgreSQL that can be killed and started again, or an SQLite file."""
+"""The database of a run: a PostgreSQL server that can be killed and restarted, or a SQLite file."""
 
 import contextlib
 import os
@@ -19,9 +19,9 @@ _SIGNALS = {"SIGKILL": signal.SIGKILL, "immediate": signal.SIGQUIT, "fast": sign
 
 
 class Server(EmbeddedPostgres):
-    """A PostgreSQL whose postmaster is a child of this process, so that its death is known.
+    """A PostgreSQL server whose postmaster is a child of this process, which notices its death.
 
-    ``outages`` are pairs of times, on the uptime clock, between which it was not there.
+    ``outages`` are pairs of times on the uptime clock between which the server was down.
     """
 
     def __init__(self, folder):
@@ -36,7 +36,7 @@ class Server(EmbeddedPostgres):
         self._run()
 
     def _run(self):
-        """Start the server; until what is left of an earlier one is gone, it does not start."""
+        """Start the server, again and again until the remains of an earlier one have ended."""
 
         def started():
             if self._process is None or self._process.poll() is not None:
@@ -66,7 +66,7 @@ class Server(EmbeddedPostgres):
 
     @staticmethod
     def url_at(folder, database="postgres"):
-        """Return the URL of a database whose server's socket is in a folder."""
+        """Return the URL of the database for a folder that contains the server's socket."""
         return f"postgresql://postgres:@/{database}?host={folder}"
 
     def stop(self, mode="fast"):
@@ -75,7 +75,7 @@ class Server(EmbeddedPostgres):
             self._process.wait(DEADLINE)
 
     def restart(self, how, span):
-        """Stop the server in one of three ways, and start it after so many seconds."""
+        """Stop the server in one of three ways, and start it again after this many seconds."""
         with self._lock:
             down = uptime()
             self.stop(how)
@@ -84,7 +84,7 @@ class Server(EmbeddedPostgres):
             self.outages.append((down, uptime()))
 
     def terminate_backend(self, fraction):
-        """End one connection of somebody else; returns whose it was, None if nobody's."""
+        """End a connection of another process; return a text about it, or None if there is none."""
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT pid, left(query, 40) FROM pg_stat_activity "
@@ -99,7 +99,7 @@ class Server(EmbeddedPostgres):
 
 
 def is_back():
-    """Whether the database answers."""
+    """Return True if the database answers."""
     try:
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute("SELECT 1")

@@ -1,7 +1,7 @@
-"""Schedules under fire: dispatchers are killed, and their hosts' clocks are an hour apart (G16).
+"""Chaos with schedules: dispatchers are killed, and the clocks of their hosts differ (G16).
 
-Afterwards the slots are counted: none was lost, and none was run twice. Some schedules have
-Instances that wait for each other, which are held against the handlers' own record (G17).
+Afterwards the slots are counted: none was lost, and none was run twice. The Instances of some
+schedules wait for each other; they are compared with the handlers' own record (G17).
 """
 
 import time
@@ -30,7 +30,7 @@ KILL_EVERY = 2.0
 
 
 class Slots(Scenario):
-    """Periodic jobs; on SQLite time comes from the daemons, which share their host's clock."""
+    """A scenario with schedules; on SQLite, daemons share the clock of their host."""
 
     promise = "G16, G17"
 
@@ -78,10 +78,11 @@ class Slots(Scenario):
 
 
 def broken_of(name, first):
-    """Yield sentences about each slot of a schedule that was lost, or counted twice.
+    """Yield a sentence for each slot of a schedule that was lost or counted twice.
 
-    Also about each that was decided before its time, or given up as late before it was.
-    ``first`` is its first slot. Its Instances are those of its ENQUEUED slots, and no others.
+    Slots that were decided too early, or given up before they were late, are reported too.
+    ``first`` is the first slot. The schedule must have exactly the Instances of its ENQUEUED
+    slots.
     """
     schedule = Schedule.objects.get(identifier=name)
     expected, enqueued = first, {}
@@ -107,7 +108,7 @@ def broken_of(name, first):
 
 
 def create_line(name, record):
-    """Make a schedule that runs each second; returns its first slot."""
+    """Create a schedule that runs each second; return its first slot."""
     overlap, seconds = LINES[name]
     inputs = {"path": str(record), "seconds": seconds}
     given = {"every": timedelta(seconds=1), "overlap": overlap, "most": 5, "inputs": inputs}
@@ -115,11 +116,11 @@ def create_line(name, record):
 
 
 def broken_lines(name, record):
-    """Yield sentences about each Instance that began before the end of one before it.
+    """Yield a sentence for each Instance that began before an earlier one had ended.
 
-    Times are those of the handlers. An Instance ends with the last line of its last attempt: one
-    whose worker was killed is tried again, before what waits behind it. With cancel nothing but
-    the last one may be left of those that had another behind them before they were through.
+    Times are those of the handlers. An Instance ends with the last line of its last attempt,
+    since one whose worker was killed is retried before later ones start. With the overlap
+    "cancel", each Instance that had a successor before its end must be cancelled.
     """
     overlap, seconds = LINES[name]
     slots = Slot.objects.filter(schedule__identifier=name, outcome=Outcome.ENQUEUED)

@@ -1,8 +1,8 @@
-"""Steps under fire: workers, dispatchers, daemons and the server are killed (G17).
+"""Chaos with steps: workers, dispatchers, daemons and the server are killed (G17).
 
-Each Instance charges a card in a step and leaves a row in the transaction of another.
-Afterwards the charges are counted in the handlers' own record: the row stands exactly
-once, and of each attempt that has charged again the log says so.
+Each Instance charges a card in one step and writes a row in the transaction of another.
+Afterwards the handlers' own record is checked: the row exists exactly once, and the log names
+each attempt that has charged again.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ KILL_EVERY = 0.5
 
 
 class Steps(Scenario):
-    """Handlers with steps, under kills."""
+    """A scenario with steps and kills."""
 
     promise = "G17"
 
@@ -51,14 +51,14 @@ class Steps(Scenario):
 
 
 def charged(attempts):
-    """Return the attempts of an Instance that have charged, by its Executions."""
+    """Return the attempts of an Instance that have charged, from its Executions."""
     return sorted(number for number, each in attempts.items() if each.of("charged"))
 
 
 def broken_of(record):
-    """Yield sentences about each Instance that was not served as it was promised.
+    """Yield a sentence for each Instance whose steps broke the promise.
 
-    ``record`` are the Executions of the handlers, by Instance and attempt.
+    ``record`` has the Executions of the handlers by Instance and attempt.
     """
     rows = Counter(name.partition("/")[0] for name in Group.objects.values_list("name", flat=True))
     told = defaultdict(set)

@@ -1,9 +1,10 @@
-"""Sources under fire: workers, dispatchers, daemons and the server are killed (G18).
+"""Chaos with tailers: workers, dispatchers, daemons and the server are killed (G18).
 
-Numbered records come into a table, a directory, a stream and a topic. Some cannot be mapped, and
-some kill the worker that maps them. Entries of a second stream are removed, read or not, and odd
-files come between those of the directory. Afterwards each number has made one Instance, or is put
-aside once, or is counted as lost; the odd files are counted, too; and no cursor has gone back.
+Numbered records are added to a table, a directory, a stream and a topic. Some records cannot be
+mapped, and some kill their worker. Entries of a second stream are removed, read or not, and
+special files are added to the directory. Afterwards each number must have one Instance, or be
+rejected once, or be counted as lost. The special files must be counted too, and no cursor may
+have gone back.
 """
 
 import os
@@ -29,7 +30,7 @@ KILL_EVERY = 0.7
 
 
 class Tailers(Scenario):
-    """Sources of tailers, under kills; ``outside`` are the sources."""
+    """A scenario with tailers and kills; ``outside`` are the sources."""
 
     promise = "G18"
 
@@ -65,9 +66,10 @@ class Tailers(Scenario):
         self._add_odd_file()
 
     def _remove(self):
-        """Remove entries of the stream: up to one of the last of them, and some of these singly.
+        """Remove entries of the stream: all up to a recent one, and some single entries.
 
-        What is removed before the first look is not lost: a stream begins with what is there.
+        Entries that are removed before the first scan are not lost, since a stream starts with
+        what exists.
         """
         if not Cursor.objects.filter(tailer=f"chaos.{TRIMMED}").exists():
             return
@@ -79,7 +81,7 @@ class Tailers(Scenario):
             redis.xdel(key, id)
 
     def _add_odd_file(self):
-        """Add what is no record: a pipe, a link, or a name that is not UTF-8."""
+        """Add a pipe, a link or a file whose name is not UTF-8, none of which is a record."""
         folder, number = self._outside["folder"], self._odd
         kind = self._random.choice(("pipe", "link", "name"))
         if kind == "pipe":
@@ -92,7 +94,7 @@ class Tailers(Scenario):
         self._odd += 1
 
     def _look(self):
-        """Look whether a cursor that numbers its records has gone back."""
+        """Check whether a cursor that numbers its records has gone back."""
         numbered = [f"chaos.{name}" for name in ("redis", "kafka", TRIMMED)]
         for row in Cursor.objects.filter(tailer__in=numbered):
             key, now = (row.tailer, row.shard), int(row.position.rpartition(" ")[2])
@@ -123,7 +125,7 @@ class Tailers(Scenario):
 
 
 def broken_of(count):
-    """Yield sentences about each record that has not come out once; they are numbered from 1."""
+    """Yield a sentence for each record that was not handled once; numbers start at 1."""
     made, aside, failed = Counter(), Counter(), Counter()
     for row in Inputs.objects.filter(instance__type__identifier="chaos.tailed"):
         given = codec.decode(codec.Payload(row.format, row.data))
@@ -156,7 +158,7 @@ def broken_of(count):
 
 
 def miscounted(count, odd):
-    """Yield sentences about counts of tailers that are wrong, after so many records, odd files."""
+    """Yield a sentence for each wrong count of a tailer, given the records and odd files."""
     for name in ALL:
         row = Tailer.objects.get(identifier=f"chaos.{name}")
         log = LogRecord.objects.about(f"type:chaos.{name}").filter(kind=Kind.GAP)

@@ -1,6 +1,7 @@
-"""Short runs of the chaos suite, on the kind of database that these tests are on.
+"""Short runs of the chaos suite on the database of these tests.
 
-A usual run has the first one on PostgreSQL; a deeper one has all of them, on both.
+A usual test run includes the first test on PostgreSQL; a deeper run includes all tests on both
+databases.
 """
 
 import os
@@ -19,19 +20,21 @@ WITHIN = 200
 STORY = 25
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(WITHIN + 40)
-def test_every_promise_is_kept_under_fire():
-    """Daemons and their database are hit, each way once (G1 to G6, G10, G11)."""
+def test_every_promise_is_kept_while_daemons_and_database_are_hit():
+    """Each kind of fault hits the daemons or their database once (G1 to G6, G10, G11)."""
     run("--short")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(WITHIN + 40)
 @pytest.mark.parametrize("what", ["schedules", "steps=15", "tailers=15", "graphs", "hooks"])
-def test_a_scenario_keeps_its_promise_under_fire(what):
-    """Slots are decided once (G16), steps are kept and graphs go on (G17), sources are read (G18).
+def test_each_scenario_keeps_its_promise_while_processes_are_killed(what):
+    """Scenarios cover schedules (G16), steps and graphs (G17), tailers (G18), hooks (G1, G6).
 
-    Each end has its hooks, once, and a receiver that was away gets every webhook (G1, G6).
+    A scenario of hooks checks that each end has its hooks exactly once, and that a receiver gets
+    every webhook after an outage.
     """
     if what == "schedules" and shutil.which("gcc") is None:
         pytest.skip("the clocks are shifted by a C library")
@@ -39,7 +42,7 @@ def test_a_scenario_keeps_its_promise_under_fire(what):
 
 
 def run(*options):
-    """Run the suite with these options; fail with what it has told if a promise was broken."""
+    """Run the suite with these options; if a promise was broken, fail with the suite's output."""
     # On PostgreSQL it has a server of its own, which it kills.
     own = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     with subprocess.Popen(
@@ -59,7 +62,7 @@ def run(*options):
 
 
 def _broken_first(told):
-    """Return what was told, with each broken promise and the story of a breach before all."""
+    """Return the output, preceded by each broken promise and the story of one breach."""
     lines = told.splitlines()
     at = [number for number, line in enumerate(lines) if line.startswith("BROKEN")]
     return "\n".join([*(line for number in at for line in lines[number : number + STORY]), told])

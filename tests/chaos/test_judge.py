@@ -1,6 +1,6 @@
-"""The judge finds what is broken: a check that cannot fail would be worth nothing.
+"""The judge finds broken promises, because a check that cannot fail would be worthless.
 
-The evidence is made by hand: whole at first, then spoilt.
+Each test makes the evidence by hand, at first correct, then with one fault.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ HERE, THERE = 100, 200
 
 
 class Forger:
-    """Writes one Instance's log and record as they should be; ``evidence()`` puts all together."""
+    """Writes the log and the record of one Instance; ``evidence()`` combines several."""
 
     def __init__(self, uuid="one", type="chaos.sleep", **facts):
         self.uuid, self.type, self.facts = uuid, type, facts
@@ -49,13 +49,13 @@ class Forger:
             self.log.append(Entry(**entry, time=self._tick(), who=who, **more))
 
     def say(self, event, attempt=None, pid=1, **more):
-        """Write a line as a handler would."""
+        """Write a line to the record as a handler would."""
         attempt = attempt or self.attempt
         entry = {"event": event, "time": self._tick(), "instance": self.uuid, "pid": pid}
         self.lines.append(Line(place=0, attempt=attempt, **entry, **more))
 
     def begin(self, daemon=HERE, pid=1):
-        """Claim, start, and be at work; a while after what was before."""
+        """Claim and start the Instance, and work, two seconds after the previous entry."""
         self.clock += 2
         self.move(Event.CLAIM, Event.START, daemon=daemon)
         self.say("start", pid=pid)
@@ -63,7 +63,7 @@ class Forger:
         return self
 
     def finish(self, daemon=HERE, pid=1):
-        """Return, and be recorded."""
+        """Return from the handler and record the end."""
         nonce = f"nonce {self.attempt}"
         self.say("end", outcome="returned", nonce=nonce, pid=pid)
         self.answer = {"attempt": self.attempt, "nonce": nonce}
@@ -71,7 +71,7 @@ class Forger:
         return self
 
     def lose(self, daemon=HERE, pid=1, *, hit=True):
-        """Be killed, and expire."""
+        """Kill the worker and let the attempt expire."""
         if hit:
             at = self._tick()
             self.hits.append(Hit(name="kill_worker", daemon=daemon, pid=pid, since=at, until=at))
@@ -95,7 +95,7 @@ class Forger:
 
 
 def evidence(*forgers, lines=None, **more):
-    """Return the Evidence of these; ``lines`` are those of the record if not in their order."""
+    """Return the Evidence of these Instances; ``lines`` replaces the lines of the record."""
     rows = {f.uuid: [f.attempt] for f in forgers if f.type == ROW and f.state == State.FINISHED}
     lines = lines or [line for forger in forgers for line in forger.lines]
     placed = [replace(line, place=place) for place, line in enumerate(lines, 1)]
@@ -115,19 +115,19 @@ def evidence(*forgers, lines=None, **more):
 
 
 def found(given):
-    """Return the words of every breach, by the name of its check."""
+    """Return the messages of all breaches, by the name of the check."""
     told = {check.__name__: check(given) for check in judge.CHECKS.values()}
     words = {name: [breach.words for breach in breaches] for name, breaches in told.items()}
     return {name: each for name, each in words.items() if each}
 
 
 def whole():
-    """One that was lost once on one daemon, and finished on another."""
+    """Return an Instance that was lost by one daemon and finished on another."""
     return Forger().begin().lose().begin(THERE, pid=2).finish(THERE, pid=2)
 
 
 def spoilt(forger, number, **changes):
-    """Change one entry of a log."""
+    """Change one entry of the log of a forger."""
     forger.log[number] = replace(forger.log[number], **changes)
     return forger
 
@@ -137,7 +137,7 @@ def is_kept(*forgers, **more):
 
 
 def is_told(check, words, *forgers, **more):
-    """This check alone finds something, and its first breach has these words."""
+    """Assert that only this check finds breaches, and that the first one has these words."""
     by_check = found(evidence(*forgers, **more))
     assert set(by_check) == {check.__name__}
     assert words in by_check[check.__name__][0]
@@ -148,8 +148,8 @@ def hit_at(name, since, until, daemon=HERE, pid=1, **more):
     return Hit(name=name, daemon=daemon, pid=pid, since=since, until=until, **more)
 
 
-def test_what_is_whole_is_kept():
-    """Messages may stand anywhere in a log."""
+def test_judge_accepts_intact_evidence():
+    """Log messages without an event may stand anywhere in the log."""
     is_kept(whole(), Forger("two", "chaos.short").begin().finish())
     forger = whole()
     message = replace(forger.log[1], event="", state="", message="written too late", attempt=1)
@@ -157,8 +157,8 @@ def test_what_is_whole_is_kept():
     is_kept(forger)
 
 
-def test_what_is_lost_or_was_never_enqueued():
-    """G1, G2."""
+def test_judge_finds_lost_and_never_enqueued_instances():
+    """The evidence breaks G1 or G2."""
     gone = {"one": Fate.COMMITTED, "gone": Fate.COMMITTED, "who knows": Fate.UNKNOWN}
     for enqueued, words in (
         (gone, "gone was committed, and is not there"),
@@ -177,8 +177,8 @@ def test_what_is_lost_or_was_never_enqueued():
     assert "RUNNING, Task rows: 0" in found(evidence(Forger().begin()))["lost"]
 
 
-def test_attempts_that_overlap():
-    """G3: by the order of the lines, whatever a clock says, and by the clock."""
+def test_judge_finds_overlapping_attempts():
+    """The order of the lines and their times are both checked (G3)."""
     words, forger = "attempt 2 began before the end of 1", whole()
     start, tick, second, *rest = forger.lines
     is_told(judge.overlaps, words, forger, lines=[start, second, *rest, tick])
@@ -196,8 +196,8 @@ def test_attempts_that_overlap():
     is_told(judge.overlaps, "attempt 1 was entered 2 times", forger.finish())
 
 
-def test_logs_that_are_illegal():
-    """G6: an entry is missing, doubled, or tells of what was not so."""
+def test_judge_finds_illegal_logs():
+    """An entry is missing, is there twice, or records something untrue (G6)."""
     for number, told in (
         (0, "claim from None"),
         (1, "start from ACCEPTED"),
@@ -224,15 +224,15 @@ def test_logs_that_are_illegal():
     is_told(judge.illegal, "attempt 9 was executed, and never claimed", forger)
 
 
-def test_times_that_cannot_be():
+def test_judge_finds_impossible_times():
     for number, by in ((4, -5), (5, +5), (6, -5)):
         forger = whole()
         forger = spoilt(forger, number, time=forger.log[number].time + by)
         assert "untrue" in found(evidence(forger))
 
 
-def test_results_of_who_no_longer_held_the_task():
-    """G4."""
+def test_judge_finds_results_written_after_the_lease_was_lost():
+    """The evidence breaks G4."""
     for answer in ({"attempt": 1, "nonce": "nonce 1"}, {"attempt": 2, "nonce": "made up"}):
         forger = whole()
         forger.answer = answer
@@ -245,7 +245,7 @@ def test_results_of_who_no_longer_held_the_task():
 
 
 def given_up(losses, hits, **facts):
-    """One that was lost so often, and hit so often, and given up."""
+    """Return an Instance that was lost and hit this many times and then given up."""
     forger = Forger(reason=Reason.STALE, **facts)
     for number in range(losses):
         forger.begin().lose(hit=number < hits)
@@ -253,8 +253,8 @@ def given_up(losses, hits, **facts):
     return forger
 
 
-def test_budgets():
-    """G5: nobody goes beyond one, and nobody is given up before it is spent."""
+def test_judge_finds_exceeded_and_unspent_restart_budgets():
+    """An Instance must not exceed its budget, nor be given up before (G5)."""
     is_kept(given_up(4, 4))
     told = is_told(
         judge.undeserved,
@@ -273,8 +273,8 @@ def test_budgets():
     is_told(judge.beyond_budget, "retries: 1 of 0", forger.begin().finish())
 
 
-def test_a_loss_needs_a_cause():
-    """G5, G11: what a daemon says is none alone, nor is a lock that somebody holds."""
+def test_judge_requires_a_cause_for_each_lost_attempt():
+    """Neither a statement of the daemon nor a held lock is a sufficient cause (G5, G11)."""
     words = "though nothing was done to it"
 
     def lost():
@@ -301,8 +301,8 @@ def test_a_loss_needs_a_cause():
     assert "undeserved" not in found(given)
 
 
-def test_what_has_returned_is_not_handed_back():
-    """G10, G11: unless something was done just then."""
+def test_judge_finds_returned_attempts_that_were_handed_back():
+    """Such a hand-back is accepted right after a fault (G10, G11)."""
     forger = Forger().begin()
     forger.say("end", outcome="returned", nonce="nonce 1")
     forger.clock += 3
@@ -313,13 +313,13 @@ def test_what_has_returned_is_not_handed_back():
     is_kept(forger, hits=[hit])
 
 
-def test_an_end_that_its_kind_cannot_have():
+def test_judge_finds_ends_that_the_kind_of_task_cannot_have():
     forger = Forger(type="chaos.fatal", max_retries=3).begin().finish()
     is_told(judge.wrong_ends, "chaos.fatal ended FINISHED ", forger)
 
 
-def test_daemons_that_fail():
-    """G10, G11."""
+def test_judge_finds_daemons_that_failed():
+    """The evidence breaks G10 or G11."""
     first, second = evidence(whole()).daemons
     for changes in (
         {"status": None},
@@ -338,7 +338,7 @@ def test_daemons_that_fail():
     is_told(health.weak_daemons, words, whole(), daemons=[replace(killed, status=1)])
 
 
-def test_a_daemon_that_is_slow_to_come_back():
+def test_judge_finds_daemons_that_rejoin_too_slowly():
     given = evidence(whole(), outages=[(30.0, 31.0)])
     for back, told in ((31.5, set()), (40.0, {"slow_returns"}), (None, {"slow_returns"})):
         joined = {"fact": "joined", "time": 5.0}, {"fact": "rejoined", "time": back}
@@ -347,8 +347,8 @@ def test_a_daemon_that_is_slow_to_come_back():
         assert set(found(given)) == told
 
 
-def test_an_end_behind_a_lock_until_its_daemon_gave_up():
-    """G10: if it was locked so long, and the daemon has said so."""
+def test_judge_accepts_an_undelivered_end_only_behind_a_lock():
+    """The lock must have lasted long enough, and the daemon must have reported the end (G10)."""
     forger = Forger().begin().lose(hit=False)
     checks = {"undeserved", "weak_daemons"}
     for facts, until, told in (
@@ -372,7 +372,7 @@ def ask(forger):
 
 
 def cancelled():
-    """One that was cancelled while it ran."""
+    """Return an Instance that was cancelled while it ran."""
     forger = ask(Forger(reason=Reason.CANCELLED).begin())
     forger.say("end", outcome="Interrupted")
     forger.move(Event.FAIL, message=f"cancelled by {WHO}")
@@ -383,7 +383,7 @@ def asked(*forgers, is_sure=True):
     return {f.uuid: Asked(at=0.0, is_sure=is_sure) for f in forgers}
 
 
-def test_cancels_that_are_whole_are_kept():
+def test_judge_accepts_intact_cancels():
     waiting = Forger("two", reason=Reason.CANCELLED)
     waiting.move(Event.FAIL, daemon=None, message="cancelled")
     waiting.log[-1] = replace(waiting.log[-1], who=WHO)
@@ -394,7 +394,7 @@ def test_cancels_that_are_whole_are_kept():
     is_kept(unknown, cancels=asked(unknown, is_sure=False))
 
 
-def test_cancels_that_are_broken():
+def test_judge_finds_broken_cancels():
     is_told(judge.cancelled, "is CANCELLED, and nobody has asked for it", cancelled())
     done = Forger().begin().finish()
     is_told(judge.cancelled, "its log does not say so", done, cancels=asked(done))
@@ -420,7 +420,7 @@ def test_cancels_that_are_broken():
 
 
 @pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])
-def test_another_that_is_stopped_keeps_the_file_from_all(vendor, monkeypatch):
+def test_judge_accepts_a_late_cancel_behind_a_stopped_daemon_only_on_sqlite(vendor, monkeypatch):
     monkeypatch.setattr(judge, "connection", SimpleNamespace(vendor=vendor))
     forger = ask(Forger().begin())
     forger.hits.append(hit_at("stop_dispatcher", forger.clock, forger.clock + 9, THERE))
@@ -433,7 +433,7 @@ def test_another_that_is_stopped_keeps_the_file_from_all(vendor, monkeypatch):
 
 
 def paused(type="chaos.sleep", at_work="tick"):
-    """One that is paused for two seconds, and says something meanwhile."""
+    """Return an Instance that is paused for two seconds and can work meanwhile."""
     forger = Forger(type=type).begin()
     forger.move(Event.PAUSE)
     forger.clock += 1
@@ -449,8 +449,11 @@ def go_on(forger):
     return forger.finish()
 
 
-def test_work_while_paused():
-    """A child is stopped where the Type is stoppable. Who was lost may have gone on."""
+def test_judge_finds_work_done_while_paused():
+    """The children of a handler are checked only if its Type can be stopped by a signal.
+
+    A lost attempt is allowed to go on.
+    """
     check, words = judge.at_work_while_paused, "attempt 1 was at work while paused"
     is_kept(go_on(paused(at_work="")))
     is_told(check, words, go_on(paused()))
@@ -467,8 +470,8 @@ def test_work_while_paused():
         assert bool(found(evidence(go_on(forger), hits=hits))) == is_broken
 
 
-def test_rows_of_transactional_types():
-    """G7."""
+def test_judge_finds_missing_and_surplus_rows_of_transactional_types():
+    """The evidence breaks G7."""
     forger = Forger(type=ROW).begin().lose().begin(pid=2).finish(pid=2)
     is_kept(forger)
     for there in ([], [1], [1, 2], [2, 2]):
@@ -482,7 +485,7 @@ def test_rows_of_transactional_types():
     is_told(judge.not_once, "FAILED, with the rows of attempts [1]", forger, rows={"one": [1]})
 
 
-def test_limits():
+def test_judge_finds_exceeded_limits():
     first, second = (Forger(uuid, type="chaos.alone") for uuid in ("one", "two"))
     second.clock = first.begin().finish().clock
     is_kept(first, second.begin(pid=2).finish(pid=2))
@@ -491,7 +494,7 @@ def test_limits():
     is_kept(*(Forger(uuid).begin().finish() for uuid in ("one", "two")))
 
 
-def test_statistics_that_say_something_else_than_the_log():
+def test_judge_finds_statistics_that_contradict_the_log():
     counted, recounted = ({"chaos.sleep": {"started": number}} for number in (1, 2))
     words = "chaos.sleep started: 1 counted, 2 in the log"
     is_told(judge.miscounted, words, whole(), counted=counted, recounted=recounted)

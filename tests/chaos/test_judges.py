@@ -1,4 +1,4 @@
-"""What judges hooks (G6), schedules (G16, G17), steps and graphs (G17) finds what is broken."""
+"""The judges of hooks (G6), schedules (G16, G17), steps and graphs (G17) find faults."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def line(instance, event, time, attempt=1, place=0, **more):
 
 @pytest.fixture
 def planned(world):
-    """Four slots of a schedule, the last two in a pause."""
+    """Four slots of a schedule; the last two fall into a pause."""
     queue.register_all()
     row = queue.create_schedule(NAME, slots.TYPE, every=SECOND)
     Schedule.objects.filter(pk=row.pk).update(next_at=FIRST + 4 * SECOND)
@@ -43,7 +43,7 @@ def planned(world):
     Slot.objects.create(schedule=row, outcome=Outcome.PAUSED, decided=FIRST, **span)
 
 
-def test_slots_that_are_missing_or_there_twice(planned):
+def test_judge_finds_missing_and_duplicate_slots(planned):
     def broken():
         return list(slots.broken_of(NAME, FIRST))
 
@@ -69,8 +69,8 @@ def test_slots_that_are_missing_or_there_twice(planned):
     assert "1 slots were enqueued, and 2 Instances" in instances
 
 
-def test_a_slot_that_is_missed_before_it_is_late(planned):
-    """A slot is late after a minute."""
+def test_judge_finds_slots_that_were_missed_before_they_were_late(planned):
+    """A slot is late 60 seconds after its time."""
     row = Slot.objects.get(at=FIRST + SECOND)
     queue.delete(Instance.objects.get(pk=row.instance_id), cancel=True)
     for seconds, told in ((60, True), (61, False)):
@@ -82,7 +82,7 @@ def test_a_slot_that_is_missed_before_it_is_late(planned):
 
 @pytest.fixture
 def lined(world, tmp_path):
-    """Backfill three slots of a schedule; returns the Instances in their order."""
+    """A function that backfills three slots of a schedule and returns the Instances in order."""
 
     def make(name):
         queue.register_all()
@@ -93,7 +93,7 @@ def lined(world, tmp_path):
     return make
 
 
-def test_instances_that_begin_too_early_or_in_the_wrong_order(lined):
+def test_judge_finds_overlapping_and_misordered_instances(lined):
     a, b, c = lined("chaos-queue-1.4")
 
     def broken(*spans):
@@ -110,7 +110,7 @@ def test_instances_that_begin_too_early_or_in_the_wrong_order(lined):
         assert told in words
 
 
-def test_an_instance_that_was_not_cancelled(lined):
+def test_judge_finds_an_instance_that_was_not_cancelled(lined):
     first, second, _ = lined("chaos-cancel-60.0")
     queue.cancel(second)
     [words] = slots.broken_lines("chaos-cancel-60.0", {})
@@ -122,8 +122,8 @@ def test_an_instance_that_was_not_cancelled(lined):
 # Steps (G17)
 
 
-def test_charges_and_rows_that_are_none_or_too_many_or_not_told(world):
-    """The Instance has FINISHED under its second attempt."""
+def test_judge_finds_wrong_charges_and_wrong_rows_for_steps(world):
+    """The Instance has finished in its second attempt."""
     queue.register_all()
     instance = steps.enqueue(path="nowhere", seconds=0)
     host = world.host("chaos.steps")
@@ -162,7 +162,7 @@ def test_charges_and_rows_that_are_none_or_too_many_or_not_told(world):
 # Hooks
 
 
-def test_ends_and_hooks_that_do_not_fit(world, monkeypatch):
+def test_judge_finds_missing_and_surplus_hooks(world, monkeypatch):
     # There is no receiver: what it is told of is another test's.
     monkeypatch.setattr(hooks, "TYPES", (hooks.HOOK.identifier,))
     queue.register_all()
@@ -212,12 +212,12 @@ def node(number, begun, ended, **facts):
 
 
 def failed(node, reason, at):
-    """Let a node have FAILED."""
+    """Return a node in the state FAILED."""
     log = [*node.log[:-1], (at, Event.FAIL, State.FAILED)]
     return replace(node, state=State.FAILED, reason=reason, value=None, log=log)
 
 
-def test_nodes_that_are_early_stuck_or_wrong():
+def test_judge_finds_early_stuck_and_wrong_nodes():
     up, ended = node(1, 10.0, 11.0), Condition.ENDED
     cancelled = failed(up, Reason.CANCELLED, 11.0)
     for first, second, on, told in (

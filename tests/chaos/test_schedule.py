@@ -1,4 +1,4 @@
-"""The schedule follows from the seed, and is as rough as it has to be."""
+"""The schedule of faults follows from the seed and has enough of them."""
 
 from collections import Counter
 from threading import Event
@@ -17,7 +17,7 @@ from . import schedule, transactions
 from .__main__ import SETTINGS
 
 
-def test_it_follows_from_the_seed():
+def test_the_schedule_follows_from_the_seed():
     actions = schedule.drawn("7", 2, has_server=True)
     assert schedule.drawn("7", 2, has_server=True) == actions
     assert schedule.drawn("8", 2, has_server=True) != actions
@@ -25,8 +25,8 @@ def test_it_follows_from_the_seed():
     assert without == set(schedule.DAEMONS)
 
 
-def test_it_is_rough_enough_and_stops_supervisors_for_less_than_what_is_promised():
-    """Shorter than between kill limit and end of lease, with time left for the kill (G3)."""
+def test_the_schedule_hits_often_and_stops_supervisors_briefly():
+    """After a stop the supervisor can still kill its workers before the lease ends (G3)."""
     gap = SETTINGS["LEASE"] - SETTINGS["KILL_AFTER"] - KILL_MARGIN
     for seed in "123":
         actions = schedule.drawn(seed, 10, has_server=True)
@@ -42,7 +42,7 @@ def test_it_is_rough_enough_and_stops_supervisors_for_less_than_what_is_promised
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(environment.kind() == "sqlite", reason="SQLite has no locks of rows")
-def test_an_open_transaction_locks_the_one_row_that_it_names(monkeypatch):
+def test_an_open_transaction_locks_only_the_row_that_it_names(monkeypatch):
     holds, is_over = Event(), Event()
 
     def sleep(span):

@@ -1,4 +1,4 @@
-"""Somebody's open transaction: it has locked rows of the queue, and does not commit."""
+"""An open transaction that has locked rows of the queue and does not commit."""
 
 import contextlib
 import time
@@ -28,9 +28,9 @@ _UUID = "SELECT uuid FROM atp_instance WHERE id = %s"
 
 
 def hold(how, member, span):
-    """Lock the rows of one key for so many seconds, then roll back.
+    """Lock the rows of one key for this many seconds, then roll back.
 
-    Returns in words which they were, and the uuid of the Instance that was behind the lock, or "".
+    Returns a text about the rows, and the uuid of the Instance that was locked, or "".
     """
     table, key, where = _LOCKS[how]
     chosen = _ANY.format(table=table, key=key, where=where)

@@ -1,11 +1,10 @@
-"""What is changed of Django's tests while they are imported, and nothing in their files.
+"""Changes to Django's tests that are made on import, so that their files stay as they are.
 
-- Their cases derive from TransactionTestCase: a backend with tables needs a database, which the
-  event loop of an async test uses by another connection, and a daemon by that of a process.
-- The settings name ATP's backend instead of DummyBackend and ImmediateBackend.
-- A backend that a test derives from BaseTaskBackend derives from ATPBackend.
-- On the backport ``django.tasks`` is ``django_tasks``, also as the name of the logger; its
-  exceptions have other names.
+The test cases derive from TransactionTestCase, because the backend has tables: the event loop of
+an async test and a daemon use other connections. The settings name ATP's backend instead of
+DummyBackend and ImmediateBackend. Backends that a test derives from BaseTaskBackend derive from
+ATPBackend. With the backport, ``django.tasks`` is called ``django_tasks``, also as a logger, and
+its exceptions have other names.
 """
 
 import importlib
@@ -23,10 +22,10 @@ MODULES += (".backends.dummy", ".backends.immediate")
 
 
 def load(module, backends, *, derived=None):
-    """Return a module of Django's tests, which is imported for this alone.
+    """Return a separately imported module of Django's tests.
 
-    ``backends`` maps the ends of the paths of Django's backends to those to be used, and
-    ``derived`` is what takes the place of BaseTaskBackend.
+    ``backends`` maps the last part of each Django backend's path to the backend to use instead.
+    ``derived`` replaces BaseTaskBackend as a base class.
     """
     base = importlib.import_module(f"{PACKAGE}.backends.base")
     sys.modules.pop(module, None)
@@ -39,11 +38,14 @@ def load(module, backends, *, derived=None):
 
 
 def _overriding(backends):
+    def replacement(path):
+        return next((other for end, other in backends.items() if path.endswith(end)), path)
+
     class Overridden(test.override_settings):
         def __init__(self, **options):
             if "TASKS" in options:
                 options["TASKS"] = {
-                    alias: entry | {"BACKEND": _backend(entry["BACKEND"], backends)}
+                    alias: entry | {"BACKEND": replacement(entry["BACKEND"])}
                     for alias, entry in options["TASKS"].items()
                 }
             super().__init__(**options)
@@ -51,15 +53,8 @@ def _overriding(backends):
     return Overridden
 
 
-def _backend(path, backends):
-    for ending, other in backends.items():
-        if path.endswith(ending):
-            return other
-    return path
-
-
 def use_backport():
-    """Let ``django.tasks`` be the backport, in this process."""
+    """Make ``django.tasks`` an alias for the backport in this process."""
     for name in MODULES:
         sys.modules[PACKAGE + name] = importlib.import_module(BACKPORT + name)
     # It keeps this name in a module.

@@ -1,4 +1,4 @@
-"""ATPBackend as Django's tests ask for it: with the results at hand, or with the task run."""
+"""ATPBackend in the forms that Django's tests need."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 from django.db import connection
@@ -37,10 +36,10 @@ class Kept(ATPBackend):
 
 
 class Drained(ATPBackend):
-    """ATPBackend whose tasks have been run, by ``atpd --drain``, when enqueue returns.
+    """ATPBackend whose ``enqueue()`` runs ``atpd --drain`` before it returns.
 
-    The daemon sees what is committed: in a transaction the task only waits. What it logs is
-    logged here again.
+    Inside a transaction the task only waits, because the daemon sees only committed rows. Log
+    records of the daemon are logged again here.
     """
 
     def enqueue(self, task, args, kwargs):
@@ -72,8 +71,3 @@ def _drain():
             logger = logging.getLogger(record.name)
             if logger.isEnabledFor(record.levelno):
                 logger.handle(record)
-
-
-HAS_INLINE = find_spec("atp.testing") is not None
-if HAS_INLINE:
-    from atp.testing import InlineBackend  # noqa: F401

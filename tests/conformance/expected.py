@@ -1,7 +1,8 @@
-"""Those of Django's tests that ATPBackend does not pass, by the reason.
+"""Django's tests that ATPBackend does not pass, grouped by reason.
 
-A test is called ``suite.test``. The suites are Django's four modules; that of ImmediateBackend is
-run twice: ``drained`` after a daemon has run the task, ``inline`` on ``atp.testing.InlineBackend``.
+A test is named ``suite.test``. The suites are Django's four modules. That of ImmediateBackend
+runs twice: as ``drained`` after a daemon has run the task, and as ``inline`` on
+``atp.testing.InlineBackend``.
 """
 
 ALWAYS = {
@@ -56,6 +57,6 @@ OF_BACKPORT = {
 
 
 def reasons(version):
-    """Return the reason by test, for a run."""
+    """Return the reason for each failing test of a run."""
     table = ALWAYS | (OF_BACKPORT if version == "backport" else {})
     return {test: reason for reason, tests in table.items() for test in tests}

@@ -1,4 +1,4 @@
-"""The environment of a run: an interpreter, what is installed, and Django's source distribution."""
+"""Prepares a run: an interpreter, its packages, and Django's source distribution."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def prepare(version):
 
 
 def make_environment(folder, packages):
-    """Make a virtual environment with these packages, if it is not there; returns its Python."""
+    """Create a virtual environment with these packages unless it exists; return its Python."""
     python, done = folder / "bin" / "python", folder / "installed"
     if not done.exists() or done.read_text() != "\n".join(packages):
         print(f"Installing {' '.join(packages)} into {folder}", flush=True)
@@ -43,7 +43,7 @@ def run(*command, **options):
 
 
 def interpreter():
-    """Return a Python that Django 6 takes: this one, one of PATH, or one of pyenv's."""
+    """Return a Python for Django 6: the current one, one on the PATH, or one from pyenv."""
     if sys.version_info >= MINIMUM:
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -57,7 +57,7 @@ def interpreter():
 
 
 def _tests(python, folder, version):
-    """Return the folder ``tests`` of Django's source distribution, fetched if it is not there."""
+    """Return the folder ``tests`` of Django's source distribution, downloaded if missing."""
     if not folder.exists():
         print(f"Fetching the source of Django {version}", flush=True)
         fetched = folder.with_name("fetched")

@@ -1,6 +1,6 @@
 """Runs the tests in their environment: ``python -m tests.conformance.running OUTCOME``.
 
-The file is the outcome as JSON: of each test None, or what went wrong.
+The file OUTCOME gets a JSON object that maps each test to None or to its failure.
 """
 
 import json
@@ -16,14 +16,12 @@ from . import adapting
 from .adapting import DUMMY, IMMEDIATE, KEPT
 
 DRAINED = "tests.conformance.backends.Drained"
-INLINE = "tests.conformance.backends.InlineBackend"
+INLINE = "atp.testing.InlineBackend"
 
 
 def suites():
     """Yield the name of each suite, and its module of Django's tests."""
     from atp.backend import ATPBackend
-
-    from .backends import HAS_INLINE
 
     dummy = {DUMMY: KEPT}
     yield "tasks", adapting.load("tasks.test_tasks", dummy)
@@ -31,32 +29,25 @@ def suites():
     yield "custom", adapting.load("tasks.test_custom_backend", dummy, derived=ATPBackend)
     immediate = "tasks.test_immediate_backend"
     yield "drained", adapting.load(immediate, {IMMEDIATE: DRAINED})
-    if HAS_INLINE:
-        yield "inline", adapting.load(immediate, {IMMEDIATE: INLINE})
+    yield "inline", adapting.load(immediate, {IMMEDIATE: INLINE})
 
 
 def name_of(case):
-    """Return ``suite.test``; a failed part of a test is that test."""
+    """Return ``suite.test``, also for a subtest that failed."""
     case = getattr(case, "test_case", case)
     return f"{case.suite_name}.{case._testMethodName}"
-
-
-def _is_case(value, module):
-    """Whether it is a class of test cases that the module itself defines."""
-    is_class = isinstance(value, type) and issubclass(value, unittest.TestCase)
-    return is_class and value.__module__ == module.__name__
 
 
 def main(outcome):
     if os.environ.get("CONFORMANCE_BACKPORT"):
         adapting.use_backport()
     django.setup()
-    loader, cases = unittest.TestLoader(), []
+    cases = []
     for name, module in suites():
-        for value in vars(module).values():
-            if _is_case(value, module):
-                value.suite_name = name
-                cases += loader.loadTestsFromTestCase(value)
+        for suite in unittest.TestLoader().loadTestsFromModule(module):
+            for case in suite:
+                case.suite_name = name
+                cases.append(case)
     lines = dict.fromkeys(map(name_of, cases))
     runner = DiscoverRunner(verbosity=0, interactive=False)
     databases = runner.setup_databases()

@@ -1,6 +1,6 @@
-"""Settings of the runs: ATP on a SQLite file, and nothing else.
+"""Settings of the conformance runs: ATP on a SQLite file.
 
-Django's tests override TASKS; a daemon that a test starts has that of this module.
+Django's tests override TASKS; a daemon that a test starts uses the TASKS of this module.
 """
 
 import json
@@ -41,7 +41,7 @@ TASKS = {
 
 
 class Writer(logging.FileHandler):
-    """Writes each record to a file, as a line of JSON."""
+    """A log handler that writes each record to a file as a line of JSON."""
 
     def format(self, record):
         names = ("name", "levelno", "levelname")

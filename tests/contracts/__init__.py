@@ -1,1 +1,1 @@
-"""Contracts: schemas of inputs and outputs, and the check of inputs on each surface."""
+"""Tests of contracts: schemas of inputs and outputs, and the check of inputs in all interfaces."""

@@ -1,4 +1,4 @@
-"""Handlers that are declared by their annotations."""
+"""Fixtures that declare handlers by their annotations."""
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -9,7 +9,7 @@ from atp.operations.registry import registry
 
 @pytest.fixture
 def check():
-    """Return a function that declares a handler with these annotations and checks inputs."""
+    """A function that declares a handler with these annotations and checks inputs."""
     name = "tests.contract_annotated"
 
     def checked(annotations, inputs):

@@ -1,4 +1,4 @@
-"""Types whose annotations say what they take."""
+"""Types whose annotations describe their inputs."""
 
 from __future__ import annotations
 

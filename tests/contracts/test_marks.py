@@ -1,6 +1,6 @@
-"""A value is given as a tag, and in a model as text, too; a literal member of an Enum as its value.
+"""How values of special types are passed: as tagged values, and inside a model as text too.
 
-That is so wherever its class is used.
+A literal member of an Enum is passed as its value. These rules hold wherever the class is used.
 """
 
 import enum
@@ -81,7 +81,7 @@ class PaintedData:
     kind: Literal[Colour.RED]
 
 
-def test_a_type_of_pydantic_is_given_as_a_tag(check):
+def test_pydantic_types_are_passed_as_tagged_values(check):
     for annotation, value, text in (
         (UUID4, KEY, str(KEY)),
         (UUID4 | None, KEY, str(KEY)),
@@ -93,24 +93,20 @@ def test_a_type_of_pydantic_is_given_as_a_tag(check):
         assert check({"it": annotation}, {"it": text}) == ["it"]
         assert check({"it": list[annotation]}, {"it": [value, text]}) == ["it[1]"]
         assert check({"it": annotation}, {"it": 5}) == ["it"]
-    # Pydantic still checks the version.
+    # Pydantic still checks the version. The schema is that of the plain type.
     assert check({"it": UUID4}, {"it": UUID(int=0)}) == ["it"]
-
-
-def test_the_schema_of_a_type_of_pydantic(check):
-    made = check.declared(
-        {"plain": UUID, "it": UUID4, "told": Annotated[UUID4, Field(description="whose")]}
-    )
+    told = Annotated[UUID4, Field(description="whose")]
+    made = check.declared({"plain": UUID, "it": UUID4, "told": told})
     parameters = contracts.schema_of(made).parameters
     assert parameters["it"] == parameters["plain"]
     assert parameters["told"] == {**parameters["plain"], "description": "whose"}
     [problem] = contracts.check(made, {"plain": KEY, "it": str(KEY), "told": KEY})
     assert problem.text == (
-        f'"{KEY}" is not a UUID. It is written {{"$uuid": …}}: text would stay text.'
+        f'"{KEY}" is not a UUID. Write it as {{"$uuid": …}}, because text stays text.'
     )
 
 
-def test_a_type_of_pydantic_in_a_model_may_be_text(check):
+def test_pydantic_types_inside_a_model_accept_text(check):
     for value, problems in (
         ({"key": KEY}, []),
         ({"key": str(KEY)}, []),
@@ -125,15 +121,15 @@ def test_a_type_of_pydantic_in_a_model_may_be_text(check):
 
 
 def shared(kind):
-    """Return models with one field and with two fields of this type."""
+    """Return a model with one field of this type and a model with two."""
     return (
         create_model("One", first=(kind, ...)),
         create_model("Two", first=(kind, ...), second=(kind, ...)),
     )
 
 
-def test_a_class_shared_with_a_model_has_the_rules_of_each_use(check):
-    """In whatever order they are declared."""
+def test_a_class_shared_with_a_model_follows_the_rules_of_each_use(check):
+    """The order of the declarations does not matter."""
     line, tagged_line = {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}
     for kind, text, tagged, below in (
         (Line, line, tagged_line, ".day"),
@@ -156,18 +152,14 @@ def test_a_class_shared_with_a_model_has_the_rules_of_each_use(check):
         for ordered in (annotations, dict(reversed(annotations.items()))):
             assert check(ordered, inputs) == []
             assert check(ordered, bad) == [f"it{below}", f"more[1]{below}"]
-
-
-def test_a_class_that_refers_to_itself_is_in_a_model_with_all_of_its_parts(check):
+    # A class that refers to itself accepts text in a model throughout.
     one, _ = shared(Line)
-    below = {"sku": "a", "day": TEXT}
-    text = {**below, "lines": [below]}
-    given = {"model": {"first": text}, "it": {"sku": "a", "day": DAY, "lines": [below]}}
+    given = {"model": {"first": {**line, "lines": [line]}}, "it": {**tagged_line, "lines": [line]}}
     for annotations in ({"model": one, "it": Line}, {"it": Line, "model": one}):
         assert check(annotations, given) == ["it.lines[0].day"]
 
 
-def test_a_root_model_is_a_model(check):
+def test_a_root_model_is_treated_as_a_model(check):
     line = {"sku": "a", "day": TEXT}
     annotations = {"all_of_them": Entries, "one": OneLine, "line": Line, "entry": Entry}
     inputs = {"all_of_them": [line], "one": line, "line": line, "entry": line}
@@ -183,7 +175,7 @@ def test_a_root_model_is_a_model(check):
     assert check({"it": Holder}, {"it": {"model": inner, "day": TEXT}}) == ["it.day"]
 
 
-def test_keys_are_text_and_may_be_keywords(check):
+def test_dictionary_keys_are_text_and_can_be_schema_keywords(check):
     days = {"it": dict[date, int], "ids": dict[UUID4, int]}
     assert check(days, {"it": {TEXT: 1}, "ids": {str(KEY): 1}}) == []
     assert len(check(days, {"it": {"x": 1}, "ids": {}})) == 1
@@ -199,8 +191,8 @@ def test_keys_are_text_and_may_be_keywords(check):
     assert sorted(check({"it": Odd}, {"it": bad})) == ["it.default", "it.enum", "it.properties"]
 
 
-def test_a_discriminator_refers_to_the_alternatives(check):
-    """The mapping of a discriminator refers to the same definitions as the alternatives."""
+def test_a_discriminator_refers_to_the_definitions_of_its_alternatives(check):
+    """Otherwise the mapping would refer to definitions that do not exist."""
 
     class Spring(TypedDict):
         kind: Literal["spring"]
@@ -224,7 +216,7 @@ def test_a_discriminator_refers_to_the_alternatives(check):
         assert mapped <= targets
 
 
-def test_a_literal_member_of_an_enum_is_given_as_its_value(check):
+def test_literal_enum_members_are_passed_as_their_values(check):
     for annotation, good, bad in (
         (Literal[Colour.RED], "red", "blue"),
         (Literal[Colour.RED, "green", None], "red", "blue"),
@@ -244,15 +236,12 @@ def test_a_literal_member_of_an_enum_is_given_as_its_value(check):
 
     assert check({"it": Priced}, {"it": {"kind": "red", "price": Decimal(1)}}) == []
     assert check({"it": Priced}, {"it": {"kind": "red", "price": Decimal(-1)}}) == ["it.price"]
-
-
-def test_a_class_of_pydantic_says_itself_which_literals_it_takes(check):
-    """Painted.model_validate() refuses the value, so a handler could not use it."""
+    # Models of pydantic have rules of their own: Painted.model_validate() refuses the value.
     value = {"kind": "red"}
-    for kind, given in (
-        (Painted, value),
-        (PaintedData, value),
-        (TypedDict("Held", {"it": Painted}), {"it": value}),
-    ):
+
+    class Held(TypedDict):
+        it: Painted
+
+    for kind, given in ((Painted, value), (PaintedData, value), (Held, {"it": value})):
         [path] = check({"it": kind, "other": Literal[Colour.RED]}, {"it": given, "other": "red"})
         assert path.endswith("it.kind")

@@ -1,6 +1,5 @@
-"""Each surface refuses the same inputs with the same paths, and writes nothing (G13)."""
+"""The API, the pages and the shell reject the same inputs with the same paths (G13)."""
 
-import io
 import json
 import re
 import sys
@@ -9,7 +8,7 @@ from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from atp import checks, contracts, queue
 from atp.contracts import contract as making
@@ -17,6 +16,7 @@ from atp.models import Instance, LogRecord, Schedule, Type
 from atp.store import get_store
 
 from ..api.client import Api
+from ..helpers import shell
 from . import tasks
 
 NAME = "tests.contract"
@@ -61,12 +61,6 @@ def by_page(client, root, inputs):
     return [text.partition(":")[0] for text in form.errors["inputs"]]
 
 
-def shell(*words):
-    out = io.StringIO()
-    call_command("atp", *words, stdout=out)
-    return out.getvalue()
-
-
 def by_shell(client, root, inputs):
     try:
         shell("enqueue", NAME, json.dumps(inputs))
@@ -82,8 +76,10 @@ def rows():
 
 
 @pytest.mark.parametrize("enqueue", [by_api, by_page, by_shell])
-def test_bad_inputs_are_refused_and_good_ones_stored_as_by_python(world, client, root, enqueue):
-    """G13."""
+def test_each_interface_rejects_bad_inputs_and_stores_good_ones_as_python_does(
+    world, client, root, enqueue
+):
+    """A rejected request writes nothing (G13)."""
     before = rows()
     for inputs, expected in BAD:
         assert sorted(enqueue(client, root, inputs)) == expected
@@ -95,22 +91,17 @@ def test_bad_inputs_are_refused_and_good_ones_stored_as_by_python(world, client,
     assert stored.data == queue.inputs(said).data
 
 
-def test_the_api_tells_of_all_items_of_an_array(world, root):
-    """G13."""
-    before = rows()
+def test_inputs_of_schedules_and_of_many_instances_are_checked(world, root):
+    """A rejected request writes nothing (G13). Each path begins with the index of the item."""
+    get_store().register([tasks.with_slot.registration()])
+    api, before = Api(root), rows()
     items = [{"type": NAME, "inputs": inputs} for inputs in ({"count": "x"}, GOOD, {"count": 1.5})]
-    answer = Api(root).post("instances", items)
+    answer = api.post("instances", items)
     assert answer.status_code == 422
     fields = [error["field"] for error in answer.json()["errors"]]
     assert fields == ["[0].inputs.count", "[2].inputs.count"]
     assert answer.json()["type"] == "urn:atp:problem:invalid-inputs"
     assert rows() == before
-
-
-def test_inputs_of_a_schedule_are_checked_where_operators_give_them(world, root):
-    """G13."""
-    get_store().register([tasks.with_slot.registration()])
-    api = Api(root)
     body = {"identifier": "s", "type": "tests.contract_slot", "every": 3600}
     answer = api.post("schedules", body | {"inputs": {"count": "x"}})
     assert answer.status_code == 422
@@ -122,7 +113,7 @@ def test_inputs_of_a_schedule_are_checked_where_operators_give_them(world, root)
     assert json.loads(Schedule.objects.get(identifier="s").data) == {"count": 1}
 
 
-def test_each_surface_shows_the_contract(world, client, root):
+def test_each_interface_shows_the_contract_unless_another_process_declares_it(world, client, root):
     found = Api(root).get(f"types/{NAME}").json()
     contract = contracts.schema_of(tasks.contract)
     assert (found["inputs_schema"], found["outputs_schema"]) == (contract.inputs, contract.outputs)
@@ -138,15 +129,11 @@ def test_each_surface_shows_the_contract(world, client, root):
     assert re.search(r"count +integer +required +how many there are, in all", shown)
     assert re.search(r'mode +"fast" or "slow" +"fast"', shown)
     assert "It returns object of integer." in shown
-
-
-def test_a_type_of_another_process_has_no_contract(world, client, root):
     row = Type.objects.get(identifier=NAME)
     row.pk, row.identifier = None, "tests.elsewhere"
     row.save()
     found = Api(root).get("types/tests.elsewhere").json()
     assert (found["inputs_schema"], found["outputs_schema"]) == (None, None)
-    client.force_login(root)
     page = client.get("/atp/types/tests.elsewhere/")
     assert page.status_code == 200
     assert "<h2>Inputs</h2>" not in page.content.decode()
@@ -156,14 +143,14 @@ def test_a_type_of_another_process_has_no_contract(world, client, root):
 
 @pytest.fixture(params=["pydantic", "jsonschema"])
 def without(request, monkeypatch):
-    """One of the packages cannot be imported."""
+    """Make one of the packages impossible to import."""
     monkeypatch.setitem(sys.modules, request.param, None)
     making.is_available.cache_clear()
     yield
     making.is_available.cache_clear()
 
 
-def test_without_the_packages_values_are_not_looked_at(world, client, root, without):
+def test_values_are_not_checked_without_the_contract_packages(world, client, root, without):
     inputs = {"count": "3", "day": "2026-01-31"}
     for enqueue in (by_api, by_page, by_shell):
         assert enqueue(client, root, inputs) is None
@@ -171,11 +158,11 @@ def test_without_the_packages_values_are_not_looked_at(world, client, root, with
     # And there is no contract to show.
     assert Api(root).get(f"types/{NAME}").json()["inputs_schema"] is None
     assert "<h2>Inputs</h2>" not in client.get(f"{ADDRESS}/").content.decode()
-    assert "the extra [contracts] of ATP" in shell("type", NAME)
+    assert "ATP's extra [contracts]" in shell("type", NAME)
     assert checks.check_contracts(None) == []
 
 
-def test_a_check_tells_which_annotations_have_no_schema():
+def test_a_system_check_lists_annotations_without_a_schema():
     found = [each for each in checks.check_contracts(None) if "tests.contract_opaque" in each.msg]
     assert len(found) == 3
     assert {(each.id, each.is_serious()) for each in found} == {("atp.I015", False)}

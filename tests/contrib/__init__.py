@@ -1,1 +1,1 @@
-"""Tests of what other packages get from ATP."""
+"""Tests of the integrations with other packages."""

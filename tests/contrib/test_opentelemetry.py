@@ -1,4 +1,4 @@
-"""Spans of attempts, in the trace of whoever has enqueued: with OpenTelemetry's own SDK."""
+"""Spans of attempts belong to the trace of the enqueue; tested with the SDK of OpenTelemetry."""
 
 import json
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ ROOM = "atp.contrib.opentelemetry"
 
 @pytest.fixture
 def exported(monkeypatch, settings):
-    """The spans that have ended, in order; traces are on, as a project would turn them on."""
+    """A function that returns the ended spans in order; tracing is enabled as in a project."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
@@ -38,13 +38,13 @@ def exported(monkeypatch, settings):
 
 @pytest.fixture
 def declare(monkeypatch):
-    """Declare Types that are forgotten afterwards."""
+    """A function that declares Types, which are removed after the test."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     return lambda handler, **given: task_type(f"trace.{handler.__name__}", **given)(handler)
 
 
 def request():
-    """A span as of a request of a client."""
+    """A span like that of a web request."""
     return trace.get_tracer("tests").start_as_current_span("GET /order")
 
 
@@ -69,12 +69,16 @@ def test_an_attempt_belongs_to_the_trace_of_its_enqueue(exported, atp):
     span = exported()[-1]
     assert span.attributes["atp.attempt"] == 2
     assert span.parent.span_id == of_request.get_span_context().span_id
+    # A Task that a handler enqueues is a child of the span of the handler.
+    with request():
+        tasks.chain.enqueue(left=1)
+    atp.drain()
+    first, second = exported()[-2:]
+    assert second.parent.span_id == first.context.span_id
 
 
-def test_a_retry_and_what_begins_late_begin_a_trace_that_is_linked(
-    exported, atp, declare, monkeypatch
-):
-    """Nobody looks at a trace that goes on for hours."""
+def test_late_attempts_start_a_new_trace_with_a_link(exported, atp, declare, monkeypatch):
+    """A trace that lasts for hours would be of little use."""
 
     def soon(context):
         if context.attempt == 1:
@@ -98,15 +102,7 @@ def test_a_retry_and_what_begins_late_begin_a_trace_that_is_linked(
     assert span.context.trace_id != of_request.get_span_context().trace_id
 
 
-def test_what_a_handler_enqueues_is_below_its_span(exported, atp):
-    with request():
-        tasks.chain.enqueue(left=1)
-    atp.drain()
-    _, first, second = exported()
-    assert second.parent.span_id == first.context.span_id
-
-
-def test_what_does_not_parse_is_left_out(exported, atp):
+def test_invalid_trace_contexts_are_ignored(exported, atp):
     for stored in ("no context", {"traceparent": "zz-é"}, [1], {"traceparent": 7}):
         with request():
             instance = tasks.group.enqueue(name=str(stored))
@@ -121,7 +117,7 @@ def test_what_does_not_parse_is_left_out(exported, atp):
 
 
 def speechless(context, *, how: str):
-    """Raise what is hard to look at."""
+    """Raise an exception that fails when tracing inspects the exception."""
     raise {"text": Speechless, "frozen": Frozen}[how]("no")
 
 
@@ -136,8 +132,8 @@ class Frozen(Fatal):
 
 
 @pytest.mark.parametrize("how", ["text", "frozen"])
-def test_it_does_not_change_how_an_attempt_ends(exported, atp, declare, how):
-    """A Fatal that can give no text, or that nothing may be written to, is not retried."""
+def test_tracing_does_not_change_how_an_attempt_ends(exported, atp, declare, how):
+    """A Fatal that has no text, or is immutable, is still not retried."""
     with request():
         declare(speechless, max_retries=3).enqueue(how=how)
     [run] = atp.drain(raises=False)
@@ -153,8 +149,18 @@ def unavailable(context):
     raise Unavailable("no such service")
 
 
-def test_the_outcome_is_that_of_atp(exported, atp, declare):
-    """What a handler asks for is no error; an error is in the span."""
+def test_the_span_reports_the_outcome_of_the_attempt(exported, atp, declare, monkeypatch):
+    """A requested retry is not an error; a raised error is recorded in the span.
+
+    The span of an interrupted attempt is exported before its worker ends.
+    """
+    flushed = []
+    provider = SimpleNamespace(force_flush=lambda milliseconds: flushed.append(len(exported())))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    tasks.sleeper.enqueue()
+    atp.drain()
+    assert exported()[-1].attributes["atp.outcome"] == "Defer"
+    assert flushed == [1]
     declare(grouped, max_retries=1).enqueue()
     declare(unavailable).enqueue()
     tasks.refused.enqueue()
@@ -170,8 +176,8 @@ def test_the_outcome_is_that_of_atp(exported, atp, declare):
     assert refused.events[0].attributes["exception.message"] == "no"
 
 
-def test_only_a_trace_is_carried(exported, atp):
-    """Baggage may be larger than carriers may be, and whoever calls the service chooses it."""
+def test_only_the_trace_context_is_carried(exported, atp):
+    """Baggage might exceed the size limit, and the caller of the service chooses its content."""
     token = contexts.attach(baggage.set_baggage("user", "a" * 5000))
     try:
         assert tasks.group.enqueue(name="a").carried == {}
@@ -184,13 +190,3 @@ def test_only_a_trace_is_carried(exported, atp):
     atp.drain()
     _, outside, _ = exported()
     assert (outside.parent, list(outside.links)) == (None, [])
-
-
-def test_an_interrupted_attempt_is_exported_before_its_worker_ends(exported, atp, monkeypatch):
-    flushed = []
-    provider = SimpleNamespace(force_flush=lambda milliseconds: flushed.append(len(exported())))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    tasks.sleeper.enqueue()
-    atp.drain()
-    assert exported()[-1].attributes["atp.outcome"] == "Defer"
-    assert flushed == [1]

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what a scrape tells, who may ask, and what becomes of errors."""
+"""Metrics for Prometheus: the values, the access to them, and the errors."""
 
 import math
 import os
@@ -7,12 +7,11 @@ import shutil
 import subprocess
 import sys
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import OperationalError, connection, transaction
 from django.urls import path
 from prometheus_client.parser import text_string_to_metric_families
@@ -28,6 +27,7 @@ from atp.store import get_store
 from atp.store.values import Settled
 
 from ..app.tasks import add, echo
+from ..helpers import shell
 from ..populated import populate
 
 ALERTS = Path(prometheus.__file__).with_name("alerts") / "alerts.yaml"
@@ -40,14 +40,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 @pytest.fixture(autouse=True)
 def alone_and_with_time_enough(monkeypatch):
-    """What another test has counted is not known here, and a busy machine leaves nothing out."""
+    """Clear cached counts, and allow enough time on a busy machine."""
     monkeypatch.setattr(prometheus, "_past", prometheus._Past())
     monkeypatch.setattr(prometheus, "LONGEST", 600.0)
     monkeypatch.setattr(prometheus, "ALL", 600.0)
 
 
 class Scrape(dict):
-    """The samples of a scrape: values by name and labels; of the order nothing is said."""
+    """The samples of one scrape: values by name and labels, in any order."""
 
     def __init__(self):
         super().__init__()
@@ -65,8 +65,10 @@ class Scrape(dict):
         return {name for name, _ in self}
 
 
-def test_what_waits_and_what_is_claimed(world):
-    populate(world)
+@pytest.mark.slow
+def test_metrics_count_waiting_and_claimed_tasks(world):
+    """The metrics of tailers and gates exist, too, as far as alerts use them."""
+    made = populate(world)
     echo.enqueue_many({"n": n} for n in range(3))
     found = Scrape()
     assert found.of("tasks_waiting", type=ECHO, due="yes") == 3
@@ -77,10 +79,17 @@ def test_what_waits_and_what_is_claimed(world):
         assert found.of("tasks_claimed", type=ECHO, state=state) == 1
     assert found.of("dead_letters", type=ECHO, reason="ERROR") == 1
     assert found.of("scrape_complete") == 1
+    made.tailer()
+    count(world.store.now(), started=1)
+    queue.hold(ECHO)
+    used_in_alerts = set(re.findall(r"\batp_\w+", ALERTS.read_text()))
+    assert len(used_in_alerts) > 8
+    assert used_in_alerts - Scrape().names() == set()
 
 
-def test_the_oldest_that_is_due_and_not_held(world):
-    """Who holds a Type, or a lane, knows why that waits."""
+@pytest.mark.slow
+def test_oldest_due_age_ignores_held_tasks(world):
+    """An operator who holds a Type or a lane knows why its Tasks wait."""
     for collection in ("a", "a", "b"):
         echo.using(collection=collection).enqueue()
     world.store.let_pass(2 * HOUR)
@@ -106,8 +115,8 @@ def test_the_oldest_that_is_due_and_not_held(world):
 
 
 @pytest.mark.long
-def test_very_many_lanes_that_are_held(world):
-    """SQLite takes no more than a thousand conditions."""
+def test_metrics_cope_with_over_a_thousand_held_lanes(world):
+    """SQLite accepts at most a thousand conditions in a statement."""
     echo.using(collection="lane 7").enqueue()
     queue.hold(ECHO, "lane 0")
     row = Gate.objects.get()
@@ -117,7 +126,7 @@ def test_very_many_lanes_that_are_held(world):
     assert Scrape().of("tasks_held", type=ECHO) == 1
 
 
-def test_who_looks_after_a_type_and_what_limits_and_gates_it_has(world):
+def test_metrics_show_the_owner_limits_and_gates_of_a_type(world):
     queue.register(echo, add)
     of = {"owner": "terrain", "runbook": "https://wiki/relief"}
     Type.objects.filter(identifier=ECHO).update(**of)
@@ -135,8 +144,9 @@ def test_who_looks_after_a_type_and_what_limits_and_gates_it_has(world):
     assert found.of("type_info", type="tests.add", owner="", runbook="") == 1
 
 
-def test_the_work_that_is_due(world):
-    """Of what may start, by the run times of a day: for who adds daemons."""
+@pytest.mark.slow
+def test_due_work_seconds_estimates_the_work_that_can_start(world):
+    """The estimate uses the run times of the last day; it helps to decide on more daemons."""
     queue.register(add)
     count(world.store.now() - HOUR, finished=3, retried=1, wall_us=8_000_000)
     echo.using(collection="a").enqueue_many([{}] * 3)
@@ -149,22 +159,18 @@ def test_the_work_that_is_due(world):
     assert Scrape().of("due_work_seconds", type=ECHO) == 6
     queue.hold(ECHO)
     assert Scrape().of("due_work_seconds", type=ECHO) == 0
-
-
-def test_what_is_claimed_ahead_is_work_and_no_worker(world):
-    """A daemon claims many short Tasks for each of its workers."""
-    host = world.host(ECHO)
-    count(world.store.now(), finished=1000, wall_us=1_000_000)
-    echo.enqueue_many([{}] * 50)
-    host.claim(limit=40)
+    queue.open_gate(ECHO)
+    queue.open_gate(ECHO, "b")
+    # A daemon claims many short Tasks for each of its workers. They count as work, too.
+    world.host(ECHO).claim(limit=4)
     found = Scrape()
-    assert found.of("tasks_claimed", type=ECHO, state="SCHEDULED") == 40
-    assert found.of("due_work_seconds", type=ECHO) == pytest.approx(0.05)
-    assert found.of("workers_needed", type=ECHO) == 1
+    assert found.of("tasks_claimed", type=ECHO, state="SCHEDULED") == 4
+    assert found.of("due_work_seconds", type=ECHO) == 10
 
 
-def test_workers_that_are_needed(world):
-    """No more than limits, Tasks and a service that is down let work."""
+@pytest.mark.slow
+def test_workers_needed_respects_limits_and_breakers(world):
+    """The number never exceeds what limits, due Tasks and an open breaker allow."""
     queue.register(echo)
     count(world.store.now(), finished=1, wall_us=6_000_000)
     echo.enqueue_many([{}] * 1000)
@@ -185,8 +191,8 @@ def test_workers_that_are_needed(world):
         assert prometheus._allowed(Downstream(state=state, per_second=0.5)) == calls
 
 
-def test_the_time_out_does_not_outlive_a_scrape(world):
-    """Its transaction may be that of the caller."""
+def test_the_statement_timeout_is_reset_after_a_scrape(world):
+    """A scrape can run inside a transaction of its caller."""
     if connection.vendor != "postgresql":
         pytest.skip("SQLite has no statement_timeout")
 
@@ -201,7 +207,8 @@ def test_the_time_out_does_not_outlive_a_scrape(world):
         assert timeout() == before
 
 
-def test_daemons_their_workers_and_slots_that_are_late(world):
+@pytest.mark.slow
+def test_metrics_count_daemons_workers_and_late_schedules(world):
     assert Scrape().of("daemons", condition="alive", mode="running") == 0
     host, quiet = world.host(ECHO), world.host(ECHO, name="quiet")
     workers = [
@@ -223,7 +230,8 @@ def test_daemons_their_workers_and_slots_that_are_late(world):
     assert Scrape().of("schedule_late_seconds", schedule="nightly") >= 3600
 
 
-def test_what_came_out_of_a_source(world):
+@pytest.mark.slow
+def test_metrics_count_the_records_of_each_tailer(world):
     tailers = world.store.tailers
     for name in ("dem.scenes", "dem.other"):
         tailers.begin(name, source="")
@@ -243,9 +251,18 @@ def test_what_came_out_of_a_source(world):
         found.of("tailer_behind", tailer="dem.other")
 
 
-def test_what_was_counted_never_falls(world):
-    """Neither when rows are folded, nor when the Instances are removed."""
+@pytest.mark.slow
+def test_counters_never_decrease_when_rows_are_folded_or_removed(world):
+    """Histograms are cumulative. Events of a killed daemon can be counted late."""
     now = world.store.now()
+    count(now - 5 * HOUR)
+    found, of = Scrape(), {"type": ECHO}
+    for le, value in (("0.001", 1), ("0.002", 3), ("4194.304", 3), ("+Inf", 7)):
+        assert found.of("wait_seconds_bucket", **of, le=le) == value
+    assert found.of("run_seconds_count", **of) == 7
+    count(now - 5 * HOUR)
+    assert Scrape().of("run_seconds_count", **of) == 14
+    Statistic.objects.all().delete()
     for ago in (timedelta(minutes=1), 5 * HOUR, timedelta(days=3), timedelta(days=100)):
         count(now - ago, started=7, lost=2, finished=4, failed_error=1, wall_us=3_000_000)
     before = Scrape()
@@ -272,22 +289,8 @@ def count(start, **counts):
     Statistic.objects.create(span=60, start=start, type=ECHO, wait=numbers, run=numbers, **counts)
 
 
-def test_histograms_are_cumulative_and_have_what_is_counted_late(world):
-    """Events of a daemon that was killed are counted when another has read its log."""
-    long_ago = world.store.now() - 5 * HOUR
-    count(long_ago)
-    found, of = Scrape(), {"type": ECHO}
-    assert found.of("wait_seconds_bucket", **of, le="0.001") == 1
-    assert found.of("wait_seconds_bucket", **of, le="0.002") == 3
-    assert found.of("wait_seconds_bucket", **of, le="4194.304") == 3
-    assert found.of("wait_seconds_bucket", **of, le="+Inf") == 7
-    assert found.of("run_seconds_count", **of) == 7
-    count(long_ago)
-    assert Scrape().of("run_seconds_count", type=ECHO) == 14
-
-
-def test_what_cannot_be_read_in_time_is_left_out(world, monkeypatch, caplog):
-    """No statement begins when the time is over: else a scraper would give up before it hears."""
+def test_metrics_that_cannot_be_read_in_time_are_omitted(world, monkeypatch, caplog):
+    """No statement starts after the time limit, because the scraper would have given up."""
 
     def fail(scrape):
         raise OperationalError("canceling statement due to statement timeout")
@@ -310,7 +313,7 @@ def test_what_cannot_be_read_in_time_is_left_out(world, monkeypatch, caplog):
     assert "there is no time left" in caplog.text
 
 
-def test_who_has_the_token_or_the_permission_may_ask(client, settings, django_user_model):
+def test_metrics_require_the_token_or_the_permission(client, settings, django_user_model):
     # LoginRequiredMiddleware would send a scraper to a login page.
     settings.ATP = settings.ATP | {"METRICS_TOKEN": "of-the-tests"}
     middleware = "django.contrib.auth.middleware.LoginRequiredMiddleware"
@@ -336,55 +339,35 @@ def test_who_has_the_token_or_the_permission_may_ask(client, settings, django_us
 
 
 class TestTheCommand:
-    def run(self, *args):
-        out = StringIO()
-        call_command("atp", "metrics", *args, stdout=out)
-        return out.getvalue()
-
-    def test_it_prints_or_writes_them(self, tmp_path):
-        assert "atp_scrape_complete 1.0\n" in self.run()
-        file = tmp_path / "atp.prom"
-        assert self.run("--textfile", str(file)).startswith(f"{file}: ")
-        assert "atp_scrape_complete 1.0\n" in file.read_text()
-        assert file.stat().st_mode & 0o777 == 0o644
-        assert list(tmp_path.iterdir()) == [file]
-
-    def test_it_follows_no_link(self, tmp_path):
-        """Others may be able to write in the folder, and to guess names there."""
+    def test_command_prints_metrics_or_writes_a_file(self, tmp_path):
+        """Other users might be able to write links into the folder; it follows none (G14)."""
+        assert "atp_scrape_complete 1.0\n" in shell("metrics")
         (tmp_path / "precious").write_text("precious")
         file, guessed = tmp_path / "atp.prom", tmp_path / f".atp.prom.{os.getpid()}"
         for link in (file, guessed):
             link.symlink_to(tmp_path / "precious")
-        self.run("--textfile", str(file))
-        assert (tmp_path / "precious").read_text() == "precious"
-        assert "atp_scrape_complete" in file.read_text()
+        assert shell("metrics", "--textfile", str(file)).startswith(f"{file}: ")
+        assert "atp_scrape_complete 1.0\n" in file.read_text()
         assert not file.is_symlink()
+        assert file.stat().st_mode & 0o777 == 0o644
+        assert (tmp_path / "precious").read_text() == "precious"
 
-    def test_where_it_cannot_write_or_nobody_would_collect(self, tmp_path):
+    def test_command_fails_for_an_unusable_file_name(self, tmp_path):
         for name, told in (
             ("atp.txt", r"must end with \.prom"),
             ("missing/atp.prom", "cannot be written: No such file or directory"),
         ):
             with pytest.raises(CommandError, match=told):
-                self.run("--textfile", str(tmp_path / name))
+                shell("metrics", "--textfile", str(tmp_path / name))
         assert list(tmp_path.iterdir()) == []
 
-    def test_without_the_package(self, monkeypatch):
+    def test_command_fails_without_the_prometheus_package(self, monkeypatch):
         for name in [name for name in sys.modules if name.startswith("atp.contrib.prometheus")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.delattr("atp.contrib.prometheus")
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
-        with pytest.raises(CommandError, match=r"package prometheus_client, the extra \[prom"):
-            self.run()
-
-
-def test_each_metric_of_an_alert_exists(world):
-    populate(world).tailer()
-    count(world.store.now(), started=1)
-    queue.hold(ECHO)
-    named = set(re.findall(r"\batp_\w+", ALERTS.read_text()))
-    assert len(named) > 8
-    assert named - Scrape().names() == set()
+        with pytest.raises(CommandError, match=r"package prometheus_client.*its extra \[prom"):
+            shell("metrics")
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus has promtool")
@@ -396,6 +379,6 @@ def test_each_metric_of_an_alert_exists(world):
     ],
     ids=["check", "test"],
 )
-def test_the_alerts_fire_for_their_causes(command):
+def test_the_alert_rules_pass_their_promtool_tests(command):
     done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

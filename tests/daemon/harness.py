@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -106,19 +107,19 @@ class Atpd:
         wait_for(lambda: len(self.workers()) >= wanted, what="workers")
         return self
 
-    def _named(self, prefix):
-        try:
-            children = psutil.Process(self.pid).children()
-        except psutil.NoSuchProcess:
-            return []
+    def _processes(self, look, *, recursive=False):
+        """Return what a function says of each of its processes that is alive, itself first."""
         found = []
-        for child in children:
-            try:
-                if child.name().startswith(prefix):
-                    found.append(child.pid)
-            except psutil.NoSuchProcess:
-                continue
+        with suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(self.pid)
+            for process in (parent, *parent.children(recursive=recursive)):
+                with suppress(psutil.NoSuchProcess):
+                    found.append(look(process))
         return found
+
+    def _named(self, prefix):
+        names = self._processes(lambda process: (process.name(), process.pid))
+        return [pid for name, pid in names if name.startswith(prefix)]
 
     def dispatcher(self):
         """The pid of its dispatcher."""
@@ -134,18 +135,7 @@ class Atpd:
 
     def family(self):
         """Every process of it that is alive, as (pid, start time)."""
-        try:
-            parent = psutil.Process(self.pid)
-            members = [parent, *parent.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-        family = []
-        for member in members:
-            try:
-                family.append((member.pid, member.create_time()))
-            except psutil.NoSuchProcess:
-                continue
-        return family
+        return self._processes(lambda each: (each.pid, each.create_time()), recursive=True)
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
@@ -178,10 +168,8 @@ class Atpd:
 
 
 def _kill(pid, number=signal.SIGKILL):
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def is_alive(pid, created=None):

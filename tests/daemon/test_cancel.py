@@ -19,15 +19,10 @@ from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import Record, is_alive, story
-from .test_deaths import stopped_between_transactions
+from .scenario import stopped_between_transactions, wait_until
 
 JANE = "user jane via page"
 GRACE = 1.5
-
-
-def running(instance):
-    """Wait until it is seen to be RUNNING."""
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
 
 
 def cancel(instance):
@@ -35,7 +30,7 @@ def cancel(instance):
 
     As it is recorded: wait() looks at longer and longer intervals.
     """
-    running(instance)
+    wait_until(State.RUNNING, instance)
     assert queue.cancel(instance, by=JANE) == [instance]
     instance.wait(DEADLINE)
     asked = instance.log.filter(kind=Kind.ASK, detail=CANCEL).last()
@@ -58,8 +53,8 @@ KILLED = {"c_code", "stubborn", "stubborn_parent"}
 KINDS = ["sleep", "compute", "c_code", "children", "stubborn", "stubborn_parent", "wraps"]
 
 
-def test_whatever_they_do_they_end(atpd, tmp_path):
-    """Within cancel_grace plus one second, and nothing of it is left running."""
+def test_cancelled_handlers_end_within_their_grace_with_all_their_processes(atpd, tmp_path):
+    """Whatever they do: within cancel_grace plus one second."""
     records = {name: Record(tmp_path / name) for name in KINDS}
     instances = {name: getattr(types, name).enqueue(path=str(records[name])) for name in KINDS}
     daemon = atpd(processes=len(KINDS), settings={"CANCEL_GRACE": GRACE})
@@ -87,12 +82,8 @@ def test_whatever_they_do_they_end(atpd, tmp_path):
     assert not daemon.facts("worker_died")
 
 
-def test_a_cancel_is_prompt_where_the_handler_listens(atpd, record, flag):
-    """Long before its grace is over. A delete waits for the end, and then removes it (G12).
-
-    One that finishes all the same has FINISHED, and the log says both. What is claimed behind
-    another, and not started, is never run.
-    """
+def test_cancel_interrupts_a_handler_long_before_its_grace_ends(atpd, record, flag):
+    """G7, G12: so does a delete. A handler may finish all the same. What waits never runs."""
     atpd(processes=1, settings={"CANCEL_GRACE": 60, "POLL_EVERY": 0.1})
     instance = types.sleep.enqueue(path=str(record))
     record.wait_for("start")
@@ -100,7 +91,7 @@ def test_a_cancel_is_prompt_where_the_handler_listens(atpd, record, flag):
     assert_cancelled(instance)
     deleted = types.sleep.enqueue(path=str(record))
     record.wait_for("start", 2)
-    running(deleted)
+    wait_until(State.RUNNING, deleted)
     assert queue.delete(deleted, by=JANE, cancel=True, wait=30) == 1
     assert not Instance.objects.filter(pk=deleted.pk).exists()
     assert len(record.lines("cleaned up")) == 2
@@ -135,17 +126,14 @@ def test_a_cancel_is_prompt_where_the_handler_listens(atpd, record, flag):
 
 
 @pytest.mark.parametrize("how", ["stops", "dies"])
-def test_a_daemon_that_ends_meanwhile(atpd, record, how):
-    """G1 and G2 end where somebody wants them to: what was to be cancelled is not run again.
-
-    Whoever sweeps honours the request, too.
-    """
+def test_cancelled_instance_is_not_run_again_if_its_daemon_ends(atpd, record, how):
+    """G1, G2: the daemon that rescues its Tasks obeys the cancel, too."""
     settings = {"LEASE": 5, "KILL_AFTER": 4, "RENEW_EVERY": 0.5, "STATEMENT_TIMEOUT": 2.0}
     handler = types.stubborn if how == "stops" else types.sleep
     instance = handler.enqueue(path=str(record))
     daemon = atpd("--grace", "0.1", processes=1, settings=settings | {"CANCEL_GRACE": 60})
     [line] = record.wait_for("start")
-    running(instance)
+    wait_until(State.RUNNING, instance)
     if how == "stops":
         queue.cancel(instance, by=JANE)
         assert daemon.stop() == 0
@@ -164,8 +152,8 @@ def test_a_daemon_that_ends_meanwhile(atpd, record, how):
     assert instance.reason == Reason.CANCELLED
 
 
-def test_many_at_once(atpd, record):
-    """Each interrupt hits the attempt that it is meant for, and no other (G5)."""
+def test_many_cancels_at_once_interrupt_only_their_own_attempts(atpd, record):
+    """G5."""
     atpd(processes=2, settings={"CANCEL_GRACE": 10})
     instances = types.note.enqueue_many({"path": str(record)} for _ in range(150))
     to_end = instances[::3]
@@ -182,8 +170,8 @@ def test_many_at_once(atpd, record):
     assert not Instance.objects.exclude(lost=0, restarts=0).exists()
 
 
-def test_defer_spends_nothing(atpd, record):
-    """However often, and with no retries allowed; G7: its transaction is rolled back."""
+def test_defer_is_never_charged_and_rolls_back_its_transaction(atpd, record):
+    """G7: however often, and with no retries allowed."""
     instance = types.defer.enqueue(path=str(record), times=3)
     transactional = types.defer_in_a_transaction.enqueue()
     waiting = types.defer.enqueue(path=f"{record}-waiting", after=3600)

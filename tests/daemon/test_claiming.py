@@ -6,14 +6,16 @@ import pytest
 from django.db import transaction
 
 from atp import queue
-from atp.models import Instance, Limit, LogRecord, Task
+from atp.models import Daemon, Instance, Limit, LogRecord, Task
 from atp.states import State
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, stays, wait_for
 
+from .scenario import wait_until
+
 
 def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
-    """After many short tasks, long ones are not claimed and handed back over and over (G9)."""
+    """G9: after many short tasks, long ones are not claimed and handed back again and again."""
     daemon = atpd(processes=2).ready(workers=2)
     for instance in types.noop.enqueue_many({} for _ in range(100)):
         instance.wait(DEADLINE)
@@ -29,10 +31,7 @@ def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
 
 
 def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
-    """What lies unstarted behind a task that has become long is handed back (G9, G15).
-
-    And the token that it has taken of a rate with it.
-    """
+    """G9, G15: and the rate limit gets their tokens back."""
     queue.limit("daemon.wait", rate="1/h", burst=200)
     here = atpd(processes=1).ready(workers=1)
     short = {"path": str(record), "until": str(flag.parent)}
@@ -41,7 +40,7 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     with transaction.atomic():
         long = types.wait.enqueue(path=str(record), until=str(flag))
         behind = types.wait.enqueue_many(short for _ in range(30))
-    wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
+    wait_until(State.RUNNING, long)
     wait_for(lambda: LogRecord.objects.filter(kind="release").exists(), what="a release")
     there = atpd(processes=1).ready(workers=1)
     for instance in behind:
@@ -53,11 +52,8 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     assert (here.stop(), there.stop()) == (0, 0)
 
 
-def test_drain_goes_on_until_nothing_is_left(atpd, record):
-    """A claim that finds only what is too late has not found the queue empty.
-
-    Nor has one that is under way while a retry is recorded (G2).
-    """
+def test_drain_ends_only_when_nothing_is_left_of_the_served_types(atpd, record):
+    """G2: not if a claim finds only missed Tasks, nor while a retry is recorded."""
     soon = datetime.now(UTC) + timedelta(seconds=1)
     types.note.using(start_before=soon).enqueue_many(
         {"path": str(record), "number": n} for n in range(40)
@@ -66,7 +62,13 @@ def test_drain_goes_on_until_nothing_is_left(atpd, record):
         *types.note.enqueue_many({"path": str(record), "number": 100 + n} for n in range(5)),
         *types.again.enqueue_many({"times": 50} for _ in range(2)),
     ]
+    others = [types.noop.enqueue(), types.sequence_sum.enqueue(1)]
     wait_for(lambda: datetime.now(UTC) > soon)
-    assert atpd("--drain", processes=3).wait(DEADLINE) == 0
+    daemon = atpd("--drain", "--type", "daemon.*", "--exclude", "*.noop", processes=3)
+    assert daemon.wait() == 0
     assert {i.state for i in due if i.refresh_from_db() is None} == {State.FINISHED}
-    assert not Task.objects.exists()
+    assert set(record.numbers("ran").values()) == {1}
+    assert daemon.facts("daemon_stopped")[0]["finished"] == len(due)
+    assert not Daemon.objects.exists()
+    assert {i.state for i in others if i.refresh_from_db() is None} == {State.ACCEPTED}
+    assert Task.objects.count() == len(others)

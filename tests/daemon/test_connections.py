@@ -9,13 +9,12 @@ from django.db import close_old_connections, connection, transaction
 from django.db.backends.signals import connection_created
 
 from atp import queue
-from atp.daemon.worker.connections import Connections
 from atp.models import Type
 from tests.app.tasks_daemon import noop
 from tests.helpers import Thread
 
-postgres = pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of PostgreSQL")
-sqlite = pytest.mark.skipif("connection.vendor != 'sqlite'", reason="of SQLite")
+from . import inside
+from .scenario import on_postgresql, on_sqlite
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def connections(transactional_db):
     connection.close()
     # As in a worker that has just begun.
     vars(connection).pop("get_new_connection", None)
-    found = Connections()
+    found = inside.Connections()
     yield found
     found.put_back()
     found.let_go()
@@ -43,11 +42,8 @@ def who():
     return id(connection.connection)
 
 
-def test_a_connection_is_kept_and_let_go_when_idle(connections, settings):
-    """Django's default closes it after each request, and so do handlers written for that.
-
-    What a project does with a new connection is done with a kept one.
-    """
+def test_connection_is_kept_between_tasks_and_closed_when_idle(connections, settings):
+    """Though Django closes it after each request; receivers of connection_created run each time."""
     assert connection.settings_dict["CONN_MAX_AGE"] == 0
     done = []
 
@@ -101,10 +97,10 @@ LEFT = {
 }
 
 
-@postgres
+@on_postgresql
 @pytest.mark.parametrize("prepared", [False, True], ids=["", "beside prepared statements"])
-def test_what_a_session_leaves_is_put_back(connections, monkeypatch, prepared):
-    """By the server, on the same connection. ATP's own statements stay prepared."""
+def test_server_resets_what_a_task_leaves_in_its_session(connections, monkeypatch, prepared):
+    """On the same connection. ATP's own statements stay prepared."""
 
     def enqueue_often():
         """Until the statement is prepared, whichever of its two it is at first."""
@@ -134,8 +130,8 @@ def test_what_a_session_leaves_is_put_back(connections, monkeypatch, prepared):
     enqueue_often()
 
 
-@postgres
-def test_what_the_driver_itself_was_told_is_put_back(connections):
+@on_postgresql
+def test_settings_of_the_driver_are_reset_or_the_connection_is_replaced(connections):
     first = who()
     connection.set_autocommit(False)
     connection.rollback()
@@ -150,9 +146,8 @@ def test_what_the_driver_itself_was_told_is_put_back(connections):
     assert who() != first
 
 
-@sqlite
-def test_a_changed_connection_to_sqlite_is_another(connections):
-    """Nothing there can be put back."""
+@on_sqlite
+def test_changed_sqlite_connection_is_replaced(connections):
 
     def is_kept(change):
         connection.ensure_connection()
@@ -178,9 +173,9 @@ def test_a_changed_connection_to_sqlite_is_another(connections):
     assert not is_kept(lambda: ask("PRAGMA cache_size = 77"))
 
 
-@postgres
+@on_postgresql
 @pytest.mark.parametrize("when", ["between tasks", "in a task"])
-def test_a_connection_that_was_cut_is_replaced(connections, when):
+def test_lost_connection_is_replaced(connections, when):
     first = who()
     if when == "between tasks":
         connections.put_back()
@@ -191,7 +186,7 @@ def test_a_connection_that_was_cut_is_replaced(connections, when):
 
 
 @pytest.mark.parametrize("how", ["autocommit", "atomic", "BEGIN"])
-def test_a_transaction_left_open_ends_with_its_task(connections, how):
+def test_transaction_left_open_is_rolled_back_after_its_task(connections, how):
     queue.register_all()
     if how == "autocommit":
         transaction.set_autocommit(False)
@@ -208,8 +203,8 @@ def test_a_transaction_left_open_ends_with_its_task(connections, how):
     assert not Type.objects.filter(handler="changed").exists()
 
 
-def test_a_copy_of_the_process_opens_its_own(connections):
-    """A child that a handler forks does not share a session with its worker (G5)."""
+def test_forked_child_opens_its_own_connection(connections):
+    """G5."""
     connection.ensure_connection()
     kept = connection.connection
     connections.put_back()
@@ -229,7 +224,7 @@ def test_a_copy_of_the_process_opens_its_own(connections):
     os.close(writing)
 
 
-def test_connections_of_other_threads_are_left_alone(connections):
+def test_connections_of_other_threads_stay_open(connections):
     own = who()
     connections.put_back()
 

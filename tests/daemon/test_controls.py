@@ -4,17 +4,24 @@ import os
 import random
 import signal
 import statistics
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+from django.db import connection, transaction
+
 from atp import queue
 from atp.models import Instance, LogRecord, Task
+from atp.operations import admission
 from atp.states import Reason, State
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, wait_for
+from tests.app.tasks import echo
+from tests.helpers import DEADLINE, Thread, child_environment, wait_for
 
-from .harness import Record
+from .scenario import on_postgresql
 
 
 def kill_a_worker(daemon):
@@ -23,8 +30,8 @@ def kill_a_worker(daemon):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_one_at_a_time_whatever_dies(atpd, record):
-    """G3: ``max_running=1`` over two daemons, with workers and a daemon killed."""
+def test_max_running_holds_while_workers_and_a_daemon_are_killed(atpd, record):
+    """G3: ``max_running=1`` over two daemons."""
     queue.limit("daemon.alone", max_running=1)
     count = 100
     types.alone.enqueue_many({"path": str(record)} for _ in range(count))
@@ -40,8 +47,9 @@ def test_one_at_a_time_whatever_dies(atpd, record):
     assert daemons[1].stop() == 0
 
 
-def test_no_more_at_a_time_than_may_run_and_no_fewer_for_long(atpd, record):
-    """G15: whoever is idle hears when there is room again."""
+@pytest.mark.slow
+def test_idle_daemon_is_told_when_a_limit_has_room_again(atpd, record):
+    """G15."""
     queue.limit("daemon.alone", max_running=1)
     types.alone.enqueue_many({"path": str(record), "seconds": 0.1} for _ in range(15))
     rarely = {"POLL_EVERY": 10}
@@ -54,32 +62,8 @@ def test_no_more_at_a_time_than_may_run_and_no_fewer_for_long(atpd, record):
     assert [daemon.stop() for daemon in daemons] == [0, 0]
 
 
-def test_one_at_a_time_of_each_collection_whatever_dies(atpd, tmp_path):
-    """G3: over two daemons, with workers killed; and beside one that is full the others run."""
-    queue.limit("daemon.alone", max_running_per_collection=1)
-    records = {name: Record(tmp_path / f"of {name}.jsonl") for name in ("a", "b", "")}
-    for name, record in records.items():
-        of_lane = types.alone.using(collection=name)
-        of_lane.enqueue_many({"path": str(record)} for _ in range(20))
-    full = Record(tmp_path / "full")
-    long = types.alone.using(collection="full", priority=5)
-    long.enqueue_many({"path": str(full), "seconds": 600} for _ in range(5))
-    daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
-    records["a"].wait_for("start", 3)
-    for daemon in daemons:
-        kill_a_worker(daemon)
-    short = Task.objects.exclude(collection="full")
-    wait_for(lambda: not short.exists(), what="the end of all but one collection")
-    for record in records.values():
-        assert len(record.lines("start")) >= 20
-        assert all(line["alone"] for line in record.lines("start"))
-    assert all(line["alone"] for line in full.lines("start"))
-    for daemon in daemons:
-        daemon.destroy()
-
-
-def test_gates(atpd, record):
-    """G9: what is held waits, and nothing beside it does; what is dropped fails."""
+def test_held_tasks_wait_and_dropped_tasks_fail_without_delaying_others(atpd, record):
+    """G9."""
     queue.hold("daemon.note", "a", reason="maintenance")
     held = types.note.using(collection="a").enqueue_many({"path": str(record)} for _ in range(50))
     until = queue.hold("daemon.pid", until=timedelta(seconds=2)).until
@@ -100,3 +84,59 @@ def test_gates(atpd, record):
     queue.open_gate("daemon.note", "a")
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert daemon.stop() == 0
+
+
+# ``max_waiting``
+
+
+NAME = "tests.echo"
+PROCESSES, MOST, ROOM = 3, 300, 270
+# Enqueues until it is refused three times, each time after what it keeps is old.
+SCRIPT = """
+import sys, time, django
+django.setup()
+from atp.exceptions import QueueFull
+from tests.app.tasks import echo
+type, refused = echo.using(exact=sys.argv[1] == "exact"), 0
+while refused < 3:
+    try:
+        type.enqueue()
+    except QueueFull:
+        refused += 1
+        time.sleep(0.3)
+"""
+
+
+def _run(how):
+    queue.register_all()
+    queue.limit(NAME, max_waiting=MOST)
+    started = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT, how], env=child_environment())
+        for _ in range(PROCESSES)
+    ]
+    assert [each.wait(10 * DEADLINE) for each in started] == [0] * PROCESSES
+    return queue.waiting(NAME)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("how", [pytest.param("kept", marks=pytest.mark.long), "exact"])
+def test_max_waiting_holds_for_many_processes(transactional_db, how):
+    """Each exceeds it by what it enqueues between two looks; with ``exact`` none does."""
+    over = _run(how) - ROOM
+    assert 0 <= over <= (PROCESSES * (ROOM // admission.HEADROOM_PART) if how == "kept" else 0)
+
+
+@on_postgresql
+def test_exact_enqueue_takes_no_advisory_lock(transactional_db):
+    """Any role that can connect can hold an advisory lock; a row needs a right on its table."""
+    queue.register_all()
+    queue.limit(NAME, max_waiting=MOST)
+    with transaction.atomic(), connection.cursor() as cursor:
+        echo.using(exact=True).enqueue()
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        assert cursor.fetchone() == (0,)
+        # Enqueues that are not exact, and claims, do not wait for it.
+        assert Thread(lambda: echo.enqueue().state).result() == "ACCEPTED"

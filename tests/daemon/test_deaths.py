@@ -1,13 +1,10 @@
 """Workers, dispatchers and supervisors die, and nothing is lost (G1, G2, G3, G5)."""
 
-import contextlib
 import os
 import signal
-import sqlite3
 from datetime import UTC, datetime, timedelta
 
 import psutil
-import pytest
 from django.db import connection
 
 from atp import messages as attempt_messages
@@ -21,29 +18,15 @@ from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import Record, is_alive, story
-from .slow_claims import slow_claims
-
-TWICE = [
-    "enqueue→ACCEPTED 0",
-    "claim→SCHEDULED 1",
-    "start→RUNNING 1",
-    "expire→ACCEPTED 1",
-    "claim→SCHEDULED 2",
-    "start→RUNNING 2",
-    "finish→FINISHED 2",
-]
+from .scenario import TWICE, on_postgresql, slow_claims, stopped_between_transactions, wait_until
 
 
-def until_running(instance):
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
-
-
-def test_killed_worker(atpd, record, flag):
-    """SIGKILL in the middle of a task: re-enqueued within a second, then finished (G1, G2)."""
+def test_task_of_a_killed_worker_runs_again_within_a_second(atpd, record, flag):
+    """G1, G2."""
     instance = types.wait.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     [line] = record.wait_for("start")
-    until_running(instance)
+    wait_until(State.RUNNING, instance)
     killed = datetime.now(UTC)
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("start", 2)
@@ -61,11 +44,8 @@ def test_killed_worker(atpd, record, flag):
     assert daemon.facts("worker_died")
 
 
-def test_crashing_type_is_given_up(atpd, record, tmp_path):
-    """Its restarts are counted, enforced and told; the pool stays whole (G5, RFC 14).
-
-    A task that spins in C and holds the GIL is killed, and the children it started too.
-    """
+def test_task_that_kills_its_workers_fails_after_its_restarts(atpd, record, tmp_path):
+    """G5, RFC 14: so does a task that spins in C and holds the GIL, with its child processes."""
     instance = types.crash.enqueue(path=str(record))
     other = types.note.using(priority=-5).enqueue(path=str(record))
     spins = Record(tmp_path / "spins")
@@ -96,12 +76,12 @@ def test_crashing_type_is_given_up(atpd, record, tmp_path):
     assert daemon.facts("daemon_stopped")[0]["failed"] == 2
 
 
-def test_killed_dispatcher(atpd, record, flag):
-    """A new dispatcher takes over before the lease ends; what ran starts again (G2, G3)."""
+def test_new_dispatcher_takes_over_before_the_lease_ends(atpd, record, flag):
+    """G2, G3: what ran starts again."""
     instance = types.wait.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=2, settings={"LEASE": 600, "KILL_AFTER": 590})
     [line] = record.wait_for("start")
-    until_running(instance)
+    wait_until(State.RUNNING, instance)
     old = Daemon.objects.get()
 
     os.kill(daemon.dispatcher(), signal.SIGKILL)
@@ -117,12 +97,12 @@ def test_killed_dispatcher(atpd, record, flag):
     assert Daemon.objects.count() == 0
 
 
-def test_killed_supervisor(atpd, record, flag):
-    """Everything of it ends, children of handlers included; another daemon takes over (G1, G3)."""
+def test_killed_supervisor_takes_all_its_processes_with_it(atpd, record, flag):
+    """G1, G3: also children of handlers; another daemon takes over."""
     instance = types.family.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     [line] = record.wait_for("start")
-    until_running(instance)
+    wait_until(State.RUNNING, instance)
     family = daemon.family()
     assert {line["pid"], *line["children"]} <= {pid for pid, _ in family}
     other = atpd(processes=1).ready()
@@ -148,12 +128,12 @@ def test_killed_supervisor(atpd, record, flag):
     assert any(tells(expired, message) for message in messages)
 
 
-def test_supervisor_and_dispatcher_killed_at_once(atpd, record, flag):
-    """G3: what is left of their handlers is ended by the daemon that takes the Tasks away."""
+def test_rescuing_daemon_kills_programs_left_by_a_killed_daemon(atpd, record, flag):
+    """G3."""
     instance = types.kin.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     [line] = record.wait_for("start")
-    until_running(instance)
+    wait_until(State.RUNNING, instance)
     kin = [(pid, psutil.Process(pid).create_time()) for pid in line["children"]]
     atpd(processes=1).ready()
     neighbour = types.kin.enqueue(path=str(record), until=str(flag), number=1)
@@ -181,17 +161,16 @@ def _age(daemon):
     return (datetime.now(UTC) - joined).total_seconds()
 
 
-def test_claim_that_outlives_its_dispatcher_holds_nothing(atpd, record):
-    """A claim that waits in the server when its dispatcher is killed leaves nothing held (G3)."""
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has no server that a claim could be waiting in")
+@on_postgresql
+def test_claim_that_outlives_its_dispatcher_holds_no_task(atpd, record):
+    """G3: it waits in the server while its dispatcher is killed."""
     daemon = atpd(processes=1).ready()
     old = Daemon.objects.get()
     soon = timedelta(seconds=1)
-    with slow_claims() as (one_is_on_its_way, go_on):
+    with slow_claims() as (one_is_under_way, go_on):
         instance = types.note.using(run_after=soon).enqueue(path=str(record))
         # The claim has taken the Task, and is about to write its LogRecord.
-        one_is_on_its_way()
+        one_is_under_way()
         os.kill(daemon.dispatcher(), signal.SIGKILL)
         daemon.wait_for_fact("dispatcher_died")
         go_on()
@@ -203,12 +182,12 @@ def test_claim_that_outlives_its_dispatcher_holds_nothing(atpd, record):
     assert not Daemon.objects.filter(uuid=old.uuid).exists()
 
 
-def test_late_write_changes_nothing(atpd, record, flag):
-    """What an attempt writes after its Task was taken away is refused, which is kept (G4)."""
+def test_late_write_is_refused_and_recorded(atpd, record, flag):
+    """G4."""
     instance = types.stubborn.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
-    until_running(instance)
+    wait_until(State.RUNNING, instance)
 
     dispatcher = daemon.dispatcher()
     with stopped_between_transactions(dispatcher):
@@ -231,31 +210,3 @@ def test_late_write_changes_nothing(atpd, record, flag):
     assert tells(kept.message, late)
     assert Type.objects.get(identifier="daemon.stubborn").late_writes == 1
     assert queue.size() == 0
-
-
-@contextlib.contextmanager
-def stopped_between_transactions(pid):
-    """Keep a process stopped, but not inside a transaction that would keep all others waiting."""
-
-    def stop():
-        os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-        if connection.vendor != "sqlite":
-            return True
-        with contextlib.closing(
-            sqlite3.connect(connection.settings_dict["NAME"], timeout=0.1)
-        ) as raw:
-            try:
-                raw.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                os.kill(pid, signal.SIGCONT)
-                return False
-            raw.rollback()
-            return True
-
-    wait_for(stop, what="a moment outside a transaction")
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # its supervisor has ended it
-            os.kill(pid, signal.SIGCONT)

@@ -1,5 +1,6 @@
 """What a dispatcher makes of what its workers do: hands, starts, ends, and what must not go on."""
 
+import queue
 import selectors
 import time
 from dataclasses import replace
@@ -7,29 +8,16 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.db import OperationalError, connections
 
-from atp.daemon.dispatcher.core import Core
-from atp.daemon.dispatcher.intake import AGAIN, MOST, Intake
-from atp.daemon.dispatcher.unrecorded import BATCH, UnrecordedChanges
-from atp.daemon.membership.identity import Identity
-from atp.daemon.pool import hand_out, stuck_workers
-from atp.daemon.pool import pool as pool_module
-from atp.daemon.pool.attempts import Attempts
-from atp.daemon.pool.downstreams import SOONEST, Downstreams
-from atp.daemon.pool.pool import STEAL_AFTER, Pool
-from atp.daemon.pool.reader import Reader
-from atp.daemon.pool.stuck_workers import KILL_AFTER, TAKE_BACK_AFTER, StuckWorkers
-from atp.daemon.pool.worker_link import WorkerLink
-from atp.daemon.shared.channel import Channel
-from atp.daemon.shared.messages import Kill, Look
-from atp.daemon.shared.outcome import Kind, Outcome
-from atp.daemon.shared.packing import packed_end
-from atp.daemon.shared.running_page import NEVER, Page, Running
-from atp.daemon.shared.tokens import Tokens
-from atp.daemon.system.processes import uptime
+from atp.conf import settings as own
 from atp.states import Event, State
+from atp.store import get_store
 from atp.store.values import Message, Move, Note
+from tests.helpers import DEADLINE
 from tests.samples import claimed
+
+from . import inside
 
 
 @pytest.fixture
@@ -38,8 +26,8 @@ def linked():
     made = []
 
     def link(slot, page):
-        ours, theirs = Channel.pair()
-        link = WorkerLink(slot, 100 + slot, ours, Tokens.pipe(), page.ring(slot))
+        ours, theirs = inside.Channel.pair()
+        link = inside.WorkerLink(slot, 100 + slot, ours, inside.Tokens.pipe(), page.ring(slot))
         made.extend([link, theirs])
         return link, theirs
 
@@ -52,17 +40,19 @@ def linked():
 def hall(linked):
     """A dispatcher's parts around one worker, which the test plays."""
     told = []
-    core = Core(store=None, identity=Identity(1, (), ""), page=Page(1), tell=told.append)
+    core = inside.Core(
+        store=None, identity=inside.Identity(1, (), ""), page=inside.Page(1), tell=told.append
+    )
     link, _ = linked(0, core.page)
     core.pool.add(link)
-    attempts = Attempts(core)
+    attempts = inside.Attempts(core)
     return SimpleNamespace(
         page=core.page,
         pool=core.pool,
         unrecorded=core.unrecorded,
         link=link,
         attempts=attempts,
-        reader=Reader(core, attempts),
+        reader=inside.Reader(core, attempts),
         told=told,
     )
 
@@ -75,20 +65,20 @@ def give(hall, task):
 
 def enter(hall, key, started):
     """Say as a worker does that it runs an attempt."""
-    hall.page.enter(0, *Running(*key, deadline=NEVER, started=started))
+    hall.page.enter(0, *inside.Running(*key, deadline=inside.NEVER, started=started))
 
 
 def end(hall, key, started, ended):
     """Say as a worker does that an attempt finished and returned nothing."""
-    assert hall.link.ring.write(packed_end(*key, started, ended, None))
+    assert hall.link.ring.write(inside.packed_end(*key, started, ended, None))
     hall.reader.collect(hall.link)
 
 
-def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
-    """G6: one change that is two events, each with its own time."""
+def test_start_and_end_of_a_short_task_are_one_change(hall):
+    """G6: each with its own time."""
     task = claimed(1)._replace(time=claimed(1).time - timedelta(hours=1))
     holding = give(hall, task)
-    now = uptime()
+    now = inside.uptime()
     end(hall, holding.key, now - 0.010, now - 0.002)
     [change] = hall.unrecorded.take()
     assert (change.event, change.instance) == (Event.FINISH, 1)
@@ -97,14 +87,14 @@ def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
     assert not hall.link.assigned
 
 
-def test_who_was_paused_has_gone_on_before_it_ended(hall):
-    """G6: that the supervisor has let it go on may be heard of only after its end."""
+def test_paused_attempt_is_resumed_in_the_log_before_its_end(hall):
+    """G6: although the supervisor may tell of it only after the end."""
     holding = give(hall, claimed(1))
-    now = uptime()
+    now = inside.uptime()
     enter(hall, holding.key, now - 1)
     hall.reader.look(hall.link)
     hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
-    end(hall, holding.key, now - 1, uptime())
+    end(hall, holding.key, now - 1, inside.uptime())
     hall.attempts.pausing.ended(hall.link, holding.key, time.time())
     changes = []
     while batch := hall.unrecorded.take():
@@ -115,33 +105,30 @@ def test_who_was_paused_has_gone_on_before_it_ended(hall):
     assert [change.time for change in changes] == sorted(change.time for change in changes)
 
 
-def test_what_was_let_go_of_goes_on_all_the_same(hall):
-    """Its worker had the right to start it already, and may not have begun.
-
-    G3: it is killed when it begins. G4: if it ends, the store refuses it, and keeps the refusal.
-    """
+def test_lost_attempt_is_killed_if_it_begins_and_its_end_is_refused(hall):
+    """G3, G4: its worker already had the token when the Task was taken away."""
     holding = give(hall, claimed(1))
     assert hall.link.tokens.take(holding.serial)
     hall.attempts.reconcile({})
     hall.told.clear()
     hall.reader.look(hall.link)
     assert hall.told == []
-    enter(hall, holding.key, uptime())
+    enter(hall, holding.key, inside.uptime())
     hall.reader.look(hall.link)
     [message] = hall.told
-    assert isinstance(message, Kill)
+    assert isinstance(message, inside.Kill)
     assert message[:3] == (0, 100, holding.key)
-    end(hall, holding.key, uptime(), uptime())
+    end(hall, holding.key, inside.uptime(), inside.uptime())
     last = hall.unrecorded.take()[-1]
     assert (last.event, last.instance) == (Event.FINISH, 1)
     assert hall.unrecorded.is_doubtful(last)
 
 
-def test_who_has_just_ended_is_not_killed(hall):
-    """The page may show for a moment what the ring has told already."""
+def test_attempt_that_has_just_ended_is_not_killed(hall):
+    """The shared memory may still show it for a moment."""
     holding = give(hall, claimed(1))
-    enter(hall, holding.key, uptime())
-    end(hall, holding.key, uptime(), uptime())
+    enter(hall, holding.key, inside.uptime())
+    end(hall, holding.key, inside.uptime(), inside.uptime())
     hall.reader.look(hall.link)
     assert hall.told == []
 
@@ -152,15 +139,15 @@ def test_who_has_just_ended_is_not_killed(hall):
 @pytest.fixture
 def clock(monkeypatch):
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
-    for module in (pool_module, hand_out):
+    for module in (inside.pool, inside.hand_out):
         monkeypatch.setattr(module, "uptime", clock.monotonic)
-    monkeypatch.setattr(stuck_workers, "time", clock)
+    monkeypatch.setattr(inside.stuck_workers, "time", clock)
     return clock
 
 
 @pytest.fixture
 def pool(clock, linked):
-    pool, page = Pool(), Page(2)
+    pool, page = inside.Pool(), inside.Page(2)
     pool.workers = []
     for slot in range(2):
         link, theirs = linked(slot, page)
@@ -190,8 +177,7 @@ def learn(pool, clock, type, seconds):
     pool.ended(link, (10_000, 1), seconds)
 
 
-def test_short_types_are_handed_out_ahead(pool, clock):
-    """Nothing is behind more than what is expected to be done soon."""
+def test_short_tasks_are_handed_out_ahead(pool, clock):
     learn(pool, clock, "short", 0.010)
     assert pool.wanted() == 2 * 5
     pool.put([claimed(n) for n in range(16)])
@@ -200,8 +186,8 @@ def test_short_types_are_handed_out_ahead(pool, clock):
     assert len(pool.waiting) == 6
 
 
-def test_what_lies_unstarted_goes_to_a_worker_that_is_free(pool, clock):
-    """No task waits for long behind a running one while another worker is idle (G9, G15)."""
+def test_task_behind_a_running_one_goes_to_an_idle_worker(pool, clock):
+    """G9, G15."""
     learn(pool, clock, "short", 0.001)
     pool.put([claimed(n) for n in range(40)])
     pool.hand_out()
@@ -214,7 +200,7 @@ def test_what_lies_unstarted_goes_to_a_worker_that_is_free(pool, clock):
         pool.ended(second, second.first.key, 0.001)
     pool.take_back()
     assert numbers(first) == begun
-    clock.now += 1.1 * STEAL_AFTER
+    clock.now += 1.1 * inside.STEAL_AFTER
     pool.take_back()
     assert numbers(first) == begun[:1]
     assert [h.claimed.instance for h in pool.waiting] == begun[1:]
@@ -224,7 +210,7 @@ def test_what_lies_unstarted_goes_to_a_worker_that_is_free(pool, clock):
     assert not first.tokens.take(2)
 
 
-def test_what_was_lost_before_runs_alone_and_after_its_start_is_recorded(pool, clock):
+def test_task_that_was_lost_before_runs_alone_after_its_start_is_recorded(pool, clock):
     learn(pool, clock, "short", 0.001)
     pool.put([claimed(1, lost=1), claimed(2), claimed(3)])
     [reserved] = pool.hand_out()
@@ -245,36 +231,35 @@ def test_what_was_lost_before_runs_alone_and_after_its_start_is_recorded(pool, c
 @pytest.fixture
 def stuck(pool):
     """Whoever looks for stuck workers among one; ``later(seconds)`` looks after so many seconds."""
-    page, killed = Page(2), []
-    watcher = StuckWorkers(pool, page, lambda link, key, why: killed.append((link.slot, key)))
+    page, killed = inside.Page(2), []
+    watcher = inside.StuckWorkers(
+        pool, page, lambda link, key, why: killed.append((link.slot, key))
+    )
     pool.remove(1)
     return SimpleNamespace(turn=watcher.turn, page=page, killed=killed, link=pool.links[0])
 
 
-def test_one_that_did_not_come_to_clear_what_has_ended_is_stuck_too(pool, stuck, clock):
-    """G5: it was stopped between telling of an end and taking it from the page."""
-    stuck.page.enter(0, *Running(9, 1, deadline=NEVER, started=0.0))
+def test_worker_that_stops_after_an_end_is_stuck(pool, stuck, clock):
+    """G5: its next tasks are taken back, and then it is killed."""
+    stuck.page.enter(0, *inside.Running(9, 1, deadline=inside.NEVER, started=0.0))
     pool.put([claimed(1)])
     pool.hand_out()
-    for seconds in (0, TAKE_BACK_AFTER):
+    for seconds in (0, inside.TAKE_BACK_AFTER):
         clock.now += seconds
         stuck.turn()
     assert [holding.key for holding in pool.waiting] == [(1, 1)]
-    for seconds in (0, KILL_AFTER):
+    for seconds in (0, inside.KILL_AFTER):
         clock.now += seconds
         stuck.turn()
     assert stuck.killed == [(0, (9, 1))]
 
 
-def test_one_that_goes_on_is_not_stuck(pool, stuck, clock):
-    """Each time that it is looked at, it is about to start another.
-
-    G6: one that retires gets nothing more, or a start would be recorded that never was.
-    """
+def test_worker_that_makes_progress_is_not_stuck(pool, stuck, clock):
+    """G6: and a worker that retires gets nothing more."""
     for number in range(20):
         pool.put([claimed(number)])
         pool.hand_out()
-        clock.now += TAKE_BACK_AFTER * 0.9
+        clock.now += inside.TAKE_BACK_AFTER * 0.9
         stuck.turn()
         start(stuck.link, clock)
         pool.ended(stuck.link, stuck.link.first.key, 0.1)
@@ -296,12 +281,12 @@ def intake(linked):
         heard, running, full = [], {}, set()
         unrecorded = SimpleNamespace(pending=0, has_aside=True, overfull=lambda most: full)
         reader = SimpleNamespace(collect=heard.append, running=running.get)
-        intake = Intake(selector, unrecorded, reader)
-        page = Page(2)
+        intake = inside.Intake(selector, unrecorded, reader)
+        page = inside.Page(2)
         link, worker = linked(0, page)
         link.is_stuck = True
         intake.add(link)
-        worker.send(Look())
+        worker.send(inside.Look())
 
         def turn(pending=0):
             """Let the intake look while so many entries wait; returns whom it has heard."""
@@ -325,23 +310,23 @@ def intake(linked):
         )
 
 
-def test_backpressure(intake):
-    """G5. G1: what a worker said before it died is heard in any case."""
+def test_workers_are_not_read_while_too_much_is_unrecorded(intake):
+    """G5. G1: what a worker said before its death is read in any case."""
     assert intake.turn() == [intake.link]
     assert not intake.link.is_stuck
     assert intake.link.ring.write(b"ended")
-    assert intake.turn(pending=MOST) == []
-    assert intake.turn(pending=AGAIN + 1) == []
-    assert len(intake.turn(pending=AGAIN)) == 2  # by its ring, and by its channel
-    assert intake.turn(pending=MOST) == []
+    assert intake.turn(pending=inside.MOST) == []
+    assert intake.turn(pending=inside.AGAIN + 1) == []
+    assert len(intake.turn(pending=inside.AGAIN)) == 2  # by its ring, and by its channel
+    assert intake.turn(pending=inside.MOST) == []
     intake.remove(intake.link)
     assert intake.heard == [intake.link]
     assert not intake.listens_to()
-    intake.turn(pending=MOST)
+    intake.turn(pending=inside.MOST)
 
 
-def test_only_the_worker_of_an_attempt_behind_a_lock_waits(intake, linked):
-    """G9: an attempt that talks without end, and whose rows somebody has locked."""
+def test_attempt_behind_a_lock_stops_only_its_own_worker(intake, linked):
+    """G9."""
     other, _ = linked(1, intake.page)
     intake.add(other)
     intake.running[intake.link] = 7, 1
@@ -361,7 +346,7 @@ def move(instance, event=Event.START):
 
 
 def test_batches_are_of_one_kind_and_in_order():
-    unrecorded = UnrecordedChanges()
+    unrecorded = inside.UnrecordedChanges()
     message = Message(time=datetime.now(UTC), level=20, text="hello")
     note = Note(instance=1, attempt=1, messages=(message,))
     unrecorded.add(move(1), move(2), note, move(1, Event.FINISH))
@@ -377,9 +362,9 @@ def test_batches_are_of_one_kind_and_in_order():
     assert len(unrecorded) == 0
 
 
-def test_what_is_recorded_is_forgotten_and_what_is_gone_is_told():
-    """A start whose acknowledgement got lost is not written twice (G6); see G4 for the other."""
-    unrecorded = UnrecordedChanges()
+def test_recorded_start_is_not_written_twice_and_a_lost_end_is_doubtful():
+    """G4, G6."""
+    unrecorded = inside.UnrecordedChanges()
     unrecorded.add(move(1), move(1, Event.FINISH), move(2), move(3, Event.FINISH))
     assert unrecorded.keys() == {(1, 1), (2, 1), (3, 1)}
     unrecorded.keep({(1, 1): State.RUNNING, (2, 1): State.SCHEDULED})
@@ -389,28 +374,246 @@ def test_what_is_recorded_is_forgotten_and_what_is_gone_is_told():
     assert not unrecorded.is_doubtful(move(3))
 
 
-def test_what_cannot_be_written_is_tried_in_smaller_pieces():
-    """G11: a batch that takes longer than a statement may is not tried for ever."""
-    unrecorded = UnrecordedChanges()
-    unrecorded.add(*(move(n) for n in range(BATCH)))
+def test_batch_that_fails_is_tried_in_smaller_pieces():
+    """G11: it may take longer than a statement is allowed to."""
+    unrecorded = inside.UnrecordedChanges()
+    unrecorded.add(*(move(n) for n in range(inside.BATCH)))
     sizes = []
     for _ in range(3):
         sizes.append(len(unrecorded.take()))
         unrecorded.give_back()
         unrecorded.shrink()
-    assert sizes == [BATCH, BATCH // 2, BATCH // 4]
+    assert sizes == [inside.BATCH, inside.BATCH // 2, inside.BATCH // 4]
     while unrecorded.take():
         unrecorded.acknowledge()
-    unrecorded.add(*(move(n) for n in range(BATCH)))
-    assert len(unrecorded.take()) == BATCH
+    unrecorded.add(*(move(n) for n in range(inside.BATCH)))
+    assert len(unrecorded.take()) == inside.BATCH
 
 
-def test_an_overdue_report_of_a_downstream_keeps_no_processor_busy():
-    """It waits for the thread that records, or for the database to be back."""
-    known = Downstreams()
-    known.ended(claimed(1, "downstream.call"), Outcome(Kind.UNAVAILABLE, "503"))
+def test_overdue_report_of_a_downstream_is_no_busy_loop():
+    known = inside.Downstreams()
+    known.ended(claimed(1, "downstream.call"), inside.Outcome(inside.Kind.UNAVAILABLE, "503"))
     assert known.due() == ["relay"]
     assert known.pause(5.0) == 5.0
     known.take("relay")
     known.told("relay", None)
-    assert known.pause(5.0) <= SOONEST
+    assert known.pause(5.0) <= inside.SOONEST
+
+
+# When a daemon scans the queue, what it hears meanwhile, and what its maintenance jobs do
+
+
+@pytest.fixture
+def claiming():
+    """Claiming as it is, beside maintenance jobs as the test says; claims find nothing."""
+    queue_state = inside.QueueState()
+    queue_state.call()
+    made = SimpleNamespace(
+        claims=0, queue=queue_state, while_claiming=lambda: None, run_job=lambda: False
+    )
+
+    def claim(*_, **__):
+        made.claims += 1
+        made.while_claiming()
+        return []
+
+    core = SimpleNamespace(
+        store=SimpleNamespace(claim=claim, miss=lambda **_: 0),
+        identity=SimpleNamespace(current="me", name="me", types=["a"], leased=True),
+        pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
+        queue=queue_state,
+        unrecorded=SimpleNamespace(pending=0),
+        timers=SimpleNamespace(later=lambda name, seconds: None),
+        caution=inside.Caution(),
+        memory=inside.ClaimMemory(),
+        misfits=inside.Misfits(),
+        downstreams=inside.Downstreams(),
+    )
+    thread = SimpleNamespace(
+        busy=False, submit=lambda doing, call, then: then(SimpleNamespace(value=call()))
+    )
+    jobs = SimpleNamespace(turn=lambda: made.run_job())
+    user = inside.Claiming(core, thread, None, jobs)
+    made.turn = lambda: user.turn(claims=True)
+    return made
+
+
+def test_maintenance_jobs_run_though_there_is_always_something_to_claim(claiming, monkeypatch):
+    """G2, G3: the rescue of lost Tasks and the plan of schedules are among them."""
+    now, runs = [inside.uptime()], [0.0]
+    monkeypatch.setattr(inside.claiming, "uptime", lambda: now[0])
+
+    def run_job():
+        is_due = now[0] - runs[-1] >= 1
+        runs.extend([now[0]] * is_due)
+        return is_due
+
+    claiming.run_job = run_job
+    for _ in range(100):
+        now[0] += 0.05
+        claiming.queue.call()
+        claiming.turn()
+    assert 2 <= len(runs[1:]) <= 6
+    assert claiming.claims + len(runs[1:]) == 100
+
+
+def test_wake_up_during_a_claim_leads_to_another_claim(claiming):
+    """G15: that claim may not have seen what has come meanwhile."""
+    claiming.while_claiming = claiming.queue.call
+    claiming.turn()
+    claiming.while_claiming = lambda: None
+    for _ in range(3):
+        claiming.turn()
+    assert claiming.claims == 2
+
+
+# The thread that listens: when it may rest, and when somebody always has to hear
+
+
+class Listener:
+    """One that is told what to answer; ``waits`` are the time-outs that it was asked with."""
+
+    is_deaf, channel = False, "a"
+
+    def __init__(self, *, keeps):
+        self.keeps = keeps
+        self.waits, self.answers, self._handed = queue.Queue(), queue.Queue(), []
+
+    def wait(self, timeout):
+        self.waits.put(timeout)
+        came, self._handed = self.answers.get()
+        return came
+
+    def handed(self):
+        handed, self._handed = self._handed, []
+        return handed
+
+    def close(self):
+        pass
+
+    def answer(self, came, *handed):
+        """Let the wait end that is under way; returns its time-out."""
+        timeout = self.waits.get(timeout=DEADLINE)
+        self.answers.put((came, [*handed]))
+        return timeout
+
+
+def listening(listener):
+    """Return the thread, and queues of what it tells."""
+    rings, handed = queue.Queue(), queue.Queue()
+    store = SimpleNamespace(listener=lambda: listener)
+    ears = inside.Wakeups(store, lambda: rings.put(1), lambda *pair: handed.put(pair))
+    return ears, rings, handed
+
+
+def test_listener_reads_handed_tasks_once_more_before_it_rests():
+    """G1."""
+    listener = Listener(keeps=True)
+    ears, rings, handed = listening(listener)
+    ears.listen(False, may_be_handed=True)
+    assert listener.waits.get(timeout=DEADLINE) == inside.PIECE
+    ears.listen(False, may_be_handed=False)
+    listener.answers.put((False, []))
+    assert listener.answer(True, ("daemon", "task")) == 0
+    assert handed.get(timeout=DEADLINE) == ("daemon", "task")
+    ears.listen(True, may_be_handed=False)
+    assert listener.answer(True) == inside.PIECE
+    assert rings.get(timeout=DEADLINE)
+
+
+def test_listener_that_waits_far_too_long_is_cut_off(monkeypatch):
+    """G11, G15: its connection may have died in silence."""
+    cut, now = [], [1000.0]
+    monkeypatch.setattr(inside.wakeups, "shut_down", cut.append)
+    monkeypatch.setattr(inside.wakeups, "uptime", lambda: now[0])
+    listener = Listener(keeps=False)
+    listener.link = "the link"
+    ears, _, _ = listening(listener)
+    ears.listen(True, may_be_handed=True)
+    listener.waits.get(timeout=DEADLINE)
+    for passed in (inside.PIECE, own.STATEMENT_TIMEOUT - 0.1, 0.2, 0.1):
+        now[0] += passed
+        ears.listen(True, may_be_handed=True)
+    assert cut == ["the link"]
+
+
+def test_database_thread_keeps_no_statements_with_debug(transactional_db, settings):
+    """Django keeps the last 9,000 statements of a connection."""
+    settings.DEBUG = True
+    results = queue.SimpleQueue()
+    thread = inside.DatabaseThread("tests", get_store(), results, lambda: None)
+
+    def call():
+        with connections[own.DATABASE].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        try:
+            return len(connections[own.DATABASE].queries_log)
+        finally:
+            connections[own.DATABASE].close()
+
+    thread.submit("looking", call, print)
+    _, result = results.get(timeout=DEADLINE)
+    assert (result.error, result.value) == (None, 0)
+
+
+# Chores of which a call fails, or takes long
+
+
+def test_uncounted_failures_are_logged_and_counted_later(caplog):
+    core = SimpleNamespace(counters=SimpleNamespace(has_failures=False))
+    with caplog.at_level("WARNING", logger="atp.daemon"):
+        inside.CountFailures(core).failed(SimpleNamespace(error=OperationalError("away\n")))
+    assert [record.fact for record in caplog.records] == ["failures_not_counted"]
+    assert core.counters.has_failures
+
+
+def test_long_call_makes_a_portion_smaller_and_quick_calls_larger(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(inside.chore, "LONG_BY_VENDOR", {})
+    monkeypatch.setattr(inside.chore, "uptime", lambda: clock[0])
+    portion = inside.Portion(first=100, most=200)
+    sizes = []
+    for seconds in (2 * inside.LONG, inside.LONG / 10, inside.LONG / 10, inside.LONG / 10):
+        with portion.measured():
+            clock[0] += seconds
+        sizes.append(portion.size)
+    assert sizes == [50, 100, 200, 200]
+
+
+def test_maintenance_that_is_cut_off_takes_less_the_next_time():
+    """A rolled back call of the same size would be cut off again, for ever."""
+    limits = []
+
+    def cut(*, limit, **more):
+        limits.append(limit)
+        raise OperationalError("cut")
+
+    core = SimpleNamespace(
+        timers=inside.Timers(),
+        queue=inside.QueueState(),
+        identity=SimpleNamespace(name="x", current="x"),
+        store=SimpleNamespace(
+            drop=cut,
+            miss=cut,
+            sweep=cut,
+            schedules=SimpleNamespace(plan=cut, trim=cut),
+            statistics=SimpleNamespace(pay=lambda limit: cut(limit=limit)),
+            errors=SimpleNamespace(count=cut),
+        ),
+    )
+    for kind in (
+        inside.Drop,
+        inside.Miss,
+        inside.Plan,
+        inside.Sweep,
+        inside.Trim,
+        inside.Count,
+        inside.CountFailures,
+    ):
+        limits.clear()
+        cut_often = kind(core)
+        for _ in range(3):
+            with pytest.raises(OperationalError):
+                cut_often.call()()
+        first = limits[0]
+        assert limits == [first, first // 2, first // 4], kind

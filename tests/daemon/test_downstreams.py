@@ -41,11 +41,8 @@ def wait_until_empty():
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
 
 
-def test_what_is_refused_waits_and_spends_nothing(atpd, service, record, enqueued):
-    """With max_retries=0: neither a retry nor a restart is charged.
-
-    Without a downstream a refusal is a plain defer, and a failure an error.
-    """
+def test_refused_calls_wait_and_are_not_charged(atpd, service, record, enqueued):
+    """With max_retries=0. Without a downstream a refusal is a defer, and a failure an error."""
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
     deferred, failed = types.none.enqueue(), types.none.enqueue(fails=True)
     assert (failed.wait(DEADLINE).reason, failed.retries) == ("ERROR", 1)
@@ -69,12 +66,8 @@ def test_what_is_refused_waits_and_spends_nothing(atpd, service, record, enqueue
     assert [daemon.stop() for daemon in daemons] == [0, 0]
 
 
-def test_an_outage_stops_the_calls(atpd, service, record, enqueued):
-    """No more calls fail than there are workers, ten that open the breaker, and probes.
-
-    A Type's row that does not name the downstream, as when an older release has registered the
-    Type last, is written again: else nothing would be a probe.
-    """
+def test_outage_stops_the_calls_and_registration_repairs_the_type(atpd, service, record, enqueued):
+    """An older release may have registered the Type last, without its downstream."""
     service.write_text("fail")
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
     made = enqueued(100)
@@ -96,11 +89,9 @@ def test_an_outage_stops_the_calls(atpd, service, record, enqueued):
     assert [daemon.stop() for daemon in daemons] == [0, 0]
 
 
-def test_a_probe(atpd, service, record, enqueued):
-    """G3: when the daemon that probes is killed, another probes.
-
-    G9: if somebody keeps the row while it ends, its end waits for the row, and no other end does.
-    """
+@pytest.mark.slow
+def test_another_daemon_probes_if_the_one_that_probes_is_killed(atpd, service, record, enqueued):
+    """G3. G9: if the row is locked, the end of the probe waits for it, and no other end does."""
     short = {"LEASE": 8, "RENEW_EVERY": 1}
     daemons = [atpd(processes=2, settings=short).ready(workers=2) for _ in range(2)]
     service.write_text("hang")

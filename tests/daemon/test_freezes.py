@@ -13,7 +13,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, stays, wait_for
 
 from .harness import Record, story
-from .test_deaths import stopped_between_transactions
+from .scenario import TWICE, stopped_between_transactions, wait_until
 
 # How much longer than until its thaw a frozen daemon's attempt may go on, in seconds:
 # a turn of its supervisor, and what a loaded machine adds.
@@ -38,7 +38,7 @@ def begun(atpd, record, flag, processes=1):
     instance = types.ticking.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=processes)
     record.wait_for("start")
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    wait_until(State.RUNNING, instance)
     return instance, daemon, atpd(processes=processes).ready()
 
 
@@ -46,27 +46,18 @@ def finished_by_the_second(instance):
     instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert instance.response.value == 2
-    assert story(instance)[-4:] == [
-        "expire→ACCEPTED 1",
-        "claim→SCHEDULED 2",
-        "start→RUNNING 2",
-        "finish→FINISHED 2",
-    ]
+    assert story(instance)[-4:] == TWICE[-4:]
 
 
 @pytest.mark.timeout(180)
-def test_dispatcher_past_its_lease_while_tasks_run(atpd, record, flag, tmp_path):
-    """G3: its supervisor kills the workers in time; another takes over; no overlap, one result.
-
-    G4: of what has ended meanwhile FINISHED is never sent. For one that goes on in time see
-    test_deaths.test_late_write_changes_nothing.
-    """
+def test_workers_of_a_stopped_dispatcher_die_before_its_lease_ends(atpd, record, flag, tmp_path):
+    """G3: no overlap, one result. G4: what has ended meanwhile never becomes FINISHED."""
     ending = Record(tmp_path / "ended")
     until = flag.with_name("until")
     ended = types.ticking.enqueue(path=str(ending), until=str(until))
     instance, daemon, other = begun(atpd, record, flag, processes=2)
     ending.wait_for("start")
-    wait_for(lambda: ended.refresh_from_db() or ended.state == State.RUNNING)
+    wait_until(State.RUNNING, ended)
     with stopped_between_transactions(daemon.dispatcher()):
         until.touch()
         ending.wait_for("end")
@@ -84,8 +75,8 @@ def test_dispatcher_past_its_lease_while_tasks_run(atpd, record, flag, tmp_path)
 
 
 @pytest.mark.timeout(180)
-def test_whole_daemon_frozen_past_its_lease(atpd, record, flag):
-    """G3, its limit: the overlap ends with the first turn of the supervisor after the thaw."""
+def test_overlap_of_a_frozen_daemon_ends_soon_after_its_thaw(atpd, record, flag):
+    """G3, its limit."""
     instance, daemon, other = begun(atpd, record, flag)
     with stopped_between_transactions(daemon.dispatcher()):
         frozen = [daemon.pid, *daemon.workers()]

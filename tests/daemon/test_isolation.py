@@ -19,20 +19,12 @@ from multiprocessing import resource_tracker
 import pytest
 
 from atp import messages
-from atp.daemon.shared.running_page import Running
-from atp.daemon.system import abandoned, memory
-from atp.daemon.system.descendants import MARK
-from atp.daemon.system.memory import MemoryWatch
-from atp.daemon.worker.isolation import leftovers as module
-from atp.daemon.worker.isolation.entries import ENTRIES
-from atp.daemon.worker.isolation.entry import Entry
-from atp.daemon.worker.isolation.leftovers import Leftovers, Unkillable
-from atp.daemon.worker.isolation.process_state import ProcessState
 from tests.environment import ROOT
-from tests.helpers import child_environment
 
 from ..nonsense import is_made_by
+from . import inside
 from .harness import is_alive
+from .scenario import run
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -40,25 +32,24 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.fixture
 def state(monkeypatch):
     monkeypatch.setenv("ATP_TEST_KEPT", "as it was")
-    found = ProcessState()
+    found = inside.ProcessState()
     yield found
     found.restore()
 
 
-def test_what_is_put_back_is_documented():
-    """docs/bad-tasks.md lists it as the code does."""
+def test_docs_list_what_is_restored():
 
     def when(entry):
         if entry.is_slow:
             return " (now and then)"
         return " (where Python tells of it, and now and then)" if entry.told else ""
 
-    listed = "\n".join(f"- {each.name}{when(each)}" for each in ENTRIES)
+    listed = "\n".join(f"- {each.name}{when(each)}" for each in inside.ENTRIES)
     assert f"\n\n{listed}\n\n" in (ROOT / "docs" / "bad-tasks.md").read_text()
 
 
-def test_environment_and_a_directory_that_is_gone(state, tmp_path):
-    """What was changed or removed comes back; what was added stays."""
+def test_environment_and_a_removed_directory_are_restored(state, tmp_path):
+    """Changed or removed variables come back; added ones stay."""
     os.environ["ATP_TEST_KEPT"] = "other"
     path = os.environ.pop("PATH")
     os.environ["ATP_TEST_ADDED"] = "new"
@@ -76,10 +67,13 @@ def _trace(frame, event, argument):
     return None
 
 
-def _handler_of(number):
-    return lambda: signal.getsignal(number)
+def _umask():
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
+SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGRTMIN
 # How a handler changes something, and how that is seen.
 CHANGES = {
     "mask": (
@@ -92,6 +86,7 @@ CHANGES = {
         lambda: (sys.stdout, sys.stderr),
     ),
     "gc": (gc.disable, gc.isenabled),
+    "umask": (lambda: os.umask(0o777), _umask),
     "logging": (
         lambda: logging.disable(logging.CRITICAL),
         lambda: logging.root.manager.disable,
@@ -102,16 +97,8 @@ CHANGES = {
     "threads": (lambda: threading.settrace(_trace), threading.gettrace),
     "profiles": (lambda: threading.setprofile(_trace), threading.getprofile),
     "signals": (
-        lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
-        _handler_of(signal.SIGUSR1),
-    ),
-    "SIGTERM": (
-        lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-        _handler_of(signal.SIGTERM),
-    ),
-    "real-time-signal": (
-        lambda: signal.signal(signal.SIGRTMIN, _trace),
-        _handler_of(signal.SIGRTMIN),
+        lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS],
+        lambda: [signal.getsignal(number) for number in SIGNALS],
     ),
     "filters": (lambda: warnings.simplefilter("error"), lambda: [*warnings.filters]),
     "path": (lambda: sys.path.insert(0, "/nowhere"), lambda: [*sys.path]),
@@ -132,12 +119,12 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "look"), CHANGES.values(), ids=CHANGES)
-def test_what_a_handler_changes_is_put_back(change, look):
+def test_process_state_is_restored(change, look):
     descriptor = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     try:
-        state = ProcessState()
+        state = inside.ProcessState()
         before = look()
         change()
         assert state.restore() == ""
@@ -148,8 +135,8 @@ def test_what_a_handler_changes_is_put_back(change, look):
         os.close(null)
 
 
-def test_a_timer_whose_handler_is_put_back(state):
-    """Its signal would end the worker. Where a handler has changed, all is compared."""
+def test_timer_is_stopped_if_its_signal_handler_is_restored(state):
+    """Its signal would end the worker."""
     state.restore()
     signal.signal(signal.SIGPROF, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_PROF, 100)
@@ -169,8 +156,7 @@ class _Incomparable:
 
 @pytest.mark.parametrize("error", [None, RuntimeError("no"), SystemExit(3)])
 @pytest.mark.parametrize("is_soon", [True, False])
-def test_what_cannot_be_read_or_compared_is_put_back(state, error, is_soon):
-    """It would end the worker, with the attempts that it has yet to run."""
+def test_state_that_cannot_be_read_or_compared_is_restored(state, error, is_soon):
     before = sys.displayhook
     if is_soon:  # after all was compared: then only a part is
         state.restore()
@@ -183,15 +169,15 @@ def test_what_cannot_be_read_or_compared_is_put_back(state, error, is_soon):
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", None])
-def test_local_time(monkeypatch, zone):
-    """The effect of TZ is put back with the variable, even one that was not there."""
+def test_local_time_zone_is_restored(monkeypatch, zone):
+    """Also if TZ was not set before."""
     if zone is None:
         monkeypatch.delenv("TZ", raising=False)
     else:
         monkeypatch.setenv("TZ", zone)
     time.tzset()
     before = time.tzname
-    state = ProcessState()
+    state = inside.ProcessState()
     os.environ["TZ"] = "America/Caracas"
     time.tzset()
     state.restore()
@@ -200,7 +186,7 @@ def test_local_time(monkeypatch, zone):
     time.tzset()
 
 
-def test_the_timer_of_faulthandler_strikes_nobody():
+def test_faulthandler_timer_is_cancelled():
     """In a process of its own, which it would end."""
     code = """if True:
         import faulthandler, time, django
@@ -212,18 +198,16 @@ def test_the_timer_of_faulthandler_strikes_nobody():
         time.sleep(1)
         print("alive")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True
-    )
+    done = run(sys.executable, "-c", code)
     assert done.stdout == "alive\n", done.stderr
 
 
-def test_what_cannot_be_put_back_is_named():
+def test_state_that_cannot_be_restored_is_named():
     def refuse(before):
         raise OSError("no")
 
     values = iter("ab")
-    state = ProcessState([Entry("something", (lambda: next(values),), refuse)])
+    state = inside.ProcessState([inside.Entry("something", (lambda: next(values),), refuse)])
     assert state.restore() == "a handler changed for good: something (no)"
 
 
@@ -247,18 +231,18 @@ def started():
 
 @on_linux
 @pytest.mark.parametrize("by_others", [False, True])
-def test_the_dead_are_buried(started, monkeypatch, by_others):
-    """A thread of a library may wait for its process meanwhile, as that of asyncio does."""
+def test_zombies_are_reaped(started, monkeypatch, by_others):
+    """A thread of a library, as that of asyncio, may wait for its process at the same time."""
 
     def gone(pid, options):
         raise ChildProcessError
 
-    leftovers = Leftovers()
+    leftovers = inside.Leftovers()
     dead = started("true")
     os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
     with monkeypatch.context() as patch:
         if by_others:
-            patch.setattr(module.os, "waitpid", gone)
+            patch.setattr(inside.leftovers.os, "waitpid", gone)
         leftovers.end()
     if not by_others:
         with pytest.raises(ChildProcessError):
@@ -266,9 +250,8 @@ def test_the_dead_are_buried(started, monkeypatch, by_others):
 
 
 @on_linux
-def test_helpers_of_python_are_left_alone():
-    """The resource tracker of multiprocessing serves whatever runs next, too."""
-    leftovers = Leftovers()
+def test_resource_tracker_of_multiprocessing_is_left_alone():
+    leftovers = inside.Leftovers()
     resource_tracker.ensure_running()
     try:
         assert leftovers.end() == ""
@@ -278,31 +261,30 @@ def test_helpers_of_python_are_left_alone():
 
 
 @on_linux
-def test_what_cannot_be_ended(started, monkeypatch):
-    monkeypatch.setattr(module.descendants, "kill", lambda pid, number=0: None)
-    monkeypatch.setattr(module.descendants, "PATIENCE", 0.05)
-    leftovers = Leftovers()
+def test_process_that_cannot_be_killed_is_an_error(started, monkeypatch):
+    monkeypatch.setattr(inside.leftovers.descendants, "kill", lambda pid, number=0: None)
+    monkeypatch.setattr(inside.leftovers.descendants, "PATIENCE", 0.05)
+    leftovers = inside.Leftovers()
     started()
-    with pytest.raises(Unkillable) as caught:
+    with pytest.raises(inside.Unkillable) as caught:
         leftovers.end()
     words = "1 process that it left behind could not be ended"
     assert is_made_by(str(caught.value), messages.processes_left_behind, words)
 
 
 @on_linux
-def test_only_the_programs_of_a_dead_daemon_are_found(started):
-    """Told by their marks. Not those of another container, where it may be alive as another pid."""
+def test_only_programs_of_a_dead_daemon_of_this_host_are_found(started):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    own = abandoned.mark("atp")
+    own = inside.abandoned.mark("atp")
     _, namespace, _, rest = own.split("/", 3)
     for mark, is_found in (
         (own, False),
         (f"atp/{namespace}/{gone.pid}/{rest}", True),
         (f"atp/pid:[1]/{gone.pid}/{rest}", False),
     ):
-        program = started("sleep", "300", env=os.environ | {MARK: mark})
-        assert (program in abandoned._found()) == is_found, mark
+        program = started("sleep", "300", env=os.environ | {inside.MARK: mark})
+        assert (program in inside.abandoned._found()) == is_found, mark
 
 
 # What is counted of memory
@@ -335,18 +317,18 @@ def holder(size, copies):
 
 
 @on_linux
-def test_descendants_count_and_what_they_share_counts_once(monkeypatch):
-    """What was there before the attempt does not count."""
+def test_memory_counts_descendants_and_shared_pages_once(monkeypatch):
+    """What was in use before the attempt does not count."""
     monkeypatch.setattr(messages, "too_much_memory", lambda *facts: facts)
 
     def excesses(pid, allowed, before=0):
-        running = Running(1, 1, 0.0, 0.0, allowed * MIB, before)
-        return list(MemoryWatch().excesses({pid: running}))
+        running = inside.Running(1, 1, 0.0, 0.0, allowed * MIB, before)
+        return list(inside.MemoryWatch().excesses({pid: running}))
 
     with holder(60, copies=0) as pid:
-        assert excesses(pid, allowed=20, before=memory.in_use(pid)) == []
+        assert excesses(pid, allowed=20, before=inside.memory.in_use(pid)) == []
     with holder(60, copies=3) as pid:
-        assert excesses(pid, allowed=20, before=memory.in_use(pid)) == []
+        assert excesses(pid, allowed=20, before=inside.memory.in_use(pid)) == []
         assert excesses(pid, allowed=130) == []
         [(_, why)] = excesses(pid, allowed=40)
     assert why[1] == 3

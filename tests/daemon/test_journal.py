@@ -15,16 +15,11 @@ from uuid import UUID
 import pytest
 
 from atp import queue
-from atp.daemon import journal
-from atp.daemon.sinks import log_thread
-from atp.daemon.sinks.log_thread import LogThread
-from atp.daemon.supervisor import worker_output
-from atp.daemon.supervisor.output_lines import marked
-from atp.daemon.supervisor.worker_output import EVERY, RATE, WorkerOutput
-from atp.daemon.system.stderr import NonBlockingHandler, NonBlockingStream
 from atp.states import State
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, child_environment, manage
+
+from . import inside
 
 
 @pytest.fixture
@@ -36,51 +31,49 @@ def caught(monkeypatch):
             records.append(record)
 
     handler = Catch()
-    journal.logger.addHandler(handler)
-    monkeypatch.setattr(journal.logger, "propagate", False)
-    level = journal.logger.level
-    journal.logger.setLevel(logging.DEBUG)
+    inside.journal.logger.addHandler(handler)
+    monkeypatch.setattr(inside.journal.logger, "propagate", False)
+    level = inside.journal.logger.level
+    inside.journal.logger.setLevel(logging.DEBUG)
     yield records
-    journal.logger.setLevel(level)
-    journal.logger.removeHandler(handler)
+    inside.journal.logger.setLevel(level)
+    inside.journal.logger.removeHandler(handler)
 
 
 def told(caught, fact, value, **more):
     """Have a fact told, with values for all that its words name; returns its record, and them."""
-    _, words = journal.FACTS[fact]
+    _, words = inside.journal.FACTS[fact]
     names = {
         name: 1.5 if spec else value
         for _, name, spec, _ in string.Formatter().parse(words)
         if name is not None
     }
     caught.clear()
-    getattr(journal, fact)(**more, **names)
+    getattr(inside.journal, fact)(**more, **names)
     [record] = caught
     return record, names
 
 
-def test_every_fact_that_code_tells_is_in_the_table():
-    """And the other way round: no words that nobody says."""
-    source = "".join(p.read_text() for p in Path(journal.__file__).parent.rglob("*.py"))
+def test_table_has_exactly_the_facts_that_are_logged():
+    source = "".join(p.read_text() for p in Path(inside.journal.__file__).parent.rglob("*.py"))
     told = set(re.findall(r"journal\.([a-z_]+)", source))
-    assert told - {"logger", "configure", "tells", "FACTS"} == set(journal.FACTS)
+    assert told - {"logger", "configure", "tells", "FACTS"} == set(inside.journal.FACTS)
 
 
-def test_configure(monkeypatch):
-    """A project may have its own handlers."""
+def test_log_is_configured_unless_the_project_has_handlers(monkeypatch):
     logger = logging.getLogger("atp")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
-    monkeypatch.setattr(journal.Style, "is_json", False)
+    monkeypatch.setattr(inside.journal.Style, "is_json", False)
     before, levels = logger.level, []
     for verbosity in (0, 1, 2):
-        journal.configure("json", verbosity)
+        inside.journal.configure("json", verbosity)
         levels.append(logging.getLevelName(logger.level))
     assert levels == ["WARNING", "INFO", "DEBUG"]
-    assert isinstance(logger.handlers[0].formatter, journal.JSONFormatter)
+    assert isinstance(logger.handlers[0].formatter, inside.journal.JSONFormatter)
     own = [logging.NullHandler()]
     monkeypatch.setattr(logger, "handlers", own)
-    journal.configure(None)
+    inside.journal.configure(None)
     logger.setLevel(before)
     assert logger.handlers == own
 
@@ -110,43 +103,36 @@ def _starts(text):
     return {line[:2] for line in text.splitlines()}
 
 
-def test_every_fact_can_be_told(caught):
-    """As text and as JSON, with the values that its words name.
-
-    No value starts a line, neither in the daemon's own log, nor in one that the project formats.
-    """
-    for fact in journal.FACTS:
+def test_every_fact_is_one_line_in_text_and_json(caught):
+    """Also with hostile values, and when the project formats it."""
+    for fact in inside.journal.FACTS:
         record, names = told(caught, fact, _HOSTILE, exc_info=_raised()[1])
-        line = json.loads(journal.JSONFormatter().format(record))
+        line = json.loads(inside.journal.JSONFormatter().format(record))
         assert line["fact"] == fact
         assert line["message"] == record.getMessage()
         assert {name: line[name] for name in names} == names
-        own = journal.TextFormatter().format(record)
+        own = inside.journal.TextFormatter().format(record)
         assert re.match(r"[\d-]+ [\d:,]+ (DEBUG|INFO|WARNING|ERROR) +\d+ ", own), fact
         for text in (own, logging.Formatter("20 %(message)s").format(record)):
             assert _starts(text) <= {"20", "| "}, fact
             assert len([line for line in text.splitlines() if line.startswith("20")]) == 1
             assert not {*text} & {"\x1b", "\u202e"}, fact
     with pytest.raises(AttributeError):
-        _ = journal.no_such_fact
+        _ = inside.journal.no_such_fact
 
 
-def test_a_record_of_other_code_starts_one_line():
+def test_record_of_other_code_is_one_line_in_text_and_json():
     """Also after another formatter has formatted its traceback."""
     record = logging.LogRecord("atp.x", 40, "", 0, "%s", (_HOSTILE,), _raised(), sinfo=_HOSTILE)
     logging.Formatter().format(record)
-    text = journal.TextFormatter().format(record)
+    text = inside.journal.TextFormatter().format(record)
     first, *others = text.splitlines()
     assert first.startswith("20")
     assert {line[:2] for line in others} == {"| "}
     assert "| Traceback (most recent call last):" in others
     assert not re.search("[\x1b\x7f-\x9f\u061c\u202e\u2066]", text)
-
-
-def test_a_json_line_is_one_line_for_every_reader():
-    record = logging.LogRecord("atp.x", 40, "", 0, "%s", (_HOSTILE,), _raised())
     record.fact, record.values = "failed", {"why": _HOSTILE}
-    text = journal.JSONFormatter().format(record)
+    text = inside.journal.JSONFormatter().format(record)
     assert len(text.splitlines()) == 1
     assert not re.search("[\x00-\x1f\x7f-\x9f\u061c\u202e\u2066]", text)
     line = json.loads(text)
@@ -154,10 +140,9 @@ def test_a_json_line_is_one_line_for_every_reader():
     assert _HOSTILE in line["traceback"]
 
 
-def test_what_libraries_print_in_the_dispatcher_is_marked(tmp_path):
-    """Python, threads and libraries write to sys.stderr what they like, in pieces."""
+def test_output_of_libraries_in_the_dispatcher_is_marked(tmp_path):
     with (tmp_path / "log").open("wb") as log:
-        stream = NonBlockingStream(log.fileno())
+        stream = inside.NonBlockingStream(log.fileno())
         for piece in ("half", f" {_HOSTILE}", "\n", f"{_LINE}\n{_LINE}"):
             stream.write(piece)
         stream.flush()
@@ -166,13 +151,13 @@ def test_what_libraries_print_in_the_dispatcher_is_marked(tmp_path):
     assert text.startswith("| half a\n| 2026")
 
 
-def test_a_line_that_cannot_be_formatted_starts_no_other(tmp_path):
+def test_record_that_cannot_be_formatted_is_one_line(tmp_path):
     class Broken(logging.Formatter):
         def format(self, record):
             raise ValueError(_HOSTILE)
 
     with (tmp_path / "log").open("wb") as log:
-        handler = NonBlockingHandler(log.fileno())
+        handler = inside.NonBlockingHandler(log.fileno())
         handler.setFormatter(Broken())
         handler.handle(logging.LogRecord("atp.x", 40, "", 0, "", (), None))
     first, *others = (tmp_path / "log").read_text().splitlines()
@@ -180,8 +165,8 @@ def test_a_line_that_cannot_be_formatted_starts_no_other(tmp_path):
     assert {line[:2] for line in others} == {"| "}
 
 
-def test_a_handler_forges_no_line_of_a_daemon(transactional_db):
-    """Neither by what it raises, which may be a client's input, nor by what it prints."""
+def test_handler_cannot_forge_a_line_of_the_daemon(transactional_db):
+    """Neither by what it raises, which may be input of a client, nor by what it prints."""
     queue.register_all()
     words = f"{_HOSTILE}\n{_LINE}"
     instance = types.error.using(max_retries=0).enqueue(words=words)
@@ -210,10 +195,10 @@ def test_a_handler_forges_no_line_of_a_daemon(transactional_db):
 def hall(tmp_path, monkeypatch):
     """A worker that prints, and the file that it comes to."""
     told, clock = [], SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(worker_output, "uptime", lambda: clock.now)
-    monkeypatch.setattr(journal, "prints_dropped", lambda **v: told.append(v), raising=False)
+    monkeypatch.setattr(inside.worker_output, "uptime", lambda: clock.now)
+    monkeypatch.setattr(inside.journal, "prints_dropped", lambda **v: told.append(v), raising=False)
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    prints = WorkerOutput(lambda slot: None, log)
+    prints = inside.WorkerOutput(lambda slot: None, log)
     prints.pen, prints.clock, prints.told = prints.open(0), clock, told
     prints.passed = (tmp_path / "log").read_bytes
     yield prints
@@ -225,11 +210,11 @@ def hall(tmp_path, monkeypatch):
 def say(hall, data):
     """Print, and let what waits be passed on."""
     os.write(hall.pen, data)
-    hall.clock.now += EVERY
+    hall.clock.now += inside.EVERY
     hall.forward(hall.descriptors())
 
 
-def test_lines_are_passed_on_whole(hall):
+def test_output_of_workers_is_passed_on_in_whole_lines(hall):
     say(hall, b"one\ntw")
     assert hall.passed() == b"worker 0: one\n"
     say(hall, b"o\n")
@@ -241,10 +226,10 @@ def test_lines_are_passed_on_whole(hall):
 
 
 @pytest.mark.parametrize("line", [b"x" * 999 + b"\n", b"y\n"], ids=["long", "short"])
-def test_too_much_is_dropped_and_counted(hall, line):
+def test_too_much_output_is_dropped_and_counted(hall, line):
     for _ in range(100):
         say(hall, line * (60_000 // len(line)))
-    assert RATE <= len(hall.passed()) <= RATE * 1.5
+    assert inside.RATE <= len(hall.passed()) <= inside.RATE * 1.5
     assert set(hall.passed().split(b"\n")) == {b"worker 0: " + line[:-1], b""}
     hall.clock.now += 10
     hall.forward(hall.descriptors())
@@ -255,7 +240,7 @@ def test_too_much_is_dropped_and_counted(hall, line):
     assert len(hall.passed()) == before + len(b"worker 0: " + line)
 
 
-def test_a_log_that_nobody_reads_keeps_nobody_waiting(hall, monkeypatch):
+def test_output_does_not_wait_for_a_full_log(hall, monkeypatch):
     def full(data):
         raise BlockingIOError
 
@@ -267,25 +252,24 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting(hall, monkeypatch):
     assert sum(1 for _ in hall.told) >= 1
 
 
-def test_a_line_says_whose_it_is_and_harms_nobody():
+@pytest.mark.parametrize("is_json", [False, True])
+def test_line_of_output_names_its_worker_and_instance_and_is_escaped(monkeypatch, is_json):
+    """So it is one line for every reader."""
     uuid = UUID(int=7)
-    told = marked(b"\x1b]0;title\x07 a\tb\r\nschl\xc3\xa4ft \xff\n", worker=1, instance=uuid)
-    assert told.decode() == (
+    printed = b"\x1b]0;title\x07 a\tb\r\nschl\xc3\xa4ft \xff\n"
+    text = inside.marked(printed, worker=1, instance=uuid).decode()
+    assert text == (
         f"worker 1 {uuid}: \\x1b]0;title\\x07 a\tb\nworker 1 {uuid}: schl\u00e4ft \\xff\n"
     )
+    monkeypatch.setattr(inside.journal.Style, "is_json", is_json)
+    hostile = "a\r\x85\u2028\x1c\x7f\u202e\u061cb\n"
+    text = inside.marked(hostile.encode(), worker=1, instance=None).decode()
+    assert len(text.splitlines()) == 1
+    assert not set(text) & set("\r\x85\u2028\x7f\u202e\u061c")
 
 
-@pytest.mark.parametrize("is_json", [False, True])
-def test_a_printed_line_is_one_line_for_every_reader(monkeypatch, is_json):
-    monkeypatch.setattr(journal.Style, "is_json", is_json)
-    told = marked("a\r\x85\u2028\x1c\x7f\u202e\u061cb\n".encode(), worker=1, instance=None).decode()
-    assert len(told.splitlines()) == 1
-    assert not set(told) & set("\r\x85\u2028\x7f\u202e\u061c")
-
-
-def test_what_is_dropped_is_counted(monkeypatch):
-    """The queue is bounded; once the handlers go on, the log says how much is missing."""
-    monkeypatch.setattr(log_thread, "MOST_WAITING", 5)
+def test_records_beyond_the_limit_of_the_queue_are_counted(monkeypatch):
+    monkeypatch.setattr(inside.log_thread, "MOST_WAITING", 5)
     dropped, taken, stands, goes_on = [], [], threading.Event(), threading.Event()
 
     class Standing(logging.Handler):
@@ -297,7 +281,7 @@ def test_what_is_dropped_is_counted(monkeypatch):
     logger = logging.getLogger("tests.standing")
     monkeypatch.setattr(logger, "handlers", [Standing()])
     monkeypatch.setattr(logger, "propagate", False)
-    thread = LogThread(lambda count: dropped.append(count))
+    thread = inside.LogThread(lambda count: dropped.append(count))
     thread.start()
     try:
         logger.error("first")
@@ -307,6 +291,6 @@ def test_what_is_dropped_is_counted(monkeypatch):
         goes_on.set()
         thread.close()
     finally:
-        log_thread.loggers.stop()
+        inside.log_thread.loggers.stop()
     assert taken == ["first", 0, 1, 2, 3, 4]
     assert dropped == [3]

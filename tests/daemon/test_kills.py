@@ -15,8 +15,8 @@ from tests.store.world import World
 COUNT, KILLS = 1500, 8
 
 
-def test_each_is_done_and_only_what_ran_is_charged(atpd, record, tmp_path):
-    """Nothing is lost (G1, G2), nothing charged that did not run (G5), and the log is true (G6)."""
+def test_killed_workers_lose_no_task_and_only_running_tasks_are_charged(atpd, record, tmp_path):
+    """G1, G2, G5, G6."""
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(COUNT))
     daemon = atpd(processes=2).ready(workers=2)
     step = COUNT // (KILLS + 1)

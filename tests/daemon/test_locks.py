@@ -23,9 +23,9 @@ from tests.app import tasks_downstream
 from tests.helpers import DEADLINE, wait_for
 from tests.store.broken import age
 
-pytestmark = pytest.mark.skipif(
-    "connection.vendor == 'sqlite'", reason="SQLite has no locks of rows: see guarantees.md"
-)
+from .scenario import cut_connections, on_postgresql
+
+pytestmark = on_postgresql
 
 # A loaded machine may stop for a second or two: that is not to look like a slow database.
 SETTINGS = {
@@ -160,8 +160,8 @@ def running(atpd, record, tmp_path):
 
 
 @pytest.mark.parametrize("name", [*ROWS, *OF_NODES])
-def test_a_row_of_what_runs_or_of_the_daemon(running, record, name):
-    """G5, G9, G11, G17: claim, record, note and renewal; and the victim ends after the lock."""
+def test_locked_row_of_a_task_or_its_daemon_delays_nothing_else(running, record, name):
+    """G5, G9, G11, G17: the victim ends after the lock."""
     daemon, victim, others, flags = running(is_node=name in OF_NODES)
     with locked((ROWS | OF_NODES)[name], victim.pk):
         begun = time.monotonic()
@@ -174,8 +174,8 @@ def test_a_row_of_what_runs_or_of_the_daemon(running, record, name):
     assert troubles(daemon) == []
 
 
-def test_a_row_of_what_is_not_kept(atpd):
-    """G9, G12: its end is recorded; the Instance is removed when the lock is gone."""
+def test_instance_without_retention_is_removed_after_the_lock(atpd):
+    """G9, G12: its end is recorded at once."""
     victim = types.unkept.enqueue()
     queue.hold("daemon.unkept", by="tests")
     daemon = atpd(processes=2, settings=SETTINGS | {"PURGE_EVERY": 0.2}).ready()
@@ -187,14 +187,12 @@ def test_a_row_of_what_is_not_kept(atpd):
         assert troubles(daemon) == []
     wait_for(lambda: not Instance.objects.filter(pk=victim.pk).exists())
     assert troubles(daemon) == []
+    assert not daemon.facts("purge_failed")
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_a_row_of_what_waits(atpd, record, tmp_path, name):
-    """G9: the first of its lane is locked; what comes behind it is claimed.
-
-    Of a downstream, or of a Type, which whoever enqueues locks, too: other Types are served.
-    """
+def test_locked_waiting_task_does_not_delay_the_tasks_behind_it(atpd, record, tmp_path, name):
+    """G9: while a downstream or Type is locked, other Types are served."""
     if name == "downstream":
         answers = tmp_path / "answers"
         answers.write_text("ok")
@@ -217,16 +215,11 @@ def test_a_row_of_what_waits(atpd, record, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["task", "daemon"])
-def test_a_row_while_the_connections_are_cut(running, record, name):
-    """G11: a daemon joins again, keeps what it runs, and moves what was locked later."""
+def test_daemon_joins_again_while_a_row_is_locked(running, record, name):
+    """G11: it keeps what it runs."""
     daemon, victim, others, flags = running()
     with locked(ROWS[name], victim.pk):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
-                "AND state NOT LIKE 'idle in transaction%'"
-            )
+        cut_connections()
         daemon.wait_for_fact("rejoined")
         begun = time.monotonic()
         flags[0].touch()
@@ -238,9 +231,10 @@ def test_a_row_while_the_connections_are_cut(running, record, name):
     wait_for(lambda: Daemon.objects.count() == 1, what="the end of the old identity")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["task", "instance"])
-def test_a_row_that_a_chore_meets(atpd, record, name):
-    """G9, G16: what was missed, dropped, planned or mended beside it does not wait for the lock."""
+def test_maintenance_does_not_wait_for_a_locked_row(atpd, record, name):
+    """G9, G11, G16: the others are missed, dropped, planned and repaired meanwhile."""
     unstarted = {"path": str(record), "until": "never"}
     missed = types.wait.using(start_before=timezone.now() + timedelta(seconds=3))
     missed = [missed.enqueue(**unstarted) for _ in range(2)]
@@ -277,9 +271,10 @@ def test_a_row_that_a_chore_meets(atpd, record, name):
     wait_for(Slot.objects.filter(schedule=schedule).exists)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["task", "instance", "daemon"])
-def test_a_row_of_a_lost_daemon(atpd, record, tmp_path, name):
-    """G2, G9, G17: a sweep takes what is free, and the rest when the lock is gone."""
+def test_rescue_of_lost_tasks_does_not_wait_for_a_locked_row(atpd, record, tmp_path, name):
+    """G2, G9, G17: the rest is rescued after the lock."""
     flag = tmp_path / "flag"
     inputs = {"path": str(record), "until": str(flag)}
     victim, other = (types.wait.enqueue(**inputs) for _ in range(2))
@@ -308,8 +303,8 @@ def test_a_row_of_a_lost_daemon(atpd, record, tmp_path, name):
     assert g.instance("second").wait(DEADLINE).state == State.FINISHED
 
 
-def test_a_type_whose_registration_is_locked(atpd, record):
-    """G9: a daemon starts, and serves all; it registers that Type when the lock is gone."""
+def test_daemon_starts_while_a_type_is_locked_and_registers_it_later(atpd, record):
+    """G9."""
     victim = types.note.enqueue(path=str(record))
     changed = Type.objects.filter(identifier="daemon.note", max_retries=77)
     Type.objects.filter(identifier="daemon.note").update(max_retries=77)
@@ -321,8 +316,8 @@ def test_a_type_whose_registration_is_locked(atpd, record):
     wait_for(lambda: not changed.exists(), what="the registration")
 
 
-def test_a_daemon_that_stops_delivers_after_the_lock(running, record):
-    """G10, G11: stopped with results behind a lock, it waits for them a while."""
+def test_stopping_daemon_waits_a_while_for_a_lock_to_deliver_results(running, record):
+    """G10, G11."""
     daemon, victim, [neighbour], flags = running()
     with locked(ROWS["instance"], victim.pk):
         for flag in flags:

@@ -14,6 +14,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import stays, wait_for
 
 from .harness import Lines
+from .scenario import on_postgresql
 from .test_freezes import has_begun
 
 FAILING = 20
@@ -21,14 +22,14 @@ FAILING = 20
 # What is bad, how, of which logger, and whether the daemon's own log is there beside it.
 BAD = [
     ("handler", "block", "root", False),
-    ("formatter", "raise", "atp", False),
     ("filter", "block", "atp.daemon", True),
     ("factory", "raise", "root", False),
-    ("close", "block", "root", False),
     ("stderr", "", "root", False),  # a pipe that nobody reads
     *(
         pytest.param(bad, marks=pytest.mark.long)
         for bad in (
+            ("close", "block", "root", False),
+            ("formatter", "raise", "atp", False),
             ("handler", "raise", "root", False),
             ("filter", "raise", "atp.worker", True),
             ("factory", "block", "root", True),
@@ -41,10 +42,11 @@ def ended(instances):
     return all(each.refresh_from_db() or each.state in TERMINAL for each in instances)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: "-".join(bad[:3]))
-def test_bad_handlers_cost_their_own_lines(atpd, record, flag, tmp_path, bad):
-    """G5, G11: each failed task is charged its own failure, the neighbour nothing, all goes on."""
+def test_bad_log_handlers_cost_only_their_own_lines(atpd, record, flag, tmp_path, bad):
+    """G5, G11: each failed task is charged its own failure, and its neighbour nothing."""
     neighbour = types.wait.enqueue(path=str(record), until=str(flag))
     sink = dict(zip(("what", "how", "logger"), bad[:3], strict=True), path=str(tmp_path / "lines"))
     daemon = atpd(processes=2, sink=sink, own_log=bad[3])
@@ -66,10 +68,11 @@ def test_bad_handlers_cost_their_own_lines(atpd, record, flag, tmp_path, bad):
     assert daemon.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite the lease is a lock")
-def test_never_twice_at_once_while_handlers_stand(atpd, record, flag, tmp_path):
-    """G3: supervisor and dispatcher have a line that is never taken; the lease goes on."""
+@on_postgresql
+def test_blocked_log_handlers_do_not_end_the_lease(atpd, record, flag, tmp_path):
+    """G3: nothing runs twice at once while supervisor and dispatcher have a line to log."""
     ticking = types.ticking.enqueue(path=str(record), until=str(flag))
     sink = {"what": "handler", "how": "block", "logger": "atp.daemon"}
     atpd(processes=2, sink={**sink, "path": str(tmp_path / "lines")})
@@ -88,8 +91,8 @@ def test_never_twice_at_once_while_handlers_stand(atpd, record, flag, tmp_path):
 
 
 @pytest.mark.timeout(120)
-def test_lines_come_to_the_handlers_as_they_were_logged(atpd, tmp_path):
-    """Each with the process where it was logged, whoever calls the handlers for it."""
+def test_log_handlers_get_each_line_with_its_process(atpd, tmp_path):
+    """Whichever process calls the handlers."""
     failing = types.error.enqueue()
     sink = Lines(tmp_path / "lines")
     daemon = atpd(processes=1, own_log=False, sink={"what": "", "path": str(sink.path)})
@@ -113,12 +116,8 @@ def test_lines_come_to_the_handlers_as_they_were_logged(atpd, tmp_path):
 
 
 @pytest.mark.timeout(120)
-def test_a_process_is_made_ready_when_it_begins(atpd, tmp_path):
-    """The listener of a QueueHandler, started by process_started in each process; one fails.
-
-    G2, G5: a worker may load a model, longer than one that is stuck is waited for. It gets tasks
-    when it is ready.
-    """
+def test_process_started_prepares_each_process_before_its_first_task(atpd, tmp_path):
+    """G2, G5: a worker may take longer than a stuck one is waited for. One receiver fails."""
     failing = types.error.enqueue()
     sink = Lines(tmp_path / "lines")
     told = {"what": "queue", "path": str(sink.path), "fails": "supervisor", "slow": 11}

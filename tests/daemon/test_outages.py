@@ -22,11 +22,7 @@ from tests.postgres import EmbeddedPostgres
 
 from .harness import is_alive
 from .proxy import Proxy
-
-of_a_server = pytest.mark.skipif(
-    connection.vendor == "sqlite", reason="SQLite has no server, and no connections to it"
-)
-of_a_file = pytest.mark.skipif(connection.vendor != "sqlite", reason="of SQLite's file")
+from .scenario import on_postgresql, on_sqlite
 
 
 def four_running(atpd, record, flag, **options):
@@ -63,7 +59,7 @@ def refused_by_the_server(table, code="25006"):
             cursor.execute(f"DROP TRIGGER refuse ON {table}; DROP FUNCTION refuse()")
 
 
-@of_a_server
+@on_postgresql
 @pytest.mark.parametrize(
     "code",
     [
@@ -73,8 +69,8 @@ def refused_by_the_server(table, code="25006"):
         pytest.param("57P01", id="shutting-down"),
     ],
 )
-def test_result_that_the_server_refuses_is_kept(atpd, record, flag, code):
-    """What a server cannot take for a moment, as in a fail-over, costs no result (G11)."""
+def test_result_is_kept_while_the_server_refuses_it(atpd, record, flag, code):
+    """G11: as in a fail-over."""
     daemon, instances = four_running(atpd, record, flag)
     with refused_by_the_server("atp_instance", code):
         flag.touch()
@@ -84,9 +80,9 @@ def test_result_that_the_server_refuses_is_kept(atpd, record, flag, code):
     assert not daemon.facts("dispatcher_died")
 
 
-@of_a_server
-def test_failure_that_lasts_is_not_a_flood(atpd, record):
-    """While every claim fails, a daemon tries ever more slowly, not ten times a second (G11)."""
+@on_postgresql
+def test_lasting_failure_is_retried_ever_more_slowly(atpd, record):
+    """G11."""
     with refused_by_the_server("atp_task"):
         instance = types.note.enqueue(path=str(record))
         daemon = atpd(processes=1)
@@ -96,9 +92,9 @@ def test_failure_that_lasts_is_not_a_flood(atpd, record):
     assert instance.wait(DEADLINE).state == State.FINISHED
 
 
-@of_a_server
-def test_connection_that_dies_just_after_it_was_cut(atpd, record):
-    """A link that dies while connecting, past the limit of a call, hangs nothing (G11)."""
+@on_postgresql
+def test_connection_that_dies_while_connecting_hangs_nothing(atpd, record):
+    """G11: past the time limit of a call."""
     with Proxy() as proxy:
         daemon = atpd(processes=1, environment={"DATABASE_URL": proxy.url}).ready()
         proxy.die_after_connecting(delay=settings.STATEMENT_TIMEOUT + 0.6)
@@ -109,9 +105,9 @@ def test_connection_that_dies_just_after_it_was_cut(atpd, record):
         assert instance.wait(DEADLINE).state == State.FINISHED
 
 
-@of_a_file
-def test_database_file_that_is_replaced(atpd, record, tmp_path):
-    """A daemon does not go on with a file that nobody else sees any more (G1, G11)."""
+@on_sqlite
+def test_daemon_joins_a_replaced_database_file(atpd, record, tmp_path):
+    """G1, G11: it does not go on with a file that nobody else sees."""
     name = Path(connection.settings_dict["NAME"])
     daemon = atpd(processes=1).ready()
     with contextlib.ExitStack() as stack:
@@ -132,9 +128,9 @@ def test_database_file_that_is_replaced(atpd, record, tmp_path):
     assert daemon.stop() == 0
 
 
-@of_a_file
-def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
-    """G11: whatever the kernel refuses to write now, it is asked again later."""
+@on_sqlite
+def test_results_wait_for_a_disk_that_refuses_writes(atpd, record, flag):
+    """G11."""
     daemon, instances = four_running(atpd, record, flag)
     dispatcher = daemon.dispatcher()
     _, most = resource.prlimit(dispatcher, resource.RLIMIT_FSIZE)
@@ -149,9 +145,9 @@ def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
     assert daemon.dispatcher() == dispatcher
 
 
-@of_a_file
-def test_database_is_locked(atpd, record, flag):
-    """G11: another process keeps SQLite's only writer's place for longer than KILL_AFTER."""
+@on_sqlite
+def test_locked_sqlite_database_costs_no_task_and_no_lease(atpd, record, flag):
+    """G11: longer than KILL_AFTER."""
     url = f"sqlite:///{connection.settings_dict['NAME']}?timeout=1"
     leases = {"LEASE": 9.0, "KILL_AFTER": 5.0, "RENEW_EVERY": 0.5, "STATEMENT_TIMEOUT": 4.0}
     options = {"settings": leases, "environment": {"DATABASE_URL": url}}
@@ -198,10 +194,11 @@ def asked(server, statement):
         return cursor.fetchall()
 
 
-@of_a_server
+@pytest.mark.slow
+@on_postgresql
 @pytest.mark.timeout(240)
-def test_stopped_for_a_while_in_the_middle_of_many(atpd, own_server, record):
-    """G11: PostgreSQL stopped for 15 s amid 300 tasks: all finish, none charged, nobody exits."""
+def test_tasks_survive_a_stop_of_postgresql(atpd, own_server, record):
+    """G11: 15 s amid 300 tasks: all finish, nothing is charged, no process exits."""
     own = {"DATABASE_URL": own_server.url()}
     enqueue = (
         "from tests.app import tasks_daemon as types;"

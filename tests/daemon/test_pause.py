@@ -16,6 +16,7 @@ from tests.helpers import DEADLINE, stays, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import story
+from .scenario import wait_until
 
 JANE = "user jane via page"
 STEPS = sum(range(100))
@@ -41,9 +42,9 @@ def paused(record, kind, count=100):
 
 
 def pause(instance):
-    wait_for(lambda: is_in(State.RUNNING, instance))
+    wait_until(State.RUNNING, instance)
     queue.pause(instance, by=JANE)
-    wait_for(lambda: is_in(State.PAUSED, instance))
+    wait_until(State.PAUSED, instance)
 
 
 def paused_in(daemon):
@@ -53,11 +54,8 @@ def paused_in(daemon):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_paused_and_on(atpd, record, flag, kind):
-    """It makes no progress, another task has its place, its time-out waits, its result is right.
-
-    To go on it waits for a place: there are never more tasks at work than there are places.
-    """
+def test_paused_task_gives_up_its_place_and_waits_for_one_to_resume(atpd, record, flag, kind):
+    """It makes no progress, its time-out stands still, and its result is right."""
     daemon = atpd(processes=1)
     instance = paused(record, kind)
     child = Path(f"{record}.child")
@@ -71,7 +69,7 @@ def test_paused_and_on(atpd, record, flag, kind):
     stays(lambda: progress() == before, 7)  # longer than its time-out
     assert is_in(State.FINISHED, other)
     long = tasks_daemon.wait.enqueue(path=str(record), until=str(flag), number=1)
-    wait_for(lambda: is_in(State.RUNNING, long))
+    wait_until(State.RUNNING, long)
     queue.resume(instance, by=JANE)
     stays(lambda: progress() == before, 2)
     assert is_in(State.PAUSED, instance)
@@ -91,8 +89,8 @@ def test_paused_and_on(atpd, record, flag, kind):
     assert daemon.stop() == 0
 
 
-def test_what_is_paused_is_cancelled_killed_or_out_of_time(atpd, record):
-    """G2, G5: one whose worker dies is charged as any other, and runs again."""
+def test_paused_task_can_be_killed_cancelled_or_time_out(atpd, record):
+    """G2, G5: a killed one is charged like any other, and runs again."""
     daemon = atpd(processes=1, settings={"CANCEL_GRACE": 1.0})
     instance = paused(record, "deaf")
     [line] = record.lines("start")
@@ -123,8 +121,8 @@ def test_what_is_paused_is_cancelled_killed_or_out_of_time(atpd, record):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_daemon_stops(atpd, record, kind):
-    """G10: what is paused is handed back, and nothing is charged."""
+def test_paused_task_is_handed_back_uncharged_when_its_daemon_stops(atpd, record, kind):
+    """G10."""
     daemon = atpd(processes=1, settings={"GRACE": 0.5})
     instance = paused(record, kind, count=500)
     assert daemon.stop() == 0
@@ -139,14 +137,11 @@ def test_its_daemon_stops(atpd, record, kind):
         queue.pause(instance, by=JANE)
 
 
-def test_by_itself_and_what_cannot_be_paused(atpd, record, flag, tmp_path):
-    """``with context.paused()``: another has its place, its time does not count.
-
-    What has paused already, or is in a transaction, cannot be; a wish may be taken back.
-    """
+def test_handler_pauses_itself_outside_of_transactions(atpd, record, flag, tmp_path):
+    """``with context.paused()``; and a pause can be taken back before it begins."""
     by_itself = tasks_pause.by_itself.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
-    wait_for(lambda: is_in(State.PAUSED, by_itself))
+    wait_until(State.PAUSED, by_itself)
     assert by_itself.log.get(kind=Event.PAUSE).message == "waiting for the licence"
     with pytest.raises(IllegalTransition, match="cannot be paused: it is PAUSED"):
         queue.pause(by_itself, by=JANE)
@@ -155,9 +150,9 @@ def test_by_itself_and_what_cannot_be_paused(atpd, record, flag, tmp_path):
     assert "PausedInTransaction" in in_transaction.log.get(kind="fail").message
     stays(lambda: is_in(State.PAUSED, by_itself), 3.5)  # longer than its time-out
     deaf = tasks_daemon.stubborn.enqueue(path=str(tmp_path / "stubborn"), until=str(flag))
-    wait_for(lambda: is_in(State.RUNNING, deaf))
+    wait_until(State.RUNNING, deaf)
     queue.pause(deaf, by=JANE)
-    with pytest.raises(IllegalTransition, match="has been asked to be paused already"):
+    with pytest.raises(IllegalTransition, match="is being paused already"):
         queue.pause(deaf, by=JANE)
     queue.resume(deaf, by=JANE)
     with pytest.raises(IllegalTransition, match="cannot be resumed: it is RUNNING"):

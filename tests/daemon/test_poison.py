@@ -2,17 +2,20 @@
 
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from django.conf import settings
+from django.db.models import Q
 
 from atp import messages, queue
 from atp.models import Kind
 from atp.states import Reason, State
-from tests.app import tasks_daemon
+from tests.app import tasks_daemon, tasks_odd
 from tests.app import tasks_poison as types
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, NOBODY, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import is_alive
@@ -25,7 +28,6 @@ ENDED = {
     "exits_well": "exited with status 0",
     "crashes": "was ended by SIGSEGV (invalid memory access)",
     "aborts": "was ended by SIGABRT (abort)",
-    "kills_itself": "was ended by SIGKILL, sent by another process or, when memory ran out",
 }
 DEATHS = {
     **{
@@ -44,7 +46,7 @@ TOO_LARGE = (
 )
 LIMITS = {
     **dict.fromkeys(
-        ["spins", "deadlocks", "will_not_stop", "hops"] + ["bombs"] * (os.geteuid() == 0),
+        ["deadlocks", "will_not_stop", "hops"] + ["bombs"] * (os.geteuid() == 0),
         TIMED_OUT,
     ),
     "eats": TOO_LARGE,
@@ -58,12 +60,16 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("kinds", [DEATHS, LIMITS, NOISE], ids=["deaths", "limits", "noise"])
-def test_poison_among_neighbours(atpd, record, media, kinds):
-    """Each ends FAILED within its budget, says why, and costs its neighbours nothing (G5).
-
-    What is printed and logged without end fills neither the log nor the table.
-    """
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(DEATHS, id="deaths"),
+        pytest.param(LIMITS, id="limits"),
+        pytest.param(NOISE, id="noise", marks=pytest.mark.long),
+    ],
+)
+def test_bad_tasks_fail_within_their_budget_without_harm_to_neighbours(atpd, record, media, kinds):
+    """G5: the log says why; endless output fills neither the log nor the table."""
     poisons = {kind: getattr(types, kind).enqueue(path=str(record)) for kind in kinds}
     neighbours = [
         *types.neighbour.enqueue_many({"path": str(record), "number": n} for n in range(20)),
@@ -103,13 +109,8 @@ def test_poison_among_neighbours(atpd, record, media, kinds):
     assert daemon.log_path.stat().st_size < 16 * types.MIB
 
 
-def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
-    """No part of an attempt runs on when it is FINISHED, in whatever session it is (G3, G5).
-
-    With keep_processes it lives on, whatever runs next, until its worker ends. If memory runs
-    out, the kernel prefers workers to those that look after them. A worker that earlier tasks
-    have made large costs a modest one nothing.
-    """
+def test_processes_end_with_their_attempt_unless_keep_processes(atpd, record):
+    """G3, G5: then with the worker. Memory of earlier tasks is not charged to a later one."""
     daemon = atpd(processes=1).ready()
     large, modest = types.fattens.enqueue().wait(DEADLINE), types.modest.enqueue().wait(DEADLINE)
     assert (modest.state, modest.attempt) == (State.FINISHED, 1)
@@ -135,8 +136,8 @@ def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
     assert not any(is_alive(pid) for pid in kept["pids"])
 
 
-def test_a_worker_that_starts_nothing(atpd, record, flag):
-    """What a stuck worker was given goes to others, uncharged; it is replaced (G5)."""
+def test_stuck_worker_is_replaced_and_its_tasks_go_to_others(atpd, record, flag):
+    """G5: uncharged."""
     daemon = atpd(processes=2).ready(workers=2)
     types.neighbour.enqueue(path=str(record), number=0).wait(DEADLINE)
     stuck = daemon.workers()[0]
@@ -151,3 +152,68 @@ def test_a_worker_that_starts_nothing(atpd, record, flag):
     assert killed["pid"] == stuck
     assert tells(killed["why"], messages.worker_stuck())
     daemon.ready(workers=2)
+
+
+def test_odd_ends_harm_no_neighbour_and_no_later_task(atpd, record, flag):
+    """G2, G3, G5: odd delays, levels, messages and exceptions, and a fork that returns."""
+    neighbour = tasks_daemon.wait.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=2).ready(workers=2)
+    record.wait_for("start")
+    workers = daemon.workers()
+    delays = [
+        tasks_daemon.retry_after.enqueue(kind=kind) for kind in ("decimal", "long", "longest")
+    ]
+    garbled = tasks_daemon.garbled.enqueue()
+    raised = [
+        tasks_odd.raises.enqueue(name=name)
+        for name in ("str exits", "everything raises", "fatal, frozen", "surrogates")
+    ]
+    levels = [tasks_daemon.odd_level.enqueue(level=level) for level in (-5, 100_000)]
+    fork = tasks_daemon.fork.enqueue(path=str(record))
+    ended = Q(kind__in=["retry", "fail", "finish"], attempt=1)
+    for instance in (*delays, *levels, fork):
+        wait_for(instance.log.filter(ended).exists, what="the end of the attempt")
+        assert instance.refresh_from_db() or instance.lost == 0
+    garbled.wait(DEADLINE)
+    assert (garbled.state, garbled.reason, garbled.attempt) == (State.FAILED, Reason.FATAL, 1)
+    assert "not text" in garbled.log.last().message
+    for instance in raised:
+        assert instance.wait(DEADLINE).state == State.FAILED
+        assert (instance.restarts, instance.lost) == (0, 0)
+    assert queue.response(fork).value == "original"
+    after = [tasks_daemon.pid.enqueue() for _ in range(20)]
+    assert {queue.response(other.wait(DEADLINE)).value for other in after} <= {
+        *workers,
+        *daemon.workers(),
+    }
+    flag.touch()
+    neighbour.wait(DEADLINE)
+    assert (neighbour.state, neighbour.attempt, neighbour.lost) == (State.FINISHED, 1, 0)
+    assert not daemon.facts("dispatcher_died")
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_removed_scratch_folder_fails_no_task(atpd, media, is_taken):
+    """G5: and one that another user has made in its place is not used."""
+    if is_taken and os.geteuid() != 0:
+        pytest.skip("only root can give a folder to somebody else")
+    daemon = atpd(processes=1)
+    tasks_daemon.talk.enqueue().wait(DEADLINE)
+    folders = list(Path(settings.SCRATCH_DIR).glob("atp-scratch-*"))
+    for folder in folders:
+        shutil.rmtree(folder)
+        if is_taken:
+            folder.mkdir()
+            folder.chmod(0o777)
+            os.chown(folder, NOBODY, NOBODY)
+    try:
+        instance = tasks_daemon.talk.enqueue().wait(DEADLINE)
+        assert instance.state == State.FINISHED, instance.log.last().message
+        if is_taken:
+            assert not any(list(folder.iterdir()) for folder in folders)
+            assert not {*folders} & {*Path(queue.response(instance).value["scratch"]).parents}
+            assert instance.log.filter(message__contains="is not this user's alone").exists()
+        assert daemon.stop() == 0
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -2,25 +2,32 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 from django.db import connection
 
 from atp import queue
+from atp.models import Instance
+from atp.states import State
 from tests.app import tasks_daemon as types
+from tests.app import tasks_pools
+from tests.app.tasks_poison import keeps
 from tests.environment import ROOT
-from tests.helpers import DEADLINE, child_environment, manage, stays
+from tests.helpers import DEADLINE, child_environment, manage, stays, wait_for
 
 from . import harness
 from .harness import is_alive
+from .scenario import on_postgresql, on_sqlite, run
 
 
-def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, monkeypatch):
-    """A process that a start script left running beside atpd survives a worker's death (G5)."""
+def test_process_started_before_the_daemon_survives_it(atpd, record, tmp_path, monkeypatch):
+    """G5: as one that a start script has left running."""
     number = tmp_path / "pid"
     start = f'sleep 120 & echo $! > {number}; exec "$@"'
     monkeypatch.setattr(harness, "manage", lambda *args: ["sh", "-c", start, "sh", *manage(*args)])
@@ -37,10 +44,9 @@ def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, 
             os.kill(beside, signal.SIGKILL)
 
 
-def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
-    """A log that blocks, as a pipe to a pager or a stopped terminal, overlaps nothing (G3, G10)."""
-    if connection.vendor == "sqlite":
-        pytest.skip("on SQLite the lease is a lock that the processes hold")
+@on_postgresql
+def test_blocked_log_lets_nothing_run_twice(atpd, record, flag, tmp_path, monkeypatch):
+    """G3, G10: as a pipe to a pager, or a stopped terminal."""
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -68,11 +74,11 @@ def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
         os.close(writer)
 
 
+@pytest.mark.slow
 @pytest.mark.each_database
-def test_one_database_by_two_paths(atpd, record, flag, tmp_path):
-    """Daemons that reach one SQLite file by different links see each other's locks (G3)."""
-    if connection.vendor != "sqlite":
-        pytest.skip("only SQLite's leases are file locks")
+@on_sqlite
+def test_daemons_on_two_paths_to_one_database_see_each_others_locks(atpd, record, flag, tmp_path):
+    """G3."""
     release = tmp_path / "current"
 
     def deploy(name):
@@ -95,8 +101,8 @@ def test_one_database_by_two_paths(atpd, record, flag, tmp_path):
     assert instance.wait(DEADLINE).attempt == 1
 
 
-def test_more_workers_than_descriptors(transactional_db, record, flag):
-    """The usual soft limit on open files is raised, as far as the hard one allows (G5)."""
+def test_soft_limit_on_open_files_is_raised(transactional_db, record, flag):
+    """G5: as far as the hard limit allows."""
     queue.register_all()
     types.wait.enqueue(path=str(record), until=str(flag))  # until all workers have started
     threading.Timer(2, flag.touch).start()
@@ -107,20 +113,13 @@ def test_more_workers_than_descriptors(transactional_db, record, flag):
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         f"os.execv({command[0]!r}, {command!r})\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", limited],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = run(sys.executable, "-c", limited)
     assert done.returncode == 0, done.stderr
     assert "the dispatcher, pid" not in done.stderr  # it did not die in between
 
 
-def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path):
-    """A limit on processes that is met for a moment ends no daemon and no task (G5)."""
+def test_fork_that_fails_for_a_moment_ends_no_daemon_and_no_task(atpd, record, flag, tmp_path):
+    """G5."""
     full = tmp_path / "full"
     (tmp_path / "sitecustomize.py").write_text(
         "import errno, os\n"
@@ -145,3 +144,99 @@ def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path):
     assert instance.wait(DEADLINE).attempt == 1
     daemon.ready(workers=2)
     assert daemon.stop() == 0
+
+
+# A daemon that is the first process of a container: here, of a PID namespace
+
+
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def _may_unshare():
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def container(transactional_db, tmp_path):
+    """The supervisor of a daemon that is process 1, and ``unshare``, which waits for it."""
+    queue.register_all()
+    with (tmp_path / "log").open("wb") as log:
+        outside = subprocess.Popen(
+            [*UNSHARE, *manage("atpd", "-p", "1", "-v", "2")],
+            env=child_environment(),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        [first] = wait_for(psutil.Process(outside.pid).children, what="process 1")
+        yield first, outside
+    finally:
+        outside.kill()  # and with it all that is inside
+        outside.wait(DEADLINE)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not _may_unshare(), reason="no PID namespaces can be made here")
+def test_daemon_as_process_1_reaps_zombies_and_stops_on_sigterm(container, record):
+    """G10: for process 1 the kernel has no default actions of signals."""
+    first, outside = container
+    keeps.enqueue(path=str(record.path)).wait(DEADLINE)
+    [worker] = [p for p in first.children() if p.name().startswith("atpd-worker")]
+    left = worker.children(recursive=True)
+    assert len(left) == 3
+    worker.kill()
+    wait_for(lambda: not any(psutil.pid_exists(p.pid) for p in [worker, *left]), what="their end")
+    first.send_signal(signal.SIGTERM)
+    assert outside.wait(DEADLINE) == 0
+
+
+# Libraries that keep pools of processes
+
+
+COUNT = 4
+CASES = [
+    ("joblib", None),
+    ("executor", "fork"),
+    ("kept_executor", "fork"),
+    ("left_executor", "fork"),
+    ("left_pool", "fork"),
+    ("shared_memory", "spawn"),
+]
+# Other libraries, and other ways to start a process.
+MORE = {
+    "joblib_arrays": [None],
+    "executor": ["spawn", "forkserver"],
+    "kept_executor": ["spawn"],
+    "pool": ["fork", "spawn", "forkserver"],
+    "kept_pool": ["fork"],
+    "dask": ["threads", "processes"],
+}
+CASES += [
+    pytest.param(library, how, marks=pytest.mark.long) for library in MORE for how in MORE[library]
+]
+
+
+def shared():
+    """Return the names of what libraries have in shared memory."""
+    names = os.listdir("/dev/shm")
+    return {name for name in names if name.startswith(("psm_", "sem.", "joblib", "loky", "pym-"))}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and /dev/shm")
+@pytest.mark.parametrize(("library", "how"), CASES, ids=lambda value: str(value or "-"))
+def test_each_attempt_can_use_a_pool_of_processes(atpd, library, how):
+    pytest.importorskip(library.partition("_")[0] if library.startswith(("job", "dask")) else "os")
+    before = shared()
+    daemon = atpd(processes=1).ready()
+    [worker] = daemon.workers()
+    instances = tasks_pools.use.enqueue_many({"library": library, "how": how} for _ in range(COUNT))
+    for instance in instances:
+        instance.wait(60)
+    told = [line.message for each in instances for line in each.log.all()]
+    assert Instance.objects.filter(state=State.FINISHED).count() == COUNT, told
+    assert daemon.workers() == [worker]
+    assert daemon.stop() == 0
+    wait_for(lambda: shared() <= before, what="an empty /dev/shm")
+    assert not daemon.facts("worker_died")

@@ -1,10 +1,6 @@
 """A daemon removes what is over, waits for nobody, and mends what it finds (G1, G11, G12)."""
 
-import contextlib
 from datetime import timedelta
-
-import pytest
-from django.db import connection
 
 from atp import queue
 from atp.models import Inputs, Instance, LogRecord, Task, Type
@@ -21,11 +17,8 @@ def over(identifier):
     Type.objects.filter(identifier=identifier).update(retention=timedelta(microseconds=1))
 
 
-def test_a_daemon_removes_what_is_over(atpd, media, record):
-    """G12. A Type may keep nothing: what FINISHED is gone with its end, what failed stays.
-
-    G1, G2: what was forgotten is done after all, as a live Instance without a Task gets one.
-    """
+def test_daemon_removes_old_instances_and_repairs_a_lost_task(atpd, media, record):
+    """G1, G2, G12: a Type can keep nothing of what FINISHED; what failed stays."""
     instances = types.noop.enqueue_many([{}] * 50)
     kinds = types.unkept, types.unkept_together
     finished, failed = ([kind.enqueue(fails=fails) for kind in kinds] for fails in (False, True))
@@ -55,25 +48,3 @@ def test_a_daemon_removes_what_is_over(atpd, media, record):
     assert not daemon.facts("scan_failed")
     assert queue.scan() == []
     assert daemon.stop() == 0
-
-
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite locks no rows")
-def test_a_lock_of_somebody_else_holds_up_nothing_else(atpd):
-    """G12, G11: the rest is removed, new ones are done, and the daemon keeps its identity.
-
-    Of a LogRecord that is locked alone, see store/test_purge.py.
-    """
-    locked = types.noop.enqueue()
-    daemon = atpd(settings=OFTEN).ready()
-    locked.wait(DEADLINE)
-    other = connection.copy()
-    other.set_autocommit(False)
-    with contextlib.closing(other):
-        other.cursor().execute("SELECT FROM atp_instance FOR UPDATE")
-        over("daemon.noop")
-        types.noop.enqueue_many([{}] * 20)
-        wait_for(lambda: set(Instance.objects.values_list("pk", flat=True)) == {locked.pk}, 60)
-    wait_for(lambda: not Instance.objects.exists(), 60)
-    assert not daemon.facts("database_failed")
-    assert [fact["message"] for fact in daemon.facts("purge_failed")] == []
-    assert len(daemon.facts("joined")) == 1

@@ -1,16 +1,31 @@
 """Tasks run: every outcome, every kind of response, what a handler can say."""
 
+import base64
 import os
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+from django.contrib.auth.models import Group
+from django.utils import timezone, translation
+
 from atp import messages, queue
-from atp.models import Daemon, Kind, Response, Task
+from atp.models import Daemon, Instance, Kind, Response
+from atp.operations.registry import declared_hooks
 from atp.states import Reason, State
+from atp.webhooks import webhook
+from tests.app import tasks_async
 from tests.app import tasks_daemon as types
+from tests.app.middleware import tenant
+from tests.app.tasks_hooks import hook, hooked
+from tests.app.tasks_middleware import carried, carried_async, carried_on, carried_transactional
 from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
+from ..receiver import receiver
 from .harness import Record, story
+from .scenario import ONCE, wait_until
+from .test_cancel import assert_cancelled, cancel
 
 
 def drain(atpd, **options):
@@ -33,12 +48,7 @@ def test_rfc_14_demonstration(atpd):
 
     assert instance.state == State.FINISHED
     assert queue.response(instance).value == 15
-    assert story(instance) == [
-        "enqueue→ACCEPTED 0",
-        "claim→SCHEDULED 1",
-        "start→RUNNING 1",
-        "finish→FINISHED 1",
-    ]
+    assert story(instance) == ONCE
     assert "adding 5 terms" in [row.message for row in instance.log]
     assert queue.delete(instance) == 1
     assert queue.size() == 0
@@ -53,8 +63,7 @@ RESPONSES = {
 }
 
 
-def test_responses(atpd, media):
-    """Small ones lie in the database, a large one is a file, and none is none."""
+def test_responses_are_stored_in_the_database_or_in_a_file(atpd, media):
     instances = {kind: types.answer.enqueue(kind=kind) for kind in RESPONSES}
     none, large = types.answer.enqueue(kind="none"), types.answer.enqueue(kind="png", size=300_000)
     drain(atpd, processes=1)
@@ -72,8 +81,8 @@ def test_responses(atpd, media):
     assert not list(media.rglob("*-response"))
 
 
-def test_failures(atpd, tmp_path):
-    """A failed Instance says why, and costs neither worker nor pool (G5)."""
+def test_failures_say_why_and_are_retried_within_their_budget(atpd, tmp_path):
+    """G2, G5: they cost neither worker nor pool."""
     never = str(tmp_path / "never")
     failures = [
         (types.error.enqueue(), Reason.ERROR, "ValueError: went wrong"),
@@ -87,6 +96,11 @@ def test_failures(atpd, tmp_path):
     # A daemon goes by what one Instance was given, not by its Type.
     late = types.wait.using(timeout=0.3).enqueue(path=str(tmp_path / "late"), until=never)
     failed = types.retry.using(max_retries=0).enqueue(path=str(tmp_path / "failed"), how="error")
+    records = {how: Record(tmp_path / how) for how in ("retry", "raise", "used up")}
+    retried = {
+        how: types.retry.enqueue(path=str(record), how=how, failures=9 if how == "used up" else 2)
+        for how, record in records.items()
+    }
     daemon = drain(atpd, processes=2)
     for instance, reason, words in failures:
         instance.wait(0)
@@ -97,31 +111,19 @@ def test_failures(atpd, tmp_path):
     assert not daemon.facts("worker_died")
     assert (late.wait(0).reason, late.restarts) == (Reason.STALE, 4)
     assert (failed.wait(0).reason, failed.retries) == (Reason.ERROR, 0)
-
-
-def test_retries(atpd, tmp_path):
-    """An attempt that raises, or asks for it, is tried again within its budget (G2)."""
-
-    def enqueued(name, **inputs):
-        record = Record(tmp_path / name)
-        return types.retry.enqueue(path=str(record), **inputs), record
-
-    cases = [enqueued(how, failures=2, how=how) for how in ("retry", "raise")]
-    used_up, lines = enqueued("used up", failures=9)
-    atpd(processes=1)
-    for instance, record in cases:
-        assert instance.wait(DEADLINE).state == State.FINISHED
+    used_up = retried.pop("used up").wait(0)
+    for how, instance in retried.items():
+        assert instance.wait(0).state == State.FINISHED
         assert (instance.attempt, instance.retries, instance.restarts) == (3, 2, 0)
-        assert len(record.lines("start")) == 3
+        assert len(records[how].lines("start")) == 3
         told = [row.message for row in instance.log.filter(kind="retry")]
-        assert all(("Traceback" in message) == ("raise" in str(record)) for message in told)
-    assert (used_up.wait(DEADLINE).reason, used_up.retries) == (Reason.ERROR, 3)
-    assert len(lines.lines()) == 4
+        assert all(("Traceback" in message) == (how == "raise") for message in told)
+    assert (used_up.reason, used_up.retries) == (Reason.ERROR, 3)
+    assert len(records["used up"].lines()) == 4
     assert tells(used_up.log.last().message, messages.retries_used_up(3, 3))
 
 
-def test_handler_speaks(atpd, media):
-    """Log, captured logging, progress, scratch directory and published files; what is too much."""
+def test_log_progress_scratch_and_files_of_a_handler_are_kept(atpd, media):
     instance, runaway = types.talk.enqueue(), types.talk.enqueue(lines=50)
     drain(atpd, processes=1, settings={"LOG_LEVEL": "INFO", "MAX_LOG_RECORDS": 10})
     instance.wait(0)
@@ -139,11 +141,8 @@ def test_handler_speaks(atpd, media):
     assert messages[-1].message.endswith("49")
 
 
-def test_what_is_seen_while_it_runs(atpd, flag):
-    """Its progress, and the worker that is at it.
-
-    G5: there is nothing on its standard input, as on that of a daemon nobody may ever write.
-    """
+def test_progress_and_worker_are_shown_while_a_task_runs(atpd, flag):
+    """G5: and no task finds anything on the standard input of its daemon."""
     ours, theirs = os.pipe()
     os.write(theirs, b"for the daemon, if for anybody")
     instance = types.progress.enqueue(until=str(flag))
@@ -160,14 +159,136 @@ def test_what_is_seen_while_it_runs(atpd, flag):
     assert instance.wait(DEADLINE).state == State.FINISHED
 
 
-def test_drain_leaves_nothing_behind(atpd, record):
-    """Of the Types that it was asked to serve."""
-    types.note.enqueue_many({"path": str(record), "number": n} for n in range(50))
-    others = types.noop.enqueue(), types.sequence_sum.enqueue(1)
-    daemon = atpd("--drain", "--type", "daemon.*", "--exclude", "*.noop", processes=2)
-    assert daemon.wait() == 0
-    assert set(record.numbers("ran").values()) == {1}
-    assert daemon.facts("daemon_stopped")[0]["finished"] == 50
-    assert not Daemon.objects.exists()
-    assert {(each.refresh_from_db() or each.state) for each in others} == {State.ACCEPTED}
-    assert Task.objects.count() == 2
+# Hooks
+
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+
+
+@pytest.fixture
+def crm():
+    with receiver(SECRET) as made:
+        yield made
+    declared_hooks.forget()
+
+
+def test_hooks_of_a_killed_task_reach_a_receiver_that_was_away(atpd, crm, settings):
+    """G1, G2."""
+    target = {"url": crm.url, "secret": SECRET, "allow_http": True, "on": ["chaos.hooked"]}
+    more = {"WEBHOOKS": {"crm": target}}
+    settings.ATP = settings.ATP | more
+    crm.down()
+    made = hooked.enqueue(how="exit")
+    atpd(settings=more)
+    assert made.wait(DEADLINE).reason == Reason.STALE
+    uuid = str(made.uuid)
+    own, sent = (
+        next(each for each in Instance.objects.of_type(type.identifier) if each.hook_of == uuid)
+        for type in (hook, webhook)
+    )
+    facts = {"uuid": uuid, "type": "chaos.hooked", "state": "FAILED", "reason": "STALE"}
+    assert queue.response(own.wait(DEADLINE)).value == facts
+    wait_for(lambda: queue.get(sent.uuid).retries == 1, what="the first retry")
+    crm.up()
+    # Sooner than in ten seconds.
+    queue.change(sent, due=timedelta(0))
+    assert sent.wait(DEADLINE).state == State.FINISHED
+    assert crm.ids() == {str(sent.uuid)}
+    assert crm.verified(crm.received[-1])["data"]["uuid"] == uuid
+
+
+# Middleware and context propagators
+
+
+CARRIERS = [
+    *("atp.middleware.Language", "atp.middleware.TimeZone"),
+    "tests.app.middleware.Tenant",
+]
+
+
+def test_handler_has_the_context_of_its_enqueue_in_a_real_worker(atpd, settings):
+    """Also in a transactional Type and in what a handler enqueues, but not in the next task."""
+
+    def value(instance):
+        instance.refresh_from_db()
+        assert instance.state == "FINISHED", instance.log
+        return queue.response(instance).value
+
+    settings.ATP = settings.ATP | {"CARRIERS": CARRIERS}
+    plain = carried.enqueue()
+    token = tenant.set("esa")
+    with translation.override("de"), timezone.override("Europe/Vienna"):
+        made = [each.enqueue() for each in (carried, carried_async, carried_transactional)]
+        on = carried_on.enqueue()
+    tenant.reset(token)
+    last = carried.using(priority=-1).enqueue()
+    drain(atpd, processes=1, settings={"CARRIERS": CARRIERS})
+    assert [value(each) for each in made] == [["de", "Europe/Vienna", "esa"]] * 3
+    assert value(queue.get(value(on))) == ["de", "Europe/Vienna", "esa"]
+    assert value(plain) == value(last) == ["en-us", "UTC", None]
+
+
+# Handlers that are coroutine functions
+
+
+def test_coroutines_return_raise_and_use_the_connection_of_their_worker(atpd, record):
+    """G5, G7: also in a transaction, in steps, and when it cancels itself."""
+    gather, orm = tasks_async.gather.enqueue(count=4), tasks_async.orm.enqueue(name="readers")
+    good = tasks_async.together.enqueue(name="kept")
+    bad = tasks_async.together.enqueue(name="rolled back", fails=True)
+    steps = tasks_async.steps.enqueue(path=str(record))
+    raised = {
+        "retry": "turned away",
+        "raise": "LookupError: went wrong",
+        "exit": "SystemExit: 3",
+        "cancels itself": "CancelledError",
+    }
+    failed = {tasks_async.raises.enqueue(how=how): words for how, words in raised.items()}
+    late = tasks_async.sleep.using(timeout=0.3).enqueue(path=str(record))
+    daemon = drain(atpd, processes=1)
+    assert queue.response(gather.wait(0)).value == {"sum": 6}
+    assert "gathered" in [row.message for row in gather.log]
+    assert queue.response(orm.wait(0)).value == {
+        "made": "readers",
+        "found": 1,
+        "orm in main": True,
+        "own": False,
+    }
+    assert queue.response(good.wait(0)).value == {"in transaction": True}
+    assert bad.wait(0).reason == Reason.FATAL
+    assert set(Group.objects.values_list("name", flat=True)) == {"readers", "kept"}
+    assert queue.response(steps.wait(0)).value == {"charged": 1}
+    assert len(record.lines("charged")) == 1
+    for instance, words in failed.items():
+        assert (instance.wait(0).reason, instance.retries) == (Reason.ERROR, 1)
+        assert words in instance.log.transitions().last().message
+    assert not daemon.facts("worker_died")
+    assert (late.wait(0).reason, late.restarts) == (Reason.STALE, 4)
+
+
+def test_cancelled_coroutine_ends_and_a_released_one_goes_back(atpd, tmp_path):
+    """One that neither awaits nor checks is killed after its grace."""
+    names = ["sleep", "stubborn", "looks"]
+    records = {name: Record(tmp_path / name) for name in names}
+    instances = {
+        name: getattr(tasks_async, name).enqueue(path=str(records[name])) for name in names
+    }
+    daemon = atpd(processes=3)
+    for record in records.values():
+        record.wait_for("start")
+    wait_until(State.RUNNING, instances["looks"])
+    queue.release(instances["looks"])
+    records["looks"].wait_for("start", 2)
+    instances["looks"].refresh_from_db()
+    assert (instances["looks"].retries, instances["looks"].lost) == (0, 0)
+    for name, instance in instances.items():
+        cancel(instance)
+        assert_cancelled(instance, attempt=2 if name == "looks" else 1)
+        last = instance.log.transitions().last().message
+        is_killed = tells(last, messages.killed_after_grace(0.5))
+        assert is_killed == (name == "stubborn"), name
+    assert len(records["sleep"].lines("cleaned up")) == 1
+    assert len(records["stubborn"].lines("cancelled")) == 1
+    after = types.note.enqueue(path=str(tmp_path / "after"))
+    assert after.wait(DEADLINE).state == State.FINISHED
+    assert daemon.stop() == 0

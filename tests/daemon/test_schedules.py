@@ -2,6 +2,8 @@
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from atp import queue
 from atp.models import Instance, Schedule, Slot
 from atp.schedules.models import Outcome
@@ -30,12 +32,9 @@ def no_gap(name):
     return found
 
 
-def test_slots_are_decided(atpd, record):
-    """G16: each is enqueued, or told as missed or paused; the handler is given its slot.
-
-    The daemon wakes for a slot: by itself it looks so seldom that a test does not see it. Whoever
-    lives plans: one is killed in the middle of it; no slot is lost, and none is there twice.
-    """
+@pytest.mark.slow
+def test_each_slot_is_enqueued_missed_or_paused_once(atpd, record):
+    """G16: the daemon wakes for a slot; another plans when it is killed."""
     create("missed", record, missed="one")
     gone = queue.get_schedule("missed").next_at - timedelta(days=3)
     Schedule.objects.update(next_at=gone, due_at=gone)

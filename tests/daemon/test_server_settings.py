@@ -9,8 +9,9 @@ from atp.models import LogRecord, Response
 from atp.states import State
 
 from ..app import tasks, tasks_daemon
+from .scenario import on_postgresql
 
-pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL")
+pytestmark = on_postgresql
 
 # Of every session: how texts are read and written, and how statements are planned.
 OF_EVERYBODY = {
@@ -103,7 +104,7 @@ def _data(instance):
 
 
 @pytest.mark.parametrize("values", [*OF_EVERYBODY.values(), OF_DAEMONS], ids=SETTINGS)
-def test_settings_of_the_server(atpd, role, values):
+def test_daemon_relies_on_no_setting_of_the_server(atpd, role, values):
     role(values)
     if values is not OF_DAEMONS:
         connection.close()

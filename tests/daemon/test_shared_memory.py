@@ -6,19 +6,17 @@ import threading
 
 import pytest
 
-from atp.daemon.shared.ring import Ring
-from atp.daemon.shared.running_page import NEVER, Page, Running
-from atp.daemon.shared.tokens import Tokens
+from . import inside
 
 
 @pytest.fixture
 def ring():
-    return Ring(memoryview(bytearray(16 + 256)))
+    return inside.Ring(memoryview(bytearray(16 + 256)))
 
 
 @pytest.fixture
 def tokens():
-    tokens = Tokens.pipe()
+    tokens = inside.Tokens.pipe()
     yield tokens
     tokens.close()
 
@@ -27,16 +25,15 @@ def read(ring):
     return ring.read(ring.written)
 
 
-def test_a_ring_goes_round_for_ever(ring):
-    """A record may begin at the end of the memory and go on at its beginning."""
+def test_ring_wraps_around(ring):
+    """Also within a record."""
     for number in range(1000):
         record = bytes([number % 256]) * (number % 90)
         assert ring.write(record)
         assert read(ring) == [record]
 
 
-def test_what_has_no_room_is_not_written(ring):
-    """Nothing that has not been read is overwritten."""
+def test_ring_overwrites_no_unread_record(ring):
     written = 0
     while ring.write(b"x" * 20):
         written += 1
@@ -47,10 +44,10 @@ def test_what_has_no_room_is_not_written(ring):
     assert read(ring) == [b"y"]
 
 
-def test_a_record_whose_bytes_are_not_there_yet_is_left():
+def test_record_whose_bytes_are_missing_is_read_later():
     """A processor may show the count of what is written before the bytes."""
     memory = memoryview(bytearray(16 + 256))
-    ring = Ring(memory)
+    ring = inside.Ring(memory)
     ring.write(b"whole")
     ring.write(b"late")
     at = 16 + 8 + 5 + 8
@@ -60,9 +57,9 @@ def test_a_record_whose_bytes_are_not_there_yet_is_left():
     assert read(ring) == [b"late"]
 
 
-def test_slots_of_the_page_are_apart():
-    page = Page(3)
-    running = Running(instance=2**40, attempt=7, deadline=NEVER, started=1.5)
+def test_slots_of_the_shared_memory_do_not_overlap():
+    page = inside.Page(3)
+    running = inside.Running(instance=2**40, attempt=7, deadline=inside.NEVER, started=1.5)
     page.enter(1, *running)
     page.ask(2, 5, 1)
     assert [page.read(slot) for slot in range(3)] == [None, running, None]
@@ -77,14 +74,14 @@ def test_slots_of_the_page_are_apart():
     assert page.read(1) is None
 
 
-def test_what_is_written_again_is_never_read_as_zero():
+def test_rewritten_entry_is_never_read_as_zero():
     """G5: a deadline of zero has passed, and a transactional attempt enters twice."""
-    page = Page(1)
-    page.enter(0, *Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
+    page = inside.Page(1)
+    page.enter(0, *inside.Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
     pid = os.fork()
     if pid == 0:
         while os.getppid() != 1:
-            page.enter(0, *Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
+            page.enter(0, *inside.Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
             page.put_off(0, 6.0)
         os._exit(0)
     try:
@@ -97,7 +94,7 @@ def test_what_is_written_again_is_never_read_as_zero():
 
 
 def test_each_token_is_taken_once(tokens):
-    """G3: whoever takes it may start the task. What was taken back is not started any more."""
+    """G3: with it the task can be started; a token that was taken back is worthless."""
     tokens.give([1, 2, 3])
     assert tokens.take(1)
     assert not tokens.take(1)
@@ -110,9 +107,9 @@ def test_each_token_is_taken_once(tokens):
     assert [tokens.take(number) for number in (4, 5, 6)] == [False, False, True]
 
 
-def test_two_that_reach_for_the_same_token(tokens):
-    """G3: it goes to one of them."""
-    worker = Tokens(os.dup(tokens.taking))  # as another process has them
+def test_only_one_of_two_takes_a_token(tokens):
+    """G3."""
+    worker = inside.Tokens(os.dup(tokens.taking))  # as another process has them
     numbers = list(range(1, 3001))
     started = []
 

@@ -1,30 +1,34 @@
 """A daemon that cannot start says why, and one whose database is silent starts all the same."""
 
+import json
 import os
 import re
+import signal
 import stat
-import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 
 from atp import folders as filelock
-from atp.daemon.options import Options
-from atp.daemon.system.folders import DaemonFolders
+from atp import queue
 from atp.exceptions import FolderRefused
+from atp.models import Instance
+from atp.states import State
 from atp.store import get_store
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, NOBODY, as_nobody, child_environment, manage
+from tests.environment import ROOT
+from tests.helpers import DEADLINE, NOBODY, as_nobody, manage, wait_for
 
+from . import inside
 from .proxy import Proxy
+from .scenario import on_postgresql, run
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-of_a_server = pytest.mark.skipif(
-    connection.vendor == "sqlite", reason="SQLite has no link that could die"
-)
 
 
 def mode_of(path):
@@ -39,7 +43,7 @@ def folders(settings, monkeypatch):
     def make(scratch, locks):
         settings.ATP = {"SCRATCH_DIR": str(scratch)}
         monkeypatch.setattr(type(get_store()), "lock_folder", locks)
-        made.append(DaemonFolders())
+        made.append(inside.DaemonFolders())
         made[-1].make()
         return made[-1]
 
@@ -51,12 +55,8 @@ def folders(settings, monkeypatch):
 
 @as_root
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_folders_of_somebody_else(common, folders, mode):
-    """The folder, its owner and this user are named; no traceback (G13).
-
-    On SQLite the daemons' locks lie in one folder, which the first of them has made. In one that
-    everybody can write, any user could remove the lock of a living daemon.
-    """
+def test_folders_of_another_user_are_refused_with_their_owner(common, folders, mode):
+    """G13. In a folder that everybody can write, any user could remove a living daemon's lock."""
     locks = common / "db.sqlite3-atpd"
     locks.mkdir()
     locks.chmod(mode)
@@ -82,8 +82,8 @@ def test_folders_of_somebody_else(common, folders, mode):
     assert os.listdir(common) == ["db.sqlite3-atpd"], "what had been made is left"
 
 
-def test_folders_that_cannot_be_made(tmp_path, folders):
-    """A folder of the database that is not there is not made: a database there would be empty."""
+def test_folders_that_cannot_be_made_are_refused(tmp_path, folders):
+    """The database's own folder is not made: a database there would be empty."""
     missing, file = tmp_path / "missing", tmp_path / "file"
     file.touch()
     for scratch, locks, words in (
@@ -96,28 +96,35 @@ def test_folders_that_cannot_be_made(tmp_path, folders):
     assert not missing.exists()
 
 
-@pytest.mark.parametrize(("mode", "after"), [(0o2770, 0o2770), (0o777, 0o775), (0o755, 0o755)])
-def test_a_folder_of_locks_that_was_made_beforehand(tmp_path, folders, mode, after):
-    """One for two users stays; nobody else can write to it, or open locks of another release."""
+@pytest.mark.parametrize(
+    ("mode", "after"), [(None, 0o700), (0o2770, 0o2770), (0o777, 0o775), (0o755, 0o755)]
+)
+def test_lock_folder_is_closed_to_other_users(tmp_path, folders, mode, after):
+    """Whatever the umask. An existing folder stays; locks of an older release are closed, too."""
     locks = tmp_path / "db.sqlite3-atpd"
-    locks.mkdir()
-    locks.chmod(mode)
+    if mode is not None:
+        locks.mkdir()
+        locks.chmod(mode)
     if mode == 0o755:
         (locks / "old.lock").touch()
         (locks / "old.lock").chmod(0o644)
-    made = folders(tmp_path, locks)
+    before = os.umask(0)
+    try:
+        made = folders(tmp_path, locks)
+    finally:
+        os.umask(before)
     assert mode_of(locks) == after
-    if mode == 0o755:
+    if mode in (None, 0o755):
         assert {mode_of(path) for path in locks.iterdir()} == {0o600}
-    if mode == 0o2770:
-        made.close()
-        made.remove()
-        assert list(locks.iterdir()) == []
+    made.close()
+    made.remove()
+    assert not (locks / made.lock).exists()
+    assert locks.exists() == (mode in (0o2770, 0o755)), "the last one removes the folder"
 
 
 @as_root
-def test_a_group_that_shares_the_folder_may_try_each_others_locks(common, folders):
-    """G1: else the Tasks of a dead daemon of another user would never be taken over."""
+def test_users_of_a_group_can_try_each_others_locks(common, folders):
+    """G1: else the Tasks of another user's dead daemon would never be rescued."""
     locks = common / "db.sqlite3-atpd"
     locks.mkdir()
     os.chown(locks, -1, NOBODY)
@@ -127,21 +134,6 @@ def test_a_group_that_shares_the_folder_may_try_each_others_locks(common, folder
     assert as_nobody(lambda: str(filelock.is_free(locks / made.lock))) == "False"
     made.close()
     assert as_nobody(lambda: str(filelock.is_free(locks / made.lock))) == "True"
-
-
-def test_the_folder_of_locks_is_closed_to_other_users(tmp_path, folders):
-    """Whatever the umask of the daemon."""
-    locks = tmp_path / "db.sqlite3-atpd"
-    before = os.umask(0)
-    try:
-        made = folders(tmp_path, locks)
-    finally:
-        os.umask(before)
-    assert mode_of(locks) == 0o700
-    assert mode_of(locks / made.lock) == 0o600
-    made.close()
-    made.remove()
-    assert not locks.exists(), "the last one removes the folder"
 
 
 @pytest.mark.parametrize(
@@ -156,16 +148,16 @@ def test_the_folder_of_locks_is_closed_to_other_users(tmp_path, folders):
         (("nothing",), (), ()),
     ],
 )
-def test_which_types_a_daemon_serves(types, exclude, served):
-    """What a Type was called formerly goes with it, unless it is excluded."""
+def test_type_and_exclude_select_the_served_types(types, exclude, served):
+    """A former name of a Type goes with it, unless it is excluded."""
     declared = [
         SimpleNamespace(names=names)
         for names in (("dem.flow",), ("dem.hillshade",), ("mail.send", "post.send"))
     ]
-    assert Options(types=types, exclude=exclude).served(declared) == served
+    assert inside.Options(types=types, exclude=exclude).served(declared) == served
 
 
-def test_bad_arguments(transactional_db):
+def test_bad_arguments_are_refused(transactional_db):
     for args, words in (
         (["--processes", "0"], "--processes"),
         (["--processes", "many"], "--processes"),
@@ -194,31 +186,23 @@ def unmigrated(transactional_db):
         )
 
 
-def test_bad_settings_and_migrations_that_are_not_applied(unmigrated):
-    """G13: a clear word, no traceback, nothing started; systemd sees that it has ended."""
+@pytest.mark.slow
+def test_bad_settings_and_missing_migrations_are_named_and_nothing_starts(unmigrated):
+    """G13."""
     for environment, words in (
         ({"ATP_TEST_SETTINGS": '{"LAESE": 30}'}, re.escape("Did you mean 'LEASE'?")),
         ({}, rf"not applied \({unmigrated}\) in database .*: run manage.py migrate"),
     ):
-        done = subprocess.run(
-            manage("atpd"),
-            env=child_environment(**environment),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+        done = run(*manage("atpd"), **environment)
         assert done.returncode == 1
         assert re.search(words, done.stderr), done.stderr
         assert "Traceback" not in done.stderr
 
 
-@of_a_server
-def test_a_database_that_is_silent_at_the_start_and_at_the_end(atpd, record, flag):
-    """G11: over a link that has died unnoticed it says so, starts, and goes on when it can.
-
-    G10: stopping over such a link it says how long it still tries, and that it gave up.
-    """
+@pytest.mark.slow
+@on_postgresql
+def test_daemon_starts_and_stops_while_its_database_is_silent(atpd, record, flag):
+    """G10, G11: it says so, goes on when it can, and says that it gave up at its stop."""
     with Proxy() as proxy:
         proxy.die_after_connecting(delay=0.0)
         daemon = atpd(
@@ -243,3 +227,113 @@ def test_a_database_that_is_silent_at_the_start_and_at_the_end(atpd, record, fla
         assert told["seconds"] > 0
         assert daemon.wait() == 1
         assert daemon.facts("undelivered")
+
+
+# ``call_command("atpd", drain=True)``: a daemon in a process that goes on afterwards
+
+
+# What a process is like, before and after. Python opens some things only once.
+SCRIPT = """
+import ctypes, django, gc, json, logging, os, resource, signal
+django.setup()
+from django.core.management import call_command
+from django.db import connections
+
+def facts():
+    adopts = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(adopts), 0, 0, 0)
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    log = logging.getLogger("atp")
+    return {
+        "handlers": [str(signal.getsignal(n)) for n in sorted(signal.valid_signals())],
+        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "wakeup": wakeup,
+        "adopts": adopts.value,
+        "name": open("/proc/self/comm").read(),
+        "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "frozen": gc.get_freeze_count(),
+        "log": [len(log.handlers), log.propagate, log.level],
+    }
+
+connections.close_all()
+call_command("check")
+seen = [facts()]
+for _ in range(2):
+    call_command("atpd", drain=True, processes=1)
+    seen.append(facts())
+print(json.dumps(seen))
+"""
+
+
+def test_drain_leaves_the_calling_process_as_it_was(transactional_db, tmp_path):
+    """Twice in a row."""
+    queue.register_all()
+    instance = types.note.enqueue(path=str(tmp_path / "record"))
+    done = run(sys.executable, "-c", SCRIPT)
+    assert done.returncode == 0, done.stderr
+    before, once, twice = json.loads(done.stdout.splitlines()[-1])
+    assert once == before
+    assert twice == before
+    instance.refresh_from_db()
+    assert instance.state == State.FINISHED
+
+
+def test_drain_is_refused_inside_a_transaction(transactional_db, tmp_path):
+    """As in a TestCase: it would not see what is enqueued there."""
+    queue.register_all()
+    with transaction.atomic():
+        types.note.enqueue(path=str(tmp_path / "record"))
+        with pytest.raises(CommandError, match="TransactionTestCase"):
+            call_command("atpd", drain=True, processes=1)
+        assert Instance.objects.live().count() == 1
+
+
+# ``--reload``: the daemon starts again after a change of the code
+
+
+@pytest.fixture
+def own_modules(tmp_path):
+    """The environment of daemons that find the modules in a folder first."""
+    return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+
+
+@pytest.mark.slow
+def test_changed_code_restarts_the_daemon(atpd, tmp_path, own_modules):
+    """The tasks of an app, which only this daemon has."""
+    (tmp_path / "own_settings.py").write_text(
+        "from tests.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'own_app']\n"
+    )
+    app = tmp_path / "own_app"
+    app.mkdir()
+    (app / "__init__.py").write_text("")
+    (app / "tasks.py").write_text("")
+    environment = own_modules | {"DJANGO_SETTINGS_MODULE": "own_settings"}
+    daemon = atpd("--reload", processes=1, environment=environment).ready()
+    first = daemon.workers()
+    (app / "tasks.py").write_text("# changed\n")
+    daemon.wait_for_fact("daemon_started", 2)
+    wait_for(lambda: daemon.workers() and not set(daemon.workers()) & set(first))
+    assert types.noop.enqueue().wait(DEADLINE).state == "FINISHED"
+    assert daemon.stop() == 0
+
+
+@pytest.mark.long
+def test_reload_waits_for_code_that_can_be_loaded(atpd, record, flag, tmp_path, own_modules):
+    """G10: Ctrl-C while it waits ends it."""
+    module = tmp_path / "sitecustomize.py"
+    module.write_text("")
+    daemon = atpd("--reload", "--grace", "3", processes=1, environment=own_modules).ready()
+    module.write_text("raise SystemExit('half a thought')\n")
+    told = daemon.wait_for_fact("not_reloading")
+    assert "half a thought" in told["message"]
+    module.write_text("# mended\n")
+    daemon.wait_for_fact("daemon_started", 2)
+    types.stubborn.enqueue(path=str(record), until=str(flag))
+    record.wait_for("start")
+    wait_for(lambda: time.time() - module.stat().st_mtime > 0.01)
+    module.write_text("# changed again\n")
+    daemon.wait_for_fact("reloading", 2)
+    daemon.signal(signal.SIGINT)
+    daemon.wait()
+    assert len(daemon.facts("daemon_started")) == 2

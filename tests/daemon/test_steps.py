@@ -8,15 +8,15 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Daemon, Kind, Step, Task
-from atp.states import Event, Reason, State
+from atp.models import Kind, Step, Task
+from atp.states import Reason, State
 from atp.store import get_store
-from atp.store.values import Move
 from tests.app import tasks_steps as types
 from tests.app.tasks_daemon import note
 from tests.helpers import DEADLINE, wait_for
 
 from .harness import Record, story
+from .scenario import cut_connections, lose, on_postgresql, wait_until
 
 
 def kept(instance):
@@ -32,11 +32,6 @@ def rows():
     return list(Group.objects.values_list("name", flat=True))
 
 
-many_writers = pytest.mark.skipif(
-    connection.vendor == "sqlite", reason="SQLite has one writer, and no locks of rows"
-)
-
-
 @pytest.fixture
 def charged(atpd, record, flag):
     """Return a function: a daemon, and an Instance that is charging, until the flag is set."""
@@ -45,7 +40,7 @@ def charged(atpd, record, flag):
         instance = types.waiting.enqueue(path=str(record), until=str(flag), **inputs)
         daemon = atpd(processes=2)
         record.wait_for("charged")
-        wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+        wait_until(State.RUNNING, instance)
         return daemon, instance
 
     return run
@@ -58,8 +53,8 @@ def records(tmp_path):
     return lambda name: made.setdefault(name, Record(tmp_path / f"{name}.jsonl"))
 
 
-def test_what_a_step_keeps_is_not_done_again(atpd, records):
-    """G13, G17: a later attempt is given the result; the log says what cannot be kept."""
+def test_kept_step_is_not_called_again_and_a_bad_result_is_fatal(atpd, records):
+    """G13, G17."""
     charging = types.charging.enqueue(path=str(records("charging")), raising=2)
     looping = types.looping.enqueue(path=str(records("looping")), names=["a", "b"])
     doubled = types.doubled.enqueue(path=str(records("doubled")))
@@ -108,8 +103,8 @@ def failure(instance):
     return instance.log.get(kind="fail").message
 
 
-def test_a_death_repeats_what_was_not_kept_and_the_log_says_so(atpd, records, flag):
-    """G17: in and behind a step, and behind a transaction: row and checkpoint are one commit."""
+def test_killed_attempt_repeats_only_interrupted_steps_and_logs_it(atpd, records, flag):
+    """G17: row and checkpoint of a transaction are one commit."""
     opened = flag.with_name("opened")
     opened.touch()
 
@@ -142,8 +137,8 @@ def test_a_death_repeats_what_was_not_kept_and_the_log_says_so(atpd, records, fl
     assert len(cases[1][1].lines("charged")) == len(cases[2][1].lines("written")) == 1
 
 
-def test_a_death_in_a_transaction_leaves_nothing_of_it(atpd, record, flag):
-    """G9, G17: the second one's row stands, once. Nobody waits for the handler meanwhile."""
+def test_kill_inside_a_step_transaction_leaves_nothing_of_it(atpd, record, flag):
+    """G9, G17: and nobody waits for the handler meanwhile."""
     instance = types.booking.enqueue(path=str(record), until=str(flag))
     atpd(processes=1)
     [line] = record.wait_for("written")
@@ -161,12 +156,8 @@ def test_a_death_in_a_transaction_leaves_nothing_of_it(atpd, record, flag):
     assert repeated(instance) == []
 
 
-def test_a_sleep_holds_no_worker_and_is_not_slept_again(atpd, record, records):
-    """G17: what was before it is not repeated, and no budget is spent.
-
-    Run too early, as after a crash before the attempt has ended, it sleeps on: the time counts
-    from the first. A redrive goes on behind it.
-    """
+def test_sleep_holds_no_worker_and_is_not_repeated(atpd, record, records):
+    """G17: an attempt that comes too early sleeps on; a redrive goes on behind the sleep."""
     instance = types.sleeping.enqueue(path=str(records("usual")), seconds=3)
     early = types.sleeping.enqueue(path=str(records("early")), seconds=3)
     failing = types.sleeping.enqueue(path=str(records("failing")), seconds=0.3, fails=True)
@@ -194,11 +185,10 @@ def test_a_sleep_holds_no_worker_and_is_not_slept_again(atpd, record, records):
         assert charged == [(1, 1), (2, last)]
 
 
-def test_a_lost_attempt_keeps_nothing(charged, record, flag):
-    """G4, G17: its result is refused, and that is in the log; the next one does it again."""
+def test_checkpoint_of_a_lost_attempt_is_refused_and_recorded(charged, record, flag):
+    """G4, G17: the next attempt calls the function again."""
     _, instance = charged()
-    lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
-    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    lose(instance)
     flag.touch()
     instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
@@ -208,10 +198,10 @@ def test_a_lost_attempt_keeps_nothing(charged, record, flag):
     assert instance.log.filter(kind=Kind.LATE, attempt=1).exists()
 
 
-@many_writers
+@on_postgresql
 @pytest.mark.parametrize("trouble", ["a lock of others", "a lost connection"])
-def test_a_result_is_written_whatever_the_database_does(charged, record, flag, trouble):
-    """G9, G11, G17: kept when the lock is gone, and the log says so; or on another connection."""
+def test_checkpoint_is_written_after_a_lock_or_a_lost_connection(charged, record, flag, trouble):
+    """G9, G11, G17: the log tells of the lock."""
     daemon, instance = charged()
     if trouble == "a lock of others":
         with transaction.atomic():
@@ -220,12 +210,7 @@ def test_a_result_is_written_whatever_the_database_does(charged, record, flag, t
             daemon.wait_for_fact("results_locked")  # what it has said waits for the same lock
             assert record.lines("kept") == []
     else:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-                " AND datname = current_database()"
-            )
+        cut_connections()
         flag.touch()
     instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 1)
@@ -235,15 +220,15 @@ def test_a_result_is_written_whatever_the_database_does(charged, record, flag, t
         assert list(messages) == [30]
 
 
-def test_a_stopped_worker_keeps_no_lock(atpd, flag):
-    """G9: it is not stopped while it writes a checkpoint, so whoever resumes it can."""
+def test_worker_is_not_paused_while_it_writes_a_checkpoint(atpd, flag):
+    """G9: so it holds no lock."""
     instance = types.stopped.enqueue(until=str(flag))
     # However long a loaded machine takes for the pauses, the handler writes all the time.
     atpd(processes=1, settings={"MAX_STEPS": 1_000_000})
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    wait_until(State.RUNNING, instance)
     for _ in range(3):
         queue.pause(instance)
-        wait_for(lambda: instance.refresh_from_db() or instance.state == State.PAUSED)
+        wait_until(State.PAUSED, instance)
         note_count = Step.objects.filter(instance=instance).count()
         with transaction.atomic():
             # SQLite has one lock for all: then this is enough.

@@ -1,8 +1,10 @@
 """Daemons stop in order (G10), and several of them share the work (G3)."""
 
+import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -10,40 +12,52 @@ from atp import messages, queue
 from atp.commands import Mode
 from atp.models import Daemon, Kind, LogRecord, Task
 from atp.states import State
+from atp.store import get_store
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, child_environment, wait_for
 
 from ..nonsense import tells
 from .harness import Record, is_alive, story
+from .scenario import on_postgresql, slow_claims, stopped_between_transactions, wait_until
 
 
-def test_running_tasks_finish_within_grace(atpd, record, flag):
-    """SIGTERM during work: exit 0, what runs finishes, what waits is not touched (G10)."""
+def command(name):
+    return queue.command(Daemon.objects.get(), name, by="ann via tests")
+
+
+def in_mode(mode):
+    return wait_for(Daemon.objects.filter(mode=mode).first, what=f"a {mode} daemon")
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "command"])
+def test_running_tasks_finish_within_grace(atpd, record, flag, how):
+    """G10: what waits is not touched."""
     running = types.wait.enqueue(path=str(record), until=str(flag))
     daemon = atpd("--grace", "20", processes=1)
     record.wait_for("start")
     waiting = types.note.enqueue(path=str(record))
-    daemon.signal()
-    daemon.wait_for_fact("daemon_stopping")
-    stopping = Daemon.objects.filter(mode=Mode.STOPPING, request="")
-    wait_for(stopping.exists, what="a row that says so")
+    if how == "command":
+        command("stop")
+        assert daemon.wait_for_fact("daemon_stopping")["why"] == "it was told to"
+        assert not in_mode(Mode.STOPPING).idle
+    else:
+        daemon.signal()
+        assert in_mode(Mode.STOPPING).request == ""
     flag.touch()
     assert daemon.wait() == 0
     assert running.wait(0).state == State.FINISHED
     waiting.refresh_from_db()
     assert (waiting.state, waiting.attempt) == (State.ACCEPTED, 0)
     assert Daemon.objects.count() == 0
-    started, stopped = LogRecord.objects.filter(instance=None, subject__startswith="daemon:")
-    assert (started.kind, stopped.kind) == (Kind.STARTED, Kind.LEFT)
+    about = LogRecord.objects.filter(instance=None, subject__startswith="daemon:")
+    assert [row.kind for row in about.exclude(kind=Kind.ORDER)] == [Kind.STARTED, Kind.LEFT]
 
 
 @pytest.mark.parametrize("grace", ["0.5", "6000"])
-def test_tasks_past_grace_are_handed_back(atpd, record, flag, tmp_path, grace):
-    """What does not finish within its grace is handed back, no budget charged (G10).
-
-    A second signal ends the grace. A handler that checks is interrupted before it is killed, and
-    may clean up.
-    """
+def test_tasks_past_grace_are_interrupted_and_handed_back_uncharged(
+    atpd, record, flag, tmp_path, grace
+):
+    """G10: a second signal ends the grace. A handler that does not check is killed."""
     checking = Record(tmp_path / "checking")
     stubborn = types.stubborn.enqueue(path=str(record), until=str(flag))
     interrupted = types.interrupted.enqueue(path=str(checking), until=str(flag))
@@ -82,8 +96,8 @@ execute_from_command_line(["manage.py", "atpd", "-p", "1"])
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_a_signal_while_it_exits():
-    """G10: its status is 0 nevertheless."""
+def test_signal_during_the_exit_does_not_change_the_status():
+    """G10."""
     command = [sys.executable, "-c", SIGNALLED_IN_ITS_EXIT]
     with subprocess.Popen(command, env=child_environment(), stderr=subprocess.DEVNULL) as daemon:
         wait_for(Daemon.objects.filter(idle=True).exists, DEADLINE)
@@ -91,11 +105,8 @@ def test_a_signal_while_it_exits():
         assert daemon.wait(DEADLINE) == 0
 
 
-def test_release_of_a_running_task(atpd, record, flag, tmp_path):
-    """RFC 14's re-enqueue of a live task: its holder hands it back, and it runs again.
-
-    What does not listen is killed.
-    """
+def test_released_task_is_handed_back_and_runs_again(atpd, record, flag, tmp_path):
+    """RFC 14's re-enqueue of a live task. A handler that does not check is killed."""
     deaf = Record(tmp_path / "deaf")
     instance = types.interrupted.enqueue(path=str(record), until=str(flag))
     stubborn = types.stubborn.enqueue(path=str(deaf), until=str(flag))
@@ -103,7 +114,7 @@ def test_release_of_a_running_task(atpd, record, flag, tmp_path):
     record.wait_for("start")
     [line] = deaf.wait_for("start")
     for each in (instance, stubborn):
-        wait_for(lambda each=each: each.refresh_from_db() or each.state == State.RUNNING)
+        wait_until(State.RUNNING, each)
         assert queue.release(each, by="operator via shell") is True
     record.wait_for("start", 2)
     deaf.wait_for("start", 2)
@@ -116,8 +127,8 @@ def test_release_of_a_running_task(atpd, record, flag, tmp_path):
         assert each.log.get(kind=Kind.ASK, detail="release").who == "operator via shell"
 
 
-def test_workers_retire(atpd):
-    """After so many tasks, or for their memory; no task is lost or charged."""
+def test_workers_retire_after_so_many_tasks_or_for_their_memory(atpd):
+    """No task is lost or charged."""
     for option, limit, most, words in (
         ("--max-tasks-per-worker", "3", 3, "has run 3 tasks"),
         ("--max-memory-per-worker", "1M", 1, "MiB resident"),
@@ -132,3 +143,90 @@ def test_workers_retire(atpd):
         assert not daemon.facts("worker_died")
         assert not daemon.facts("worker_failing")
         assert daemon.stop() == 0
+
+
+# Commands to daemons: quiet, resume, stop
+
+
+def test_quiet_daemon_hands_back_what_has_not_started(atpd, record, flag):
+    """G8, G10: a running task goes on; those handed back keep their place, and are not charged."""
+    types.wait.enqueue(path=str(record), until=str(flag.parent))  # its usual time: short
+    daemon = atpd(processes=1)
+    wait_for(lambda: not Task.objects.exists())
+    first, *others = types.wait.enqueue_many(
+        {"path": str(record), "until": str(flag), "number": n} for n in range(12)
+    )
+    record.wait_for("start", 2)
+    command("quiet")
+    row = in_mode(Mode.QUIET)
+    assert (row.request, row.idle) == ("quiet", False)
+    wait_for(lambda: Task.objects.claimed().count() == 1, what="all but one handed back")
+    flag.touch()
+    assert first.wait(DEADLINE).state == State.FINISHED
+    # It looks at the queue, and renews, and takes nothing.
+    seen = Daemon.objects.get().seen
+    wait_for(lambda: Daemon.objects.filter(seen__gt=seen).exists(), what="a renewal")
+    for instance in others:
+        instance.refresh_from_db()
+        assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
+    assert not Daemon.objects.get().idle
+    command("resume")
+    for instance in others:
+        assert instance.wait(DEADLINE).state == State.FINISHED
+    assert [line["number"] for line in record.lines("start")][1:] == list(range(12))
+    assert in_mode(Mode.RUNNING).request == ""
+    wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
+    assert daemon.stop() == 0
+    assert len(daemon.facts("went_quiet")) == len(daemon.facts("resumed")) == 1
+    about = LogRecord.objects.filter(instance=None, subject=f"daemon:{row}").order_by("pk")
+    said = [(r.kind, r.detail, r.who) for r in about]
+    assert (Kind.ORDER, "quiet", "ann via tests") in said
+    assert (Kind.ORDER, "resume", "ann via tests") in said
+
+
+@on_postgresql
+def test_daemon_is_quiet_only_when_no_claim_is_under_way(atpd, record):
+    """Whoever has read it may enqueue, and this daemon will not claim it."""
+    daemon = atpd(processes=1, settings={"POLL_EVERY": 30, "RENEW_EVERY": 0.2}).ready()
+    wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
+    with slow_claims() as (one_is_under_way, go_on):
+        waiting = types.note.using(run_after=timedelta(seconds=1)).enqueue(path=str(record))
+        get_store().tell()
+        one_is_under_way()
+        command("quiet")
+        daemon.wait_for_fact("went_quiet")
+        renewed = Daemon.objects.get().seen
+        wait_for(lambda: Daemon.objects.filter(seen__gt=renewed).exists(), what="a renewal")
+        assert Daemon.objects.get().mode == Mode.RUNNING
+        go_on()
+    in_mode(Mode.QUIET)
+    command("resume")
+    assert waiting.wait(DEADLINE).state == State.FINISHED
+
+
+@pytest.mark.parametrize("order", ["quiet", "resume"])
+def test_command_is_obeyed_by_the_next_dispatcher(atpd, record, order):
+    daemon = atpd(processes=1).ready()
+    if order == "resume":
+        command("quiet")
+        in_mode(Mode.QUIET)
+    else:
+        wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
+    pid, old = daemon.dispatcher(), Daemon.objects.get()
+    with stopped_between_transactions(pid):
+        command(order)
+        instance = types.note.enqueue(path=str(record))
+        os.kill(pid, signal.SIGKILL)
+    daemon.wait_for_fact("rejoined")
+    wait_for(Daemon.objects.exclude(uuid=old.uuid).exists, what="a new identity")
+    if order == "resume":
+        assert instance.wait(DEADLINE).state == State.FINISHED
+    else:
+        assert in_mode(Mode.QUIET).request == "quiet"
+        # A claim of the old one may have been on its way to the server, which went on with it.
+        enqueued, *later = story(instance)
+        assert enqueued == "enqueue→ACCEPTED 0"
+        assert later in ([], ["claim→SCHEDULED 1", "expire→ACCEPTED 1"])
+    wait_for(lambda: Daemon.objects.count() == 1, what="the end of the old identity")
+    command("stop")
+    assert daemon.wait() == 0

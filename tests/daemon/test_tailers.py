@@ -1,17 +1,15 @@
 """Tailers in daemons: each record once, whatever is killed (G18); the fence of a transaction."""
 
-import pytest
 from django.contrib.auth.models import Group
-from django.db import connection
 
 from atp import queue
-from atp.models import Daemon, Instance, Tailer
+from atp.models import Instance, Tailer
 from atp.schedules.models import Overlap
-from atp.states import Event, Reason, State
-from atp.store import get_store
-from atp.store.values import Move
+from atp.states import Reason, State
 from tests.app import tasks_tailers as types
 from tests.helpers import DEADLINE, wait_for
+
+from .scenario import lose, on_postgresql, wait_until
 
 
 def groups(*names):
@@ -28,12 +26,8 @@ def rows():
     return list(Group.objects.values_list("name", flat=True))
 
 
-def test_what_comes_into_the_table_is_worked_on(atpd):
-    """G18: a schedule starts to read, again and again.
-
-    G5: a record that kills its worker keeps no other. It is put aside, kills the worker that maps
-    it alone, and is a dead letter.
-    """
+def test_scheduled_tailer_reads_new_rows_and_rejects_those_that_kill(atpd):
+    """G5, G18: such a record becomes a dead letter, and delays no other."""
     groups("a", "b")
     queue.create_schedule("groups", "tailers.groups", every=1, overlap=Overlap.SKIP)
     atpd(processes=2)
@@ -51,16 +45,14 @@ def test_what_comes_into_the_table_is_worked_on(atpd):
     assert rows() == []
 
 
-def test_an_attempt_that_lost_its_task_commits_nothing(atpd, record, flag):
-    """G4: the fence of a transaction of a handler."""
-    if connection.vendor == "sqlite":
-        pytest.skip("SQLite has one writer: nobody takes the Task away while the block writes")
+@on_postgresql
+def test_lost_attempt_commits_no_transaction(atpd, record, flag):
+    """G4."""
     instance = types.committing.enqueue(path=str(record), until=str(flag))
     atpd(processes=1)
     record.wait_for("written")
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
-    lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
-    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    wait_until(State.RUNNING, instance)
+    lose(instance)
     flag.touch()
     instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)

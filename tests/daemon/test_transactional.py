@@ -13,50 +13,28 @@ from atp import messages as attempt_messages
 from atp.models import Daemon, Instance, Task
 from atp.models import Kind as LogKind
 from atp.states import Event, Reason, State
-from atp.store import get_store
-from atp.store.values import Move
 from tests.app import tasks_transactional as types
 from tests.helpers import DEADLINE, stays, wait_for
 
 from ..nonsense import is_made_by
 from .harness import story
 from .proxy import Proxy
+from .scenario import ONCE, lose, on_postgresql, wait_until
 
 # Some of them answer with more than goes into the database.
 pytestmark = pytest.mark.usefixtures("media")
-
-ONCE = [
-    "enqueue→ACCEPTED 0",
-    "claim→SCHEDULED 1",
-    "start→RUNNING 1",
-    "finish→FINISHED 1",
-]
-
-
-many_writers = pytest.mark.skipif(
-    connection.vendor == "sqlite",
-    reason="SQLite has one writer: while the handler is in its transaction, nobody writes",
-)
-
-
-def is_running(instance):
-    instance.refresh_from_db()
-    return instance.state == State.RUNNING
 
 
 def messages(instance):
     return [row.message for row in instance.log.filter(kind=LogKind.MESSAGE)]
 
 
-def test_it_is_committed_with_its_end(atpd, record, flag, media):
-    """G7: RUNNING is seen while it runs; rows, Response and log come with FINISHED.
-
-    While its transaction is open renewals go on, progress is seen, and nobody waits for a row.
-    """
+def test_writes_are_committed_with_the_end(atpd, record, flag, media):
+    """G7: RUNNING and progress are seen before; renewals go on, and nobody waits for a row."""
     instance = types.waiting.enqueue(path=str(record), until=str(flag), number=5)
     atpd(processes=1)
     record.wait_for("start")
-    assert is_running(instance)
+    assert instance.refresh_from_db() or instance.state == State.RUNNING
     assert types.written() == []
     assert messages(instance) == []
     if connection.vendor != "sqlite":  # else its one writer is the handler
@@ -82,8 +60,8 @@ def can_be_locked(model, instance):
         return rows.filter(pk=instance.pk).exists()
 
 
-def test_how_it_ends_is_how_its_transaction_ends(atpd, record, media):
-    """G5, G6, G7: whatever the handler does with it, all of it is kept, or nothing."""
+def test_transaction_is_kept_or_rolled_back_with_the_outcome(atpd, record, media):
+    """G5, G6, G7: whatever the handler does with it."""
     raising, swallowing = types.raising.enqueue(number=1), types.swallowing.enqueue(number=2)
     leaving_open, dying = types.leaving_open.enqueue(number=3), types.dying.enqueue(number=4)
     # Its hook fails after the commit; a fork has the same connection, and would end it.
@@ -118,11 +96,8 @@ def test_how_it_ends_is_how_its_transaction_ends(atpd, record, media):
     assert daemon.stop() == 0
 
 
-def test_what_happens_after_the_commit_changes_nothing(atpd, record):
-    """G7: progress at the last moment, and hooks that take their time: nobody ends them.
-
-    A death is not charged: the Instance is read before, and no restart would be left.
-    """
+def test_slow_or_deadly_callbacks_after_the_commit_change_nothing(atpd, record):
+    """G7: such a death is not charged."""
     inputs = ({"path": str(record), "number": n} for n in range(3))
     slow = types.slow_hooks.enqueue_many(inputs)
     dying = types.dying_late.enqueue_many({"number": 3 + n} for n in range(3))
@@ -141,8 +116,8 @@ def test_what_happens_after_the_commit_changes_nothing(atpd, record):
         assert not daemon.facts(fact)
 
 
-def test_its_time_begins_with_its_transaction(atpd):
-    """G5: waiting for SQLite's one writer is not the fault of who waits."""
+def test_timeout_begins_with_the_transaction(atpd):
+    """G5: waiting for SQLite's one writer does not count."""
     instances = types.row.enqueue_many({"number": n, "seconds": 1} for n in range(4))
     daemon = atpd(processes=4, settings={"TIMEOUT": 2.5})
     for instance in instances:
@@ -152,9 +127,9 @@ def test_its_time_begins_with_its_transaction(atpd):
     assert not daemon.facts("worker_killed")
 
 
-@many_writers
-def test_the_answer_to_its_commit_is_lost(atpd, record, flag):
-    """G7: it may have been committed, so its Response is left where it is."""
+@on_postgresql
+def test_lost_answer_to_a_commit_loses_no_response(atpd, record, flag):
+    """G7."""
     with Proxy() as proxy:
         instance = types.waiting.enqueue(path=str(record), until=str(flag), number=3)
         atpd(processes=1, environment={"DATABASE_URL": proxy.url})
@@ -169,7 +144,7 @@ def test_the_answer_to_its_commit_is_lost(atpd, record, flag):
         assert messages(instance) == ["waiting"]
 
 
-@many_writers
+@on_postgresql
 @pytest.mark.parametrize(
     ("type", "event", "words"),
     [
@@ -177,16 +152,15 @@ def test_the_answer_to_its_commit_is_lost(atpd, record, flag):
         (types.raising_late, Event.FAIL, "; all that it wrote was rolled back\nrefused"),
     ],
 )
-def test_taken_away_in_its_transaction(atpd, record, flag, type, event, words):
-    """G4, G7: all of it is rolled back, however it ends, and that is kept."""
+def test_lost_attempt_is_rolled_back_and_its_end_recorded(atpd, record, flag, type, event, words):
+    """G4, G7."""
     instance = type.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
-    wait_for(lambda: is_running(instance))
+    wait_until(State.RUNNING, instance)
     if type is types.waiting:  # what it says is in the database, and so is its start
         wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
-    lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
-    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    lose(instance)
     assert instance.refresh_from_db() or instance.state == State.ACCEPTED
     flag.touch()
     instance.wait(DEADLINE)
@@ -198,9 +172,9 @@ def test_taken_away_in_its_transaction(atpd, record, flag, type, event, words):
     daemon.wait_for_fact("refused")
 
 
-@many_writers
-def test_its_connection_is_cut(atpd, record, flag):
-    """G7, G11: nothing was committed, and nobody is charged for it."""
+@on_postgresql
+def test_lost_connection_rolls_back_and_is_not_charged(atpd, record, flag):
+    """G7, G11."""
     instance = types.waiting.enqueue(path=str(record), until=str(flag))
     atpd(processes=1)
     [line] = record.wait_for("start")
@@ -214,10 +188,11 @@ def test_its_connection_is_cut(atpd, record, flag):
     assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
-def test_exactly_once_whatever_is_killed(atpd, count):
-    """G7: so many tasks that each leave a row, and workers killed throughout: as many rows."""
+def test_rows_are_written_exactly_once_while_workers_are_killed(atpd, count):
+    """G7."""
     kills, dice = 0, random.Random(7)
     types.row.enqueue_many({"number": n, "pause": 0.06} for n in range(count))
     daemon = atpd(processes=3).ready()

@@ -13,25 +13,24 @@ from django.db import connection, transaction
 from atp import queue
 from atp.models import Daemon, Instance, LogRecord, Task
 from atp.states import Reason, State
-from atp.store import handover
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
+from . import inside
 from .harness import story
+from .scenario import ONCE, ask, cut_connections, on_postgresql, wait_until
 
 # Of what SQLite's listener has not heard, nothing is lost: see store/test_sqlite_handing.py.
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="of its sessions")
 SELDOM = {"POLL_EVERY": 60.0, "SWEEP_EVERY": 60.0}
 # Far less than that, and long enough for a loaded machine.
 IN_TIME = 20.0
-DONE = ["enqueue→ACCEPTED 0", "claim→SCHEDULED 1", "start→RUNNING 1", "finish→FINISHED 1"]
 
 
 @pytest.fixture
 def idle(atpd, monkeypatch):
     """Start a daemon that looks seldom, and wait until it can be handed something."""
     # However soon after another.
-    monkeypatch.setattr(handover, "APART", 0.0)
+    monkeypatch.setattr(inside.handover, "APART", 0.0)
 
     def start(processes=2):
         known = set(Daemon.objects.values_list("uuid", flat=True))
@@ -59,14 +58,14 @@ def handed(instance):
     return len(times) == 2 and times[0] == times[1]
 
 
-def test_whatever_comes_to_wait_starts_at_once(idle):
-    """By itself the daemon would look far later; it knows when what is not due yet is due."""
+def test_idle_daemon_starts_a_task_at_once(idle):
+    """G15: and it knows when a dated task becomes due."""
     idle()
     assert finished(types.noop.enqueue())  # the first of a connection is not handed, on PostgreSQL
     for _ in range(5):
         wait_until_idle()
         instance = types.noop.enqueue().wait(IN_TIME)
-        assert story(instance) == DONE
+        assert story(instance) == ONCE
         assert handed(instance)
     wait_until_idle()
     assert all(finished(each) for each in types.noop.enqueue_many({} for _ in range(50)))
@@ -101,16 +100,12 @@ def test_whatever_comes_to_wait_starts_at_once(idle):
     assert finished(changed)
 
 
-def test_it_is_idle_when_it_has_a_free_worker(idle, record, flag):
-    """What its row says decides whether it is told; a long task keeps nobody from being woken.
-
-    G9: its row may say for a moment that it is idle when it is not any more. What it is handed
-    then it hands back.
-    """
+def test_daemon_is_idle_while_a_worker_is_free(idle, record, flag):
+    """G9: a task that was handed to it when it was not is handed back."""
     _, row = idle()
     long = types.wait.enqueue(path=str(record), until=str(flag))
     record.wait_for("start")
-    wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
+    wait_until(State.RUNNING, long)
     for _ in range(3):
         assert finished(types.noop.enqueue())
     other = types.wait.enqueue(path=str(record), until=str(flag))
@@ -137,26 +132,18 @@ def test_it_is_idle_when_it_has_a_free_worker(idle, record, flag):
 
 
 @on_postgresql
-def test_after_its_connections_were_ended(idle, record, flag):
-    """All of them; that which listens is replaced too, and what runs goes on (G11)."""
+def test_lost_connections_are_replaced_also_that_of_the_listener(idle, record, flag):
+    """G11."""
     daemon, _ = idle()
     running = types.wait.enqueue(path=str(record), until=str(flag))
     record.wait_for("start")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        assert finished(types.noop.enqueue())
-
-        def listeners():
-            cursor.execute(
-                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-                "AND query LIKE 'LISTEN atp_wake%'"
-            )
-            return cursor.fetchall()
-
-        wait_for(listeners, what="a listener")
+    cut_connections()
+    assert finished(types.noop.enqueue())
+    listeners = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND query LIKE 'LISTEN atp_wake%'"
+    )
+    wait_for(lambda: ask(listeners), what="a listener")
     wait_until_idle()
     assert finished(types.noop.enqueue())
     assert not daemon.facts("listening_ended")
@@ -166,8 +153,8 @@ def test_after_its_connections_were_ended(idle, record, flag):
 
 
 @on_postgresql
-def test_what_nobody_heard_of_is_run_all_the_same(idle):
-    """G1, G2: the session that hears ends when the row has been looked at, before the commit."""
+def test_handed_task_that_nobody_heard_of_is_run(idle):
+    """G1, G2: the listening session ends just before the commit."""
     daemon, row = idle()
     dispatcher = daemon.dispatcher()
     os.kill(dispatcher, signal.SIGSTOP)

@@ -18,27 +18,15 @@ from django.db import OperationalError, connection
 from django.db.backends.signals import connection_created
 
 from atp import Interrupted, messages, queue, signals
-from atp.daemon.options import Options
-from atp.daemon.shared.channel import Closed
-from atp.daemon.shared.inherited import Inherited
-from atp.daemon.shared.messages import Ended, Logged, Retiring
-from atp.daemon.shared.outcome import Kind, Outcome, move
-from atp.daemon.shared.packing import unpacked_end
-from atp.daemon.shared.running_page import Page
-from atp.daemon.worker import execution
-from atp.daemon.worker.interruption import SIGNAL, Interruption
-from atp.daemon.worker.isolation import logs
-from atp.daemon.worker.isolation.process_state import ProcessState
-from atp.daemon.worker.worker import Worker
 from atp.models import Type, read_signature
 from atp.operations.registry import registry
 from atp.states import Event, Reason
-from atp.store.misfits import is_misfit
 from atp.text import headline
 from tests.app import tasks_odd
 from tests.samples import claimed, parameters
 
 from ..nonsense import is_made_by, tells
+from . import inside
 
 
 class Said:
@@ -65,7 +53,9 @@ def worker(said, tmp_path, transactional_db, monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers])
     (tmp_path / "worker-0").mkdir()
     folders = SimpleNamespace(scratch=tmp_path)
-    made = Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
+    made = inside.Worker(
+        0, said, None, inside.Inherited(inside.Page(1), inside.Options(processes=1), folders)
+    )
     logging.root.addHandler(made._capture)
     return made
 
@@ -78,24 +68,24 @@ def executed(worker, claimed):
     """Perform a task, and return its outcome as the dispatcher hears it."""
     worker._perform(claimed)
     [record] = worker._ring.read(worker._ring.written)
-    return unpacked_end(record)[-1]
+    return inside.unpacked_end(record)[-1]
 
 
-def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
-    """G1: nothing that a handler returned is lost on its way."""
+def test_end_that_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
+    """G1."""
     worker._perform(task("daemon.error", f'{{"words":"{"x" * 7000}"}}'))
-    assert said.kinds() == [Ended]
+    assert said.kinds() == [inside.Ended]
     assert "x" * 7000 in said.messages[0].outcome.message
     for size in (100, 1):
         while worker._ring.write(b"x" * size):
             pass
     worker._perform(task("daemon.noop"))
-    assert isinstance(said.messages[1], Ended)
+    assert isinstance(said.messages[1], inside.Ended)
     assert said.messages[1][:2] == (1, 1)
 
 
-def test_who_has_returned_and_is_not_heard_does_not_run_out_of_time(worker, said):
-    """G9: the dispatcher hears nobody whose Instance somebody has locked."""
+def test_attempt_that_waits_to_report_its_end_does_not_time_out(worker, said):
+    """G9: nobody reads from it while its Instance is locked."""
     deadlines = []
     said.send = lambda message, wait=True: deadlines.append(worker._page.read(0).deadline)
     worker._ring = SimpleNamespace(write=lambda record: False)
@@ -104,9 +94,9 @@ def test_who_has_returned_and_is_not_heard_does_not_run_out_of_time(worker, said
     assert deadlines[-1] == float("inf")
 
 
-@pytest.mark.parametrize("error", [BlockingIOError, Closed])
-def test_who_retires_and_cannot_say_so_tells_the_end_all_the_same(worker, said, error):
-    """G1: the dispatcher may not be reading, or a handler may have closed the channel."""
+@pytest.mark.parametrize("error", [BlockingIOError, inside.Closed])
+def test_worker_that_cannot_announce_its_retirement_reports_the_end(worker, said, error):
+    """G1: a handler may have closed the channel."""
     worker._options = replace(worker._options, max_tasks_per_worker=1)
 
     def refuse(message, wait=True):
@@ -119,11 +109,11 @@ def test_who_retires_and_cannot_say_so_tells_the_end_all_the_same(worker, said, 
     said.messages.clear()
     del said.send
     assert worker._is_to_retire()
-    assert said.kinds() == [Retiring]
+    assert said.kinds() == [inside.Retiring]
 
 
-def test_error_reporters_see_exceptions(worker, caplog):
-    """By logging and by signals, Django's and ATP's; an exception in a receiver harms nothing."""
+def test_error_reporters_and_signals_see_exceptions(worker, caplog):
+    """An exception in a receiver harms nothing."""
     seen, around = [], []
 
     def reporter(sender, request, **kwargs):
@@ -143,8 +133,8 @@ def test_error_reporters_see_exceptions(worker, caplog):
         outcome = executed(worker, task("daemon.error", '{"words":"look at this"}'))
     finally:
         got_request_exception.disconnect(reporter)
-    assert (outcome.kind, outcome.raised) == (Kind.ERROR, "builtins.ValueError")
-    assert around == [("started", "daemon.error"), ("ended", "look at this", Kind.ERROR)]
+    assert (outcome.kind, outcome.raised) == (inside.Kind.ERROR, "builtins.ValueError")
+    assert around == [("started", "daemon.error"), ("ended", "look at this", inside.Kind.ERROR)]
     # Fatal, as Retry, is a word of the handler, no accident.
     assert executed(worker, task("daemon.fatal")).raised == "atp.exceptions.Fatal"
     assert [str(error) for error in seen] == ["look at this"]
@@ -152,15 +142,11 @@ def test_error_reporters_see_exceptions(worker, caplog):
     assert str(record.exc_info[1]) == "look at this"
 
 
-def test_inputs_of_another_signature(worker, settings, monkeypatch):
-    """They may fit another daemon: the handler is not entered, and nothing is spent.
-
-    Those of an older release are adapted to the handler of today; an adapter that raises leaves
-    them to others.
-    """
+def test_incompatible_inputs_are_adapted_or_left_to_other_daemons(worker, settings, monkeypatch):
+    """The handler is not entered, and nothing is charged."""
     settings.ATP = settings.ATP | {"RELEASE": "3f2a"}
     outcome = executed(worker, task("daemon.error", '{"words":"x","nothing":2}'))
-    assert outcome.kind is Kind.MISFIT
+    assert outcome.kind is inside.Kind.MISFIT
     assert outcome.signature == registry.get("daemon.error").fingerprint
     words = "release 3f2a does not take its inputs: there is no argument 'nothing'"
     assert is_made_by(outcome.message, messages.incompatible_inputs, words)
@@ -173,49 +159,52 @@ def test_inputs_of_another_signature(worker, settings, monkeypatch):
         return {"words": inputs.pop("text")}
 
     outcome = executed(worker, task("daemon.error", '{"text":"look at this"}'))
-    assert outcome.kind is Kind.ERROR
+    assert outcome.kind is inside.Kind.ERROR
     assert "look at this" in outcome.message
     outcome = executed(worker, task("daemon.error", '{"nothing":2}'))
-    assert outcome.kind is Kind.MISFIT
+    assert outcome.kind is inside.Kind.MISFIT
     assert is_made_by(outcome.message, messages.incompatible_inputs, "KeyError: 'text'")
 
 
-def test_a_context_of_its_own(worker):
-    """G5: no attempt finds what another has set in its context."""
+def test_each_attempt_has_its_own_context_variables(worker):
+    """G5."""
     before = executed(worker, task("daemon.context"))
     worker._perform(task("daemon.sets_context"))
     worker._perform(task("daemon.context"))
     records = worker._ring.read(worker._ring.written)
-    assert unpacked_end(records[-1])[-1].response == before.response
+    assert inside.unpacked_end(records[-1])[-1].response == before.response
     assert b"0.3333333333333333333333333333" in before.response.data
 
 
 @pytest.mark.parametrize("how", ["autocommit", "atomic"])
-def test_a_transaction_left_open_fails_the_attempt(worker, said, how):
-    """One that defers is deferred as it asked for, and the log says what was lost."""
+def test_transaction_left_open_fails_the_attempt(worker, said, how):
+    """Defer is kept, and the log tells what was lost."""
     connection.close()
     queue.register_all()
     outcome = executed(worker, task("daemon.leaves_open", f'{{"how":"{how}"}}'))
-    assert outcome.kind is Kind.ERROR
+    assert outcome.kind is inside.Kind.ERROR
     assert tells(outcome.message, messages.left_transaction_open())
     assert not Type.objects.filter(handler="changed").exists()
     given = task("daemon.leaves_open", f'{{"how":"{how}","then":"defer"}}')
     worker._perform(given)
-    assert unpacked_end(worker._ring.read(worker._ring.written)[-1])[-1].kind is Kind.DEFER
-    log = [message for message in said.messages if isinstance(message, Logged)][-1]
+    assert (
+        inside.unpacked_end(worker._ring.read(worker._ring.written)[-1])[-1].kind
+        is inside.Kind.DEFER
+    )
+    log = [message for message in said.messages if isinstance(message, inside.Logged)][-1]
     assert tells(log[-1], messages.left_transaction_open())
 
 
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
-        (OperationalError("too many clients"), Kind.SHUT_OUT),
-        (KeyError("a receiver's own fault"), Kind.ERROR),
+        (OperationalError("too many clients"), inside.Kind.SHUT_OUT),
+        (KeyError("a receiver's own fault"), inside.Kind.ERROR),
     ],
     ids=lambda value: getattr(value, "name", type(value).__name__),
 )
-def test_a_transaction_that_cannot_begin(worker, raised, kind):
-    """G2, G5: only an outage is nobody's fault; else the attempt has failed, and says why."""
+def test_only_an_outage_at_the_begin_of_a_transaction_is_not_charged(worker, raised, kind):
+    """G2, G5."""
 
     def refuse(sender, **kwargs):
         raise raised
@@ -231,12 +220,12 @@ def test_a_transaction_that_cannot_begin(worker, raised, kind):
     assert str(raised) in outcome.message
 
 
-def test_a_thread_that_an_earlier_attempt_left_behind(worker, said, caplog):
-    """G6: what it logs, and what a thread logs that it starts, is not in the log of others."""
+def test_log_of_a_thread_left_behind_is_not_in_the_log_of_later_attempts(worker, said, caplog):
+    """G6."""
     worker._threads.install()
     go = threading.Event()
     logger = logging.getLogger("shop")
-    worker._process_state = ProcessState()
+    worker._process_state = inside.ProcessState()
 
     def inner():
         logger.warning("of a thread of that")
@@ -267,18 +256,18 @@ def test_a_thread_that_an_earlier_attempt_left_behind(worker, said, caplog):
 
 
 @pytest.mark.parametrize("how", ["dictConfig", "flags", "handlers"])
-def test_logging_that_a_handler_configured_anew(worker, how, monkeypatch):
-    """G6: the next attempt finds all loggers as they were."""
+def test_logging_configuration_is_restored(worker, how, monkeypatch):
+    """G6."""
     root, logger = logging.getLogger(), logging.getLogger("atp.worker")
     monkeypatch.setattr(root, "level", logging.INFO)
-    worker._process_state = ProcessState()
+    worker._process_state = inside.ProcessState()
     before = [*root.handlers], root.level, logger.disabled, logger.propagate, [*logger.handlers]
     if how == "dictConfig":
         logging.config.dictConfig({"version": 1, "root": {"level": "WARNING"}})
         assert logger.disabled
     elif how == "flags":
         logger.disabled, logger.propagate = True, False
-        monkeypatch.setattr(logs, "EVERY", 0.0)
+        monkeypatch.setattr(inside.logs, "EVERY", 0.0)
     else:
         logger.addHandler(logging.StreamHandler())
         root.addHandler(logging.NullHandler())
@@ -300,20 +289,20 @@ def asked():
 
 @pytest.fixture
 def interruption(asked):
-    was = signal.getsignal(SIGNAL)
-    interruption = Interruption(asked.__contains__)
+    was = signal.getsignal(inside.SIGNAL)
+    interruption = inside.Interruption(asked.__contains__)
     interruption.listen()
     interruption.expect(KEY)
     yield interruption
-    signal.signal(SIGNAL, was)
+    signal.signal(inside.SIGNAL, was)
 
 
 def strike():
     """Send this process the signal; its handler has run when this returns."""
-    os.kill(os.getpid(), SIGNAL)
+    os.kill(os.getpid(), inside.SIGNAL)
 
 
-def test_who_cleans_up_is_not_interrupted_again(interruption, asked):
+def test_handler_that_cleans_up_is_not_interrupted_again(interruption, asked):
     asked.add(KEY)
     cleaned = []
 
@@ -329,11 +318,8 @@ def test_who_cleans_up_is_not_interrupted_again(interruption, asked):
     assert cleaned
 
 
-def test_an_interruption_hits_the_attempt_that_it_is_meant_for(interruption, asked):
-    """Between attempts nothing is raised. Before the handler it is remembered, and then forgotten.
-
-    The inputs may be long to read.
-    """
+def test_interruption_hits_only_its_own_attempt(interruption, asked):
+    """One that comes before its handler is entered is remembered until then."""
     asked.add(KEY)
     with interruption:
         pass
@@ -352,45 +338,49 @@ def test_an_interruption_hits_the_attempt_that_it_is_meant_for(interruption, ask
         assert not interruption.has_struck
 
 
-def test_without_anybody_to_take_it_nothing_happens():
-    """The default of this signal is to be ignored: whatever a task makes of it, it kills nobody."""
-    was = signal.signal(SIGNAL, signal.SIG_DFL)
+def test_signal_of_interruptions_is_ignored_by_default():
+    """Whatever a task makes of it, it kills nobody."""
+    was = signal.signal(inside.SIGNAL, signal.SIG_DFL)
     try:
         strike()
     finally:
-        signal.signal(SIGNAL, was)
+        signal.signal(inside.SIGNAL, was)
 
 
 # From an outcome and a budget to a move
 
 
-def test_what_becomes_of_an_attempt():
-    """Retries that are left are used; the log gets the class of the exception, cut to fit."""
+def test_outcome_and_budget_become_a_transition():
+    """The log gets the class of the exception, cut to fit."""
     given = parameters(
         max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)
     )
     fresh = claimed(1)._replace(parameters=given)
     used_up = fresh._replace(retries=2)
-    made = move(Outcome(Kind.FINISHED), fresh, who="me")
+    made = inside.move(inside.Outcome(inside.Kind.FINISHED), fresh, who="me")
     assert (made.event, made.instance, made.attempt, made.who) == (Event.FINISH, 1, 1, "me")
-    for kind in (Kind.RETRY, Kind.ERROR, Kind.INTERRUPTED):
-        made = move(Outcome(kind, "why", raised="shop.NoMoney"), fresh)
+    for kind in (inside.Kind.RETRY, inside.Kind.ERROR, inside.Kind.INTERRUPTED):
+        made = inside.move(inside.Outcome(kind, "why", raised="shop.NoMoney"), fresh)
         assert (made.event, made.detail) == (Event.RETRY, "shop.NoMoney")
         assert timedelta(seconds=2) <= made.delay <= timedelta(seconds=4)
-    assert move(Outcome(Kind.RETRY, "", after=30), fresh).delay == timedelta(seconds=30)
-    for kind in (Kind.RETRY, Kind.ERROR):
-        made = move(Outcome(kind, "why", raised="x." * 90), used_up)
+    assert inside.move(inside.Outcome(inside.Kind.RETRY, "", after=30), fresh).delay == timedelta(
+        seconds=30
+    )
+    for kind in (inside.Kind.RETRY, inside.Kind.ERROR):
+        made = inside.move(inside.Outcome(kind, "why", raised="x." * 90), used_up)
         assert (made.event, made.reason, made.detail) == (Event.FAIL, Reason.ERROR, "x." * 32)
         assert made.message.startswith("why ")
         assert tells(made.message, messages.retries_used_up(2, 2))
-    made = move(Outcome(Kind.FATAL, "no use"), fresh)
+    made = inside.move(inside.Outcome(inside.Kind.FATAL, "no use"), fresh)
     assert (made.event, made.reason, made.message) == (Event.FAIL, Reason.FATAL, "no use")
     # The store makes more of inputs that do not fit: when it is due, or that it fails.
-    made = move(Outcome(Kind.MISFIT, "why", signature="1a2b3c4d"), used_up)
+    made = inside.move(inside.Outcome(inside.Kind.MISFIT, "why", signature="1a2b3c4d"), used_up)
     assert (made.event, made.message, made.level) == (Event.DEFER, "why", logging.WARNING)
     assert read_signature(made.detail) == "1a2b3c4d"
-    assert is_misfit(made)
-    assert not is_misfit(move(Outcome(Kind.DEFER, "why", after=1), fresh))
+    assert inside.is_misfit(made)
+    assert not inside.is_misfit(
+        inside.move(inside.Outcome(inside.Kind.DEFER, "why", after=1), fresh)
+    )
 
 
 # Whatever an exception does when it is looked at, the attempt ends as its class says (G5)
@@ -427,15 +417,15 @@ def odd(monkeypatch):
         def handler(context):
             raise make()
 
-        return execution.run(claimed(1, "tests.odd"), None)
+        return inside.execution.run(claimed(1, "tests.odd"), None)
 
     return run
 
 
-def test_odd_exceptions(odd):
+def test_odd_exceptions_end_the_attempt_as_their_class_says(odd):
     for name, (make, kind) in tasks_odd.ODD.items():
         outcome = odd(make)
-        assert outcome.kind == Kind(kind), name
+        assert outcome.kind == inside.Kind(kind), name
         # It goes to a process that knows nothing of the class, and into a column.
         assert type(outcome.message) is type(outcome.raised) is str, name
         assert outcome.message.strip(), name
@@ -443,15 +433,16 @@ def test_odd_exceptions(odd):
         (outcome.message + outcome.raised).encode()
         assert len(outcome.message) < 10_000, name
         again = pickle.loads(pickle.dumps(outcome))
-        last = move(again, claimed(1, "tests.odd")._replace(own=None, parameters=parameters()))
+        last = inside.move(
+            again, claimed(1, "tests.odd")._replace(own=None, parameters=parameters())
+        )
         assert last.event in (EVENTS[kind], Event.FAIL), name
         assert TOLD.get(name, "") in headline(outcome.message), name
         if name in DELAYS:
             assert outcome.after == DELAYS[name], name
 
 
-def test_a_receiver_that_cannot_look_at_an_odd_exception(odd, monkeypatch):
-    """A log handler that formats it fails; the attempt ends as it would."""
+def test_log_handler_that_fails_on_an_odd_exception_changes_nothing(odd, monkeypatch):
 
     class Looking(logging.Handler):
         def emit(self, record):
@@ -459,24 +450,24 @@ def test_a_receiver_that_cannot_look_at_an_odd_exception(odd, monkeypatch):
 
     logger = logging.getLogger("atp.worker")
     monkeypatch.setattr(logger, "handlers", [*logger.handlers, Looking()])
-    assert odd(tasks_odd.ODD["str exits"][0]).kind is Kind.ERROR
+    assert odd(tasks_odd.ODD["str exits"][0]).kind is inside.Kind.ERROR
 
 
-def test_an_exception_alone_in_a_group_counts_as_what_it_is(worker, odd):
+def test_exception_alone_in_a_group_counts_as_itself(worker, odd):
     outcome = executed(worker, task("odd.in_a_task_group"))
-    assert (outcome.kind, outcome.after, outcome.message) == (Kind.RETRY, 7, "later")
+    assert (outcome.kind, outcome.after, outcome.message) == (inside.Kind.RETRY, 7, "later")
     group = ExceptionGroup("x", [ExceptionGroup("y", [ValueError("x")])])
-    assert odd(lambda: group, fatal_on=ValueError).kind is Kind.LAST
+    assert odd(lambda: group, fatal_on=ValueError).kind is inside.Kind.LAST
 
 
 @pytest.mark.parametrize("type", ["odd.weighs", "odd.weighs.together", "odd.weighs.coroutine"])
-def test_an_attempt_that_raises_keeps_nothing(worker, type):
-    """G5: memory is free when the attempt has ended, not when garbage is collected."""
+def test_attempt_that_raises_frees_its_memory_at_once(worker, type):
+    """G5: not when garbage is collected."""
     gc.collect()
     gc.disable()
     try:
         tasks_odd.weights.clear()
-        assert executed(worker, task(type)).kind is Kind.ERROR
+        assert executed(worker, task(type)).kind is inside.Kind.ERROR
         [weight] = tasks_odd.weights
         assert weight() is None
     finally:

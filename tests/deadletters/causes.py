@@ -1,4 +1,4 @@
-"""Why dead letters FAILED: causes as daemons find them, and the moves that record them."""
+"""Causes of dead letters as daemons record them, and the transitions that record them."""
 
 from atp.daemon.worker.fingerprints import failed as failed_by
 from atp.states import Event, Reason
@@ -10,7 +10,7 @@ __all__ = ["failed", "failed_by", "moves", "of_loss", "plain"]
 
 
 def moves(claimed, cause, message="it failed"):
-    """Return the moves by which what is claimed FAILED; ``{}`` in a message is its key."""
+    """Return transitions that fail the claimed Tasks; ``{}`` in a message becomes the key."""
     now = get_store().now()
     return [
         Move(

@@ -1,4 +1,4 @@
-"""Error groups in the store: each dead letter is counted once, and nobody waits for it."""
+"""Each dead letter is counted once in its error group, and counting blocks nobody."""
 
 from datetime import timedelta
 
@@ -19,14 +19,14 @@ OTHER = failed(ONE, ("b",), title="b")
 
 
 def fail(world, host, count, cause=CAUSE):
-    """Have so many Instances fail for a cause; returns their keys."""
+    """Let this many Instances fail for one cause; return their keys."""
     keys = world.enqueue(count)
     assert host.record(*moves(host.claim(count), cause)) == []
     return keys
 
 
-def test_a_dead_letter_is_in_its_group_and_is_counted_once(world):
-    """A redrive takes it out of its group, and leaves the count."""
+def test_each_dead_letter_is_counted_once_in_its_group(world):
+    """A redrive removes the Instance from its group but does not change the count."""
     host = world.host()
     keys = fail(world, host, 3)
     assert set(Instance.objects.values_list("error", flat=True)) == {CAUSE.group}
@@ -52,7 +52,7 @@ def test_a_dead_letter_is_in_its_group_and_is_counted_once(world):
     assert ErrorGroup.objects.get().count == 4
 
 
-def test_a_loss_too_many_is_in_the_group_of_its_kind(world):
+def test_exhausted_restarts_are_grouped_by_kind_of_loss(world):
     host, other = world.host(), world.host()
     keys = world.enqueue(2, type=registration(max_restarts=0))
     first, second = host.claim()
@@ -70,9 +70,10 @@ def test_a_loss_too_many_is_in_the_group_of_its_kind(world):
 DAEMONS, EACH = 4, 25
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_many_fail_at_once_of_new_groups_and_none_is_lost(tmp_path):
-    """Several daemons meet the same new groups, in any order, and count at the same time."""
+def test_concurrent_failures_of_new_groups_are_all_counted(tmp_path):
+    """Several daemons record failures of the same new groups at once, in any order."""
     with World(get_store(), tmp_path) as world:
         hosts = [world.host() for _ in range(DAEMONS)]
         world.enqueue(DAEMONS * EACH * 2)
@@ -96,8 +97,8 @@ def test_many_fail_at_once_of_new_groups_and_none_is_lost(tmp_path):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer")
-def test_whoever_has_locked_a_group_stops_nobody(tmp_path):
-    """Neither an end nor a claim nor the count waits; what it holds is counted later."""
+def test_a_locked_group_blocks_neither_failures_nor_counting(tmp_path):
+    """Failures are recorded and claims go on; the dead letters are counted later."""
     with World(get_store(), tmp_path) as world:
         host = world.host()
         fail(world, host, 1)
@@ -114,8 +115,8 @@ def test_whoever_has_locked_a_group_stops_nobody(tmp_path):
         assert ErrorGroup.objects.get().count == 2
 
 
-def test_the_next_failure_after_a_mute_is_over_unmutes(world):
-    """A group is removed when it is old, is not muted, and has no dead letters."""
+def test_the_next_failure_after_a_mute_ends_unmutes_the_group(world):
+    """An old group is removed only if it is not muted and has no dead letters."""
 
     def once_more():
         fail(world, host, 1)

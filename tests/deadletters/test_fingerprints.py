@@ -1,4 +1,4 @@
-"""Fingerprints: what differs between failures of one cause, and what does not."""
+"""Which differences between two failures put them into different error groups."""
 
 import types
 from pathlib import Path
@@ -38,16 +38,15 @@ def with_lines_above():
     return module
 
 
-def test_seven_causes_with_differing_numbers_are_seven_groups():
-    assert len(groups(tasks_failing, range(700))) == tasks_failing.CAUSES
+def test_seven_causes_with_differing_numbers_form_seven_groups():
+    """Lines that were inserted into the source do not change them."""
+    found = groups(tasks_failing, range(700))
+    assert len(found) == tasks_failing.CAUSES
+    assert groups(with_lines_above(), range(70, 140)) == found
 
 
-def test_lines_that_are_inserted_above_change_nothing():
-    assert groups(with_lines_above(), range(70, 140)) == groups(tasks_failing, range(70))
-
-
-def test_the_type_and_the_cause_of_an_exception_count():
-    """A circle of causes ends."""
+def test_the_type_and_the_cause_of_an_exception_change_the_group():
+    """A cycle of causes does not hang."""
     error = caught(tasks_failing.fail, 3, 1)
     own, other = failed_by(TYPE, error), failed_by("tests.add", error)
     assert other.group != own.group
@@ -59,7 +58,7 @@ def test_the_type_and_the_cause_of_an_exception_count():
     assert failed_by(TYPE, first).exception == "builtins.ValueError"
 
 
-def test_a_given_fingerprint_wins():
+def test_an_explicit_fingerprint_overrides_the_computed_one():
     errors = [Fatal("here", fingerprint="no-dem"), caught(tasks_failing.fail, 4, 9)]
     [group] = {failed_by(TYPE, error).group for error in errors}
     assert failed_by(TYPE, Fatal("here", fingerprint="other")).group != group
@@ -79,15 +78,15 @@ ALIKE = [
 ]
 
 
-def test_what_differs_in_messages_is_replaced_but_not_words():
+def test_varying_parts_of_messages_are_replaced_but_words_are_not():
     for one, other in ALIKE:
         assert plain(one) == plain(other)
     for one, other in (("no file", "no folder"), ("don't", "can't")):
         assert plain(one) != plain(other)
 
 
-def test_without_functions_of_the_application_the_message_counts():
-    """An exception that cannot be written has a group, too."""
+def test_errors_outside_the_application_are_grouped_by_message():
+    """An exception whose text cannot be made has a group too."""
 
     class Mute(Exception):
         def __str__(self):
@@ -96,9 +95,7 @@ def test_without_functions_of_the_application_the_message_counts():
     errors = [ValueError("no tile 7"), ValueError("no tile 8"), ValueError("no scene 8")]
     assert len({failed_by(TYPE, error).group for error in errors}) == 2
     assert failed_by(TYPE, Mute()).title == "Mute"
-
-
-def test_losses_have_a_group_for_each_kind():
+    # Losses are grouped by their kind.
     for cause, title in (
         ("time-out", "killed after time-out"),
         ("memory", "out of memory"),

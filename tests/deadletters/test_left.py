@@ -1,4 +1,4 @@
-"""What a verb on all that matches leaves as it is: it is counted, and no canary is made of it."""
+"""Instances that a bulk operation leaves unchanged are counted and never used as canaries."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.app.tasks import echo
 
 
 class Context(SimpleNamespace):
-    """The context of an attempt whose steps are not kept; it may have been claimed before."""
+    """The context of an attempt that keeps no steps."""
 
     attempt = 2
 
@@ -24,33 +24,33 @@ class Context(SimpleNamespace):
         self.log, self.step = self.lines.append, lambda name, call: call()
 
 
-@pytest.fixture
-def pair(world):
-    """Two nodes, of which the second waited for the first; both are FAILED."""
-    with Graph("pair") as graph:
-        first = graph.add(echo, number=1)
-        graph.add(echo, number=2, after=first)
-    host = world.host("tests.echo")
+def fail_one(world, host):
     [case] = host.claim()
     now = world.store.now()
     host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL, message="no")
+
+
+@pytest.fixture
+def pair(world):
+    """The second of two nodes, which both FAILED because the first one did."""
+    with Graph("pair") as graph:
+        first = graph.add(echo, number=1)
+        graph.add(echo, number=2, after=first)
+    fail_one(world, world.host("tests.echo"))
     world.store.graphs.fail_dependants()
-    waited = Instance.objects.exclude(pk=case.instance).get()
-    assert (waited.state, waited.reason) == (State.FAILED, Reason.UPSTREAM)
-    return waited
+    return Instance.objects.get(state=State.FAILED, reason=Reason.UPSTREAM)
 
 
-def test_a_node_that_waits_for_one_that_is_failed(pair):
-    """And no canary is made of what was not redriven."""
+def test_redrive_leaves_a_node_that_waits_for_a_failed_one(pair):
+    """If no canary could be redriven, the operation fails.
+
+    If the attempt was killed, the next one finds its canaries and waits for their ends.
+    """
     chosen = selection("redrive", reason="UPSTREAM")
     done = BulkOperation(Context(), chosen, 1, None, "ops").run()
     assert done == {"done": 0, "left": {"it has changed, or a node before it is FAILED": 1}}
     with pytest.raises(Fatal, match="none of 1 canaries could be redriven"):
         BulkRedrive(Context(), chosen, 1, None, "ops", 1, 0.95).run()
-
-
-def test_what_was_redriven_before_counts_as_canary(pair):
-    """An attempt was killed after the canary: the next one waits for its ends."""
     first = Instance.objects.exclude(pk=pair.pk).get()
     chosen = selection("redrive", type="tests.echo", until=None)
     attempt = BulkRedrive(Context(), chosen, 1, None, "ops", 1, 0.95)
@@ -59,11 +59,9 @@ def test_what_was_redriven_before_counts_as_canary(pair):
     assert attempt.context.lines == ["canary: 1 redriven"]
 
 
-def test_files_that_cannot_be_removed(world, host, monkeypatch):
+def test_delete_reports_instances_whose_files_cannot_be_removed(world, host, monkeypatch):
     echo.enqueue()
-    [case] = host.claim()
-    now = world.store.now()
-    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL, message="no")
+    fail_one(world, host)
     chosen = selection("delete", type="tests.echo")
     monkeypatch.setattr(type(world.store), "purge", lambda store, **_: 0)
     done = BulkOperation(Context(), chosen, 1, None, "ops").run()
@@ -72,15 +70,15 @@ def test_files_that_cannot_be_removed(world, host, monkeypatch):
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
 
 
-def test_what_others_do_before_the_first_run_is_not_counted_as_done(world, host):
-    """The number of the attempt is no sign of an earlier run: it also counts handed back claims."""
+def test_deletions_by_others_before_the_first_run_do_not_count_as_done(world, host):
+    """The attempt number does not show an earlier run, since handed back claims raise it too."""
     for instance in echo.enqueue_many([{}] * 3):
         queue.cancel(instance)
     chosen = selection("redrive", reason="CANCELLED")
     context = Context()
 
     def step(name, call):
-        """Somebody deletes one while the step is kept."""
+        """Delete one Instance while the step is recorded."""
         found = call()
         queue.delete(chosen.rows().first())
         return found
@@ -89,8 +87,8 @@ def test_what_others_do_before_the_first_run_is_not_counted_as_done(world, host)
     assert BulkOperation(context, chosen, 3, None, "ops").run()["done"] == 2
 
 
-def test_what_was_done_before_a_kill_is_counted_once(world):
-    """What the verb cannot be applied to stays in the selection, and is not counted as left."""
+def test_work_done_before_a_kill_is_counted_once(world):
+    """Instances that cannot be redriven stay in the selection."""
     queue.register(echo)
     host = world.host("tests.echo", "store.one")
     echo.enqueue_many([{}] * 10)

@@ -1,4 +1,4 @@
-"""Redriving all that matches: the plan, the rate, the canary, and the death of its daemon."""
+"""Bulk redrives with real daemons: the plan, the rate, the canary, and kills."""
 
 from collections import Counter
 from datetime import timedelta
@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from atp import queue
-from atp.deadletters import tasks
 from atp.exceptions import UniqueTaken
 from atp.models import ErrorGroup, Failure, Inputs, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
@@ -31,14 +30,14 @@ def mended(tmp_path):
 
 
 def enqueue_all(mended, count, **options):
-    """Enqueue so many that fail, equally for each cause."""
+    """Enqueue this many Instances that fail, the same number for each cause."""
     given = [{"number": n, "mended": str(mended), **options} for n in range(count)]
     cause.using(collection="even").enqueue_many(given[::2])
     cause.using(collection="odd").enqueue_many(given[1::2])
 
 
 def fail_all(mended, count=COUNT, **options):
-    """Have so many fail, as a daemon does; returns once they are counted."""
+    """Let a daemon run Instances that fail; return after they are counted."""
     enqueue_all(mended, count, **options)
     with World(get_store(), mended.parent) as world:
         host = world.host(TYPE)
@@ -73,37 +72,17 @@ def states():
     return Counter(rows.values_list("state", flat=True))
 
 
-def test_it_waits_for_the_ends_of_a_sample(monkeypatch):
-    """Or each look would take the longer the more is redriven."""
-    monkeypatch.setattr(tasks, "MOST_WATCHED", 10)
-    looked = []
-    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(tasks, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
-    monkeypatch.setattr(tasks.BulkOperation, "do", lambda self, portion: portion)
-    monkeypatch.setattr(tasks.BulkOperation, "__init__", lambda self, *_: None)
-    made = tasks.BulkRedrive(None, None, 0, None, "", 0, 0.5)
-    for first in range(0, 100, 7):
-        made.do(list(range(first, first + 7)))
-    assert max(map(len, looked)) == 10
-
-
-class Ends:
-    """None of them has ended, and not all of them wait."""
-
-    finished, failed, ended, is_stuck = 0, (), (), False
-
-
 def redrives():
-    """The times at which Instances were redriven, by key."""
+    """Return the Instance's key, the time and the actor of each redrive, in order."""
     rows = LogRecord.objects.filter(kind=Event.REDRIVE).order_by("pk")
     return [(record.instance_id, record.time, record.who) for record in rows]
 
 
-def test_causes_become_groups_and_the_plan_is_what_is_done(atpd, mended):
-    """Seven causes, with differing numbers, are seven groups; a dry run tells what is done.
+def test_bulk_redrive_carries_out_the_plan_of_its_dry_run(atpd, mended):
+    """Seven causes with differing numbers form seven groups, which the dry run lists.
 
-    One group is redriven at its rate, and not much above it. Then all others are, when the canary
-    has finished.
+    One group is redriven at its rate. Then all others are redriven, after the canary has
+    finished.
     """
     enqueue_all(mended, COUNT)
     daemon = atpd(processes=2)
@@ -139,8 +118,8 @@ def test_causes_become_groups_and_the_plan_is_what_is_done(atpd, mended):
     daemon.stop()
 
 
-def test_the_canary_stops_it_and_later_what_breaks_again(atpd, mended):
-    """Half of the fault is mended: 20 are tried, the others are as they were."""
+def test_a_failing_canary_stops_the_bulk_redrive(atpd, mended):
+    """Only half of the causes are fixed: 20 Instances are tried, the others stay unchanged."""
     fail_all(mended)
     mend(mended, range(CAUSES // 2))
     instance = queue.redrive_matching(type=TYPE, rate="50/s", canary=20, by="ops")
@@ -167,8 +146,9 @@ def test_the_canary_stops_it_and_later_what_breaks_again(atpd, mended):
     daemon.stop()
 
 
-def test_its_daemon_is_killed_and_each_is_redriven_once(atpd, mended, record):
-    """By the record of the handlers: each ran once more (G2)."""
+@pytest.mark.slow
+def test_bulk_redrive_survives_kills_and_redrives_each_once(atpd, mended, record):
+    """The record of the handlers shows that each ran once more (G2)."""
     fail_all(mended, path=str(record))
     mend(mended)
     instance = queue.redrive_matching(type=TYPE, rate="40/s", by="ops")
@@ -190,8 +170,8 @@ def test_its_daemon_is_killed_and_each_is_redriven_once(atpd, mended, record):
     workers.stop()
 
 
-def test_it_is_paused_and_cancelled_like_any_other(atpd, mended):
-    """Then all that matches is deleted, and cancelled."""
+def test_bulk_operations_can_be_paused_and_cancelled(atpd, mended):
+    """Afterwards one bulk operation deletes dead letters and another cancels the rest."""
     fail_all(mended)
     mend(mended)
     instance = queue.redrive_matching(type=TYPE, rate="5/s", by="ops")

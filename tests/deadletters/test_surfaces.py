@@ -1,12 +1,11 @@
 """Dead letters on the pages, in the API, in the shell and in the admin."""
 
-import io
 import json
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.urls import reverse
 
 from atp import queue
@@ -17,6 +16,7 @@ from atp.operations import matching
 from atp.reports import overview
 from atp.store import get_store
 from tests.app.tasks import echo
+from tests.helpers import shell
 
 from .causes import failed, moves
 
@@ -26,13 +26,13 @@ COUNT = 5
 
 @pytest.fixture
 def group(world):
-    """An error group with dead letters of two collections."""
+    """An error group with dead letters in two collections."""
     fail(world)
     return ErrorGroup.objects.get()
 
 
 def fail(world, *, is_counted=True):
-    """Let COUNT more fail for one cause."""
+    """Let COUNT more Instances fail for one cause."""
     host = world.host("tests.echo")
     for number in range(COUNT):
         echo.using(collection=f"user:{number % 2}").enqueue(number=number)
@@ -56,18 +56,12 @@ def logged_in(client, user):
     return client
 
 
-def shell(*words):
-    out = io.StringIO()
-    call_command("atp", *words, stdout=out)
-    return out.getvalue()
-
-
 def started():
     return Instance.objects.filter(type__identifier__startswith="atp.")
 
 
-def test_failures_are_never_fewer_than_what_is_left_of_them(group, world):
-    """Those of a muted group do not count as failed lately."""
+def test_the_failure_count_of_a_group_includes_uncounted_dead_letters(group, world):
+    """Failures of a muted group do not count as recent failures of the Type."""
 
     def lately():
         return sum(each.failed_lately for each in overview.overview(history=False).types)
@@ -83,10 +77,22 @@ def test_failures_are_never_fewer_than_what_is_left_of_them(group, world):
     muted = queue.mute(group, until=timedelta(hours=1), by="ann")
     assert muted.muted_until > get_store().now()
     assert lately() == 0
+    # A group shows no message if its last Instance has since failed for another cause.
+    get_store().errors.count()
+    group.refresh_from_db()
+    [last] = Instance.objects.filter(uuid=group.last_instance)
+    queue.redrive(last)
+    host = world.host("tests.echo")
+    claimed = [each for each in host.claim() if each.instance == last.pk]
+    other = failed("tests.echo", ("b",), exception="builtins.OSError", title="OSError: full")
+    assert host.record(*moves(claimed, other, "OSError: full")) == []
+    get_store().errors.count()
+    found = {each.row.exception: each.line for each in load_groups(queue.error_groups())}
+    assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}
 
 
-def test_the_pages_of_groups(logged_in, group, monkeypatch):
-    """A group stays on the page with all groups when its last dead letter was redriven."""
+def test_the_pages_list_and_filter_error_groups(logged_in, group, monkeypatch):
+    """A group stays on the page of all groups after its last dead letter was redriven."""
     address = reverse("atp:failures")
 
     def listed(query=""):
@@ -117,8 +123,9 @@ def test_the_pages_of_groups(logged_in, group, monkeypatch):
     assert [row.pk for row in listed(f"?{found['query']}page={found['page'].next}")] == [1]
 
 
-def test_the_shell(group):
-    """It deletes only if it is told twice."""
+@pytest.mark.slow
+def test_shell_commands_list_mute_redrive_and_delete_dead_letters(group):
+    """Deleting requires the option ``--yes``."""
     assert group.name in shell("errors")
     [found] = json.loads(shell("errors", "--json"))["errors"]
     assert (found["count"], found["left"], found["collections"]) == (COUNT, COUNT, 2)
@@ -147,7 +154,7 @@ def test_the_shell(group):
     assert {each.type.identifier for each in started()} == {"atp.redrive", "atp.delete"}
 
 
-def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group):
+def test_dead_letters_that_arrive_after_the_page_was_loaded_are_not_deleted(client, world, group):
     client.force_login(User.objects.create_superuser("root"))
     address = reverse("atp:failure-verb", args=[group.name, "delete"])
     shown = client.get(address).context["hidden"]
@@ -165,7 +172,7 @@ def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group
     assert queue.inputs(started().get()).value["count"] == COUNT
 
 
-def test_a_plan_of_very_many_judges_the_first_ones(group, monkeypatch):
+def test_the_plan_for_a_large_selection_judges_only_a_sample(group, monkeypatch):
     monkeypatch.setattr(matching, "PORTION", 1)
     monkeypatch.setattr(matching, "MOST_JUDGED", 2)
     found = queue.redrive_matching(error=group, dry_run=True)
@@ -180,8 +187,8 @@ def test_a_plan_of_very_many_judges_the_first_ones(group, monkeypatch):
     assert queue.delete_matching(error=group, dry_run=True).judged is None
 
 
-def test_a_note_of_several_lines(logged_in, group):
-    """One that is left as it is stays."""
+def test_a_group_keeps_a_note_of_several_lines(logged_in, group):
+    """Saving the form unchanged does not change the note."""
     address = reverse("atp:failure-verb", args=[group.name, "annotate"])
 
     def sent(note, initial):
@@ -200,8 +207,8 @@ def test_a_note_of_several_lines(logged_in, group):
     assert sent("", note) == ""
 
 
-def test_the_page_shows_the_plan_and_starts(logged_in, group):
-    """The plan is that of the form."""
+def test_the_redrive_page_shows_its_plan_and_starts_it(logged_in, group):
+    """The plan follows the fields of the form."""
     address = reverse("atp:failure-verb", args=[group.name, "redrive"])
     assert f"{COUNT} FAILED would be tried again" in logged_in.get(address).content.decode()
     answer = logged_in.post(address, {"collection": "user:0", "canary": "100"})
@@ -216,7 +223,7 @@ def test_the_page_shows_the_plan_and_starts(logged_in, group):
     assert started().count() == 1
 
 
-def test_a_deletion_that_was_ended_is_started_again_by_who_may_delete(logged_in, user, group):
+def test_redriving_a_bulk_deletion_requires_the_permission_to_delete(logged_in, user, group):
     made = queue.delete_matching(error=group, by="root")
     queue.cancel(made)
     address = reverse("atp:instance-verb", args=[made.uuid, "redrive"])
@@ -232,7 +239,7 @@ def test_a_deletion_that_was_ended_is_started_again_by_who_may_delete(logged_in,
     assert queue.get(made.uuid).state == "ACCEPTED"
 
 
-def test_the_api_lists_plans_and_starts(logged_in, group):
+def test_the_api_plans_and_starts_bulk_operations(logged_in, group):
     base = "/atp/api/"
     [found] = logged_in.get(f"{base}errors?type=tests.*&left=true").json()["results"]
     assert (found["name"], found["left"]) == (group.name, COUNT)
@@ -255,8 +262,8 @@ def test_the_api_lists_plans_and_starts(logged_in, group):
     assert post("errors/0123/mute").status_code == 404
 
 
-def test_an_error_line_is_for_who_may_see_the_log_or_operate(client, group):
-    """G14: it may quote inputs."""
+def test_error_messages_require_permission_to_see_the_log_or_operate(client, group):
+    """An error message might quote inputs (G14)."""
     user = User.objects.create_user("eve", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename="view_errorgroup"))
     client.force_login(user)
@@ -275,16 +282,3 @@ def test_an_error_line_is_for_who_may_see_the_log_or_operate(client, group):
     user.user_permissions.add(Permission.objects.get(codename="operate"))
     for address in addresses:
         assert "ValueError: tile" in client.get(address).content.decode()
-
-
-def test_the_line_is_that_of_the_group(group, world):
-    """An Instance that was redriven and failed for another cause tells nothing of the first."""
-    [last] = Instance.objects.filter(uuid=group.last_instance)
-    queue.redrive(last)
-    host = world.host("tests.echo")
-    claimed = [each for each in host.claim() if each.instance == last.pk]
-    other = failed("tests.echo", ("b",), exception="builtins.OSError", title="OSError: full")
-    assert host.record(*moves(claimed, other, "OSError: full")) == []
-    get_store().errors.count()
-    found = {each.row.exception: each.line for each in load_groups(queue.error_groups())}
-    assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}

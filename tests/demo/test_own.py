@@ -1,4 +1,4 @@
-"""The demo's own tests, which show how the tests of a project are written."""
+"""Runs the demo's own tests, which are examples for the tests of a project."""
 
 from demo_project.tests import TerrainTests
 

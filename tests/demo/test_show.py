@@ -1,14 +1,16 @@
-"""What ``python -m demo_project`` shows: its directory, children, board and verdict."""
+"""The program ``python -m demo_project``: its directory, child processes, board and result."""
 
 import io
 import socket
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from atp.models import Instance, Response
 from atp.states import Reason, State
-from demo_project.show import DemoError
+from demo_project import tasks
+from demo_project.show import DemoError, programme
 from demo_project.show.board import LineBoard, LiveBoard, board
 from demo_project.show.children import Child, start_web
 from demo_project.show.directory import owned
@@ -18,7 +20,7 @@ from ..helpers import wait_for
 
 
 def instance(inputs=None, **facts):
-    """An Instance as the board sees it."""
+    """Return an Instance as the board sees it."""
     known = {"pk": 1, "reason": "", "attempt": 1, "progress": None, "progress_message": ""}
     return SimpleNamespace(
         type=SimpleNamespace(identifier="dem.shade"),
@@ -38,7 +40,7 @@ def test_a_directory_is_used_by_one_demo_at_a_time(tmp_path):
             pass
 
 
-def test_a_child_that_died_is_said_with_the_end_of_its_log(tmp_path):
+def test_a_dead_child_process_is_reported_with_the_end_of_its_log(tmp_path):
     child = Child("clerk", ["no-such-command"], manage=ROOT / "manage.py", log=tmp_path / "log")
     wait_for(lambda: child.status is not None)
     with pytest.raises(DemoError, match=r"(?s)The clerk ended with status 1.*no-such-command"):
@@ -47,7 +49,7 @@ def test_a_child_that_died_is_said_with_the_end_of_its_log(tmp_path):
 
 
 @pytest.mark.long
-def test_a_port_that_was_asked_for_and_is_taken_is_said(tmp_path, monkeypatch):
+def test_a_port_in_use_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("DEMO_DIR", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", "")
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "demo_project.settings")
@@ -59,7 +61,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_said(tmp_path, monkeypatch):
             start_web(port, manage=ROOT / "manage.py", log=tmp_path / "log")
 
 
-def test_without_a_terminal_a_line_is_written_for_each_change():
+def test_without_a_terminal_each_change_prints_a_line():
     stream = io.StringIO()
     shown = board(stream)
     assert isinstance(shown, LineBoard)
@@ -76,7 +78,7 @@ def test_without_a_terminal_a_line_is_written_for_each_change():
     assert lines == ["ACCEPTED", "RUNNING 5% tile", "RUNNING 30% tile", "FINISHED"]
 
 
-def test_on_a_terminal_the_board_is_drawn_over_itself(monkeypatch):
+def test_on_a_terminal_the_board_is_redrawn_in_place(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LINES", "24")
     stream = io.StringIO()
@@ -91,31 +93,26 @@ def test_on_a_terminal_the_board_is_drawn_over_itself(monkeypatch):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [((10, 250), None), ((128, 130), "drew nothing"), (None, "answered with no picture")],
-)
-def test_a_picture_that_shows_nothing_is_told(tasks, tmp_path, content, problem):
-    from demo_project.show import programme
-
+def test_a_missing_or_blank_picture_is_reported(tmp_path):
     enqueued = tasks.hillshade.enqueue(azimuth=90)
-    if content is not None:
-        data = two_greys(*content)
-        Response.objects.create(
-            instance=enqueued, content_type="image/png", data=data, size=len(data)
-        )
     Instance.objects.filter(pk=enqueued.pk).update(state=State.FINISHED, finished=enqueued.created)
-    [row] = programme.selected(pk=enqueued.pk)
-    picture = programme.save_picture(row, tmp_path / "pictures")
-    if content is not None:
-        assert picture.name == "terrain.hillshade-azimuth-90.png"
-    found = programme.problems(row, picture)
-    assert [text.partition(":")[0] for text in found] == ([problem] if problem else [])
+
+    def problems():
+        [row] = programme.selected(pk=enqueued.pk)
+        picture = programme.save_picture(row, tmp_path / "pictures")
+        assert picture is None or picture.name == "terrain.hillshade-azimuth-90.png"
+        return [text.partition(":")[0] for text in programme.problems(row, picture)]
+
+    assert problems() == ["returned no picture"]
+    response = Response(instance=enqueued, content_type="image/png")
+    for greys, found in (((10, 250), []), ((128, 130), ["drew nothing"])):
+        response.data = two_greys(*greys)
+        response.size = len(response.data)
+        response.save()
+        assert problems() == found
 
 
 def two_greys(dark, light):
-    from PIL import Image
-
     image = Image.new("L", (2, 1), dark)
     image.putpixel((1, 0), light)
     data = io.BytesIO()

@@ -1,17 +1,22 @@
-"""Reading the surface: a plane whose slope is known, and where water goes."""
+"""The demo's terrain functions: hillshade on a plane of known slope, and the flow of water."""
 
+from io import BytesIO
 from math import radians, sin, tan
 
 import numpy as np
 import pytest
+from django.core.files.storage import default_storage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from demo_project import flow, terrain
+from atp import Interrupted
+from atp.testing import Kit
+from demo_project import flow, tasks, terrain
 
 
 def plane(east=0.0, north=0.0, dx=10.0, dy=20.0):
-    """A plane that rises by so many metres per metre; the first row is the northern one."""
+    """Return a plane with these slopes in metres per metre; its first row is in the north."""
     rows, columns = np.mgrid[0:5, 0:6]
     return terrain.Terrain(
         elevation=100 + east * columns * dx - north * rows * dy,
@@ -20,7 +25,7 @@ def plane(east=0.0, north=0.0, dx=10.0, dy=20.0):
     )
 
 
-def test_a_slope_of_30_degrees_towards_the_east_in_a_sun_60_degrees_high():
+def test_hillshade_of_a_slope_depends_on_the_direction_of_the_sun():
     slope = plane(east=-tan(radians(30)))
     for azimuth, brightness in ((90, 1.0), (270, 0.5), (0, sin(radians(60)) ** 2)):
         shade = terrain.hillshade(slope, azimuth=azimuth, altitude=60)
@@ -43,3 +48,26 @@ def test_all_water_leaves_any_land_over_its_edge(seed, rows, columns, levels):
     assert (receiver[1:-1, 1:-1] >= 0).all()
     amount = flow.accumulate(filled, receiver)
     assert amount[receiver == -1].sum() == land.size
+
+
+@pytest.mark.slow
+def test_flow_returns_a_picture_publishes_a_file_and_reports_progress(media):
+    with Kit() as kit:
+        made, cancelled = kit.context(), kit.context()
+        output = tasks.flow(made, detail=2)
+        cancelled.cancel()
+        with pytest.raises(Interrupted):
+            tasks.flow(cancelled, detail=2)
+    assert output.content_type == "image/png"
+    assert Image.open(BytesIO(output.content)).width == tasks.PICTURE_WIDTH
+    [published] = made.published
+    with default_storage.open(published["path"]) as file:
+        drained = np.load(file)
+    assert drained.shape == (688, 806)
+    model = terrain.load()
+    assert drained.min() == pytest.approx(model.cell_area / 4)
+    whole = model.elevation.size * model.cell_area
+    assert whole / 10 < drained.max() < whole
+    fractions = [fraction for fraction, _ in made.progressed]
+    assert len(fractions) > 2
+    assert fractions == sorted(fractions)

@@ -1,1 +1,1 @@
-"""Deploys: the look before them, and rolling from one release of a project to the next."""
+"""Tests of deploys: the check before a deploy, and rolling from one release to the next."""

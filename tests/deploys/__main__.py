@@ -1,7 +1,7 @@
 """Roll from one release to the next and back: ``python -m tests.deploys [options]``.
 
-On a scratch database, with real processes. The exit status is 1 if something was FAILED while
-a daemon lived that takes it, or if the look before a switch did not name a case.
+The run uses a scratch database and real processes. The exit status is 1 if a Task FAILED while a
+compatible daemon lived, or if the check before a switch missed a case.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main(argv=None):
-    """Run and return the exit status."""
+    """Run the deploy and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.deploys", description=__doc__)
     add = parser.add_argument
     add("--count", type=int, default=20, help="Instances of each Type at a time (%(default)s)")

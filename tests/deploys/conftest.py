@@ -1,4 +1,4 @@
-"""A process whose code changes: Types are declared anew, as by the next release."""
+"""Fixtures that declare a Type anew, as the next release would."""
 
 import pytest
 
@@ -13,7 +13,7 @@ SHADE = "deploys.shade"
 
 @pytest.fixture
 def release(monkeypatch):
-    """Return a function that declares SHADE with another handler, as the next release does."""
+    """A function that declares SHADE with another handler, as the next release does."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(registry, "_former", dict(registry._former))
     monkeypatch.setattr(
@@ -31,7 +31,7 @@ def release(monkeypatch):
 
 @pytest.fixture
 def shade(release):
-    """SHADE as the release of today has it."""
+    """The Type SHADE as the current release declares it."""
 
     def handler(context, *, path, azimuth=315.0):
         return path

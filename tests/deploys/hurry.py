@@ -1,11 +1,11 @@
-"""Shorter delays of what fits no daemon, so that a test does not wait for minutes."""
+"""Shortens the delays for inputs that fit no daemon, so that tests do not wait for minutes."""
 
 import os
 from datetime import timedelta
 
 
 def hurry():
-    """Shorten the delays in this process, if the environment says so."""
+    """Shorten the delays in this process if the environment variable is set."""
     from atp.store import misfits
 
     if os.environ.get("ATP_DEPLOYS_HURRY"):

@@ -1,4 +1,4 @@
-"""How long the look before a deploy takes: ``python -m tests.deploys --measure 1000000``."""
+"""Measures the check before a deploy: ``python -m tests.deploys --measure 1000000``."""
 
 import json
 import time
@@ -17,7 +17,7 @@ CHUNK = 20_000
 
 
 def measure(count):
-    """Let so many wait, look, and print what it took; returns the exit status."""
+    """Enqueue this many Instances, run the check, and print the time; return the exit status."""
 
     @task_type(TYPE)
     def handler(context, *, path, azimuth=315.0, zoom):

@@ -1,8 +1,8 @@
-"""Rolling from one release of a small project to the next, and back, with real processes.
+"""A rolling deploy of a small project, forward and back, with real processes.
 
-The two releases lie in ``releases/``. A *web process* is one that enqueues what its release
-enqueues; a daemon is ``manage.py atpd`` of its release. Nothing may be FAILED as long as a
-daemon lives that takes the inputs, and the look before the switch has to name each case.
+The two releases are in ``releases/``. A *web process* enqueues tasks of its release, and a daemon
+is ``manage.py atpd`` of its release. No Task may be FAILED while a compatible daemon lives, and
+the check before the switch must name each case.
 """
 
 import json
@@ -43,9 +43,9 @@ ONLY_NEW = {"shop.books", "shop.gains", "shop.renames", "shop.adapts", "shop.sha
 
 
 class Rolling:
-    """The deploy, step by step. ``count`` Instances of each Type are enqueued at a time.
+    """The steps of the deploy; ``count`` Instances of each Type are enqueued at a time.
 
-    ``hurry`` shortens the delays of what fits no daemon. ``tell(line)`` is told each step.
+    ``hurry`` shortens the delays for inputs that fit no daemon. ``tell(line)`` reports each step.
     """
 
     def __init__(self, folder, *, count=2, hurry=True, patience=600.0, tell=lambda line: None):
@@ -68,7 +68,7 @@ class Rolling:
     # What is done
 
     def environment(self, release):
-        """The environment of a process of a release."""
+        """Return the environment of a process of a release."""
         return child_environment(
             DJANGO_SETTINGS_MODULE="tests.deploys.settings",
             ATP_DEPLOYS_RELEASE=release,
@@ -77,14 +77,14 @@ class Rolling:
         )
 
     def run(self, release, *command):
-        """Run a command of a release; returns the process, which has ended."""
+        """Run a command of a release; return the completed process."""
         given = {"capture_output": True, "text": True, "check": False}
         done = subprocess.run(command, env=self.environment(release), **given)
         assert done.returncode in (0, 1), done.stderr
         return done
 
     def enqueue(self, release):
-        """A web process of a release enqueues; returns the uuids by Type."""
+        """Enqueue from a web process of a release; return the uuids by Type."""
         self._tell(f"{release} web process: {self._count} of each Type")
         command = sys.executable, "-m", "tests.deploys.web", str(self._count)
         done = self.run(release, *command)
@@ -102,12 +102,12 @@ class Rolling:
         return daemon.ready()
 
     def stop(self, release):
-        """Stop the daemon of a release in order."""
+        """Shut the daemon of a release down gracefully."""
         self._tell(f"{release} daemon stops")
         assert self._daemons.pop(release).stop() == 0
 
     def look(self, release):
-        """Look at what waits from the code of a release; returns the exit status and findings."""
+        """Check pending inputs with the code of a release; return exit status and findings."""
         done = self.run(release, *manage("atp", "check", "--pending", "--json"))
         assert done.stdout, done.stderr
         document = json.loads(done.stdout)
@@ -117,7 +117,7 @@ class Rolling:
     # What must be so
 
     def check_look(self, release, wanted):
-        """The look of a release names each of the cases, with so many Instances, and no other."""
+        """Assert that the check of a release finds exactly these cases, each for all Instances."""
         status, document = self.look(release)
         found = {(each["type"], each["kind"]): each for each in document["findings"]}
         assert set(found) == set(wanted), (sorted(found), sorted(wanted))
@@ -128,7 +128,7 @@ class Rolling:
         return document
 
     def wait_for_all(self, release, but=()):
-        """All that a release has enqueued comes to its end, but for these Types."""
+        """Wait until all Instances that a release has enqueued have ended, except these Types."""
         uuids = self.uuids(release, but)
 
         def live():
@@ -146,7 +146,7 @@ class Rolling:
         ]
 
     def wait_until_refused(self, enqueued, types):
-        """Each Instance of these Types, of those enqueued, was left to another daemon and waits."""
+        """Wait until each enqueued Instance of these Types was deferred for another daemon."""
         uuids = {uuid for type in types for uuid in enqueued[type]}
 
         def refused():
@@ -159,14 +159,14 @@ class Rolling:
         assert not Instance.objects.filter(uuid__in=uuids).exclude(finished=None).exists()
 
     def check(self):
-        """Nothing is FAILED, and no budget was charged."""
+        """Assert that no Instance is FAILED and that no budget was charged."""
         failed = Instance.objects.filter(state=State.FAILED)
         assert not failed.exists(), [(each.type_id, each.log.last().message) for each in failed]
         spent = Instance.objects.exclude(retries=0, restarts=0, lost=0)
         assert not spent.exists(), list(spent.values())
 
     def check_releases(self):
-        """Each has run in a release that takes its inputs."""
+        """Assert that each Instance has run in a release that accepts its inputs."""
         for (release, type), uuids in self._enqueued.items():
             only = {OLD: ONLY_OLD, NEW: ONLY_NEW}[release]
             ran = {Instance.objects.get(uuid=uuid).response.value for uuid in uuids}
@@ -175,7 +175,7 @@ class Rolling:
     # The deploy
 
     def roll(self, *, is_back_too=True):
-        """Roll forward, and back and forward again."""
+        """Roll forward, back, and forward again."""
         self.enqueue(OLD)
         document = self.check_look(NEW, FORWARD)
         assert document["differences"] == []
@@ -189,7 +189,7 @@ class Rolling:
             self.check_releases()
 
     def _roll_on(self):
-        """Old and new daemons, old and new web processes, all at once."""
+        """Run daemons and web processes of both releases at once."""
         self.start(NEW)
         self.enqueue(OLD)
         self.enqueue(NEW)
@@ -200,7 +200,7 @@ class Rolling:
         assert differing == [f"shop.{name}" for name in names]
 
     def _only_new(self):
-        """An old web process is left with the new daemon: what does not fit waits."""
+        """Keep an old web process with only the new daemon, so that incompatible inputs wait."""
         self.stop(OLD)
         enqueued = self.enqueue(OLD)
         self.wait_until_refused(
@@ -210,13 +210,13 @@ class Rolling:
 
         def told():
             document = json.loads(self.run(NEW, *manage("atp", "status", "--json")).stdout)
-            begins = f"{self._count} of shop.renames fit no daemon that is alive."
+            begins = f"{self._count} Instances of shop.renames have inputs that no living daemon"
             return any(problem.startswith(begins) for problem in document["problems"])
 
         wait_for(told, self._patience, what="a problem, with the next renewal")
 
     def _roll_back(self):
-        """The old daemon again, and new web processes that have not been told."""
+        """Run the old daemon again while web processes of the new release still enqueue."""
         self.enqueue(NEW)
         self.wait_for_all(NEW)
         self.stop(NEW)

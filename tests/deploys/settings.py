@@ -1,4 +1,4 @@
-"""Settings of the small project: its app ``shop`` is that of the release on the path."""
+"""Settings of the small project; the app ``shop`` comes from the release on the path."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Adapters, the signature of a handler as a hash, and Types under their former names."""
+"""Adapters, the fingerprint of a handler's signature, and former names of Types."""
 
 import inspect
 
@@ -18,7 +18,7 @@ FITS = {"paths": ["a"], "zoom": 3}
 
 
 def today(context, *, paths, zoom):
-    """The handler of today."""
+    """The current handler."""
 
 
 def never(inputs):
@@ -30,7 +30,7 @@ def fit(adapters, inputs):
     return adapt_arguments((signature, plain_parameters(signature)), adapters, inputs)
 
 
-def test_adapters_are_called_one_after_the_other_until_it_fits():
+def test_adapters_are_called_in_order_until_the_inputs_fit():
     def second_release(inputs):
         return {"zoom": 3, **inputs}
 
@@ -41,7 +41,7 @@ def test_adapters_are_called_one_after_the_other_until_it_fits():
     assert fit([second_release, third_release, never], {"path": "a"}) == (((), FITS), "")
 
 
-def test_what_does_not_fit_is_told_and_what_an_adapter_does_wrong():
+def test_incompatible_inputs_and_faulty_adapters_are_reported():
     misfit = "argument 'paths' is required; there is no argument 'path' (did you mean 'paths'?)"
     assert fit([], {"path": "a"})[1] == misfit
     for adapter, told in (
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_told_and_what_an_adapter_does_wrong():
         fit([lambda inputs: inputs], [1])
 
 
-def test_an_adapter_is_a_function_of_inputs_and_stays_what_it_was(shade):
+def test_adapt_accepts_only_functions_of_the_inputs(shade):
     async def coroutine(inputs):
         return inputs
 
@@ -92,7 +92,7 @@ def test_handlers_that_take_the_same_inputs_have_one_fingerprint():
         assert hash_of(other) != hash_of(today), inspect.signature(other)
 
 
-def test_serializer_and_adapters_count():
+def test_serializer_and_adapters_change_the_fingerprint():
     def other(inputs):
         return {**inputs, "zoom": 3}
 
@@ -105,8 +105,8 @@ def test_serializer_and_adapters_count():
 
 
 @pytest.mark.django_db
-def test_a_type_is_found_under_both_names_until_a_release_forgets_the_old_one(release):
-    """The row of the old one stays as it was registered: with its gates, its limits, its page."""
+def test_a_renamed_type_is_found_under_both_names(release):
+    """The row of the former name keeps its registered options, gates and limits."""
     queue.register(release(today, timeout=7))
     queue.hold(SHADE)
     queue.limit(SHADE, max_running=1)
@@ -130,14 +130,14 @@ def test_a_type_is_found_under_both_names_until_a_release_forgets_the_old_one(re
     assert SHADE not in registry
 
 
-def test_former_names_that_are_refused(release):
-    """Nor may anybody else have one, whichever of the two is declared first."""
+def test_invalid_former_names_are_rejected(release):
+    """A former name cannot be another Type's name, whichever is declared first."""
     for formerly, told in (
         ("deploys.old", "must be a list"),
         ([7], "is not an identifier"),
         (["no good"], "is not an identifier"),
-        ([NEW], "is its name already"),
-        (["deploys.old", "deploys.old"], "is its name already"),
+        ([NEW], "is a name of the Type already"),
+        (["deploys.old", "deploys.old"], "is a name of the Type already"),
         (["tests.echo"], "'tests.echo' is declared already"),
     ):
         with pytest.raises(InvalidType, match=told):

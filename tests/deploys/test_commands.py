@@ -1,4 +1,4 @@
-"""``atp check --pending``, ``health/pending``, the releases that run, and docs/deploying.md."""
+"""``atp check --pending``, ``health/pending``, the list of releases, and docs/deploying.md."""
 
 import io
 import json
@@ -30,7 +30,7 @@ SHOWN = [text for language, text in BLOCKS if language == "console"]
 
 
 def call(*args):
-    """Return the exit status, what is printed, and what is complained about."""
+    """Return the exit status, the output and the errors of a command."""
     out = io.StringIO()
     try:
         call_command("atp", *args, stdout=out)
@@ -45,7 +45,7 @@ def check(*args):
 
 @pytest.fixture
 def misfits(shade, release, db):
-    """Three that wait, and do not fit the handler of the next release."""
+    """Three waiting Instances that do not fit the handler of the next release."""
     found = [shade.enqueue(path="a") for _ in range(3)]
     release(lambda context, *, path, zoom: 0)
     return found
@@ -53,7 +53,7 @@ def misfits(shade, release, db):
 
 @pytest.fixture
 def member(world):
-    """Make a daemon of a release, with this signature of the Types."""
+    """Return a daemon of a release, with this signature of the Types."""
 
     def make(name, release, signature, *types, pid=1):
         host = world.host(*types, name=name)
@@ -65,7 +65,7 @@ def member(world):
 
 
 @pytest.mark.django_db
-def test_all_is_well(shade, user_with):
+def test_check_pending_passes_if_all_inputs_fit(shade, user_with):
     shade.enqueue(path="a")
     status, shown, _ = check()
     assert status == 0
@@ -74,10 +74,10 @@ def test_all_is_well(shade, user_with):
     assert (answer.status_code, answer.json()["fits"]) == (200, True)
 
 
-def test_what_would_not_run_is_listed_with_types_that_differ(misfits, member):
+def test_check_pending_lists_incompatible_inputs_and_differing_types(misfits, member):
     member("web1", "old", "aaaa0000", SHADE)
     status, shown, complaint = check()
-    assert (status, complaint) == (1, "Would not run under this code: 1.")
+    assert (status, complaint) == (1, "Cannot run under this code: 1.")
     line = next(line for line in shown.splitlines() if line.startswith(SHADE))
     for part in ("3", "cannot run", "argument 'zoom' is required", str(misfits[0].uuid)):
         assert part in line
@@ -94,19 +94,19 @@ def test_what_would_not_run_is_listed_with_types_that_differ(misfits, member):
 
 
 @pytest.mark.django_db
-def test_what_is_refused(shade):
+def test_check_rejects_invalid_combinations_of_options(shade):
     for args, told in (
         (["--pending", "--type", "deploys.shad"], "Did you mean 'deploys.shade'?"),
         (["--pending", "--dry-run"], "not allowed with"),
-        (["--deep"], "--deep and --type go with --pending."),
-        (["--type", "x"], "--deep and --type go with --pending."),
+        (["--deep"], "--deep and --type can be used only with --pending."),
+        (["--type", "x"], "--deep and --type can be used only with --pending."),
     ):
         assert told in call("check", *args)[2]
 
 
 @pytest.mark.processes
-def test_a_module_of_types_that_cannot_be_imported(transactional_db, tmp_path):
-    """It is told with its ImportError, and the exit status lets no deploy go on."""
+def test_check_fails_for_a_tasks_module_that_cannot_be_imported(transactional_db, tmp_path):
+    """The output has the ImportError, and the exit status stops the deploy."""
     app = tmp_path / "broken"
     app.mkdir()
     (app / "__init__.py").touch()
@@ -123,7 +123,7 @@ def test_a_module_of_types_that_cannot_be_imported(transactional_db, tmp_path):
     assert "tasks.py" in done.stderr
 
 
-def test_the_api_tells_operators_alone_what_would_not_run(misfits, user_with):
+def test_the_api_shows_pending_problems_to_operators_only(misfits, user_with):
     assert Api(user_with("view_daemon", name="viewer")).get("health/pending").status_code == 403
     assert Api(None).get("health/pending").status_code == 401
     answer = Api(user_with("view_daemon", "operate")).get("health/pending")
@@ -136,13 +136,13 @@ def test_the_api_tells_operators_alone_what_would_not_run(misfits, user_with):
 
 
 def lines(text):
-    """Return the lines of an output, without what differs from run to run, and its spaces."""
+    """Return the lines of an output without spaces and without the parts that vary."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
     text = re.sub(r"[\d.]+ \w+ ago$", "AGO", text, flags=re.MULTILINE)
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def test_the_pages_code(settings, monkeypatch):
+def test_the_code_on_the_deploying_page_works(settings, monkeypatch):
     for name in ("_types", "_former", "_late"):
         monkeypatch.setattr(registry, name, copy(getattr(registry, name)))
     names = {"task_type": task_type, "os": os}
@@ -161,8 +161,8 @@ def test_the_pages_code(settings, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.processes
-def test_the_look_before_the_switch(transactional_db, tmp_path):
-    """Of what the old release has enqueued, by the code of the new one."""
+def test_check_before_the_switch_prints_what_the_page_shows(transactional_db, tmp_path):
+    """The code of the new release checks what the old release has enqueued."""
     with Rolling(tmp_path, count=3) as rolling:
         rolling.enqueue(OLD)
         done = rolling.run(NEW, *manage("atp", "check", "--pending"))
@@ -171,7 +171,7 @@ def test_the_look_before_the_switch(transactional_db, tmp_path):
     assert lines(done.stdout) + lines(done.stderr) == shown
 
 
-def test_status_and_pages_tell_who_runs_which_release(world, member, user_with, client):
+def test_status_and_pages_show_which_daemon_runs_which_release(world, member, user_with, client):
     types = "shop.loses", "shop.renames"
     for name, pid, release, held, signature in (
         ("web1", 4711, "3f2a", 2, "aaaa0000"),

@@ -1,4 +1,4 @@
-"""What operators are told of inputs that fit no daemon, and of the releases that run."""
+"""How operators see inputs that fit no daemon, and the releases of the daemons."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ MESSAGE = "release new does not take its inputs: there is no argument 'path'"
 
 
 def member(world, release, signature):
-    """A daemon of a release, with this signature of SHADE; ``signature`` is it."""
+    """Return a daemon of a release; ``signature`` is its signature of the Type SHADE."""
     host = world.host(SHADE, name=release)
     Daemon.objects.filter(uuid=host.uuid).update(release=release, signatures={SHADE: signature})
     host.signature = signature
@@ -38,7 +38,7 @@ def new(world):
 
 
 def refuse(host, *instances):
-    """Have a daemon claim what is due and refuse these inputs, as its row tells afterwards."""
+    """Let a daemon claim due Tasks and refuse these, and report them in its row."""
     for case in host.claim():
         details = {"message": MESSAGE, "detail": incompatible_detail(host.signature)}
         host.move(case, Event.DEFER, started=host.world.store.now(), **details)
@@ -62,8 +62,8 @@ def why(instance):
     return " ".join(reason.sentence for reason in explained(instance).reasons)
 
 
-def test_a_renewal_writes_what_does_not_fit(shade, new):
-    """It stands in the daemon's row, and with the next renewal as it is then."""
+def test_a_lease_renewal_records_incompatible_inputs(shade, new):
+    """The row of the daemon lists the inputs until a later renewal reports none."""
     waits = shade.enqueue(path="a")
     tell(new, waits)
     assert new.row.misfits == {SHADE: [waits.pk]}
@@ -71,40 +71,40 @@ def test_a_renewal_writes_what_does_not_fit(shade, new):
     assert new.row.misfits == {}
 
 
-def test_what_fits_no_daemon_is_a_problem(shade, new, world):
-    """Two daemons of one signature count as one."""
+def test_inputs_that_fit_no_daemon_are_a_health_problem(shade, new, world):
+    """Two daemons with the same signature count as one."""
     other = member(world, "new", new.signature)
     waits = [shade.enqueue(path=name) for name in "abc"]
     assert problems() == []
     refuse(new, *waits[:2])
     tell(other, waits[2])
     [told] = problems()
-    assert told.startswith(f"3 of {SHADE} fit no daemon that is alive.")
-    assert "after 1 h they are FAILED" in told
+    assert told.startswith(f"3 Instances of {SHADE} have inputs that no living daemon accepts.")
+    assert "is FAILED after 1 h" in told
     assert health.problems(overview.daemons(), overview.now(), type="tests.echo") == ()
     queue.cancel(*waits)
     assert problems() == []
 
 
-def test_each_signature_may_refuse_others(shade, new, old):
-    """In a rolling deploy the old release refuses what is new, and the new what is old."""
+def test_inputs_are_a_problem_only_if_every_signature_refuses_them(shade, new, old):
+    """In a rolling deploy the old release refuses new inputs, and the new release old ones."""
     first, second = shade.enqueue(path="a"), shade.enqueue(path="b")
     tell(new, first)
     tell(old, second)
     assert problems() == []
     tell(old, second, first)
     [told] = problems()
-    assert told.startswith(f"1 of {SHADE} fits no daemon")
+    assert told.startswith(f"1 Instance of {SHADE} has inputs that no living daemon")
 
 
-def test_a_daemon_that_does_not_tell_its_signature_may_take_it(shade, new, world):
-    """One of another version of ATP."""
+def test_a_daemon_without_signatures_counts_as_compatible(shade, new, world):
+    """A daemon of an older version of ATP reports no signatures."""
     world.host(SHADE, name="older")
     refuse(new, shade.enqueue(path="a"))
     assert problems() == []
 
 
-def test_rows_that_are_odd(shade, new):
+def test_malformed_daemon_rows_are_ignored(shade, new):
     for odd in ([], {"x": 1}, {SHADE: ["no", None]}, "text"):
         Daemon.objects.filter(uuid=new.uuid).update(misfits=odd, signatures=odd)
         assert problems() == []
@@ -114,10 +114,10 @@ def quiet(host):
     Daemon.objects.filter(uuid=host.uuid).update(mode=Mode.QUIET, request="quiet")
 
 
-def test_why_what_fits_no_daemon_waits(shade, new):
-    """A lone daemon defers it all the same: who looks is told until when it may.
+def test_explain_names_inputs_that_fit_no_daemon(shade, new):
+    """A single daemon defers the Task; the explanation says when the Task fails.
 
-    Who may not see errors is told that it does not fit.
+    A user without the permission to see errors learns only that the inputs do not fit.
     """
     waits = shade.enqueue(path="a")
     refuse(new, waits)
@@ -128,10 +128,10 @@ def test_why_what_fits_no_daemon_waits(shade, new):
     assert "path" not in found.reasons[0].sentence
     told = why(waits)
     assert tells(told, MESSAGE[1:])
-    assert f"fits no daemon that is alive, and is FAILED at {text.moment(until)}" in told
+    assert f"No living daemon accepts it. It is FAILED at {text.moment(until)}" in told
     ready, reason = queue.explain(SHADE).reasons
-    assert ready.sentence.startswith("Nothing holds back one that is enqueued now")
-    assert reason.sentence.startswith(f"1 of {SHADE} fits no daemon that is alive.")
+    assert ready.sentence.startswith("Nothing holds back a new Instance")
+    assert reason.sentence.startswith(f"1 Instance of {SHADE} has inputs that no living daemon")
     queue.limit(SHADE, max_running=5, max_running_per_collection=2)
     queue.hold(SHADE)
     with CaptureQueriesContext(connection) as queries:
@@ -139,20 +139,20 @@ def test_why_what_fits_no_daemon_waits(shade, new):
     assert len(queries) <= 10
 
 
-def test_another_daemon_may_take_it_or_a_quiet_one_alone(shade, new, old):
+def test_explain_mentions_another_daemon_that_could_take_the_inputs(shade, new, old):
     waits = shade.enqueue(path="a")
     refuse(new, waits)
     assert problems() == []
     assert "Another daemon that is alive may take it." in why(waits)
     quiet(old)
-    assert problems()[0].startswith(f"1 of {SHADE} fits no daemon but quiet ones")
+    assert problems()[0].startswith(f"1 Instance of {SHADE} has inputs that only quiet")
     found = explained(waits)
     assert (found.codes, found.starts.is_open) == (("misfit",), True)
-    assert "It fits no daemon but quiet ones." in found.reasons[0].sentence
+    assert "Only quiet daemons might accept it." in found.reasons[0].sentence
     assert "FAILED" not in queue.explain(SHADE).reasons[-1].sentence
 
 
-def test_what_another_daemon_has_deferred_waits_for_another_reason(shade, new, old):
+def test_a_deferral_by_a_compatible_daemon_is_not_reported_as_incompatible(shade, new, old):
     waits = shade.enqueue(path="a")
     refuse(new, waits)
     queue.change(waits, due=timedelta(0))
@@ -166,7 +166,7 @@ def found_releases():
     return {each.release: each for each in releases.releases(overview.daemons(), overview.now())}
 
 
-def test_what_each_release_holds_until_it_is_drained_and_what_differs(world, shade, old, new):
+def test_releases_show_what_they_hold_and_where_they_differ(world, shade, old, new):
     shade.enqueue(path="a")
     [case] = old.claim()
     found = found_releases()

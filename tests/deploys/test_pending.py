@@ -1,4 +1,4 @@
-"""``pending()``: what waits, and would fail under the code of this process (docs/deploying.md)."""
+"""``pending()`` finds waiting inputs that would fail in this code (docs/deploying.md)."""
 
 import os
 from datetime import timedelta
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def found(**options):
-    """Return the findings as triples: kind, Type, count."""
+    """Return the findings as tuples of kind, Type and count."""
     return [(each.kind, each.type, each.count) for each in look(**options).findings]
 
 
@@ -35,7 +35,7 @@ def only(**options):
     return finding
 
 
-def test_what_fits_is_no_finding(shade, release):
+def test_compatible_inputs_are_not_reported(shade, release):
     assert (look().looked_at, look().findings, look().failing) == (0, (), ())
     shade.enqueue(path="a")
     shade.enqueue(path="b", azimuth=1.0)
@@ -44,8 +44,8 @@ def test_what_fits_is_no_finding(shade, release):
     assert found() == []
 
 
-def test_an_argument_was_made_required_or_renamed(shade, release, host):
-    """What runs is looked at, too: it may be lost, and is run again then."""
+def test_a_required_or_renamed_argument_is_reported(shade, release, host):
+    """Running Instances are checked too, because a lost one would run again."""
     first, *_ = [shade.enqueue(path="a") for _ in range(3)]
     host.claim(1, types=(SHADE,))
     for handler, why in (
@@ -62,8 +62,8 @@ def test_an_argument_was_made_required_or_renamed(shade, release, host):
         assert finding.fails
 
 
-def test_a_type_that_no_code_declares(shade, release, world):
-    """Who serves it is told: the daemons of the old release."""
+def test_an_undeclared_type_is_reported_with_the_daemons_that_serve_it(shade, release, world):
+    """These are the daemons of the old release."""
     shade.enqueue(path="a")
     release()
     assert only().kind is Kind.UNDECLARED
@@ -74,15 +74,15 @@ def test_a_type_that_no_code_declares(shade, release, world):
     assert found() == []
 
 
-def test_a_look_of_a_tailer_that_no_code_declares_is_no_finding(shade, release):
-    """Whether one is live at that moment is chance; what it would read stays in the source."""
+def test_an_undeclared_tailer_is_not_reported(shade, release):
+    """Its waiting records stay in the source, and whether a scan is live is chance."""
     get_store().tailers.begin(SHADE, source="/srv/scenes")
     shade.enqueue(path="a")
     release()
     assert found() == []
 
 
-def test_inputs_that_cannot_be_read_are_listed(shade):
+def test_unreadable_inputs_are_reported(shade):
     inputs = Inputs.objects.filter(instance=shade.enqueue(path="a").pk)
     shade.enqueue(path="b")
     for data in ("no json", "[1]", '"text"', "", '{"*": 7}', "null"):
@@ -94,8 +94,8 @@ def test_inputs_that_cannot_be_read_are_listed(shade):
     assert found() == [(Kind.UNREADABLE, SHADE, 1)]
 
 
-def test_inputs_that_are_adapted_are_a_note(shade, release, monkeypatch):
-    """Some are tried, and the others taken for like them; with ``deep`` all."""
+def test_adapted_inputs_are_reported_but_do_not_fail(shade, release, monkeypatch):
+    """Without ``deep`` only some of the inputs are tried; the others count as the same."""
     monkeypatch.setattr(pending, "EXAMPLES", 2)
     for number in range(4):
         shade.enqueue(path=str(number))
@@ -116,7 +116,7 @@ def test_inputs_that_are_adapted_are_a_note(shade, release, monkeypatch):
     assert Inputs.objects.first().value == {"path": "0"}
 
 
-def test_values_are_compared_with_the_contract_of_this_code(shade, release, monkeypatch):
+def test_values_are_checked_against_the_contract_of_this_code(shade, release, monkeypatch):
     for azimuth in (1.0, 2.0, 3.0):
         shade.enqueue(path="a", azimuth=azimuth)
 
@@ -133,7 +133,7 @@ def test_values_are_compared_with_the_contract_of_this_code(shade, release, monk
 
 
 class Deadly:
-    """Ends the process that unpickles it."""
+    """Ends the process that unpickles the value."""
 
     def __reduce__(self):
         return os._exit, (3,)
@@ -145,7 +145,7 @@ def pickles(settings):
     settings.ATP = settings.ATP | {"ALLOW_PICKLE": True}
 
 
-def test_pickles_are_not_opened_and_with_deep_in_a_process_of_its_own(pickles, release, settings):
+def test_pickles_are_opened_only_with_deep_and_in_a_child_process(pickles, release, settings):
     pickling = release(lambda context, *, path: 0, serializer="pickle")
     _, deadly, _ = (pickling.enqueue(path=path) for path in ("a", Deadly(), "b"))
     finding = only()
@@ -163,7 +163,7 @@ def test_pickles_are_not_opened_and_with_deep_in_a_process_of_its_own(pickles, r
     assert all("signature" in each.why for each in look().findings)
 
 
-def test_deep_looks_whether_pickles_fit(pickles, release):
+def test_deep_checks_whether_pickled_inputs_fit(pickles, release):
     release(lambda context, *, path: 0, serializer="pickle").enqueue(path={"a"})
     assert found(deep=True) == []
     declared = release(lambda context, *, paths: 0, serializer="pickle")
@@ -173,7 +173,7 @@ def test_deep_looks_whether_pickles_fit(pickles, release):
 
 
 def submit(key):
-    """Submit a graph whose second node waits for a key of the result of the first."""
+    """Submit a graph whose second node needs this key of the first node's result."""
     with Graph() as graph:
         scene = graph.add(fetch, url="x")
         graph.add(shade_node, after=scene, path=result(scene)[key])
@@ -194,7 +194,7 @@ def finish(world):
     return finish
 
 
-def test_a_result_without_that_key_or_whose_file_is_gone(finish, monkeypatch):
+def test_a_missing_result_key_or_file_is_reported(finish, monkeypatch):
     submit("scene")
     finish()
     submit("nothing")
@@ -202,7 +202,7 @@ def test_a_result_without_that_key_or_whose_file_is_gone(finish, monkeypatch):
     finish()
     finding = only()
     assert (finding.kind, finding.type) == (Kind.RESULT, "graphs.shade")
-    assert "nothing at ['nothing']" in finding.why
+    assert "no entry ['nothing']" in finding.why
     with monkeypatch.context() as patch:
         patch.setattr(pending, "MOST_RESULTS", 0)
         assert found() == [(Kind.UNOPENED, "graphs.shade", 2)]
@@ -213,8 +213,8 @@ def test_a_result_without_that_key_or_whose_file_is_gone(finish, monkeypatch):
     assert all("FileNotFoundError" in why for why in whys)
 
 
-def test_a_pickled_result_is_not_opened(pickles, finish, monkeypatch):
-    """G14: nor is it for an adapter; with ``deep`` in a process of its own."""
+def test_a_pickled_result_is_opened_only_with_deep(pickles, finish, monkeypatch):
+    """An adapter does not open the result either; ``deep`` uses a child process (G14)."""
     submit("scene")
     finish(Deadly())
     assert (only().kind, only().why) == (Kind.UNOPENED, pending.RESULT_NOT_OPENED)
@@ -226,7 +226,7 @@ def test_a_pickled_result_is_not_opened(pickles, finish, monkeypatch):
     assert (Kind.UNOPENED, "graphs.shade", 1) in found()
 
 
-def test_deep_finds_what_is_in_a_pickled_result(pickles, finish, settings):
+def test_deep_finds_a_missing_key_in_a_pickled_result(pickles, finish, settings):
     submit("scene")
     finish({"scene": "x"})
     assert found(deep=True) == []
@@ -242,8 +242,8 @@ def schedule(type, **inputs):
     return queue.create_schedule("nightly", str(type), every=60, inputs=inputs)
 
 
-def test_inputs_of_a_schedule_and_one_whose_type_is_gone(shade, release):
-    """If the code that declared it is gone, ``migrate`` retires it with the switch."""
+def test_incompatible_inputs_of_a_schedule_are_reported(shade, release):
+    """A schedule that was declared by deleted code is ignored, as ``migrate`` will retire it."""
     schedule(shade, path="a")
     assert found() == []
     release(lambda context, *, paths: 0)
@@ -260,14 +260,14 @@ def test_inputs_of_a_schedule_and_one_whose_type_is_gone(shade, release):
     assert found() == []
 
 
-def test_the_slot_is_given_to_what_a_schedule_runs(release):
+def test_a_scheduled_handler_is_checked_with_its_slot(release):
     schedule(release(lambda context, *, slot: 0))
     assert found() == []
     release(lambda context: 0)
     assert "'slot'" in only().why
 
 
-def test_gates_and_limits_of_a_type_that_is_gone(shade, release):
+def test_gates_and_limits_of_an_undeclared_type_are_reported(shade, release):
     queue.register(shade)
     queue.hold(shade, until=timedelta(hours=1))
     queue.limit(shade, max_running=1)
@@ -282,7 +282,7 @@ def test_gates_and_limits_of_a_type_that_is_gone(shade, release):
     assert found() == []
 
 
-def test_types_that_differ_from_those_of_a_living_daemon(shade, release, world):
+def test_types_that_differ_from_those_of_a_daemon_are_reported(shade, release, world):
     world.host(SHADE, name="web1")
     Daemon.objects.update(release="3f2a", signatures={SHADE: shade.fingerprint, "other": "1"})
     assert look().differences == ()
@@ -292,7 +292,7 @@ def test_types_that_differ_from_those_of_a_living_daemon(shade, release, world):
     assert (difference.here, difference.there) == (other.fingerprint, shade.fingerprint)
 
 
-def test_it_only_reads(shade, release, world):
+def test_the_pending_check_writes_nothing(shade, release, world):
     shade.enqueue(path="a")
     echo.enqueue()
     release(lambda context: 0)
@@ -302,7 +302,7 @@ def test_it_only_reads(shade, release, world):
 
 
 @pytest.mark.each_database
-def test_each_instance_is_looked_at_once_in_portions_of_one_shape(shade, release):
+def test_input_shapes_cover_each_instance_exactly_once(shade, release):
     inputs = get_store().inputs
     for _ in range(3):
         shade.enqueue(path="a")

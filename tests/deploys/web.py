@@ -1,6 +1,6 @@
-"""A web process of a release: enqueues so many of each of its Types, and prints their uuids.
+"""A web process of a release, which enqueues Instances of each of its Types.
 
-``python -m tests.deploys.web COUNT`` prints a JSON object of lists, by Type.
+``python -m tests.deploys.web COUNT`` prints a JSON object that maps each Type to a list of uuids.
 """
 
 import json

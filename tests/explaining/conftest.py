@@ -1,11 +1,9 @@
-"""A queue whose Types a daemon serves, and what the tests of each cause do with it."""
+"""A queue with a daemon for its Types, and helpers for the tests of each cause."""
 
-import io
 import shlex
 from datetime import timedelta
 
 import pytest
-from django.core.management import call_command
 
 from atp import queue
 from atp.models import Daemon, Instance, Schedule, Slot, Task
@@ -13,11 +11,12 @@ from atp.states import Event
 from atp.store import get_store
 
 from ..app.tasks import add, echo
+from ..helpers import shell
 from ..store.world import Case
 
 
 class Scene:
-    """The queue of a test: ``host`` serves the Types."""
+    """The queue of a test; ``host`` is the daemon that serves the Types."""
 
     def __init__(self, world, host):
         self.world, self.host = world, host
@@ -26,17 +25,17 @@ class Scene:
         return queue.explain(subject).codes
 
     def first(self, subject):
-        """The cause that comes first."""
+        """Return the first cause in the explanation of an Instance."""
         return queue.explain(subject).reasons[0]
 
     def apply(self, reason):
-        """Do what the cause says would end it, with the command that it names."""
+        """Carry out the action that a cause suggests, by its command."""
         words = shlex.split(reason.helps.command)
         assert words[:2] == ["manage.py", "atp"]
-        call_command("atp", *words[2:], stdout=io.StringIO())
+        shell(*words[2:])
 
     def starts(self, instance, host=None):
-        """Claim and start what is due; whether the Instance is among that."""
+        """Claim and start all due Tasks; return True if the Instance is one of them."""
         host = host or self.host
         found = False
         for case in host.claim():
@@ -45,7 +44,7 @@ class Scene:
         return found
 
     def tell_workers(self, *running, count=None, host=None):
-        """Let the daemon's row say which Instances its workers run."""
+        """Write into the daemon's row which Instances its workers run."""
         now = get_store().now()
         workers = [
             {
@@ -65,7 +64,7 @@ class Scene:
         return Daemon.objects.filter(uuid=(host or self.host).uuid)
 
     def plan(self, name):
-        """Let a slot of an hourly schedule be due, earlier than all before; return its Instance."""
+        """Plan an earlier slot of an hourly schedule; return its Instance."""
         row = Schedule.objects.get(identifier=name)
         first = Slot.objects.filter(schedule=row).order_by("at").first()
         due = (first.at if first else row.next_at) - timedelta(hours=1)
@@ -75,12 +74,12 @@ class Scene:
         return Instance.objects.get(pk=Slot.objects.get(schedule=row, at=due).instance_id)
 
     def move(self, instance, *events, **details):
-        """Move what the host has claimed."""
+        """Record events for a Task that the host has claimed."""
         task = Task.objects.get(pk=instance.pk)
         self.host.move(Case(instance.pk, task.attempt), *events, **details)
 
     def run(self, count=1, took=None):
-        """Let so many of tests.echo end now, each after this time; return the last."""
+        """Let this many Instances of tests.echo end now after this run time; return the last."""
         for _ in range(count):
             last = echo.enqueue()
             [case] = self.host.claim()

@@ -1,4 +1,4 @@
-"""Each cause: the situation, the code that comes first, the act that ends it, and the start."""
+"""Each cause of waiting: its code, the action that removes the cause, and the estimated start."""
 
 import logging
 from datetime import timedelta
@@ -15,7 +15,6 @@ from atp.states import Event, Reason
 from atp.store import get_store
 from tests.helpers import open_transaction
 
-from ..app import tasks_downstream
 from ..app.tasks import add, echo
 
 HOUR = timedelta(hours=1)
@@ -31,23 +30,19 @@ def backend_pid():
         return cursor.fetchone()[0]
 
 
-def test_what_nothing_holds_back(scene):
-    one = echo.enqueue()
-    assert scene.codes(one) == ("ready",)
-    assert scene.starts(one)
-
-
 class TestEnds:
-    def test_no_such(self, scene):
+    def test_explain_reports_an_instance_that_has_ended_or_does_not_exist(self, scene):
+        """A failed one is reported with its error, a deleted one with who removed it."""
         found = queue.explain(uuid7())
         assert (found.codes, found.state, found.starts) == (("no-such",), "", None)
         one = echo.enqueue()
         queue.delete(one, cancel=True, by="ann")
         found = scene.first(str(one.uuid))
         assert found.code == "no-such"
-        assert "one of tests.echo was removed by ann" in found.sentence
-
-    def test_failed(self, scene):
+        assert "It belonged to tests.echo and was removed by ann" in found.sentence
+        found = queue.explain(scene.run())
+        assert (found.codes, found.starts) == (("ended",), None)
+        assert found.reasons[0].helps is None
         one = echo.enqueue()
         scene.starts(one)
         message = "Traceback (most recent call last):\nValueError: no relief"
@@ -59,14 +54,10 @@ class TestEnds:
         scene.apply(found)
         assert scene.starts(one)
 
-    def test_finished(self, scene):
-        found = queue.explain(scene.run())
-        assert (found.codes, found.starts) == (("ended",), None)
-        assert found.reasons[0].helps is None
-
 
 class TestHeld:
-    def test_cancel_asked(self, scene):
+    def test_explain_reports_who_asked_to_pause_or_to_cancel(self, scene):
+        """An earlier attempt's request to pause does not count."""
         one = echo.enqueue()
         assert scene.starts(one)
         queue.cancel(one, by="ann")
@@ -74,9 +65,6 @@ class TestHeld:
         assert (found.code, found.facts["who"]) == ("cancel-asked", "ann")
         assert found.until - found.since == timedelta(seconds=10)
         assert scene.codes(one) == ("cancel-asked", "running")
-
-    def test_paused(self, scene):
-        """Who has asked for it is told if it was this attempt that was asked."""
         one = echo.enqueue()
         scene.starts(one)
         queue.pause(one, by="ann")
@@ -95,8 +83,8 @@ class TestHeld:
         found = scene.first(one)
         assert (found.code, found.facts["who"], found.helps) == ("paused", "", None)
 
-    def test_running(self, scene):
-        """The time-out does not count a pause."""
+    def test_explain_reports_a_running_attempt_and_its_timeout(self, scene):
+        """The timeout excludes pauses."""
         one = add.enqueue(1)
         scene.starts(one)
         found = scene.first(one)
@@ -107,11 +95,12 @@ class TestHeld:
         found = scene.first(one)
         assert (found.code, found.until, found.facts["is_slow"]) == ("running", None, False)
 
-    def test_running_for_longer_than_its_type_does(self, scene):
-        """A hundred runs have a quantile, ten a longest, and three do not show it."""
+    @pytest.mark.slow
+    def test_explain_reports_a_run_that_is_longer_than_usual(self, scene):
+        """With a hundred past runs a quantile is used, with ten the longest; three are too few."""
 
         def run_for_an_hour(others):
-            """Return one that runs for an hour, beside others that have ended after 2 s."""
+            """Return an Instance that has run for an hour, after others that ended within 2 s."""
             scene.run(others, timedelta(seconds=2))
             one = echo.enqueue()
             scene.starts(one)
@@ -130,7 +119,8 @@ class TestHeld:
         found = scene.first(run_for_an_hour(100))
         assert "longer than 99 of 100 of its Type" in found.sentence
 
-    def test_claimed(self, scene):
+    def test_explain_reports_the_daemon_that_has_claimed_a_task(self, scene, world):
+        """The daemon can be late or lost."""
         one = echo.enqueue()
         scene.host.claim()
         found = scene.first(one)
@@ -138,10 +128,6 @@ class TestHeld:
         scene.apply(found)
         scene.move(one, Event.RELEASE)
         assert scene.starts(one)
-
-    def test_the_holder_is_late_or_lost(self, scene, world):
-        one = echo.enqueue()
-        scene.starts(one)
         scene.row().update(seen=get_store().now() - timedelta(minutes=1))
         assert scene.codes(one) == ("holder-late", "running")
         scene.host.lose_lease()
@@ -156,8 +142,8 @@ class TestHeld:
 
 
 class TestControl:
-    def test_a_gate(self, scene):
-        """Gates of other places are no reason."""
+    def test_explain_reports_only_gates_that_hold_the_task(self, scene):
+        """Gates of other Types and lanes are not reported."""
         one = echo.using(collection="a").enqueue()
         for place in (("tests.add",), ("tests.echo", "b"), ("tests.echo", "")):
             queue.hold(*place)
@@ -171,8 +157,8 @@ class TestControl:
             scene.apply(found)
         assert scene.starts(one)
 
-    def test_a_limit_that_is_full(self, scene):
-        """That of the Type, of one lane, and of each lane."""
+    def test_explain_reports_a_limit_that_is_full(self, scene):
+        """The limit can be that of a Type, of one lane, or of each lane."""
         lane = echo.using(collection="a")
         scene.starts(lane.enqueue())
         one, other = lane.enqueue(), echo.using(collection="b").enqueue()
@@ -190,7 +176,7 @@ class TestControl:
             assert scene.codes(one) == ("ready",)
         assert scene.starts(one)
 
-    def test_a_rate_that_is_used_up(self, scene):
+    def test_explain_reports_a_rate_that_is_used_up(self, scene):
         queue.limit("tests.echo", rate="1/h")
         scene.starts(echo.enqueue())
         one = echo.enqueue()
@@ -201,28 +187,15 @@ class TestControl:
         scene.apply(reason)
         assert scene.starts(one)
 
-    def test_a_downstream_that_fails(self, scene, world):
-        queue.register(tasks_downstream.other)
-        host = world.host("downstream.other")
-        one = tasks_downstream.other.enqueue()
-        queue.trip_downstream("relay", by="ann")
-        assert not scene.starts(one, host)
-        found = scene.first(one)
-        assert (found.code, found.facts["downstream"]) == ("downstream", "relay")
-        scene.apply(found)
-        assert scene.starts(one, host)
-
 
 class TestDue:
-    def test_as_was_asked(self, scene):
+    def test_explain_reports_a_due_time_a_retry_and_a_deferral(self, scene):
         one = echo.using(run_after=HOUR).enqueue()
         found = queue.explain(one)
         assert found.codes == ("not-due",)
         assert found.starts.low > timedelta(minutes=59)
         scene.apply(found.reasons[0])
         assert scene.starts(one)
-
-    def test_a_retry_and_a_deferral(self, scene):
         one = add.enqueue(1)
         scene.starts(one)
         message = "Traceback (most recent call last):\nOSError: 503"
@@ -239,8 +212,8 @@ class TestDue:
         scene.apply(found)
         assert scene.starts(one)
 
-    def test_inputs_that_fit_no_daemon(self, scene, world):
-        """Another daemon, whose handler takes them, starts it."""
+    def test_explain_reports_inputs_that_fit_no_daemon(self, scene, world):
+        """Another daemon, whose handler accepts the inputs, starts the Task."""
         one = echo.enqueue()
         scene.row().update(signatures={"tests.echo": "old"})
         scene.starts(one)
@@ -252,7 +225,7 @@ class TestDue:
         assert queue.explain(one).starts.is_open
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
-    def test_a_node_that_waits_for_others(self, scene):
+    def test_explain_reports_the_node_that_a_task_waits_for(self, scene):
         with Graph("mosaic") as graph:
             graph.add(echo, name="then", after=graph.add(echo, name="first"))
         then = graph.instance("then")
@@ -264,7 +237,7 @@ class TestDue:
         scene.move(graph.instance("first"), Event.FINISH)
         assert scene.starts(then)
 
-    def test_one_that_waits_for_those_before_it_of_its_schedule(self, scene):
+    def test_explain_reports_a_run_that_waits_for_an_earlier_one_of_its_schedule(self, scene):
         queue.create_schedule("tide", "tests.echo", every=HOUR, overlap="queue", by="ann")
         first, second = scene.plan("tide"), scene.plan("tide")
         found = queue.explain(second)
@@ -276,38 +249,31 @@ class TestDue:
 
 
 class TestServing:
-    def test_nobody_serves_it(self, scene, world):
-        """Who has served it is told, also if its row is gone."""
+    def test_explain_reports_a_type_that_no_daemon_serves(self, scene, world):
+        """The last daemon that served the Type is named, even if its row was deleted."""
         before = scene.run()
         one = echo.enqueue()
         scene.host.lose_lease()
         world.host("tests.add", name="other")
         found = queue.explain(one)
         assert found.codes == ("unserved",)
-        assert found.reasons[0].sentence == (
-            "No daemon serves it. The last that served it was host:1. "
-            "A daemon knows the Types of the code with which it started."
-        )
+        assert "The last daemon that served it was host:1." in found.reasons[0].sentence
         assert found.starts.why == "unserved"
         world.store.leave(scene.host.uuid)
         who = before.log.filter(kind=Event.CLAIM).get().who
         assert scene.first(one).facts["last"] == who
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
-    def test_daemons_do_not_import_the_module_that_declares_it(self, scene, monkeypatch):
-        """To start another daemon would not help."""
+    def test_explain_reports_a_module_that_daemons_do_not_import(self, scene, monkeypatch):
+        """Another daemon would not help, so the suggested action is an import."""
         monkeypatch.setattr(registry, "_types", dict(registry._types))
         declared = task_type("tests.elsewhere")(_of_another_module)
         found = queue.explain(declared.enqueue()).reasons[0]
-        assert found.sentence == (
-            "No daemon serves it. Daemons import the modules called tasks.py of installed apps, "
-            "those that OPTIONS['modules'] in the setting TASKS names, and what these import; it "
-            f"is declared in {__name__}."
-        )
+        assert found.sentence.endswith(f"and what these import; it is declared in {__name__}.")
         assert found.facts["module"] == __name__
         assert found.helps.label == f"Import {__name__} in a tasks.py, and restart the daemon"
 
-    def test_who_serves_it_is_quiet(self, scene, world):
+    def test_explain_reports_that_all_daemons_are_quiet_or_their_workers_busy(self, scene, world):
         one = echo.enqueue()
         queue.command(scene.host.uuid, "quiet")
         found = scene.first(one)
@@ -315,8 +281,6 @@ class TestServing:
         scene.apply(found)
         assert scene.codes(one) == ("ready",)
         assert scene.starts(one)
-
-    def test_all_workers_are_busy(self, scene, world):
         running = [echo.enqueue(), add.enqueue(1)]
         scene.starts(running[0])
         one = echo.enqueue()
@@ -332,8 +296,8 @@ class TestServing:
 
 
 class TestTurn:
-    def test_others_are_before_it(self, scene):
-        """The act puts it first. What is dated in the future is not before it."""
+    def test_explain_reports_tasks_that_are_ahead_in_the_queue(self, scene):
+        """The suggested action moves the Task to the front. Only due Tasks count."""
         echo.using(run_after=HOUR, priority=9).enqueue()
         assert scene.codes(echo.using(priority=7).enqueue()) == ("ready",)
         echo.enqueue_many([{}] * 3)
@@ -350,7 +314,7 @@ class TestTurn:
         [case] = scene.host.claim(limit=1)
         assert case.instance == one.pk
 
-    def test_it_runs_alone_after_a_loss(self, scene):
+    def test_explain_reports_that_a_lost_task_runs_alone(self, scene):
         one = echo.enqueue()
         scene.starts(one)
         scene.move(one, Event.EXPIRE)
@@ -360,7 +324,7 @@ class TestTurn:
 
     @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
     @pytest.mark.django_db(transaction=True)
-    def test_a_transaction_that_is_open_or_has_locked_its_row_or_the_table(
+    def test_explain_reports_a_transaction_that_locks_the_task(
         self, monkeypatch, transactional_db, world
     ):
         world.host("tests.echo")
@@ -369,7 +333,7 @@ class TestTurn:
         rows = Task.objects.filter(pk=one.pk)
 
         def blamed(code, take):
-            """Return what one and the other are told of a transaction that has done this."""
+            """Return the explanations of both Instances while a transaction holds this lock."""
             pids = []
 
             def work():
@@ -417,7 +381,7 @@ class TestTurn:
             assert not queue.explain(one).has("locked")
 
 
-def test_two_causes_are_both_told(scene):
+def test_explain_reports_several_causes_in_order(scene):
     one = echo.using(run_after=HOUR).enqueue()
     queue.hold("tests.echo")
     queue.limit("tests.echo", rate="1/h")

@@ -1,4 +1,4 @@
-"""The estimate of the start: its bounds without a clock, its words, and how well it fits."""
+"""The estimated start of a Task: its bounds, its wording, and its accuracy with a real daemon."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,23 +24,29 @@ def told(low, likely, high):
     return start_sentence(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
 
 
-def test_words():
+def test_start_sentence_puts_an_estimate_into_words():
     assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
     assert told(7190, 7200, 7210) == "Starts in about 2 h."
     assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
-    assert "something has to be done" in start_sentence(Estimate(why="gate"))
-    assert "nothing of its Type has ended of late" in start_sentence(Estimate(why="no-figures"))
+    assert "a cause must be resolved first" in start_sentence(Estimate(why="gate"))
+    assert "none of its Type has ended recently" in start_sentence(Estimate(why="no-figures"))
     assert start_sentence(None) == ""
 
 
 class TestBounds:
-    def test_never_before_a_gate_opens(self, scene):
+    def test_the_start_is_at_once_or_after_the_gate_opens(self, scene):
+        """A Task that will be dropped has no estimate."""
         one = echo.enqueue()
+        found = queue.explain(one).starts
+        assert found.low == timedelta(0)
+        assert found.high < 10 * SECOND
         queue.hold("tests.echo", until=HOUR)
         found = queue.explain(one)
         assert found.starts.low >= found.reasons[0].until - found.looked_at
+        queue.drop("tests.echo", until=HOUR)
+        assert queue.explain(one).starts is None
 
-    def test_more_ahead_is_later(self, scene):
+    def test_the_estimate_is_later_with_more_tasks_ahead(self, scene):
         scene.run(3)
         Instance.objects.update(started=datetime(2020, 1, 1, tzinfo=UTC))
         first, *_, last = echo.enqueue_many([{}] * 50)
@@ -49,7 +55,7 @@ class TestBounds:
         assert soon.likely < late.likely
         assert late.low <= late.likely <= late.high
 
-    def test_beyond_what_is_counted_only_the_earliest_start_is_known(self, scene, monkeypatch):
+    def test_the_estimate_has_no_upper_bound_beyond_the_count_limit(self, scene, monkeypatch):
         for module in (gathering, explain, sentences):
             monkeypatch.setattr(module, "MOST_COUNTED", 5)
         scene.run(3, SECOND)
@@ -66,16 +72,9 @@ class TestBounds:
         assert found.low <= found.likely
         assert "or later" in start_sentence(found)
 
-    def test_a_full_limit_is_waited_for_although_a_worker_is_idle(self, scene):
-        scene.run(3, HOUR)
-        queue.limit("tests.echo", max_running=1)
-        first, second = echo.enqueue_many([{}] * 2)
-        scene.starts(first)
-        scene.tell_workers(first, count=4)
-        assert queue.explain(second).starts.high >= HOUR
-
-    def test_what_a_lane_may_run_at_a_time_bounds_it(self, scene):
-        """Its own limit replaces that for each lane."""
+    @pytest.mark.slow
+    def test_a_limit_delays_the_start_despite_idle_workers(self, scene):
+        """A limit set for the lane replaces the limit for each lane of the Type."""
         queue.limit("tests.echo", max_running_per_collection=1)
         scene.run(30, 60 * SECOND)
         first, *_, last = echo.using(collection="a").enqueue_many([{}] * 102)
@@ -86,8 +85,11 @@ class TestBounds:
         assert queue.explain(last).starts.low < 30 * 60 * SECOND
         queue.limit("tests.echo", "a", max_running=1)
         assert queue.explain(last).starts.likely >= 90 * 60 * SECOND
+        queue.limit("tests.echo", "a", max_running=None)
+        queue.limit("tests.echo", max_running=1, max_running_per_collection=None)
+        assert queue.explain(last).starts.high >= 90 * 60 * SECOND
 
-    def test_what_was_cancelled_did_not_run_while_it_waited(self, scene):
+    def test_waiting_time_of_cancelled_tasks_does_not_count_as_run_time(self, scene):
         scene.run(10, SECOND)
         one = echo.enqueue()
         scene.starts(one)
@@ -100,12 +102,7 @@ class TestBounds:
         *_, last = echo.enqueue_many([{}] * 10)
         assert queue.explain(last).starts.high < HOUR
 
-    def test_what_is_to_be_dropped_does_not_start(self, scene):
-        one = echo.enqueue()
-        queue.drop("tests.echo", until=HOUR)
-        assert queue.explain(one).starts is None
-
-    def test_a_type_that_is_held_takes_no_turns(self, scene):
+    def test_a_held_type_takes_no_turns(self, scene):
         add.enqueue(1)
         queue.hold("tests.add")
         first = echo.enqueue()
@@ -114,16 +111,11 @@ class TestBounds:
         second = echo.enqueue()
         assert "turns with it" not in " ".join(r.sentence for r in queue.explain(second).reasons)
 
-    def test_an_idle_worker_takes_it_at_once(self, scene):
-        found = queue.explain(echo.enqueue()).starts
-        assert found.low == timedelta(0)
-        assert found.high < 10 * SECOND
-
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_four_of_five_starts_come_when_they_were_foretold(atpd, record, tmp_path):
-    """A daemon works off 1,000 of five Types; what is foretold in the midst is compared."""
+def test_four_of_five_starts_fall_within_their_estimate(atpd, record, tmp_path):
+    """A daemon works through 1,000 Tasks of five Types; estimates made meanwhile are checked."""
     path = {"path": str(record)}
     loads = [
         (types.nap, {"seconds": 0.06, **path}),

@@ -1,13 +1,13 @@
-"""Where explanations are told: the shell, the API, the pages, the lists; and how much it takes."""
+"""Explanations in the shell, the API, the pages and lists, and how many queries they take."""
 
 import json
 from datetime import timedelta
-from io import StringIO
+from functools import partial
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -15,44 +15,22 @@ from atp import queue
 from atp.exceptions import UnknownInstance, UnknownType
 from atp.models import Instance
 from atp.reports import health, overview
-from atp.reports.explaining import explain as room
 from atp.reports.explaining.explain import SHORT, main_causes
 from atp.reports.health import notes
 from atp.states import Event
 
 from ..app import tasks_downstream
 from ..app.tasks import add, echo
+from ..helpers import shell
 
 MOST = 9
+why = partial(shell, "why")
 HOUR = timedelta(hours=1)
-
-
-def why(*words):
-    out = StringIO()
-    call_command("atp", "why", *words, stdout=out)
-    return out.getvalue()
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """How many queries each explanation takes, wherever it is made."""
-    # Django asks SQLite once on each connection, by a query of its own.
-    assert connection.features.supports_json_field
-    counts, gather = [], room._facts
-
-    def counted(subject):
-        with CaptureQueriesContext(connection) as queries:
-            found = gather(subject)
-        counts.append(len(queries))
-        return found
-
-    monkeypatch.setattr(room, "_facts", counted)
-    return counts
 
 
 @pytest.fixture
 def client_of(client, django_user_model):
-    """A client of somebody with these permissions of ATP."""
+    """A function that returns a client of a user with these permissions of ATP."""
 
     def make(*names):
         user = django_user_model.objects.create_user("olga")
@@ -65,7 +43,7 @@ def client_of(client, django_user_model):
 
 @pytest.fixture
 def tangled(scene):
-    """An Instance that waits for very much at once."""
+    """An Instance that waits for several causes at once."""
     scene.starts(echo.using(collection="a").enqueue())
     queue.limit("tests.echo", rate="1/h", max_running_per_collection=1)
     queue.limit("tests.echo", "a", max_running=1)
@@ -75,8 +53,8 @@ def tangled(scene):
 
 
 class TestShell:
-    def test_an_instance_or_a_type(self, tangled):
-        """By its uuid, by how that begins, or by its identifier."""
+    def test_shell_explains_an_instance_or_a_type(self, tangled):
+        """The argument is a uuid, the start of a uuid, or an identifier."""
         told = why(str(tangled.uuid))
         assert told.startswith(f"{tangled.uuid}, ACCEPTED, 3 ahead of it\n")
         assert "→ manage.py atp gate open --type tests.echo" in told
@@ -89,7 +67,7 @@ class TestShell:
         assert why("tests.echo").startswith("tests.echo")
         assert why("tests.echo", "--collection", "a").startswith("tests.echo/a")
 
-    def test_garbage(self, scene):
+    def test_shell_rejects_an_ambiguous_or_unknown_subject(self, scene):
         both = [echo.using(identifier="x").enqueue(), add.using(identifier="x").enqueue(1)]
         for words, told in (
             (["nothing of the kind"], "Give the uuid of an Instance, its identifier"),
@@ -104,15 +82,19 @@ class TestShell:
 
 
 class TestSubjects:
-    def test_a_type_and_a_lane(self, scene):
+    def test_explain_accepts_a_type_a_lane_or_an_identifier_like_a_uuid(self, scene):
         echo.using(collection="a").enqueue()
         queue.hold("tests.echo", "a")
         assert queue.explain(echo).codes == queue.explain("tests.echo").codes == ("behind",)
         lane = queue.explain((echo, "a"))
         assert (lane.subject, lane.codes, lane.ahead) == ("tests.echo/a", ("gate", "behind"), 1)
         assert queue.explain(("tests.echo", "b")).codes == ("ready",)
+        for key in (str(UUID(int=7)), "0" * 32):
+            one = echo.using(identifier=key).enqueue()
+            assert queue.explain(key).subject == queue.explain(one).subject
+        assert queue.explain(str(UUID(int=8))).codes == ("no-such",)
 
-    def test_what_is_nothing_of_the_kind(self, scene):
+    def test_explain_rejects_an_unknown_subject(self, scene):
         for subject in (None, 7, "\x00", "", (1, 2, 3), ("tests.echo", "\ud800")):
             with pytest.raises(UnknownInstance, match="Give the uuid"):
                 queue.explain(subject)
@@ -121,16 +103,10 @@ class TestSubjects:
         with pytest.raises(UnknownInstance, match=r"Did you mean 'tests.echo'"):
             queue.explain("tests.ecko")
 
-    def test_an_identifier_may_look_like_a_uuid(self, scene):
-        for key in (str(UUID(int=7)), "0" * 32):
-            one = echo.using(identifier=key).enqueue()
-            assert queue.explain(key).subject == queue.explain(one).subject
-        assert queue.explain(str(UUID(int=8))).codes == ("no-such",)
-
 
 class TestWeb:
-    def test_an_instance(self, tangled, client_of):
-        client = client_of("view_instance")
+    def test_api_and_pages_explain_an_instance_a_type_and_a_lane(self, tangled, client_of):
+        client = client_of("view_instance", "view_type")
         told = client.get(f"/atp/api/instances/{tangled.uuid}/explanation").json()
         assert told["reasons"][0]["code"] == "gate"
         assert told["reasons"][0]["helps"]["permission"] == "atp.control"
@@ -138,9 +114,6 @@ class TestWeb:
         assert "tests.echo is held by ann" in page
         assert "manage.py atp gate open --type tests.echo" in page
         assert SHORT["gate"] in client.get("/atp/instances/").content.decode()
-
-    def test_a_type_and_a_lane(self, tangled, client_of):
-        client = client_of("view_type")
         path = "/atp/api/types/tests.echo/explanation"
         assert client.get(path).json()["subject"] == "tests.echo"
         assert client.get(path, {"collection": "a"}).json()["subject"] == "tests.echo/a"
@@ -148,8 +121,8 @@ class TestWeb:
         assert "tests.echo is held by ann" in page
 
     @pytest.mark.parametrize("may", [True, False])
-    def test_errors_and_daemons_are_for_those_who_may_see_them(self, scene, client_of, may):
-        """G14: the error of a retry, and who holds it."""
+    def test_errors_and_daemons_are_shown_only_with_permission(self, scene, client_of, may):
+        """The explanation contains the error of a retry and the daemon that holds a Task (G14)."""
         retried, held = add.enqueue(1), add.enqueue(2)
         scene.starts(retried)
         scene.move(retried, Event.RETRY, delay=HOUR, message="OSError: 503")
@@ -165,34 +138,29 @@ class TestWeb:
 
 
 class TestQueries:
-    def test_few_on_each_surface_whatever_it_waits_for(self, tangled, scene, asked, client_of):
-        client = client_of("view_instance", "view_type")
-        why(str(tangled.uuid))
-        why("tests.echo", "--collection", "a")
-        for path in (
-            f"/atp/api/instances/{tangled.uuid}/explanation",
-            "/atp/api/types/tests.echo/explanation",
-            f"/atp/instances/{tangled.uuid}/",
-            "/atp/types/tests.echo/",
-        ):
-            client.get(path)
-        assert len(asked) == 6
+    def test_each_explanation_takes_few_queries(self, tangled, scene):
+        # Django asks SQLite once on each connection, by a query of its own.
+        assert connection.features.supports_json_field
+
+        def asked(subject):
+            with CaptureQueriesContext(connection) as queries:
+                queue.explain(subject)
+            return len(queries)
+
+        counts = [asked(tangled), asked(echo), asked(("tests.echo", "a"))]
         # An identifier is looked up first, and what it names is explained then.
-        why("x")
-        assert asked.pop() <= MOST + 2
+        assert asked("x") <= MOST + 2
         for event in (None, Event.RETRY, Event.DEFER, Event.EXPIRE):
             one = add.enqueue(1)
             if event is not None:
                 scene.starts(one)
-                queue.explain(one)
-                assert asked[-1] <= 5
+                assert asked(one) <= 5
                 scene.move(one, event)
-            queue.explain(one)
+            counts.append(asked(one))
         scene.host.lose_lease()
-        queue.explain(one)
-        assert max(asked) <= MOST
+        assert max(*counts, asked(one)) <= MOST
 
-    def test_a_list_takes_as_many_for_two_as_for_twenty(self, tangled, scene):
+    def test_explaining_a_list_takes_a_constant_number_of_queries(self, tangled, scene):
         add.enqueue_many([{"first": 1}] * 10)
         rows = list(Instance.objects.select_related("type").order_by("pk"))
         now = overview.now()
@@ -205,7 +173,41 @@ class TestQueries:
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
 
 
-def test_a_list_says_what_an_explanation_says_first(scene, world):
+def test_health_notes_count_due_tasks_behind_gates(scene, monkeypatch):
+    echo.enqueue()
+    echo.using(run_after=HOUR).enqueue()
+    queue.hold("tests.echo", by="ann")
+    queue.hold("tests.add")
+    assert notes(overview.now()) == (
+        "tests.add is held: no waiting Task is due.",
+        "tests.echo is held by ann: 1 waiting Task is due.",
+    )
+    # No more is counted than has to be.
+    monkeypatch.setattr(health, "MOST", 2)
+    echo.enqueue_many([{}] * 3)
+    queue.open_gate("tests.add")
+    [told] = notes(overview.now())
+    assert told == "tests.echo is held by ann: more than 2 waiting Tasks are due."
+
+
+def test_health_notes_count_due_tasks_behind_full_limits(scene, monkeypatch):
+    queue.limit("tests.echo", max_running=2)
+    echo.enqueue_many([{}] * 5)
+    for claimed in scene.host.claim():
+        scene.host.move(claimed, Event.START)
+    [told] = notes(overview.now())
+    assert told == "tests.echo is limited to 2 at once, and 2 are claimed: 3 waiting Tasks are due."
+    queue.hold("tests.echo")
+    assert len(notes(overview.now())) == 1  # the limit is not what they wait for
+    # Not all of very many are shown.
+    monkeypatch.setattr(health, "SHOWN", 1)
+    for name in "abc":
+        queue.hold("tests.echo", name)
+        queue.limit("tests.add", name, max_running=1)
+    assert len(notes(overview.now())) == 3
+
+
+def test_lists_show_the_first_cause_of_the_explanation(scene, world):
     queue.register(tasks_downstream.other)
     host = world.host("downstream.other")
     waiting, deferred = tasks_downstream.other.enqueue(), add.enqueue(1)
@@ -218,41 +220,7 @@ def test_a_list_says_what_an_explanation_says_first(scene, world):
     for one, words in ((waiting, "its downstream is not healthy"), (deferred, "deferred")):
         assert found[one.pk].code == queue.explain(one).codes[0]
         assert found[one.pk].words == words
-
-
-class TestNotes:
-    """What waits because of gates and limits is noted for operators."""
-
-    def test_gates_and_what_is_due_there(self, scene, monkeypatch):
-        echo.enqueue()
-        echo.using(run_after=HOUR).enqueue()
-        queue.hold("tests.echo", by="ann")
-        queue.hold("tests.add")
-        assert notes(overview.now()) == (
-            "tests.add is held: nothing of that is due.",
-            "tests.echo is held by ann: 1 that waits there is due.",
-        )
-        # No more is counted than has to be.
-        monkeypatch.setattr(health, "MOST", 2)
-        echo.enqueue_many([{}] * 3)
-        queue.open_gate("tests.add")
-        assert notes(overview.now()) == (
-            "tests.echo is held by ann: more than 2 that wait there are due.",
-        )
-
-    def test_limits_that_are_full(self, scene, monkeypatch):
-        queue.limit("tests.echo", max_running=2)
-        echo.enqueue_many([{}] * 5)
-        for claimed in scene.host.claim():
-            scene.host.move(claimed, Event.START)
-        assert notes(overview.now()) == (
-            "tests.echo is limited to 2 at once, and 2 are claimed: 3 that wait there are due.",
-        )
-        queue.hold("tests.echo")
-        assert len(notes(overview.now())) == 1  # the limit is not what they wait for
-        # Not all of very many are shown.
-        monkeypatch.setattr(health, "SHOWN", 1)
-        for name in "abc":
-            queue.hold("tests.echo", name)
-            queue.limit("tests.add", name, max_running=1)
-        assert len(notes(overview.now())) == 3
+    reason = scene.first(waiting)
+    assert (reason.code, reason.facts["downstream"]) == ("downstream", "relay")
+    scene.apply(reason)
+    assert scene.starts(waiting, host)

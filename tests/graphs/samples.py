@@ -1,4 +1,4 @@
-"""Graphs to draw."""
+"""Sample graphs to draw."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ def node(key, type="part", state=State.FINISHED, waits=0, name=None, reason=""):
 
 
 def fan(count, type="part", state=State.FINISHED):
-    """One node, ``count`` after it, and one after those."""
+    """Return a graph of one node, ``count`` parallel nodes, and one node after all of them."""
     parts = [node(key, type, state) for key in range(1, count + 1)]
     last = node(count + 1, "merge", State.ACCEPTED, waits=1)
     out = [Link(0, part.key) for part in parts]
@@ -28,7 +28,7 @@ def fan(count, type="part", state=State.FINISHED):
 
 
 def mixed(count, seed, types=6, edges=2):
-    """Nodes of several Types and states, each after some of those before it."""
+    """Return random nodes of several Types and states, with edges from earlier nodes."""
     random = Random(seed)
     nodes = [
         node(

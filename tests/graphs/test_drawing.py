@@ -1,4 +1,4 @@
-"""The picture in numbers: nothing outside, nothing upon something else."""
+"""The geometry of a drawn graph: boxes do not overlap, and all lies inside the picture."""
 
 import re
 from itertools import pairwise
@@ -12,7 +12,7 @@ from .samples import NAMES, fan, mixed, node
 
 
 @pytest.mark.parametrize(("nodes", "links"), [fan(6), mixed(50, 1), mixed(2_000, 3, types=40)])
-def test_all_is_in_the_picture_without_overlaps_and_lines_lead_from_box_to_box(nodes, links):
+def test_boxes_lie_in_the_picture_without_overlap_and_lines_connect_them(nodes, links):
     found, columns = draw(nodes, links), {}
     for each in found.boxes:
         assert 0 <= each.x <= each.x + each.width <= found.width
@@ -33,15 +33,15 @@ def test_all_is_in_the_picture_without_overlaps_and_lines_lead_from_box_to_box(n
         assert line.path.endswith(f" {end.x:g} {end.y + 24:g}")
 
 
-def test_texts_fit_into_their_boxes_and_keep_both_ends():
+def test_long_labels_are_cut_in_the_middle():
     for text in (*NAMES, "", "short", "é" * 21):
         wide = sum(2 if ord(letter) > 0x2E80 else 1 for letter in cut_middle(text, LARGE))
         assert wide <= LARGE
     assert cut_middle("hillshade-of-the-whole-fault-0017", 20) == "hillshade-…ault-0017"
 
 
-def test_what_a_large_box_says_and_its_bars():
-    """A list is cut after an entry; each share can be seen."""
+def test_a_group_box_shows_its_counts_and_a_bar_for_each_state():
+    """A list of counts is cut after an entry; the bar of each state is wide enough to see."""
     nodes, links = fan(10_000)
     for at, state in enumerate([State.FAILED] * 3 + [State.ACCEPTED] * 685, start=1):
         nodes[at] = nodes[at]._replace(state=state)
@@ -57,7 +57,7 @@ def test_what_a_large_box_says_and_its_bars():
     assert sum(box.bars[-1][1:]) < box.x + box.width
 
 
-def test_titles_say_it_all():
+def test_titles_show_the_full_names():
     nodes = [node(1, name=NAMES[1]), node(2, "merge", State.ACCEPTED, waits=1, name=NAMES[4])]
     found = draw(nodes, [Link(1, 2, always=True)])
     assert found.boxes[1].title == f"{NAMES[4]} (merge): accepted, waits for 1"
@@ -66,10 +66,10 @@ def test_titles_say_it_all():
     assert draw([], []).boxes == ()
 
 
-def test_the_same_graph_is_drawn_the_same_way():
-    """It refreshes itself: boxes must not jump about."""
+def test_a_graph_is_always_drawn_the_same_way():
+    """The page refreshes itself, and the boxes must not move."""
     nodes, links = mixed(50, 5)
-    later = [each._replace(state=State.FINISHED) for each in nodes]
-    assert [(each.x, each.y) for each in draw(nodes, links).boxes] == [
-        (each.x, each.y) for each in draw(later, links[::-1]).boxes
+    later = draw([each._replace(state=State.FINISHED) for each in nodes], links[::-1])
+    assert [(box.x, box.y) for box in draw(nodes, links).boxes] == [
+        (box.x, box.y) for box in later.boxes
     ]

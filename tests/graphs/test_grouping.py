@@ -1,4 +1,4 @@
-"""Boxes: what is grouped, and what is counted."""
+"""Grouping nodes into boxes, and the counts in the boxes."""
 
 from collections import Counter
 
@@ -10,7 +10,16 @@ from atp.states import State
 from .samples import fan, mixed, node
 
 
-def test_many_alike_share_a_box_which_counts_them_by_state():
+def test_similar_nodes_share_a_box_that_counts_them_by_state():
+    """Nodes of other Types or layers are not grouped, but many layers are folded."""
+    nodes = [node(key, f"type-{key % 2}") for key in range(60)]
+    links = [Link(key, key + 30) for key in range(30)]
+    labels = Counter(box.label.split("-")[0] for box in group_into_boxes(nodes, links).boxes)
+    assert labels == {"type": 60}  # 15 in each layer of each Type
+    nodes = [node(key) for key in range(200)]
+    found = group_into_boxes(nodes, [Link(key, key + 1) for key in range(199)])
+    assert (found.layers, found.folded) == (200, 4)
+    assert {box.label for box in found.boxes} == {"part × 4"}
     few = group_into_boxes(*fan(ALIKE))  # they stand by themselves
     assert (len(few.boxes), len(few.lines)) == (ALIKE + 2, 2 * ALIKE)
     found = group_into_boxes(*fan(ALIKE + 1))
@@ -27,21 +36,14 @@ def test_many_alike_share_a_box_which_counts_them_by_state():
     assert (box.count, box.waiting, box.state, box.is_blocked) == (1_000, 685, State.FAILED, False)
 
 
-def test_other_types_and_layers_are_not_alike():
-    nodes = [node(key, f"type-{key % 2}") for key in range(60)]
-    links = [Link(key, key + 30) for key in range(30)]
-    labels = Counter(box.label.split("-")[0] for box in group_into_boxes(nodes, links).boxes)
-    assert labels == {"type": 60}  # 15 in each layer of each Type
-
-
-def test_a_node_says_what_it_is():
+def test_a_node_box_shows_state_and_waiting_count():
     [box] = group_into_boxes([node(1, state=State.FAILED, reason="ERROR", name="merge")], []).boxes
     assert (box.label, box.told) == ("merge", "failed (error)")
     [box] = group_into_boxes([node(1, state=State.ACCEPTED, waits=1200)], []).boxes
     assert (box.told, box.is_blocked) == ("accepted, waits for 1,200", True)
 
 
-def test_lines_that_are_followed_anyway():
+def test_a_grouped_line_ignores_failures_only_if_all_its_edges_do():
     nodes, links = fan(ALIKE + 1)
     always = [Link(up, down, always=up == 0) for up, down, _ in links]
     assert [line.always for line in group_into_boxes(nodes, always).lines] == [True, False]
@@ -50,6 +52,7 @@ def test_lines_that_are_followed_anyway():
     assert [line.always for line in group_into_boxes(nodes, always).lines] == [False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "links"),
     [
@@ -62,8 +65,8 @@ def test_lines_that_are_followed_anyway():
     ],
     ids=["types", "dense", "chain", "apart", "mixed", "each"],
 )
-def test_a_picture_is_never_too_large(nodes, links):
-    """Whatever is drawn together, each node is counted once."""
+def test_the_picture_never_exceeds_its_limits(nodes, links):
+    """However nodes are grouped, each node is counted once."""
     found = group_into_boxes(nodes, links)
     assert len(found.boxes) <= MOST_BOXES
     assert len({box.layer for box in found.boxes}) <= MOST_LAYERS
@@ -75,10 +78,3 @@ def test_a_picture_is_never_too_large(nodes, links):
     assert sum(lengths) <= MOST_PIECES
     counted = sum((box.counts for box in found.boxes), Counter())
     assert counted == Counter(vertex.state for vertex in nodes)
-
-
-def test_many_layers_are_folded():
-    nodes = [node(key) for key in range(200)]
-    found = group_into_boxes(nodes, [Link(key, key + 1) for key in range(199)])
-    assert (found.layers, found.folded) == (200, 4)
-    assert {box.label for box in found.boxes} == {"part × 4"}

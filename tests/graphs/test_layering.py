@@ -1,4 +1,4 @@
-"""Layers by the longest way, against the definition."""
+"""The layers of a graph are compared with the definition: the longest path to each node."""
 
 from functools import cache
 from itertools import pairwise
@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 
 from atp.graphs.drawing import layers
 
-sizes = st.integers(1, 30)
-
 
 @st.composite
 def graphs(draw):
-    """Nodes by number, in any order, and edges from lower to higher numbers of a second order."""
-    count = draw(sizes)
+    """Generate numbered nodes in any order, and edges that form no cycle."""
+    count = draw(st.integers(1, 30))
     order = draw(st.permutations(range(count)))
     pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))
     found = {tuple(sorted(pair)) for pair in draw(st.lists(pairs, max_size=60)) if len({*pair}) > 1}
@@ -23,7 +21,7 @@ def graphs(draw):
 
 @settings(max_examples=30)
 @given(graphs())
-def test_a_layer_is_the_longest_way(graph):
+def test_the_layer_of_a_node_is_its_longest_path(graph):
     keys, edges = graph
 
     @cache
@@ -33,12 +31,9 @@ def test_a_layer_is_the_longest_way(graph):
     assert layers(keys, edges) == {key: longest(key) for key in keys}
 
 
-def test_a_long_chain():
+def test_long_chains_dangling_edges_and_cycles_are_layered():
     keys = range(100_000)
     assert layers(keys, pairwise(keys))[99_999] == 99_999
-
-
-def test_edges_to_what_is_gone_do_not_count_and_a_circle_does_not_hang():
     assert layers([], []) == {}
     assert layers([1, 2], [(0, 1), (1, 2), (2, 3)]) == {1: 0, 2: 1}
     assert layers([1, 2, 3, 4], [(1, 2), (2, 3), (3, 2), (3, 4)]) == {1: 0, 2: 0, 3: 0, 4: 0}

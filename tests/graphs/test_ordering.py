@@ -1,4 +1,4 @@
-"""The order in layers: few lines cross."""
+"""The order of the boxes in each layer keeps the number of crossing lines small."""
 
 from itertools import combinations, pairwise
 
@@ -8,7 +8,7 @@ from .samples import mixed, node
 
 
 def counted(rows, pieces):
-    """Crossings, by looking at each pair."""
+    """Count the crossings by comparing each pair of lines."""
     spot = {number: (layer, at) for layer, row in enumerate(rows) for at, number in enumerate(row)}
     lines = [(spot[up][0], spot[up][1], spot[down][1]) for up, down in pieces]
     return sum(
@@ -21,17 +21,14 @@ def pieces_of(order):
     return [pair for route in order.routes for pair in pairwise(route)]
 
 
-def test_crossings_are_counted_and_are_no_more_than_in_the_order_of_submission():
+def test_ordering_adds_no_crossings_and_removes_avoidable_ones():
     for seed in range(3):
         order = order_boxes(group_into_boxes(*mixed(60, seed)))
         pieces = pieces_of(order)
         assert crossings(order.layers, pieces) == counted(order.layers, pieces)
         before = [sorted(row) for row in order.layers]
         assert crossings(order.layers, pieces) <= crossings(before, pieces)
-
-
-def test_what_need_not_cross_does_not():
-    """Two chains, of which the second layer came in the wrong order."""
+    # Two chains whose second layer starts in the wrong order.
     nodes = [node(key, f"type-{key}") for key in range(6)]
     links = [Link(0, 3), Link(1, 2), Link(3, 4), Link(2, 5)]
     order = order_boxes(group_into_boxes(nodes, links))

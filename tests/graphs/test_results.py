@@ -1,4 +1,4 @@
-"""Results in the inputs of nodes: where they may stand, and what stays as it is."""
+"""Placeholders for results in the inputs of nodes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Scene:
     path: object
 
 
-def test_what_holds_a_result_keeps_its_type():
+def test_containers_of_results_keep_their_type():
     given = [Pair(1, result("a")), OrderedDict(x=result("a")), Tiles([result("a")]), (1, [2])]
     found = placeholders.resolve_results(
         placeholders.with_placeholders(given), lambda name: name * 2
@@ -53,8 +53,8 @@ USES = (
 )
 
 
-def test_a_result_that_is_used_as_a_value_raises(db):
-    """G13: else its repr would be a path, and a comparison would be false, without a word."""
+def test_using_a_result_placeholder_as_a_value_raises(db):
+    """Without the error a path would contain the placeholder's repr, for example (G13)."""
     for number, use in enumerate(USES):
         with pytest.raises(TypeError):
             pytest.fail(f"use {number} gives {use(result('a')['b'])!r}")
@@ -79,8 +79,8 @@ def pickled(db, settings, monkeypatch):
     return task_type("graphs.pick", serializer="pickle")(lambda context, value=None: value)
 
 
-def test_a_result_in_a_pickle_comes_back_or_is_refused(pickled):
-    """Else the handler would get it instead of the output."""
+def test_a_result_in_a_pickle_is_resolved_or_rejected(pickled):
+    """Otherwise the handler would get the placeholder instead of the output."""
     payload = codec.encode(
         placeholders.with_placeholders({"path": result("a")["b"]}), format=codec.PICKLE
     )
@@ -89,7 +89,7 @@ def test_a_result_in_a_pickle_comes_back_or_is_refused(pickled):
     assert found == {"path": "a"}
     assert not codec.may_have_results(codec.encode({"path": "a"}, format=codec.PICKLE))
     for value in (Scene(result("a")), result("a")):
-        with pytest.raises(NotSerializable, match="nodes of its graph only"):
+        with pytest.raises(NotSerializable, match="only nodes of the same graph"):
             codec.encode(value, format=codec.PICKLE)
     with Graph() as g:
         first = g.add(pickled, name="a")

@@ -1,1 +1,1 @@
-"""The package as somebody gets it who has nothing but the clone."""
+"""Tests of the package as a user gets it from a clone."""

@@ -1,4 +1,4 @@
-"""Fixtures of these tests: the clone, its wheel and sdist, and the project of the README."""
+"""Fixtures: the clone, its wheel and sdist, and the project of the README."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ KNOWN = ("PATH", "HOME", "LANG", "TMP", "PIP_", "SSL_", "REQUESTS_", "http", "HT
 
 @pytest.fixture(scope="package")
 def clone(tmp_path_factory):
-    """A clone of ATP, as far as building it needs one."""
+    """A clone of ATP that is complete enough to build the package."""
     copy = tmp_path_factory.mktemp("atp") / "clone"
     return Path(shutil.copytree(ROOT, copy, ignore=lambda *found: MADE(*found) - {".ci"}))
 
 
 @pytest.fixture(scope="package")
 def shell():
-    """Run a command in a folder, as somebody does who knows nothing of this test run."""
+    """A function that runs a command in a folder, without the environment of this test run."""
     environment = {name: value for name, value in os.environ.items() if name.startswith(KNOWN)}
     # The interpreter of this run is the machine's python3.
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
@@ -53,7 +53,7 @@ def shell():
 
 @pytest.fixture(scope="package")
 def walk(clone, shell, tmp_path_factory):
-    """The README's way from an empty folder, gone to its end; daemon and web server run."""
+    """The README's steps from an empty folder, all done; a daemon and a web server run."""
     with Walk(clone, shell, tmp_path_factory.mktemp("project")) as walk:
         walk.go()
         yield walk
@@ -61,5 +61,5 @@ def walk(clone, shell, tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def dist(walk, clone):
-    """The folder with the wheel and the sdist: the README's way begins with building them."""
+    """The folder with the wheel and the sdist, which the first step of the README builds."""
     return clone / "dist"

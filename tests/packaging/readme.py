@@ -1,4 +1,4 @@
-"""The README as a list of blocks, and one who does what they say."""
+"""Parses the README into blocks of code and carries them out."""
 
 import re
 import socket
@@ -20,23 +20,23 @@ AT_ITS_END = ", at its end"
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code of a page; ``language`` is empty for what a command prints."""
+    """A block of code of a page; ``language`` is empty for the output of a command."""
 
     language: str
     text: str
 
 
 def blocks(page, heading):
-    """Return the blocks of code below this heading of the second level."""
+    """Return the blocks of code below this second-level heading."""
     [section] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
     found = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return [Block(language, text) for language, text in found]
 
 
 class Walk:
-    """The README's way from an empty folder to the first own task.
+    """Carries out the README's steps from an empty folder to the first task.
 
-    ``said`` has the output of each command by its text.
+    ``said`` maps each command to its output.
     """
 
     def __init__(self, clone, shell, folder):

@@ -1,4 +1,4 @@
-"""The README's way from an empty folder to the first own task, gone as it is written."""
+"""Follows the README from an empty folder to the first task."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
-def test_the_first_own_task_is_executed_and_prints_what_the_readme_shows(walk):
+def test_the_first_task_of_the_readme_prints_what_is_shown(walk):
     assert walk.said["python manage.py check"] == (
         "System check identified no issues (0 silenced).\n"
     )
@@ -22,7 +22,7 @@ def test_the_first_own_task_is_executed_and_prints_what_the_readme_shows(walk):
     assert json.loads(said.splitlines()[-1]) == {"greeting": "Hello, Ann!"}
 
 
-def test_a_login_leads_to_pages_with_styles_and_scripts_and_to_the_api(walk):
+def test_a_login_leads_to_the_pages_their_static_files_and_the_api(walk):
     browser = build_opener(HTTPCookieProcessor(CookieJar()))
 
     def send(address, text, **form):

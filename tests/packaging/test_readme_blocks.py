@@ -1,4 +1,4 @@
-"""The README's blocks of Python below "In your project", executed as they are printed."""
+"""Runs the README's Python blocks below "In your project" as they are printed."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ OPTIONS, HANDLER, ENQUEUE, OTHERS = (
 
 
 class Order:
-    """A model of the project, as far as the README uses it."""
+    """A model of the project, with the parts that the README uses."""
 
     class DoesNotExist(Exception):
         pass
@@ -35,7 +35,7 @@ class Busy(Exception):
 
 @pytest.fixture
 def names(monkeypatch):
-    """What the project has when it comes to the blocks; the Types are forgotten afterwards."""
+    """The names that a project has before the blocks run; the Types are removed afterwards."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(
         declaring.declared_schedules, "_specs", dict(declaring.declared_schedules._specs)
@@ -69,7 +69,7 @@ def run(text, names):
 
 
 @pytest.mark.django_db
-def test_the_option_the_handler_and_its_enqueue(names, atp):
+def test_the_readme_blocks_for_option_handler_and_enqueue_work(names, atp):
     found = {"DATABASES": {"default": {}}}
     run(OPTIONS, found)
     assert "client_connection_check_interval" in str(found["DATABASES"]["default"]["OPTIONS"])
@@ -80,11 +80,7 @@ def test_the_option_the_handler_and_its_enqueue(names, atp):
     instance.refresh_from_db()
     assert instance.response.value == {"parcel": "parcel of 7"}
     assert names["keys"] == [str(instance.uuid)]
-
-
-@pytest.mark.django_db
-def test_the_handler_when_the_carrier_is_busy_or_there_is_no_order(names, atp):
-    run(HANDLER, names)
+    # The handler retries when the carrier is busy, and fails without an order.
     names["book"] = lambda order, *, key: (_ for _ in ()).throw(Busy)
     waits = names["ship"].enqueue(order=7)
     atp.drain()
@@ -96,7 +92,7 @@ def test_the_handler_when_the_carrier_is_busy_or_there_is_no_order(names, atp):
 
 
 @pytest.mark.django_db
-def test_the_schedule_and_the_graph(names):
+def test_the_readme_blocks_for_schedule_and_graph_work(names):
     run(HANDLER, names)
     run(OTHERS, names)
     assert {node.name for node in Node.objects.all()} == {"pay", "ship"}

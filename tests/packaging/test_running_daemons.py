@@ -1,4 +1,4 @@
-"""The files of docs/running-daemons.md agree with what atpd does."""
+"""The configuration files in docs/running-daemons.md agree with atpd."""
 
 import configparser
 import json
@@ -10,32 +10,30 @@ import sys
 import pytest
 
 import atp
-from atp.daemon.dispatcher.stopping import DELIVERY_GRACE
-from atp.daemon.pool.ending import STOP_GRACE
 from atp.management.commands.atpd import Command
 from tests.environment import ROOT
 
 PAGE = (ROOT / "docs" / "running-daemons.md").read_text()
 # What a handler that ends last, and a database that answers last, may take beyond the grace.
-BEYOND = STOP_GRACE + DELIVERY_GRACE
+BEYOND = float(re.search(r"longer than `--grace` plus (\d+) s", PAGE)[1])
 HEROKU = 30.0
 
 
 def file(language):
-    """Return the file of that language that the page shows."""
+    """Return the file in this language that the page shows."""
     [text] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return text
 
 
 def options(words):
-    """Return the options of a command line of atpd; argparse refuses what it does not have."""
+    """Parse a command line of atpd; unknown options are an error."""
     where = words.index("atpd")
     assert words[where - 1] == "manage.py"
     return Command().create_parser("manage.py", "atpd").parse_args(words[where + 1 :])
 
 
-def test_the_unit_waits_for_the_daemon_and_signals_the_supervisor_alone():
-    """It goes on when the kernel kills a worker."""
+def test_the_systemd_unit_waits_long_enough_and_signals_only_the_supervisor():
+    """The unit also keeps running when the kernel kills a worker."""
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str
     unit.read_string(file("ini"))
@@ -57,7 +55,8 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_container_takes_this_wheel_and_its_stop_time_is_longer_than_the_daemon_takes():
+def test_containers_and_heroku_give_the_daemon_enough_time_to_stop():
+    """The image installs the wheel of this version."""
     [command] = re.findall(r"^CMD (.*)$", file("dockerfile"), re.MULTILINE)
     assert options(json.loads(command)).processes
     assert set(re.findall(r"django_atp-([\d.]+)-py3", file("dockerfile"))) == {atp.__version__}
@@ -66,8 +65,5 @@ def test_the_container_takes_this_wheel_and_its_stop_time_is_longer_than_the_dae
     )
     assert len(times) == 3
     assert min(map(float, times)) > options(json.loads(command)).grace + BEYOND
-
-
-def test_the_procfiles_daemon_stops_in_herokus_time():
     [command] = re.findall(r"^worker: (.*)$", file("procfile"), re.MULTILINE)
     assert options(command.split()).grace + BEYOND < HEROKU

@@ -1,4 +1,4 @@
-"""The site of the docs, as ``make docs`` builds it in a clone."""
+"""The documentation site, as ``make docs`` builds it in a clone."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ FETCHED = {
 
 
 class Page(HTMLParser):
-    """A page: what it fetches, where it leads, and the ids in it."""
+    """The resources, the links and the ids of an HTML page."""
 
     def __init__(self, path):
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(clone, shell, tmp_path_factory):
-    """The folder of the site; another build in the clone does not change it."""
+    """A copy of the built site, which another build in the clone does not change."""
     shell("make docs", clone)
     return shutil.copytree(clone / "build" / "site", tmp_path_factory.mktemp("docs") / "site")
 
@@ -55,7 +55,7 @@ def is_elsewhere(address):
     return bool(urlsplit(address).scheme or urlsplit(address).netloc)
 
 
-def test_it_begins_with_the_readme_which_leads_to_each_page_and_to_a_search(site, pages):
+def test_the_site_starts_with_the_readme_and_links_every_page(site, pages):
     assert [page for page in PAGES if not (site / page).is_file()] == []
     assert 'url=README.html"' in (site / "index.html").read_text()
     reached = {(site / link).resolve() for link in pages[site / "README.html"].links}
@@ -65,7 +65,7 @@ def test_it_begins_with_the_readme_which_leads_to_each_page_and_to_a_search(site
     assert "fingerprint" in index
 
 
-def test_nothing_is_fetched_from_elsewhere(site, pages):
+def test_the_site_fetches_nothing_from_other_hosts(site, pages):
     for path, page in pages.items():
         assert [each for each in page.fetched if is_elsewhere(each)] == [], path
         assert "@import" not in path.read_text()
@@ -77,7 +77,7 @@ def test_nothing_is_fetched_from_elsewhere(site, pages):
         assert [each for each in named if is_elsewhere(each) and not each.startswith("data:")] == []
 
 
-def test_every_link_leads_somewhere(pages):
+def test_every_link_of_the_site_has_a_target(pages):
     for path, page in pages.items():
         for link in page.links | page.fetched:
             where = urlsplit(link)
@@ -88,7 +88,7 @@ def test_every_link_leads_somewhere(pages):
                     assert unquote(where.fragment) in pages[target].ids, f"{path} leads to {link}"
 
 
-def test_what_leads_nowhere_is_an_error_and_so_is_a_page_to_which_nothing_leads(clone, shell):
+def test_broken_links_and_unlinked_pages_fail_the_build(clone, shell):
     page, lost = clone / "docs" / "admin.md", clone / "docs" / "lost.md"
     text = page.read_text()
     page.write_text(f"{text}\n[a](gone.md) [b](states.md#gone) [c](#gone)\n")

@@ -1,4 +1,4 @@
-"""The files of the package; the wheel and the sdist, and that both come to the same."""
+"""The files of the package in the wheel and in the sdist, which builds the same wheel."""
 
 import tarfile
 import zipfile
@@ -20,8 +20,8 @@ CONFIG = ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 
 
-def test_setup_names_each_file_that_is_no_module():
-    """So they are installed."""
+def test_setup_cfg_includes_every_data_file():
+    """Only files that setup.cfg names are installed."""
     patterns = CONFIG["options.package_data"]["atp"].split()
     paths = {path for pattern in patterns for path in (ROOT / "atp").glob(pattern)}
     named = {path.relative_to(ROOT).as_posix() for path in paths if path.is_file()}
@@ -30,7 +30,7 @@ def test_setup_names_each_file_that_is_no_module():
 
 
 def built(test):
-    """Mark a test of what ``make`` has built."""
+    """Mark a test that needs the files that ``make`` has built."""
     for mark in (pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)):
         test = mark(test)
     return test
@@ -43,7 +43,7 @@ def wheel(dist):
 
 
 def contents(wheel):
-    """Return the hash of each file of the package in a wheel, by its name."""
+    """Return the hash of each file of the package in a wheel, by file name."""
     with zipfile.ZipFile(wheel) as opened:
         return {
             name: sha256(opened.read(name)).hexdigest()
@@ -53,7 +53,7 @@ def contents(wheel):
 
 
 @built
-def test_the_wheel_has_each_file_and_says_what_setup_says(wheel):
+def test_the_wheel_contains_every_file_and_the_metadata_of_setup_cfg(wheel):
     assert wheel.name == f"django_atp-{atp.__version__}-py3-none-any.whl"
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == FILES
     with zipfile.ZipFile(wheel) as opened:
@@ -65,7 +65,7 @@ def test_the_wheel_has_each_file_and_says_what_setup_says(wheel):
 
 
 @built
-def test_the_sdist_has_all_and_builds_the_wheel_of_the_clone(dist, clone, shell, tmp_path):
+def test_the_sdist_is_complete_and_builds_the_same_wheel(dist, clone, shell, tmp_path):
     [sdist] = dist.glob("*.tar.gz")
     for source, name in ((sdist, "a"), (clone, "b")):
         shell(f"python3 -m pip wheel --quiet --no-deps --wheel-dir {name} {source}", tmp_path)

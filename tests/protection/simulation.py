@@ -1,4 +1,4 @@
-"""A simulation of daemons that call a downstream: the rules alone, with a clock that is counted."""
+"""Simulates daemons that call a downstream, with the protection rules and an artificial clock."""
 
 import heapq
 import random
@@ -13,7 +13,7 @@ EVERY, SOONEST = 0.5, 0.05
 
 @dataclass
 class Service:
-    """A service that answers ``rate`` calls a second, ``burst`` at once, and refuses the others."""
+    """A service that accepts ``rate`` calls a second, ``burst`` at once, and refuses the rest."""
 
     rate: float = 20.0
     burst: float = 5.0
@@ -52,7 +52,7 @@ class Daemon:
 
 
 class Simulation:
-    """So many daemons of 24 workers in all; there is always more to do."""
+    """A number of daemons with 24 workers in total, which always have work to do."""
 
     def __init__(self, daemons=3, seed=1):
         self.random = random.Random(seed)
@@ -63,7 +63,7 @@ class Simulation:
         self.answers = []
 
     def run(self, seconds):
-        """Go on for so long; returns the answers of that time by verdict."""
+        """Simulate this many seconds; return the number of calls by verdict."""
         before, until = len(self.answers), self.now + seconds
         while self.now < until:
             self.now += STEP

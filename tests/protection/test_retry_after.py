@@ -1,4 +1,4 @@
-"""Retry-After as services send it: numbers, dates, and what makes no sense."""
+"""Retry-After as services send it: seconds, dates and invalid values."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ from atp.exceptions import LONGEST_RETRY_AFTER, read_retry_after
 NOW = datetime(2030, 1, 31, 18, tzinfo=UTC)
 
 
-def test_it_is_seconds_or_a_date():
+def test_retry_after_accepts_seconds_and_dates():
     for value, seconds in (
         ("120", 120.0),
         (7, 7.0),
@@ -22,8 +22,8 @@ def test_it_is_seconds_or_a_date():
         assert read_retry_after(value, NOW) == (seconds, "")
 
 
-def test_what_makes_no_sense_is_told():
-    """G13: it comes from somebody else, and raises nothing."""
+def test_invalid_retry_after_values_are_reported_without_an_error():
+    """The value comes from another service, so it must not raise an error (G13)."""
     passed = "-5", -5, -(10**309), "Thu, 31 Jan 2030 17:00:00 GMT"
     years = 31_536_000, "Fri, 31 Jan 2031 18:00:00 GMT", "inf", 10**309, 10**5000
     odd = "soon", "nan", True, [5], "Thu, 99 Foo 2030", "9" * 400 + "x"
@@ -39,7 +39,7 @@ def test_what_makes_no_sense_is_told():
             assert len(told) < 120
 
 
-def test_the_exceptions_keep_what_was_asked_and_tell_what_was_cut():
+def test_throttled_and_unavailable_keep_the_requested_delay():
     raised = Throttled("429", after="99999999")
     assert raised.asked == LONGEST_RETRY_AFTER
     assert "429" in str(raised)

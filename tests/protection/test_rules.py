@@ -1,4 +1,4 @@
-"""The rules of protection: how a rate falls and rises, and when nothing is called."""
+"""The rules that protect a downstream: its rate limit and its circuit breaker."""
 
 from dataclasses import replace
 
@@ -12,43 +12,45 @@ FINE = Protection()
 
 
 def report(ok=0, refused=0, failed=0, *, row=None, age=0.0, **more):
-    """Return a Report of calls; without ``row`` all failures come last."""
+    """Return a Report of calls; without ``row``, all failures come last."""
     row = failed if row is None else row
     more = {"had_ok": bool(ok or refused)} | more
     return Report(counts=((age, ok, refused, failed),), row=row, **more)
 
 
 def throttled(rate, **more):
-    """Return a downstream that is throttled since a minute ago, with all of its rate used."""
+    """Return a downstream that was throttled a minute ago and whose rate is fully used."""
     window = Window(since=NOW - 1, used=int(rate) + 1)
     more = {"adjusted_at": NOW - 60, "decreased_at": NOW - 60, "window": window} | more
     return Protection(state=State.THROTTLED, per_second=rate, refilled=NOW, **more)
 
 
 class TestRate:
-    def test_a_refusal_brings_it_to_a_part_of_what_went_well(self):
-        """What other daemons saw go well counts, too."""
+    def test_a_refusal_lowers_the_rate_to_a_part_of_the_successful_calls(self):
+        """Successful calls of other daemons count too."""
         found = protection.apply_report(FINE, report(ok=10, refused=1, age=1.0), NOW)
         assert found.state is State.THROTTLED
         assert found.per_second == pytest.approx(7.0)
         found = protection.apply_report(found, report(ok=10, age=1.1), NOW + 0.1)
         assert found.per_second > 12
 
-    def test_refusals_of_many_daemons_do_not_multiply(self):
+    def test_refusals_seen_by_many_daemons_lower_the_rate_only_once(self):
         found = was = throttled(20.0, last_max=20.0)
         for number in range(6):
             found = protection.apply_report(found, report(ok=2, refused=1), NOW + number / 10)
         assert found.per_second == protection.BACK * min(was.per_second, 2)
 
-    def test_after_the_fence_it_falls_again_and_remembers_the_last_maximum(self):
+    def test_the_rate_falls_again_after_the_fence_and_keeps_its_last_maximum(self):
         found = protection.apply_report(
             throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW
         )
         again = protection.apply_report(found, report(ok=5, refused=1), NOW + protection.FENCE)
         assert again.per_second < found.per_second
         assert found.last_max == 20.0
+        was = throttled(10.0, floor=8.0)
+        assert protection.apply_report(was, report(refused=1), NOW).per_second == 8.0
 
-    def test_it_rises_where_it_was_used(self):
+    def test_the_rate_rises_only_if_it_was_used(self):
         for rate, wanted in (
             (10.0, 11.0),  # below
             (17.5, 18.0),  # not beyond
@@ -60,43 +62,34 @@ class TestRate:
         was = throttled(10.0, last_max=20.0, window=Window(since=NOW - 1, used=7))
         assert protection.apply_report(was, report(ok=7), NOW).per_second == 10.0
 
-    def test_what_was_not_used_for_long_is_given_up(self):
+    def test_an_unused_rate_is_dropped_after_a_while(self):
         idle = {"adjusted_at": NOW - 601, "window": Window(since=NOW - 1, used=1)}
         was = throttled(10.0, **idle | {"decreased_at": NOW - 601})
         assert protection.apply_report(was, report(ok=1), NOW).state is State.CLOSED
 
-    def test_a_ceiling_is_kept_while_it_is_healthy(self):
+    def test_a_ceiling_limits_a_healthy_downstream(self):
         found = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 5.0)
         risen = replace(found, window=Window(since=NOW, used=9))
         assert protection.apply_report(risen, report(ok=5), NOW + 1).per_second == 5.0
         assert protection.close_breaker(found, NOW).per_second == 5.0
-
-    def test_another_ceiling_is_the_rate_of_what_is_healthy(self):
-        first = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
         for ceiling in (2.0, 500.0):
-            found = protection.apply_limits(replace(first, ceiling=ceiling), NOW)
-            assert (found.state, found.per_second) == (State.THROTTLED, ceiling)
-
-    def test_without_its_ceiling_only_what_refuses_calls_keeps_its_rate(self):
-        first = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
-        assert protection.apply_limits(replace(first, ceiling=None), NOW) == FINE
+            changed = protection.apply_limits(replace(found, ceiling=ceiling), NOW)
+            assert (changed.state, changed.per_second) == (State.THROTTLED, ceiling)
+        # Without a ceiling the rate stays only after refusals.
+        assert protection.apply_limits(replace(found, ceiling=None), NOW) == FINE
         was = throttled(4.0, ceiling=5.0, decreased_at=NOW - 5)
         found = protection.apply_limits(replace(was, ceiling=None), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 4.0)
 
-    def test_a_floor_is_kept(self):
-        was = throttled(10.0, floor=8.0)
-        assert protection.apply_report(was, report(refused=1), NOW).per_second == 8.0
-
-    def test_tokens_come_with_time_and_are_not_saved_up(self):
+    def test_tokens_refill_over_time_up_to_a_limit(self):
         was = protection.spend_tokens(throttled(20.0, tokens=1.0), 1, NOW)
         assert was.available(NOW) == 0
         assert was.available(NOW + 0.05) == pytest.approx(1.0)
         assert was.available(NOW + 60) < 6
 
 
-def test_nothing_is_called_before_the_time_that_it_asks_for_and_the_latest_stands():
+def test_no_call_is_made_before_the_latest_retry_after():
     found = protection.apply_report(FINE, report(ok=1, refused=1, after=30.0), NOW)
     assert found.opens_in(NOW) == 30.0
     found = protection.apply_report(found, report(refused=1, after=2.0), NOW + 1)
@@ -104,27 +97,31 @@ def test_nothing_is_called_before_the_time_that_it_asks_for_and_the_latest_stand
 
 
 class TestBreaker:
-    def test_ten_in_a_row_open_it_over_all_daemons(self):
+    def test_ten_consecutive_failures_across_daemons_open_the_breaker(self):
         found = FINE
         for _ in range(3):
             found = protection.apply_report(found, report(failed=3), NOW)
             assert found.state is State.CLOSED
-        assert protection.apply_report(found, report(failed=1), NOW).state is State.OPEN
+        found = protection.apply_report(found, report(failed=1), NOW)
+        assert found.state is State.OPEN
+        # It begins a new window, and ignores earlier calls.
+        assert (found.window.total, found.window.row) == (0, 0)
+        assert protection.apply_report(found, report(ok=5, failed=15), NOW) == found
 
-    def test_one_that_went_well_begins_the_row_anew(self):
+    def test_a_success_resets_the_count_of_consecutive_failures(self):
         found = protection.apply_report(FINE, report(failed=9), NOW)
         found = protection.apply_report(found, report(ok=20, failed=1), NOW)
         assert found.state is State.CLOSED
         assert found.window.row == 1
 
-    def test_half_of_the_window_opens_it_and_less_does_not(self):
+    def test_failures_in_half_of_the_window_open_the_breaker(self):
         for ok, state in ((10, State.OPEN), (11, State.CLOSED)):
             assert (
                 protection.apply_report(FINE, report(ok=ok, failed=10, row=2), NOW).state is state
             )
 
-    def test_it_is_open_for_longer_each_time_up_to_a_limit(self):
-        """With a spread, so that daemons do not all come at once."""
+    def test_the_breaker_stays_open_longer_each_time_up_to_a_limit(self):
+        """The length varies at random so that daemons do not return all at once."""
         found, lengths = FINE, []
         for _ in range(12):
             found = protection.open_breaker(replace(found, not_before=None), NOW)
@@ -135,11 +132,6 @@ class TestBreaker:
             found = protection.open_breaker(FINE, NOW, spread=spread)
             assert found.opens_in(NOW) == pytest.approx(1 + 0.2 * spread)
 
-    def test_its_window_is_cleared_and_calls_that_had_begun_before_say_nothing_new(self):
-        found = protection.apply_report(FINE, report(failed=10), NOW)
-        assert (found.window.total, found.window.row) == (0, 0)
-        assert protection.apply_report(found, report(ok=5, failed=15), NOW) == found
-
 
 class TestProbe:
     was = protection.start_probe(protection.open_breaker(FINE, NOW), 7, NOW + 1)
@@ -148,11 +140,7 @@ class TestProbe:
         given = Report(probe=(instance, verdict), **more)
         return protection.apply_report(self.was, given, NOW + 2)
 
-    def test_one_that_goes_well_lets_one_a_second_go(self):
-        found = self.probed(Verdict.OK)
-        assert (found.state, found.per_second) == (State.THROTTLED, 1.0)
-
-    def test_then_it_doubles_up_to_a_part_of_the_last_maximum(self):
+    def test_after_a_probe_the_rate_doubles_up_to_a_part_of_the_last_maximum(self):
         found, rates = replace(self.probed(Verdict.OK), last_max=20.0), []
         for second in range(3, 9):
             found = replace(found, window=replace(found.window, used=99))
@@ -161,16 +149,15 @@ class TestProbe:
         assert rates[:4] == [2, 4, 8, 14]
         assert found.trips == 0
 
-    def test_one_that_fails_opens_it_for_longer(self):
+    def test_the_verdict_of_a_probe_decides_what_follows(self):
+        """A successful probe allows one call a second; after none there is another probe."""
+        found = self.probed(Verdict.OK)
+        assert (found.state, found.per_second) == (State.THROTTLED, 1.0)
         found = self.probed(Verdict.FAILED)
         assert (found.state, found.trips) == (State.OPEN, 2)
-
-    def test_one_that_is_refused_finds_it_there(self):
         found = self.probed(Verdict.REFUSED, after=9.0)
         assert found.state is State.THROTTLED
         assert found.opens_in(NOW + 2) == 9.0
-
-    def test_one_that_ends_otherwise_is_followed_by_another(self):
         found = self.probed(Verdict.UNKNOWN)
         assert found.state is State.OPEN
         assert found.opens_in(NOW + 2) == 0
@@ -178,12 +165,12 @@ class TestProbe:
         assert self.probed(Verdict.OK, instance=8) == self.was
 
 
-def test_attempts_come_back_spread_out_and_not_before_it_takes_them():
+def test_delayed_attempts_are_spread_out_after_the_delay():
     due = [protection.delay_until_call(None, 10.0, chance / 10) for chance in range(11)]
     assert min(due) == 10.0
     assert max(due) == 12.0
 
 
-def test_a_window_is_read_as_it_was_written():
+def test_a_window_round_trips_through_storage():
     found = protection.apply_report(throttled(5.0), report(ok=3, refused=1), NOW).window
     assert Window.read(found.written()) == found

@@ -1,4 +1,4 @@
-"""Daemons that call a service under these rules, in a simulation: with any number of them."""
+"""Simulates daemons that call a service under the protection rules."""
 
 import pytest
 
@@ -9,9 +9,10 @@ from .simulation import Simulation
 LONG = pytest.mark.long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("daemons", [3, pytest.param(1, marks=LONG), pytest.param(6, marks=LONG)])
-def test_it_follows_the_service_and_an_outage_costs_few_calls(daemons):
-    """24 workers, the ten that open the breaker, and the probes."""
+def test_the_rate_follows_the_service_and_an_outage_costs_few_calls(daemons):
+    """An outage costs at most 24 busy workers, ten calls that open the breaker, and the probes."""
     found = Simulation(daemons)
     found.run(60)
     answers = found.run(30)

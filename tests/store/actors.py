@@ -11,27 +11,16 @@ from django.db.models import F
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from atp.commands import RELEASE, DaemonCommand, allowed_commands
-from atp.exceptions import (
-    DuplicateIdentifier,
-    IllegalOrder,
-    InvalidOption,
-    LeaseLost,
-    UnknownDaemon,
-)
+from atp.commands import RELEASE
+from atp.exceptions import DuplicateIdentifier, InvalidOption, LeaseLost
 from atp.models import Daemon, Instance, LogRecord, Response, Task
 from atp.payload.codec import Payload
 from atp.states import Event
-from atp.store.values.changes import Changes
-from atp.store.values.moves import Move
-from atp.store.values.notes import Message, Note
-from atp.store.values.responses import ResponseData
-from atp.store.values.submissions import Submission
+from atp.store.values import Changes, Message, Move, Note, ResponseData, Submission
 
 from .model import MAX_RESTARTS, MOVES, Item, Model, Pending
-from .world import LEASE, ONE, TWO, Host, registration
+from .world import HOUR, LEASE, ONE, TWO, Host, registration
 
-HOUR = timedelta(hours=1)
 # How many there are at most at a time. Among few, the same one is met again.
 DAEMONS = 3
 MOST_LIVE = 6
@@ -47,14 +36,6 @@ PICK = st.integers(0, 99)
 
 def has_items(actors):
     return bool(actors.model.items)
-
-
-def has_held(actors):
-    return any(item.holder for item in actors.model.items.values())
-
-
-def has_live(actors):
-    return bool(actors.model.live())
 
 
 class Actors(RuleBasedStateMachine):
@@ -319,17 +300,14 @@ CHANGES = st.tuples(PICK, EVENTS, OFF, st.booleans())
 CHOICES = st.lists(PICK, min_size=1, max_size=6)
 DELAYS = st.sampled_from([None, timedelta(0), HOUR])
 LIMITS = st.sampled_from([1, 2, 3, 6])
+CLAIMED_TYPES = st.sampled_from([(ONE, TWO), (ONE, TWO), (ONE,), (TWO,)])
 _RESPONSE = ResponseData(content_type="application/json", data=b"1", size=1)
 
 
 class Holders(Actors):
-    @rule(pick=PICK, limit=LIMITS, types=st.sampled_from([(ONE, TWO), (ONE,), (TWO,)]))
-    def claim_as_any(self, pick, limit, types):
-        self.claim(self.name(pick), limit, types)
-
-    @rule(pick=PICK, limit=LIMITS)
-    def claim_as_alive(self, pick, limit):
-        self.claim(self.alive(pick), limit, (ONE, TWO))
+    @rule(pick=PICK, alive=st.booleans(), limit=LIMITS, types=CLAIMED_TYPES)
+    def claim_some(self, pick, alive, limit, types):
+        self.claim(self.alive(pick) if alive else self.name(pick), limit, types)
 
     def claim(self, name, limit, types):
         host = self.hosts[name]
@@ -348,12 +326,8 @@ class Holders(Actors):
         for task in claimed:
             item = self.model.items[task.instance]
             item.claim(name)
-            assert (task.attempt, task.retries, task.restarts, task.lost) == (
-                item.attempt,
-                item.retries,
-                item.restarts,
-                item.lost,
-            )
+            for field in ("attempt", "retries", "restarts", "lost"):
+                assert getattr(task, field) == getattr(item, field), f"{field} of {item}"
         self._see_missed(now)
 
     def _check_claim(self, claimed, due, limit, has_late):
@@ -378,7 +352,7 @@ class Holders(Actors):
         for key in failed.values_list("pk", flat=True):
             late[key].by_anyone("fail", "MISSED")
 
-    @precondition(has_live)
+    @precondition(lambda self: bool(self.model.live()))
     @rule(pick=PICK, choices=CHOICES, delay=DELAYS)
     def live(self, pick, choices, delay):
         """What may happen next to one Instance, for a while: the course of things."""
@@ -399,7 +373,7 @@ class Holders(Actors):
         event, started = may[choice % len(may)]
         self._record(item.holder, [(item, event, 0, started)], delay)
 
-    @precondition(has_held)
+    @precondition(lambda self: any(item.holder for item in self.model.items.values()))
     @rule(pick=PICK, events=st.lists(st.tuples(EVENTS, OFF), min_size=1, max_size=3))
     def record_as_holder(self, pick, events):
         """Anything, of attempts that may be others."""
@@ -460,18 +434,11 @@ class Operators(Actors):
     @precondition(has_items)
     @rule(pick=PICK, event=st.sampled_from(["fail", "redrive", "redrive", *Event.values]))
     def act(self, pick, event):
-        item = self.item(pick)
+        failed = [item for item in self.model.items.values() if item.state == "FAILED"]
+        item = failed[pick % len(failed)] if event == "redrive" and failed else self.item(pick)
         reason = "CANCELLED" if event == "fail" else ""
         refused = self.world.as_anyone(Event(event), item.key, reason=reason)
         assert (refused == []) == item.by_anyone(event, reason)
-
-    @precondition(lambda self: any(i.state == "FAILED" for i in self.model.items.values()))
-    @rule(pick=PICK)
-    def redrive(self, pick):
-        failed = [item for item in self.model.items.values() if item.state == "FAILED"]
-        item = failed[pick % len(failed)]
-        assert self.world.as_anyone(Event.REDRIVE, item.key) == []
-        assert item.by_anyone("redrive")
 
     @precondition(has_items)
     @rule(pick=PICK)
@@ -509,19 +476,6 @@ class Operators(Actors):
         if item.waits:
             item.priority = item.priority if priority is None else priority
             item.due = due or item.due
-
-    @precondition(lambda self: bool(self.hosts))
-    @rule(pick=PICK, order=st.sampled_from(DaemonCommand))
-    def command(self, pick, order):
-        """It changes nothing but what the daemon is asked for."""
-        name = self.name(pick)
-        host, row = self.hosts[name], self.hosts[name].row
-        if row is None or self.model.daemons[name] or order not in allowed_commands(row.aim):
-            with pytest.raises(UnknownDaemon if row is None else IllegalOrder):
-                self.store.command(host.uuid, order, who="somebody")
-            return
-        row = self.store.command(host.uuid, order, who="somebody")
-        assert self.store.outlook([ONE], daemon=host.uuid).request == row.request
 
     @precondition(has_items)
     @rule(picks=st.lists(PICK, max_size=3))

@@ -11,13 +11,12 @@ from atp.models import Daemon, LogRecord, Task
 LONG = timedelta(seconds=max(settings.SCAN_AFTER, settings.LEASE) + 10)
 
 
-def age(*keys):
+def age(*keys, time=LONG):
     """What has happened to these Instances, happened long ago."""
-    past = dict.fromkeys(keys, LONG)
-    for record in LogRecord.objects.filter(instance__in=past):
-        LogRecord.objects.filter(pk=record.pk).update(time=record.time - LONG)
-    for task in Task.objects.filter(pk__in=past):
-        Task.objects.filter(pk=task.pk).update(due_at=task.due_at - LONG)
+    for record in LogRecord.objects.filter(instance__in=keys):
+        LogRecord.objects.filter(pk=record.pk).update(time=record.time - time)
+    for task in Task.objects.filter(pk__in=keys):
+        Task.objects.filter(pk=task.pk).update(due_at=task.due_at - time)
 
 
 def settle(host, *, idle=True):
@@ -40,4 +39,11 @@ def put_back(world, case, host):
 def execute(statement, *parameters):
     """What a hand in the database does: no model keeps it from anything."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
+        cursor.execute(statement, parameters or None)
+
+
+def delete_instance(key, *tables):
+    """Delete an Instance by hand, with what these tables have of it."""
+    for table in tables:
+        execute(f"DELETE FROM atp_{table} WHERE instance_id = %s", key)
+    execute("DELETE FROM atp_instance WHERE id = %s", key)

@@ -3,6 +3,7 @@
 import pytest
 
 from atp.conf import settings
+from atp.states import State
 from atp.store import get_store
 
 from .internals import handover
@@ -29,3 +30,15 @@ def handing_world(transactional_db, tmp_path, monkeypatch):
     with World(type(get_store())(settings.DATABASE), tmp_path) as world:
         world.store.register([registration(ONE), registration(TWO)])
         yield world
+
+
+@pytest.fixture
+def host(world):
+    """A daemon that serves all Types of these tests."""
+    return world.host()
+
+
+@pytest.fixture
+def case(world, host):
+    """An attempt that runs on that daemon."""
+    return world.bring_to(State.RUNNING, host)

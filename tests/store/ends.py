@@ -2,16 +2,14 @@
 
 from atp.models import Task
 from atp.states import Event, Reason
-from atp.store.values import Move
 
 from .broken import age
-from .world import ONE, SECOND, scope
+from .world import ONE, SECOND, finish_of, move_of, scope
 
 
 def finish(host, case, **more):
     """Record that an attempt started and finished, as a daemon does."""
-    now = host.world.store.now()
-    host.move(case, Event.FINISH, started=now, time=now, **more)
+    assert host.record(finish_of(host.world, case, **more)) == []
 
 
 def by_record(world, key, host):
@@ -34,7 +32,7 @@ def by_failing(world, key, host):
 def by_conclusion(world, key, host):
     [case] = host.claim()
     host.move(case, Event.START)
-    world.store.conclude(Move(event=Event.FINISH, instance=key, attempt=case.attempt))
+    world.store.conclude(move_of(case, Event.FINISH))
 
 
 def unkept(world, key, host):
@@ -59,13 +57,17 @@ def by_drop(world, key, host):
     world.store.open(scope(ONE))
 
 
-def by_miss(world, key, host):
+def make_late(world, key):
     Task.objects.filter(pk=key).update(start_before=world.store.now() - SECOND)
+
+
+def by_miss(world, key, host):
+    make_late(world, key)
     assert world.store.miss() == 1
 
 
 def by_claim_that_is_late(world, key, host):
-    Task.objects.filter(pk=key).update(start_before=world.store.now() - SECOND)
+    make_late(world, key)
     assert host.claim() == []
 
 

@@ -7,31 +7,33 @@ from uuid import uuid4
 from atp.graphs.plan import GraphPlan, PlannedEdge, PlannedNode, PlannedUndo
 from atp.models import BLOCKED, Edge, Failing, Instance, Node, Task
 from atp.payload.codec import Payload
-from atp.states import TERMINAL, State
+from atp.states import TERMINAL, Event, Reason, State
 from atp.store.values import Submission
 
+from .ends import finish
 from .world import ONE, registration
 
 
-def plan(nodes, edges, *, types=None, options=None, undos=(), name="graph"):
+def planned(node, type=ONE, undo=None, results=(), **options):
+    submission = Submission(inputs=Payload("json", "{}"), **options)
+    return PlannedNode(node, registration(type), submission, results, undo=undo)
+
+
+def plan(nodes, edges, *, types=None, options=None, undos=()):
     """Return a GraphPlan; ``nodes`` are names, ``edges`` triples of upstream, downstream, on.
 
     ``types`` are the Types of nodes that are not of ONE, and ``options`` what is submitted.
     ``undos`` are the nodes that have an undo, of ONE.
     """
-    types, options = types or {}, options or {}
+    types, own = types or {}, options or {}
     undo = PlannedUndo(registration(ONE), Submission(inputs=Payload("json", "{}")))
+    undone = dict.fromkeys(undos, undo)
     return GraphPlan(
         uuid=uuid4(),
-        name=name,
+        name="graph",
         created_by="tests",
         nodes=[
-            PlannedNode(
-                node,
-                registration(types.get(node, ONE)),
-                Submission(inputs=Payload("json", "{}"), **options.get(node, {})),
-                undo=undo if node in undos else None,
-            )
+            planned(node, types.get(node, ONE), undo=undone.get(node), **own.get(node, {}))
             for node in nodes
         ],
         edges=[PlannedEdge(*edge) for edge in edges],
@@ -48,6 +50,25 @@ def chain(world, *nodes, on="finished", **more):
     """Write a chain, each node after the one before; returns the keys in their order."""
     keys = submit(world, nodes, [(*pair, on) for pair in pairwise(nodes)], **more)
     return [keys[node] for node in nodes]
+
+
+def run(host, *failing):
+    """Let all run until nothing is due; returns the names. What has one of these names FAILS."""
+    ran = []
+    while cases := host.claim():
+        names = dict(Node.objects.values_list("pk", "name"))
+        for case in cases:
+            ran.append(names.get(case.instance))
+            if ran[-1] in failing:
+                fail(host, case)
+            else:
+                finish(host, case)
+    return ran
+
+
+def fail(host, case):
+    now = host.world.store.now()
+    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL)
 
 
 def is_satisfied(on, state):

@@ -6,10 +6,10 @@ from collections import Counter
 from atp import options
 from atp.models import Inputs, Instance, Kind, LogRecord
 from atp.states import Event, State
-from atp.store.values.hooks import STATES
 
 from .world import registration
 
+STATES = {"on_finished": State.FINISHED, "on_failed": State.FAILED}
 HOOKED, ALERT, INDEX = "store.hooked", "store.alert", "store.index"
 BOTH = [{"on": "on_failed", "type": ALERT}, {"on": "on_finished", "type": INDEX}]
 

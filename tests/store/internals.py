@@ -20,7 +20,6 @@ from atp.store.postgresql.driver.arrays import array, texts
 from atp.store.postgresql.driver.literals import literal
 from atp.store.postgresql.driver.statements import PLANNING, THRESHOLD
 from atp.store.postgresql.shortcuts import PART, Ends, Part
-from atp.store.sorting import RowOrder
 from atp.store.sqlite import vendor as sqlite_vendor
 from atp.store.sqlite.base import as_text
 from atp.store.sqlite.driver import turns

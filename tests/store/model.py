@@ -105,7 +105,8 @@ class Item:
             self.reason = reason
             self.progress = 1.0 if self.state == "FINISHED" else self.progress
         if event == "expire":
-            self._charge(was)
+            self.lost += 1
+            self.restarts += was != "SCHEDULED"
         if self.waits and self.request == "cancel":
             self._fail("CANCELLED")
         elif event == "expire":
@@ -117,10 +118,6 @@ class Item:
         self.request = "" if self.request == "release" else self.request
         if self.was_started:
             self.start_before = None
-
-    def _charge(self, was):
-        self.lost += 1
-        self.restarts += was != "SCHEDULED"
 
     def _give_up_if_stale(self):
         if self.restarts > MAX_RESTARTS or self.lost > MAX_RESTARTS + UNEXPLAINED_LOSSES:

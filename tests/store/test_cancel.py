@@ -4,20 +4,18 @@ import logging
 from itertools import product
 
 import pytest
-from django.db import connection
 
 from atp import messages
 from atp.commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand, Cancelled
-from atp.models import Kind, LogRecord
+from atp.models import Kind
 from atp.states import CLAIMED, TERMINAL, TRANSITIONS, Event, Reason, Row, State
-from atp.store.values.moves import Move
 
 from ..helpers import at_once
 from ..nonsense import tells
+from .world import IS_SQLITE, move_of
 
 
-def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world):
-    host = world.host()
+def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world, host):
     ended = [world.bring_to(state, host).instance for state in TERMINAL]
     keys = world.enqueue(3)
     logs = [len(world.log(key)) for key in ended]
@@ -33,16 +31,11 @@ def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world):
 
 
 @pytest.mark.parametrize("event", [Event.RELEASE, Event.RETRY])
-def test_the_move_back_honours_it(world, event):
+def test_the_move_back_honours_it(world, host, event):
     """In the same transaction, and both are logged (G6)."""
-    host = world.host()
     case, other = (world.bring_to(State.RUNNING, host) for _ in range(2))
     world.store.cancel([case.instance], who="ann via shell")
-    changes = [
-        Move(event=event, instance=each.instance, attempt=each.attempt, who="host:1")
-        for each in (case, other)
-    ]
-    assert host.record(*changes) == []
+    assert host.record(*[move_of(each, event, who="host:1") for each in (case, other)]) == []
     assert world.state(other.instance) == State.ACCEPTED
     assert world.state(case.instance) == State.FAILED
     assert world.get(case.instance).reason == Reason.CANCELLED
@@ -65,9 +58,8 @@ def races(world, rounds=5):
 
 
 def end_of(world, case):
-    """Events of its log from the cancel's record or the last move on, without the start."""
-    records = LogRecord.objects.of_instance(case.instance)
-    return [r.kind for r in records][3:]
+    """Return the kinds of the records behind its start."""
+    return [record.kind for record in world.log(case.instance)][3:]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -75,9 +67,7 @@ def end_of(world, case):
 def test_a_cancel_and_what_else_may_happen(world, event):
     """Exactly one wins, whichever came first, and the log says which (G6)."""
     for host, case in races(world):
-        change = Move(
-            event=event, instance=case.instance, attempt=case.attempt, time=world.store.now()
-        )
+        change = move_of(case, event, time=world.store.now())
         refused, done = at_once(
             lambda h=host, c=change: h.record(c),
             lambda c=case: world.store.cancel([c.instance], who="ann"),
@@ -101,7 +91,7 @@ def test_a_cancel_and_a_sweep(world):
         at_once(world.store.sweep, lambda c=case: world.store.cancel([c.instance], who="ann"))
         if world.state(case.instance) != State.FAILED:
             # The sweep passed by what the cancel had locked, and comes again.
-            assert connection.vendor != "sqlite"
+            assert not IS_SQLITE
             world.store.sweep()
         assert world.get(case.instance).reason == Reason.CANCELLED
         assert world.events(case.instance).count(Event.FAIL) == 1
@@ -134,9 +124,8 @@ def test_two_cancels(world):
 def test_a_cancel_and_a_redrive(world):
     for host, case in races(world):
         host.move(case, Event.FAIL, reason=Reason.ERROR)
-        redrive = Move(event=Event.REDRIVE, instance=case.instance)
         refused, done = at_once(
-            lambda c=redrive: world.store.record([c]),
+            lambda c=case: world.as_anyone(Event.REDRIVE, c.instance),
             lambda c=case: world.store.cancel([c.instance], who="ann"),
         )
         assert refused == []
@@ -200,11 +189,7 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
             assert world.task(case.instance).request == ""
 
 
-def test_a_request_moves_with_its_task_to_a_new_identity(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
+def test_a_request_moves_with_its_task_to_a_new_identity(world, host, case):
     world.store.request(case.instance, RELEASE, who="ann")
-    new = type(host)(world)
-    world.hosts.append(new)
-    new.join(old=host.uuid, holding={(case.instance, case.attempt)})
+    new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
     assert [asked.instance for asked in world.store.asked(new.uuid)] == [case.instance]

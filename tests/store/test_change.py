@@ -13,9 +13,7 @@ from atp.store.values import Changes
 
 from ..helpers import at_once, wait_for
 from ..nonsense import tells
-from .world import SECOND
-
-HOUR = timedelta(hours=1)
+from .world import HOUR, SECOND
 
 
 def change(world, *keys, who="ann", **what):
@@ -75,9 +73,8 @@ def test_a_change_decides_about_the_order(world):
     assert found == [third, second, first]
 
 
-def test_what_does_not_wait_is_left_as_it_is(world):
+def test_what_does_not_wait_is_left_as_it_is(world, host):
     """G6: of many, those that wait change."""
-    host = world.host()
     others = [world.bring_to(state, host).instance for state in set(State) - {State.ACCEPTED}]
     keys = world.enqueue(3)
     assert sorted(change(world, *others, 2**40, *keys, priority=9)) == keys

@@ -2,25 +2,19 @@
 
 import random
 from collections import Counter
-from datetime import timedelta
 
 import pytest
 from django.db import transaction
 
 from atp.models import Task
-from atp.querysets import CLAIMING_ORDER, LANES_ORDER
+from atp.querysets import CLAIMING_ORDER
 from atp.states import Event, Reason, State
 
-from .internals import RowOrder
-from .world import ONE, SECOND, THREE, TWO, registration, scope
-
-
-def keys(claimed):
-    return [each.instance for each in claimed]
+from .world import HOUR, ONE, SECOND, THREE, TWO, registration, scope
 
 
 def test_it_brings_all_that_the_attempt_needs(world):
-    of = registration(timeout=timedelta(seconds=9), max_retries=4)
+    of = registration(timeout=9 * SECOND, max_retries=4)
     [key] = world.enqueue(type=of, identifier="id", collection="esa", priority=3)
     host = world.host()
     [claimed] = host.claim()
@@ -29,8 +23,8 @@ def test_it_brings_all_that_the_attempt_needs(world):
     assert (claimed.attempt, claimed.lost, claimed.retries) == (1, 0, 0)
     assert (claimed.identifier, claimed.collection, claimed.priority) == ("id", "esa", 3)
     parameters = claimed.parameters
-    assert (parameters.timeout, parameters.max_retries) == (timedelta(seconds=9), 4)
-    assert (parameters.backoff, parameters.backoff_max) == (5 * SECOND, timedelta(hours=1))
+    assert (parameters.timeout, parameters.max_retries) == (9 * SECOND, 4)
+    assert (parameters.backoff, parameters.backoff_max) == (5 * SECOND, HOUR)
     assert claimed.inputs.data == "{}"
     record = world.log(key)[-1]
     assert (record.event, record.state, record.attempt) == (Event.CLAIM, State.SCHEDULED, 1)
@@ -45,7 +39,8 @@ def test_only_the_types_that_are_named(world):
     host = world.host()
     for types, limit in ((("unknown",), 10), ([], 10), ((ONE,), 0)):
         assert world.store.claim(host.uuid, types, limit) == []
-    assert set(keys(host.claim(types=(ONE, THREE, "unknown")))) == {one, three}
+    claimed = host.claim(types=(ONE, THREE, "unknown"))
+    assert {each.instance for each in claimed} == {one, three}
 
 
 TYPES = (ONE, TWO, THREE)
@@ -101,7 +96,7 @@ def check_shares(counts, waiting, limit):
 
 
 def test_what_is_dated_in_the_future_hides_nothing_of_any_lower_priority(world):
-    later = world.store.now() + timedelta(hours=1)
+    later = world.store.now() + HOUR
     for priority in range(0, 60, 2):
         world.enqueue(2, priority=priority, due=later)
     wanted = [key for priority in (41, 1, -5) for key in world.enqueue(2, priority=priority)]
@@ -111,7 +106,7 @@ def test_what_is_dated_in_the_future_hides_nothing_of_any_lower_priority(world):
 def test_what_is_too_late_is_missed_and_hides_nothing_behind_it(world):
     now = world.store.now()
     missed = world.enqueue(7, start_before=now - SECOND, priority=5)
-    [key] = world.enqueue(start_before=now + timedelta(hours=1))
+    [key] = world.enqueue(start_before=now + HOUR)
     host = world.host()
     found = []
     # A store may take more than one look, but says when it has found something to do.
@@ -147,22 +142,9 @@ def queue(world):
     """Tasks of one lane with random priorities and due times, many of them the same."""
     chance, now = random.Random(18), world.store.now()
     for _ in range(COUNT):
-        due = now - timedelta(seconds=chance.randrange(60, 64))
+        due = now - chance.randrange(60, 64) * SECOND
         world.enqueue(priority=chance.randrange(-1, 3), due=due)
     return world
-
-
-def in_order():
-    """The keys of what waits, in the order that is said."""
-    return list(Task.objects.waiting().order_by(*CLAIMING_ORDER).values_list("pk", flat=True))
-
-
-def claimed_by(host, *limits, **more):
-    """The keys of what is claimed in one claim for each limit, until nothing is left."""
-    keys = []
-    while claimed := host.claim(limits[len(keys) % len(limits)], **more):
-        keys += [task.instance for task in claimed]
-    return keys
 
 
 @pytest.mark.parametrize(
@@ -177,26 +159,11 @@ def claimed_by(host, *limits, **more):
 )
 def test_claims_are_in_the_order_that_is_said(queue, limits, max_running, more):
     """G8."""
-    expected = in_order()
+    in_order = Task.objects.waiting().order_by(*CLAIMING_ORDER)
+    expected = list(in_order.values_list("pk", flat=True))
     if max_running:
         queue.store.limit(scope(ONE), max_running=max_running)
-    assert claimed_by(queue.host(), *limits, **more) == expected
-
-
-def test_rows_in_memory():
-    chance = random.Random(4)
-    rows = [tuple(chance.randrange(3) for _ in range(4)) for _ in range(200)]
-    expected = sorted(rows, key=lambda row: (row[3], -row[1], row[0], row[2]))
-    columns = {"place": 3, "priority": 1, "due_at": 0, "instance_id": 2}
-    RowOrder(("place", *CLAIMING_ORDER), columns).sort(rows)
-    assert rows == expected
-
-
-def test_the_index_on_what_waits():
-    [index] = [index for index in Task._meta.indexes if index.name == "atp_task_claim"]
-    found = []
-    for each in index.expressions:
-        # F("priority").desc() is about an F, and F("due_at") is one.
-        is_descending = getattr(each, "descending", False)
-        found.append("-" * is_descending + getattr(each, "expression", each).name)
-    assert found == [name.removesuffix("_id") for name in LANES_ORDER]
+    host, keys = queue.host(), []
+    while claimed := host.claim(limits[len(keys) % len(limits)], **more):
+        keys += [task.instance for task in claimed]
+    assert keys == expected

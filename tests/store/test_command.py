@@ -10,7 +10,7 @@ from atp.exceptions import IllegalOrder, UnknownDaemon
 from atp.models import Daemon, Kind, LogRecord
 
 from ..helpers import at_once
-from .world import LEASE, ONE, Host
+from .world import LEASE, ONE
 
 
 def told(row):
@@ -19,16 +19,12 @@ def told(row):
     return [(r.who, r.detail) for r in about if r.kind == Kind.ORDER]
 
 
-def in_mode(world, mode, host=None):
+def in_mode(world, mode):
     """Return a daemon that does this, and has said so."""
-    host = host or world.host()
-    path = {
-        Mode.RUNNING: [],
-        Mode.QUIET: [DaemonCommand.QUIET],
-        Mode.STOPPING: [DaemonCommand.STOP],
-    }[mode]
-    for order in path:
-        world.store.command(host.uuid, order, who="before")
+    host = world.host()
+    orders = {Mode.QUIET: DaemonCommand.QUIET, Mode.STOPPING: DaemonCommand.STOP}
+    if mode in orders:
+        world.store.command(host.uuid, orders[mode], who="before")
     world.store.renew(host.uuid, lease=LEASE, mode=mode)
     return host
 
@@ -52,9 +48,8 @@ def test_each_order_in_each_mode(world):
             assert (host.row.request, told(host.row)) == before
 
 
-def test_the_same_again_before_it_has_acted(world):
+def test_the_same_again_before_it_has_acted(world, host):
     """Of two operators one is told what the other has done."""
-    host = world.host()
     world.store.command(host.uuid, DaemonCommand.QUIET, who="ann")
     with pytest.raises(IllegalOrder, match="has been told to go quiet"):
         world.store.command(host.uuid, DaemonCommand.QUIET, who="bob")
@@ -80,9 +75,9 @@ def test_renewal_and_outlook_bring_it(world):
 
 
 def test_it_goes_on_to_the_next_identity(world):
-    host, new = in_mode(world, Mode.QUIET), Host(world)
-    world.hosts.append(new)
-    assert new.join(old=host.uuid).request == "quiet"
+    host = in_mode(world, Mode.QUIET)
+    new = world.host(old=host.uuid)
+    assert new.joined.request == "quiet"
     assert (new.row.request, new.row.aim) == ("quiet", Mode.QUIET)
     new.close()  # again, as when the answer got lost, after the old row has gone
     assert new.join(old=host.uuid).request == "quiet"
@@ -98,9 +93,8 @@ def test_it_goes_on_to_the_next_identity(world):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_operators_at_once(world):
+def test_many_operators_at_once(world, host):
     """Of the same order one gets through, and the others are told."""
-    host = world.host()
     outcomes = at_once(*[lambda: world.store.command(host.uuid, DaemonCommand.QUIET)] * 4)
     done = [outcome for outcome in outcomes if isinstance(outcome, Daemon)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, IllegalOrder)]
@@ -113,12 +107,10 @@ def test_a_command_and_a_new_identity_do_not_meet(world):
     """Either the new identity has it, or whoever said so is told that the old one is gone."""
     for _ in range(5):
         host = world.host()
-        new = Host(world)
-        world.hosts.append(new)
-        outcome, joined = at_once(
+        outcome, new = at_once(
             lambda h=host: world.store.command(h.uuid, DaemonCommand.QUIET),
-            lambda h=host, n=new: n.join(old=h.uuid),
+            lambda h=host: world.host(old=h.uuid),
         )
         is_done = isinstance(outcome, Daemon)
         assert is_done or isinstance(outcome, UnknownDaemon)
-        assert new.row.request == joined.request == ("quiet" if is_done else "")
+        assert new.row.request == new.joined.request == ("quiet" if is_done else "")

@@ -1,16 +1,14 @@
 """Downstreams in the stores: who claims what while one refuses calls or fails."""
 
-from datetime import timedelta
-
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp.downstreams.protection import Report, State, Verdict
 from atp.exceptions import DownstreamChanged, UnknownDownstream
 from atp.models import Downstream, Kind, LogRecord
 
 from ..helpers import Thread
-from .world import ONE, THREE, TWO, registration
+from .world import HOUR, ONE, THREE, TWO, needs_row_locks, registration
 
 ROW = Report(counts=((0.0, 0, 0, 10),), row=10)
 REFUSED = Report(counts=((1.0, 10, 1, 0),), had_ok=True)
@@ -78,7 +76,7 @@ class TestOpen:
             row = calling.store.report("relay", Report(counts=((0.0, 0, 0, 5),), row=5), who="host")
         assert row.state == State.OPEN
         # However long the claim takes to come.
-        change(not_before=calling.store.now() + timedelta(hours=1))
+        change(not_before=calling.store.now() + HOUR)
         assert types(calling.host().claim(30)) == {THREE}
         record = LogRecord.objects.get(subject="downstream:relay")
         assert (record.kind, record.detail, record.who) == (Kind.DOWNSTREAM, "open", "host")
@@ -125,7 +123,7 @@ class TestSetting:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer")
+@needs_row_locks
 def test_nothing_else_waits_for_who_keeps_a_row(calling):
     """G9: neither a claim of other Types, nor a report."""
     calling.store.report("relay", REFUSED)

@@ -1,7 +1,5 @@
 """Graphs in the store: nodes wait for others, and every end settles (G17)."""
 
-from datetime import timedelta
-
 import pytest
 
 from atp import messages
@@ -10,30 +8,16 @@ from atp.states import Event, Reason, State
 from atp.store.values import Move
 
 from ..nonsense import tells
-from .broken import execute
+from .broken import delete_instance, execute
 from .ends import FAILING, FINISHING, by_failing, finish
-from .graphs import chain, submit
+from .graphs import chain, run, submit
 from .internals import Trouble, failing, removing
-from .world import ONE, TWO, registration
-
-pytestmark = pytest.mark.django_db
-
-SECOND = timedelta(seconds=1)
-
-
-def run_all(host, *, limit=100):
-    """Let everything finish that is due; returns the keys in the order of their claims."""
-    order = []
-    while cases := host.claim(limit):
-        order += [case.instance for case in cases]
-        for case in cases:
-            finish(host, case)
-    return order
+from .world import DAY, HOUR, ONE, SECOND, TWO, finish_of, registration
 
 
 def test_a_node_waits_for_all_that_is_upstream_and_its_not_before_is_kept(world):
     """Also if a scan sets it free, as it waits for nothing."""
-    later = world.store.now() + timedelta(hours=1)
+    later = world.store.now() + HOUR
     keys = submit(
         world, "abcd", [("a", "c"), ("b", "c"), ("b", "d")], options={"d": {"due": later}}
     )
@@ -61,21 +45,16 @@ def test_nothing_is_written_if_one_node_cannot_be(world):
     assert Task.objects.count() == 1
 
 
-@pytest.fixture
-def other(world):
-    """Nodes of another Type, so that no gate is theirs."""
-    world.store.register([registration(ONE), registration(TWO)])
-    return dict.fromkeys(["any", "b", "c"], TWO)
-
-
 @pytest.mark.parametrize("way", [*FINISHING, *FAILING], ids=lambda way: way.__name__)
-def test_every_end_settles_what_waits_for_it(world, other, way):
+def test_every_end_settles_what_waits_for_it(world, way):
     """G17: what waits for the end is free; what waits for the result is so, or fails with it.
 
     And each that fails is logged with the node and the reason.
     """
+    world.store.register([registration(ONE), registration(TWO)])
     edges = [("a", "any", "ended"), ("a", "b", "finished"), ("b", "c", "finished")]
-    keys = submit(world, ["a", "any", "b", "c"], edges, types=other)
+    others = dict.fromkeys(["any", "b", "c"], TWO)  # of another Type, so that no gate is theirs
+    keys = submit(world, ["a", *others], edges, types=others)
     way(world, keys["a"], world.host(ONE))
     instance = world.get(keys["a"])
     assert instance.is_terminal
@@ -92,19 +71,14 @@ def test_every_end_settles_what_waits_for_it(world, other, way):
     assert {case.instance for case in world.host(TWO).claim()} == free
 
 
-def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world):
+def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world, host):
     """G4: the fence comes first. Again and again: a connection learns that there are nodes."""
-    host = world.host()
     for _ in range(3):
         first, second = chain(world, "a", "b")
         [lost] = host.claim()
         host.move(lost, Event.RELEASE)
         plain = world.enqueue(3)
-        cases, now = host.claim(), world.store.now()
-        moves = [
-            Move(Event.FINISH, case.instance, case.attempt, time=now, started=now, kept=n != 2)
-            for n, case in enumerate(cases)
-        ]
+        moves = [finish_of(world, case, kept=n != 2) for n, case in enumerate(host.claim())]
         late = moves[0]._replace(instance=first, attempt=lost.attempt)
         assert host.record(late) == [late]
         assert world.task(second).waits == 1
@@ -175,7 +149,7 @@ class TestRedrive:
         moves = [Move(event=Event.REDRIVE, instance=key) for key in reversed(keys)]
         assert world.store.record(moves) == []
         assert Graph.objects.get().ended is None
-        assert run_all(host) == keys
+        assert run(host) == ["a", "b"]
 
     @pytest.mark.parametrize("runs", [False, True])
     def test_what_was_freed_by_a_failure_waits_again_unless_it_runs_already(self, world, runs):
@@ -190,12 +164,12 @@ class TestRedrive:
         assert (found.waits, found.due_at == BLOCKED) == ((0, False) if runs else (1, True))
         if runs:
             finish(host, case)
-        assert run_all(host) == [first, second][: 1 if runs else 2]
+        assert run(host) == ["a", "b"][: 1 if runs else 2]
 
     @pytest.mark.parametrize("has_begun", [False, True])
     def test_a_node_that_has_never_begun_keeps_its_time(self, world, has_begun):
         """Who holds it back until it is approved goes on to do so."""
-        due = world.store.now() + timedelta(days=3650)
+        due = world.store.now() + 3650 * DAY
         keys = submit(world, "a", [], options={"a": {"due": due}})
         if has_begun:
             Task.objects.update(due_at=world.store.now())
@@ -214,7 +188,7 @@ class TestEndOfGraph:
         keys = chain(world, "a", "b")
         assert look([ONE], daemon=host.uuid).graphs
         assert world.store.graphs.end() == (0, 0)
-        run_all(host)
+        run(host)
         assert look([ONE]).graphs
         assert world.store.graphs.end() == (1, 0)
         assert Graph.objects.get().ended == world.get(keys[1]).finished
@@ -223,22 +197,19 @@ class TestEndOfGraph:
 
     def test_retention_removes_it_as_a_whole(self, world):
         """G12: nothing of it goes before all of it may."""
-        short, long = (
-            registration(ONE, retention=100 * SECOND),
-            registration(TWO, retention=500 * SECOND),
-        )
-        world.store.register([short, long])
+        short = registration(ONE, retention=100 * SECOND)
+        world.store.register([short, registration(TWO, retention=500 * SECOND)])
         keys = chain(world, "a", "b", types={"b": TWO})
         host = world.host()
-        run_all(host)
+        run(host)
         plain = world.enqueue(type=short)
-        run_all(host)
-        self.back(world, 300)
+        run(host)
+        self.back(300 * SECOND)
         assert world.store.purge() == 1
         assert world.store.graphs.end() == (1, 0)
         assert world.store.graphs.purge() == 0
         assert not world.store.purge(instances=keys)
-        self.back(world, 300)
+        self.back(300 * SECOND)
         assert world.store.graphs.purge() == 2
         assert [model.objects.count() for model in (Graph, Node, Edge)] == [0, 0, 0]
         assert not LogRecord.objects.filter(instance__in=[*keys, *plain]).exists()
@@ -251,22 +222,19 @@ class TestEndOfGraph:
         for _ in range(5):
             chain(world, "a")
         chain(world, "b", types={"b": TWO})
-        run_all(world.host())
-        self.back(world, 300)
+        run(world.host())
+        self.back(300 * SECOND)
         world.store.graphs.end()
         last = Graph.objects.filter(nodes__instance__type__identifier=TWO)
         last.update(ended=world.store.now() - 10 * SECOND)
         assert [world.store.graphs.purge() for _ in range(4)] == [0, 1, 0, 0]
         assert Graph.objects.count() == 5
 
-    def back(self, world, seconds):
+    def back(self, time):
         """What has ended, ended so much longer ago."""
-        for instance in Instance.objects.filter(finished__isnull=False):
-            instance.finished -= seconds * SECOND
-            instance.save(update_fields=["finished"])
-        for graph in Graph.objects.filter(ended__isnull=False):
-            graph.ended -= seconds * SECOND
-            graph.save(update_fields=["ended"])
+        for model, column in ((Instance, "finished"), (Graph, "ended")):
+            for row in model.objects.exclude(**{column: None}):
+                model.objects.filter(pk=row.pk).update(**{column: getattr(row, column) - time})
 
 
 class TestScan:
@@ -276,14 +244,12 @@ class TestScan:
     def test_a_wrong_number_is_set_right(self, world, waits, due):
         keys = submit(world, "abc", [("a", "c"), ("b", "c")])
         if due:
-            cases = world.host().claim()
-            for case in cases[:1]:
-                finish(world.hosts[0], case)
+            host = world.host()
+            finish(host, host.claim()[0])
             waits = 3
         Task.objects.filter(pk=keys["c"]).update(waits=waits)
         [finding] = world.store.scan().findings
-        assert finding.trouble == Trouble.MISCOUNTED
-        assert finding.done
+        assert (finding.trouble, bool(finding.done)) == (Trouble.MISCOUNTED, True)
         assert world.task(keys["c"]).waits == (1 if due else 2)
         assert world.log(keys["c"])[-1].kind == Kind.MENDED
         assert world.store.scan().findings == ()
@@ -291,9 +257,7 @@ class TestScan:
     def test_a_node_that_was_deleted_by_hand_stops_no_scan(self, world):
         """What waited for it goes on."""
         first, second = chain(world, "a", "b")
-        for table in ("task", "inputs", "logrecord"):
-            execute(f"DELETE FROM atp_{table} WHERE instance_id = %s", first)
-        execute("DELETE FROM atp_instance WHERE id = %s", first)
+        delete_instance(first, "task", "inputs", "logrecord")
         assert world.store.scan().findings
         assert world.task(second).waits == 0
         execute("DELETE FROM atp_edge WHERE upstream_id = %s", first)
@@ -310,7 +274,7 @@ def test_a_node_that_is_handed_back_meanwhile_is_cancelled_too(world, monkeypatc
     def and_back(some, **more):
         done = cancel(some, **more)
         if world.state(keys["a"]) == State.RUNNING and keys["b"] in some:
-            host.move(case, Event.RETRY, delay=timedelta(days=1))
+            host.move(case, Event.RETRY, delay=DAY)
         return done
 
     monkeypatch.setattr(world.store, "cancel", and_back)

@@ -1,22 +1,16 @@
 """Nodes that a handler adds to its own graph: fence, names, before, locks (G4, G9, G13, G17)."""
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp.exceptions import GraphClosed, InvalidGraph, TaskGone
-from atp.graphs.plan import GraphAddition, PlannedEdge, PlannedNode
+from atp.graphs.plan import GraphAddition, PlannedEdge
 from atp.models import Edge, Graph, Instance, Node, Task
-from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
-from atp.store.values import Move, Submission
 
 from ..helpers import Thread, at_once
-from .graphs import check, submit
-from .world import ONE, registration
-
-only_postgresql = pytest.mark.skipif(
-    connection.vendor == "sqlite", reason="SQLite has one writer: nothing waits for a row"
-)
+from .graphs import check, planned, submit
+from .world import ONE, move_of, needs_row_locks
 
 
 class Adder:
@@ -31,21 +25,11 @@ class Adder:
             instance=self.case.instance,
             attempt=self.case.attempt,
             name=self.name,
-            nodes=[
-                PlannedNode(
-                    node, registration(type), Submission(inputs=Payload("json", "{}")), results
-                )
-                for node in nodes
-            ],
+            nodes=[planned(node, type, results=results) for node in nodes],
             edges=[PlannedEdge(*edge) for edge in edges],
             before=[(node, other) for node in nodes for other in before],
         ).checked()
         return self.world.store.graphs.extend(addition, ends=ends)
-
-
-@pytest.fixture
-def host(world):
-    return world.host()
 
 
 @pytest.fixture
@@ -76,7 +60,7 @@ def waits(key):
 def test_a_node_of_a_cancelled_graph_that_is_redriven_by_itself_may_add(world, host, keys):
     """Nobody is cancelling any more; while another node is live, somebody is."""
     world.store.graphs.cancel(Graph.objects.get().pk)
-    assert world.store.record([Move(event=Event.REDRIVE, instance=keys["split"])]) == []
+    assert world.as_anyone(Event.REDRIVE, keys["split"]) == []
     [case] = host.claim()
     host.move(case, Event.START)
     assert Adder(world, case).add("a")
@@ -112,12 +96,14 @@ def test_what_comes_after_one_that_failed_fails(world, host, keys, cases, adder)
 
 
 def test_a_second_attempt_finds_what_the_first_has_added(world, host, keys, adder):
-    """G17: no node twice, no edge twice."""
+    """G4, G17: no node twice, no edge twice; and the first one adds nothing more."""
     first = adder.add("ab", [("a", "b")], ["merge"])
-    release = Move(Event.RELEASE, adder.case.instance, adder.case.attempt)
-    assert host.record(release) == []
+    host.move(adder.case, Event.RELEASE)
     again = next(case for case in host.claim() if case.instance == keys["split"])
     assert again.attempt == 2
+    with pytest.raises(TaskGone):
+        adder.add("c")
+    assert Node.objects.count() == 6
     second = Adder(world, again).add("abc", [("a", "b")], ["merge"])
     assert {name: second[name] for name in first} == first
     assert Node.objects.count() == 7
@@ -125,22 +111,13 @@ def test_a_second_attempt_finds_what_the_first_has_added(world, host, keys, adde
     check()
 
 
-def test_only_the_attempt_that_holds_the_task_adds(host, adder):
-    """G4."""
-    assert host.record(Move(Event.RELEASE, adder.case.instance, adder.case.attempt)) == []
-    assert host.claim()
-    with pytest.raises(TaskGone):
-        adder.add("a")
-    assert Node.objects.count() == 4
-
-
 def test_what_is_refused_is_named_with_nothing_written(world, host, keys, cases, adder):
     """G13."""
     refused = [
         (("a", [("z", "a")]), {}, "no node 'z'"),
         (("a",), {"before": ["z"]}, "no node 'z'"),
-        (("a", [("report", "a")], ["merge"]), {}, "circle"),
-        (("ab", [("a", "b"), ("b", "a")]), {}, "circle"),
+        (("a", [("report", "a")], ["merge"]), {}, "cycle"),
+        (("ab", [("a", "b"), ("b", "a")]), {}, "cycle"),
         (("a",), {"results": ("merge",)}, "result of 'merge'"),
         (("a",), {"before": ["other"]}, "'other' does not wait"),
         (("a",), {"before": ["split"]}, "'split' does not wait"),
@@ -174,8 +151,7 @@ def test_with_the_end_in_one_transaction(world, keys, adder):
     """G7: as for a transactional Type, it is undone with that."""
     with transaction.atomic():
         adder.add("a", before=["merge"], ends=True)
-        end = Move(Event.FINISH, adder.case.instance, adder.case.attempt)
-        world.store.conclude(end)
+        world.store.conclude(move_of(adder.case, Event.FINISH))
     assert waits(keys["merge"]) == 2
     check()
 
@@ -185,16 +161,12 @@ class TestTogether:
     def test_with_the_end_of_what_it_comes_after(self, world, host, keys, cases, adder):
         """G17: whichever is first, the edge is not lost."""
 
-        def end():
-            move = Move(Event.FINISH, keys["other"], cases[keys["other"]].attempt)
-            assert host.record(move) == []
-
         def add():
             for number in range(8):
                 while adder.add([f"a{number}"], [("other", f"a{number}")], ["merge"]) is None:
                     pass
 
-        at_once(add, end)
+        at_once(add, lambda: host.move(cases[keys["other"]], Event.FINISH))
         assert Node.objects.count() == 12
         assert not Task.objects.filter(waits__gt=0).exclude(pk__in=[keys["merge"], keys["report"]])
         check()
@@ -212,7 +184,7 @@ class TestTogether:
         assert waits(keys["merge"]) == 10
         check()
 
-    @only_postgresql
+    @needs_row_locks
     def test_nobody_is_waited_for(self, keys, adder):
         """G9: not for who holds the graph, a node, or a Task open; and nothing is written."""
         for model in (Graph, Node, Task):

@@ -20,7 +20,7 @@ from atp.store.values import Move
 
 from ..helpers import at_once
 from . import graphs
-from .world import ONE, TWO
+from .world import ONE, TWO, finish_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,17 +111,10 @@ class Run:
         return partial(host.record, *moves) if moves else None
 
     def move(self, case):
-        now = self.world.store.now()
         event = self.rng.choice([Event.FINISH] * 7 + [Event.RETRY] + [Event.FAIL] * 2)
-        return Move(
-            event,
-            case.instance,
-            case.attempt,
-            now,
-            now,
-            message=self.rng.choice(["", "", "", "with a message"]),
-            reason=Reason.ERROR if event == Event.FAIL else "",
-        )
+        message = self.rng.choice(["", "", "", "with a message"])
+        reason = Reason.ERROR if event == Event.FAIL else ""
+        return finish_of(self.world, case, message=message, reason=reason)._replace(event=event)
 
     def operator(self):
         """Cancel something, whatever it does."""
@@ -159,9 +152,7 @@ class Run:
         [host, *_] = self.hosts
         while cases := host.claim(3):
             self.check_started()
-            now = self.world.store.now()
-            moves = [Move(Event.FINISH, c.instance, c.attempt, now, now) for c in cases]
-            assert host.record(*moves) == []
+            assert host.record(*[finish_of(self.world, case) for case in cases]) == []
             self.check()
         assert set(self.states().values()) <= {State.FINISHED}
         assert not Failing.objects.exists()
@@ -193,10 +184,8 @@ def test_the_last_two_parents_at_once(world):
     for _ in range(5):
         keys = graphs.submit(world, "abc", [("a", "c"), ("b", "c")])
         hosts = [world.host(), world.host()]
-        cases, now = [host.claim(1)[0] for host in hosts], world.store.now()
-        ends = [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
-        pairs = zip(hosts, ends, strict=True)
-        assert at_once(*[partial(host.record, end) for host, end in pairs]) == [[], []]
+        ends = [(host, finish_of(world, host.claim(1)[0])) for host in hosts]
+        assert at_once(*[partial(host.record, end) for host, end in ends]) == [[], []]
         assert world.task(keys["c"]).waits == 0
         [case] = hosts[0].claim()
         assert case.instance == keys["c"]

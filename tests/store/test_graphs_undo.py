@@ -1,7 +1,5 @@
 """What nodes have done is undone once the graph has failed, in reverse order (G13, G17)."""
 
-from datetime import timedelta
-
 import pytest
 from django.db import OperationalError
 
@@ -11,39 +9,16 @@ from atp.states import Event, Reason, State
 
 from ..helpers import at_once
 from .ends import finish
-from .graphs import check, submit
+from .graphs import check, fail, run, submit
 from .internals import removing, undoing
 from .test_graphs_adding import Adder
-from .world import ONE, registration
-
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def host(world):
-    return world.host()
-
-
-def fail(host, case):
-    now = host.world.store.now()
-    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL)
-
-
-def run_until(host, *failing):
-    """Let all run until nothing is due; what is called as one of these FAILS."""
-    ran = []
-    while cases := host.claim():
-        names = dict(Node.objects.values_list("pk", "name"))
-        for case in cases:
-            ran.append(names[case.instance])
-            (fail if ran[-1] in failing else finish)(host, case)
-    return ran
+from .world import DAY, ONE, SECOND, registration
 
 
 def chain_of_three(world, host, *failing):
     """Run four nodes, each after the one before; the first three have an undo."""
     keys = submit(world, "abcd", [("a", "b"), ("b", "c"), ("c", "d")], undos="abc")
-    assert run_until(host, *failing) == ["a", "b", "c", "d"]
+    assert run(host, *failing) == ["a", "b", "c", "d"]
     return keys
 
 
@@ -55,12 +30,12 @@ def test_they_are_undone_in_reverse_order(world, host):
     node = Node.objects.get(name="undo-a")
     assert node.undoes == keys["a"]
     assert Edge.objects.filter(upstream=keys["a"], downstream=node.pk).exists()
-    assert run_until(host) == ["undo-c", "undo-b", "undo-a"]
+    assert run(host) == ["undo-c", "undo-b", "undo-a"]
     assert world.store.graphs.end() == (1, 0)
     assert not Task.objects.exists()
     assert Undo.objects.exists()
-    world.store.register([registration(ONE, retention=timedelta(seconds=1))])
-    Graph.objects.update(ended=world.store.now() - timedelta(days=1))
+    world.store.register([registration(ONE, retention=SECOND)])
+    Graph.objects.update(ended=world.store.now() - DAY)
     assert world.store.graphs.purge() == 7
     assert not Graph.objects.exists()
     assert not Undo.objects.exists()
@@ -75,7 +50,7 @@ def test_a_graph_that_finished_is_not_undone_and_what_is_cancelled_is(world, hos
     finish(host, case)
     world.store.graphs.cancel(Graph.objects.get(ended=None).pk)
     world.store.graphs.end()
-    assert run_until(host) == ["undo-a"]
+    assert run(host) == ["undo-a"]
     assert Instance.objects.get(pk=keys["b"]).reason == Reason.CANCELLED
 
 
@@ -90,7 +65,7 @@ def test_nothing_is_undone_while_a_node_lives(world, host):
     assert not Node.objects.filter(undoes__isnull=False).exists()
     finish(host, cases[keys["c"]])
     world.store.graphs.end()
-    assert sorted(run_until(host)) == ["undo-a", "undo-c"]
+    assert sorted(run(host)) == ["undo-a", "undo-c"]
 
 
 def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(world, host):
@@ -101,13 +76,13 @@ def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(
     with pytest.raises(GraphClosed, match="being undone"):
         Adder(world, case, "undo-c").add(["part"])
     host.move(case, Event.FAIL, reason=Reason.ERROR)
-    assert run_until(host) == ["undo-b", "undo-a"]
+    assert run(host) == ["undo-b", "undo-a"]
     failed = Node.objects.filter(instance__state=State.FAILED, undoes__isnull=False)
     assert [node.name for node in failed] == ["undo-c"]
     world.store.graphs.end()
     graph = Graph.objects.get()
     assert world.store.graphs.redrive(graph.pk) == 1
-    assert run_until(host) == ["undo-c"]
+    assert run(host) == ["undo-c"]
     world.store.graphs.end()
     assert world.store.graphs.redrive(graph.pk) == 0
     # Nothing is undone twice.
@@ -116,7 +91,7 @@ def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(
 
 def test_a_name_that_is_taken(world, host):
     submit(world, ["a", "undo-a", "b"], [("a", "b"), ("undo-a", "b")], undos="a")
-    run_until(host, "b")
+    run(host, "b")
     world.store.graphs.end()
     [node] = Node.objects.filter(undoes__isnull=False)
     assert node.name == f"undo-{node.undoes}"
@@ -128,24 +103,23 @@ def test_daemons_that_notice_at_once_undo_once(world, host):
     chain_of_three(world, host, "d")
     at_once(*[world.store.graphs.end] * 4)
     world.store.graphs.end()
-    assert run_until(host) == ["undo-c", "undo-b", "undo-a"]
+    assert run(host) == ["undo-c", "undo-b", "undo-a"]
 
 
 class TestPortions:
     """The nodes that undo others are written in portions, which others may run meanwhile."""
 
-    @pytest.fixture
-    def portion(self, monkeypatch):
-        """Let the end of the graph write one undo node, and read the order in small pieces."""
+    @pytest.fixture(autouse=True)
+    def diamond(self, world, host, monkeypatch):
+        """A graph that has failed, of which one node is written that undoes another.
+
+        The order in which they are undone is read in small pieces.
+        """
         monkeypatch.setattr(removing, "MOST", 1)
         monkeypatch.setattr(undoing, "NODES", 2)
-
-    @pytest.fixture(autouse=True)
-    def diamond(self, world, host, portion):
-        """A graph that has failed, of which one node is written that undoes another."""
         edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
         submit(world, "abcde", edges, undos="abcd")
-        run_until(host, "e")
+        run(host, "e")
         assert world.store.graphs.end() == (0, 0)
         assert self.undos() == ["undo-d"]
 
@@ -160,17 +134,17 @@ class TestPortions:
         assert not world.store.graphs.undo(limit=2)
         assert not Graph.objects.get().undo_pending
         check()
-        ran = run_until(host)
+        ran = run(host)
         assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
 
     def test_those_that_are_written_run_meanwhile(self, world, host):
-        ran = run_until(host, "undo-d")
+        ran = run(host, "undo-d")
         # Nothing is live, but the graph has not ended: more is to be undone.
         assert world.store.graphs.end() == (0, 0)
         while world.store.graphs.undo(limit=1):
             check()
-            ran += run_until(host)
-        ran += run_until(host)
+            ran += run(host)
+        ran += run(host)
         assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
         assert world.store.graphs.end() == (1, 0)
         assert Edge.objects.filter(on="ended").count() == 4
@@ -199,4 +173,4 @@ class TestPortions:
         assert set(undos.values_list("state", "reason")) == {("FAILED", "CANCELLED")}
         assert undos.count() == 4
         assert world.store.graphs.redrive(Graph.objects.get().pk) == 4
-        assert len(run_until(host)) == 4
+        assert len(run(host)) == 4

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,20 @@ from atp.states import Event, State
 from atp.store.values import Submission
 
 from ..helpers import Thread, remove_by_hand, wait_for
-from .world import LEASE, ONE, SECOND, TWO, Case, registration, scope
+from .broken import execute
+from .world import (
+    HOUR,
+    IS_SQLITE,
+    LEASE,
+    ONE,
+    SECOND,
+    TWO,
+    Case,
+    only_postgresql,
+    only_sqlite,
+    registration,
+    scope,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +51,7 @@ def say(world, host, ear, **said):
 
 def heard(ear):
     """What has been handed over by now."""
-    if connection.vendor == "postgresql":
+    if not IS_SQLITE:
         with ear._wrapper.cursor() as cursor:
             cursor.execute("SELECT 1")  # what was committed before is here with the answer
     ear.wait(0)
@@ -132,13 +144,10 @@ def test_a_daemon_is_handed_one_until_it_says_again_that_it_is_idle(world, liste
 
 
 def gone(world, host, ear):
-    if connection.vendor != "postgresql":
-        ear.close()
-        return
-    backend = ear._wrapper.connection.info.backend_pid
+    backend = None if IS_SQLITE else ear._wrapper.connection.info.backend_pid
     ear.close()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [backend])
+    if backend is not None:
+        execute("SELECT pg_terminate_backend(%s, 10000)", backend)
 
 
 def something_in_the_lane(world, host, ear):
@@ -161,7 +170,7 @@ HINDRANCES = {
     ),
     "something in the lane": something_in_the_lane,
     "something dated in the lane": lambda world, host, ear: world.enqueue(
-        due=world.store.now() + timedelta(hours=1)
+        due=world.store.now() + HOUR
     ),
 }
 
@@ -190,7 +199,7 @@ def test_in_a_transaction_of_the_caller_nothing_is_handed_over(world, listening)
     host, ear = listening()
     with transaction.atomic():
         [key] = world.enqueue()
-        if connection.vendor == "postgresql":  # where nobody has to wait for the transaction
+        if not IS_SQLITE:  # where nobody has to wait for the transaction
             Thread(say, world, host, ear).result()
     assert is_waiting(world, key)
     assert heard(ear) == []
@@ -240,7 +249,7 @@ def ears(world):
     return sorted(path.stem for path in Path(world.store.lock_folder).glob("*.ear"))
 
 
-@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="of sqlite")
+@only_sqlite
 class TestSQLite:
     """The daemon's row says what, until the daemon has heard of it."""
 
@@ -312,25 +321,23 @@ class TestSQLite:
         assert is_waiting(world, key)
 
 
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of postgresql")
+@only_postgresql
 class TestPostgreSQL:
     """Nobody waits for a lock, and it fits into a notice."""
 
-    def test_a_row_that_somebody_has_locked_is_not_waited_for(self, world, listening):
+    def test_nothing_is_handed_over_to_a_locked_daemon_or_at_another_isolation(
+        self, world, listening
+    ):
         host, _ = listening()
         with transaction.atomic():
             Daemon.objects.select_for_update().get(uuid=host.uuid)
             [key] = Thread(world.enqueue).result()
         assert is_waiting(world, key)
-
-    def test_at_another_isolation_nothing_is_handed_over(self, world, listening):
-        listening()
-        with connection.cursor() as cursor:
-            cursor.execute("SET default_transaction_isolation = 'SERIALIZABLE'")
-            try:
-                [key] = world.enqueue()
-            finally:
-                cursor.execute("RESET default_transaction_isolation")
+        execute("SET default_transaction_isolation = 'SERIALIZABLE'")
+        try:
+            [key] = world.enqueue(collection="b")
+        finally:
+            execute("RESET default_transaction_isolation")
         assert is_waiting(world, key)
 
     @pytest.mark.parametrize(
@@ -356,19 +363,17 @@ class TestPostgreSQL:
         """To plan the statement that hands takes a new session longer than a claim."""
         listening()
         connection.close()
-        [key] = world.enqueue()
-        assert world.state(key) == State.ACCEPTED
-        # What waits now would come first.
-        remove_by_hand(Instance.objects.all())
-        [key] = world.enqueue()
-        assert world.state(key) == State.SCHEDULED
-        remove_by_hand(Instance.objects.all())
+        for state in (State.ACCEPTED, State.SCHEDULED):
+            [key] = world.enqueue()
+            assert world.state(key) == state
+            # What waits would come first.
+            remove_by_hand(Instance.objects.all())
 
 
 def test_what_an_instance_has_of_its_own_counts_to_what_can_be_told(world, listening):
     """G1: a notice of PostgreSQL has 8,000 bytes; what is longer is claimed as ever."""
     host, ear = listening()
-    is_told = connection.vendor == "sqlite"
+    is_told = IS_SQLITE
     data, has = "1" * (100_000 if is_told else 1), options.own_options(carried={"text": "ü" * 3000})
     submission = Submission(Payload("json", data), own=has)
     [made] = world.store.enqueue(registration(), [submission])

@@ -10,17 +10,12 @@ from atp.exceptions import TypeInUse
 from atp.models import HOOKED as MARK
 from atp.models import Instance, Kind, Task, Type
 from atp.states import Event, Reason, State
-from atp.store.values import Move
-from atp.store.values.hooks import Hook
 
-from .. import environment
 from ..helpers import Thread, at_once
 from . import graphs, hooks
 from .ends import FAILING, FINISHING
 from .hooks import ALERT, HOOKED, INDEX, hooked, hooks_of, own_hooks
-from .world import ONE, registration, scope
-
-pytestmark = pytest.mark.django_db
+from .world import ONE, finish_of, move_of, needs_row_locks, registration, scope
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +37,7 @@ def claimed(host, world, count=1, type=None, **options):
 
 
 def finish(host, *cases, **more):
-    now = host.world.store.now()
-    moves = [
-        Move(Event.FINISH, c.instance, c.attempt, started=now, time=now, **more) for c in cases
-    ]
-    assert host.record(*moves) == []
+    assert host.record(*[finish_of(host.world, case, **more) for case in cases]) == []
 
 
 def test_a_hook_is_given_the_facts_of_the_end_and_is_a_task_like_any_other(world, host):
@@ -110,13 +101,12 @@ def test_an_end_that_is_rolled_back_or_late_has_no_hook_and_one_recorded_again_h
     [late] = claimed(host, world)
     host.lose_lease()
     world.store.sweep()
-    end = Move(Event.FINISH, late.instance, late.attempt, time=world.store.now())
+    end = move_of(late, Event.FINISH, time=world.store.now())
     assert host.record(end) == [end]
     assert hooks_of(late.instance) == []
     host = world.host(HOOKED)
     [case] = host.claim()
-    now = world.store.now()
-    end = Move(Event.FINISH, case.instance, case.attempt, started=now, time=now, who="host")
+    end = finish_of(world, case, who="host")
     with transaction.atomic():
         assert host.record(end) == []
         assert len(hooks_of(case.instance)) == 1
@@ -175,14 +165,6 @@ def test_hooks_of_its_own(world, host):
     assert {row.priority for row in Instance.objects.filter(type__identifier=ALERT)} == {7}
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_hooked_type_has_a_mark_and_another_has_none(world, count):
-    assert world.task(world.enqueue()[0]).waits is None
-    for key in world.enqueue(count, type=hooked()):
-        assert world.task(key).waits == MARK
-        assert not world.task(key).is_blocked
-
-
 def test_what_is_not_kept_stays_until_the_purge(world, host):
     """G12: with retention 0 it goes, but after its end."""
     for _ in range(2):
@@ -215,9 +197,8 @@ def test_a_hook_whose_type_is_gone_stops_no_end(world, host):
 
 
 def test_a_hook_of_a_live_instance_or_of_a_type_cannot_be_unregistered(world):
-    entry = Hook(on="on_failed", type=ALERT).entry()
     plain = replace(registration(), hook_types=hooks.HOOK_TYPES)
-    [key] = world.enqueue(type=plain, own=own_hooks(entry), waits=MARK)
+    [key] = world.enqueue(type=plain, own=own_hooks(hooks.BOTH[0]), waits=MARK)
     with pytest.raises(TypeInUse, match="it is a hook of a live Instance"):
         world.store.unregister(ALERT)
     world.store.register([hooked()])
@@ -232,18 +213,9 @@ def test_a_hook_of_a_live_instance_or_of_a_type_cannot_be_unregistered(world):
 # Several end an Instance at once, or hold locks (G1, G6, G11)
 
 
-needs_row_locks = pytest.mark.skipif(
-    environment.kind() == "sqlite", reason="SQLite has one writer: nothing waits for a row"
-)
-
-
 def together(*functions):
     """Call them at once; none of them may raise, as after a deadlock."""
     assert [each for each in at_once(*functions) if isinstance(each, Exception)] == []
-
-
-def end_of(case, now):
-    return Move(Event.FINISH, case.instance, case.attempt, started=now, time=now, who="host")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -252,9 +224,9 @@ def test_a_batch_from_many_connections(world):
     host = world.host(HOOKED, ONE)
     world.enqueue(5)
     world.enqueue(20, type=hooked())
-    cases, now = host.claim(), world.store.now()
-    parts = cases[:15], cases[5:], cases[::2]
-    together(*[lambda p=part: host.record(*[end_of(c, now) for c in p]) for part in parts])
+    ends = [finish_of(world, case, who="host") for case in host.claim()]
+    parts = ends[:15], ends[5:], ends[::2]
+    together(*[lambda part=part: host.record(*part) for part in parts])
     ended = Instance.objects.filter(type__identifier__in=(HOOKED, ONE))
     assert set(ended.values_list("state", flat=True)) == {State.FINISHED}
     assert Instance.objects.filter(type__identifier=INDEX).count() == 20
@@ -285,41 +257,30 @@ def test_an_attempt_is_expired_while_it_ends(world):
         [case] = host.claim()
         host.move(case, Event.START)
         now = world.store.now()
-        end = Move(Event.FINISH, case.instance, case.attempt, time=now)
-        lost = Move(Event.EXPIRE, case.instance, case.attempt, time=now)
+        end, lost = (move_of(case, event, time=now) for event in (Event.FINISH, Event.EXPIRE))
         together(lambda end=end: host.record(end), lambda lost=lost: host.record(lost))
         assert len(hooks_of(case.instance)) == 1
 
 
 @needs_row_locks
 @pytest.mark.django_db(transaction=True)
-def test_who_has_locked_the_type_of_a_hook_delays_no_end(world):
-    """G11: as somebody who is about to unregister it."""
-    host = world.host(HOOKED)
-    world.enqueue(3, type=hooked())
-    cases, now = host.claim(), world.store.now()
+def test_who_has_locked_types_or_a_task_delays_no_other_end(world):
+    """G11: as somebody who is about to unregister the Type of a hook."""
+    host = world.host(HOOKED, ONE)
+    world.enqueue(6, type=hooked())
+    cases = host.claim()
+    moves = [finish_of(world, case, who="host") for case in cases]
     with transaction.atomic():
         list(Type.objects.select_for_update().filter(identifier__in=(ALERT, INDEX, HOOKED)))
-        moves = [end_of(case, now) for case in cases]
-        assert Thread(host.record, *moves).result() == []
+        assert Thread(host.record, *moves[3:]).result() == []
     assert Instance.objects.filter(type__identifier=INDEX).count() == 3
-
-
-@needs_row_locks
-@pytest.mark.django_db(transaction=True)
-def test_one_that_is_locked_is_left_and_the_others_have_their_hooks(world):
-    """G11."""
-    host = world.host(HOOKED, ONE)
-    world.enqueue(3, type=hooked())
-    cases, now = host.claim(), world.store.now()
-    moves = [end_of(case, now) for case in cases]
 
     def deliver():
         world.store.limit_waiting(0.2)
-        return world.store.deliver(moves, daemon=host.uuid, careful=True)
+        return world.store.deliver(moves[:3], daemon=host.uuid, careful=True)
 
     with transaction.atomic():
         Task.objects.select_for_update().get(pk=cases[1].instance)
         assert Thread(deliver).result().locked == {cases[1].instance}
-    assert Instance.objects.filter(type__identifier=INDEX).count() == 2
+    assert Instance.objects.filter(type__identifier=INDEX).count() == 5
     assert host.record(moves[1]) == []

@@ -4,7 +4,6 @@ import logging
 import os
 import sqlite3
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -18,22 +17,11 @@ from atp.states import Event, Reason, State
 from ..helpers import open_transaction
 from ..nonsense import tells
 from .internals import filelock
-from .world import LEASE, ONE, SECOND, Host
-
-
-def joined(world, **kwargs):
-    host = Host(world)
-    world.hosts.append(host)
-    return host, host.join(**kwargs)
+from .world import DAY, HOUR, LEASE, ONE, SECOND, needs_row_locks, only_sqlite
 
 
 def log_of(host_row):
     return [record.kind for record in LogRecord.objects.about(f"daemon:{host_row}")]
-
-
-ON_A_FILE = pytest.mark.skipif(
-    "connection.vendor != 'sqlite'", reason="only SQLite's database is a file"
-)
 
 
 def replace_file():
@@ -45,72 +33,65 @@ def replace_file():
     os.replace(copy, name)
 
 
-@ON_A_FILE
+@only_sqlite
 @pytest.mark.django_db(transaction=True)
-def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
+def test_a_file_that_was_replaced_before_the_daemon_joins_again(world, host):
     """G1, G11: it does not join through a connection to the old file, which nobody else sees."""
-    host, _ = joined(world)
     replace_file()
-    refused, again = Host(world), Host(world)
-    world.hosts += [refused, again]
     with pytest.raises(LeaseLost):
-        refused.join(old=host.uuid)
+        world.host(old=host.uuid)
     connection.close()
-    again.join(old=host.uuid)
+    again = world.host(old=host.uuid)
     world.store.renew(again.uuid, lease=LEASE)
     assert list(Daemon.objects.values_list("uuid", flat=True)) == [again.uuid]
     # Another may join, as in the tests of a project, whose database is another each time.
     replace_file()
     connection.close()
-    joined(world)
+    world.host()
 
 
-class TestJoin:
-    def test_it_gives_a_row_and_a_lease(self, world):
-        before = world.store.now()
-        host, joined_ = joined(world)
-        row = host.row
-        assert before <= joined_.time <= world.store.now()
-        assert row.lease_until == joined_.time + LEASE * SECOND
-        assert (row.started, row.seen) == (joined_.time, joined_.time)
-        assert (row.host, row.pid, row.version, row.request) == ("host", 1, "1", "")
-        assert ONE in row.types
-        assert (dict(joined_.kept), joined_.expired) == ({}, 0)
-        assert log_of(row) == [Kind.STARTED]
+def test_a_daemon_that_joins_has_a_row_and_a_lease(world):
+    before = world.store.now()
+    host = world.host()
+    row, joined = host.row, host.joined
+    assert before <= joined.time <= world.store.now()
+    assert row.lease_until == joined.time + LEASE * SECOND
+    assert (row.started, row.seen) == (joined.time, joined.time)
+    assert (row.host, row.pid, row.version, row.request) == ("host", 1, "1", "")
+    assert ONE in row.types
+    assert (dict(joined.kept), joined.expired) == ({}, 0)
+    assert log_of(row) == [Kind.STARTED]
 
-    def test_with_an_old_identity_it_moves_what_is_still_in_hand(self, world):
-        """G3: the attempts that its workers still run go on under the new identity."""
-        host = world.host()
-        mine, lost = (world.bring_to(State.RUNNING, host) for _ in range(2))
-        holding = {(mine.instance, mine.attempt)}
-        new, answer = joined(world, old=host.uuid, holding=holding)
-        assert dict(answer.kept) == {(mine.instance, mine.attempt): State.RUNNING}
-        assert answer.expired == 1
-        assert new.holds() == {mine.instance}
-        assert host.row is None
-        new.move(mine, Event.FINISH)
-        assert world.get(lost.instance).restarts == 1
-        last = world.log(lost.instance)[-1]
-        assert (last.event, last.level) == (Event.EXPIRE, logging.WARNING)
-        assert last.message
 
-    @pytest.mark.django_db(transaction=True)
-    @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite locks no rows")
-    def test_an_order_is_handed_on_once(self, world):
-        """Or the new row would be given it again after an operator has taken it back."""
-        host = world.host()
-        world.store.command(host.uuid, DaemonCommand.QUIET)
-        held = world.bring_to(State.RUNNING, host)
-        holding = {(held.instance, held.attempt)}
-        with open_transaction(
-            lambda: list(Task.objects.filter(pk=held.instance).select_for_update())
-        ):
-            new, answer = joined(world, old=host.uuid, holding=holding)
-            assert (answer.request, answer.is_settled) == ("quiet", False)
-            world.store.command(new.uuid, DaemonCommand.RESUME)
-            for _ in range(2):
-                settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
-                assert (settled.request, new.row.request) == ("", "")
+def test_with_an_old_identity_it_moves_what_is_still_in_hand(world, host):
+    """G3: the attempts that its workers still run go on under the new identity."""
+    mine, lost = (world.bring_to(State.RUNNING, host) for _ in range(2))
+    new = world.host(old=host.uuid, holding={(mine.instance, mine.attempt)})
+    assert dict(new.joined.kept) == {(mine.instance, mine.attempt): State.RUNNING}
+    assert new.joined.expired == 1
+    assert new.holds() == {mine.instance}
+    assert host.row is None
+    new.move(mine, Event.FINISH)
+    assert world.get(lost.instance).restarts == 1
+    last = world.log(lost.instance)[-1]
+    assert (last.event, last.level) == (Event.EXPIRE, logging.WARNING)
+    assert last.message
+
+
+@pytest.mark.django_db(transaction=True)
+@needs_row_locks
+def test_an_order_is_handed_on_once(world, host):
+    """Or the new row would be given it again after an operator has taken it back."""
+    world.store.command(host.uuid, DaemonCommand.QUIET)
+    held = world.bring_to(State.RUNNING, host)
+    holding = {(held.instance, held.attempt)}
+    with open_transaction(lambda: list(Task.objects.select_for_update())):
+        new = world.host(old=host.uuid, holding=holding)
+        assert (new.joined.request, new.joined.is_settled) == ("quiet", False)
+        world.store.command(new.uuid, DaemonCommand.RESUME)
+        for _ in range(2):
+            settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
+            assert (settled.request, new.row.request) == ("", "")
 
 
 def test_a_renewal_extends_the_lease_and_writes_what_the_workers_do(world):
@@ -122,21 +103,19 @@ def test_a_renewal_extends_the_lease_and_writes_what_the_workers_do(world):
     assert (row.seen, row.workers, row.idle) == (answer.time, workers, True)
 
 
-class TestLeave:
-    def test_what_it_still_held_is_released_uncharged(self, world):
-        """G10."""
-        host = world.host()
-        cases = [world.bring_to(s, host) for s in (State.SCHEDULED, State.RUNNING, State.PAUSED)]
-        row = host.row
-        world.store.leave(host.uuid)
-        assert host.row is None
-        assert log_of(row) == [Kind.STARTED, Kind.LEFT]
-        assert LogRecord.objects.about(f"daemon:{row}").last().detail == str(row.uuid)
-        for case in cases:
-            instance = world.get(case.instance)
-            assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
-            assert world.events(case.instance)[-1] == Event.RELEASE
-        assert len(world.host().claim()) == 3
+def test_what_a_leaving_daemon_holds_is_released_uncharged(world, host):
+    """G10."""
+    cases = [world.bring_to(s, host) for s in (State.SCHEDULED, State.RUNNING, State.PAUSED)]
+    row = host.row
+    world.store.leave(host.uuid)
+    assert host.row is None
+    assert log_of(row) == [Kind.STARTED, Kind.LEFT]
+    assert LogRecord.objects.about(f"daemon:{row}").last().detail == str(row.uuid)
+    for case in cases:
+        instance = world.get(case.instance)
+        assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
+        assert world.events(case.instance)[-1] == Event.RELEASE
+    assert len(world.host().claim()) == 3
 
 
 def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
@@ -159,12 +138,11 @@ def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
     assert sweeper.claim()[0].instance == case.instance
 
 
-def test_a_lease_that_is_a_file_lock(world):
+def test_a_lease_that_is_a_file_lock(world, host):
     """G3: on one host the kernel says when the last of its processes is dead."""
-    host = world.host()
     path = str(world.folder / "family.lock")
     descriptor = filelock.acquire_lock(path)
-    over = world.store.now() - timedelta(days=1)
+    over = world.store.now() - DAY
     Daemon.objects.filter(uuid=host.uuid).update(lock=path, lease_until=over)
     assert world.store.sweep().daemons == ()
     os.close(descriptor)
@@ -176,17 +154,15 @@ def test_a_lease_that_is_a_file_lock(world):
 
 
 def test_what_was_not_started_in_time_fails(world):
-    now = world.store.now()
-    [late] = world.enqueue(start_before=now - SECOND)
-    [future] = world.enqueue(start_before=now - SECOND, due=now + timedelta(hours=1))
-    [early] = world.enqueue(start_before=now + timedelta(hours=1))
-    [never] = world.enqueue()
+    past, future = world.store.now() - SECOND, world.store.now() + HOUR
+    late = world.enqueue(start_before=past) + world.enqueue(start_before=past, due=future)
+    others = world.enqueue(start_before=future) + world.enqueue()
     host = world.host()
     assert world.store.miss(who=str(host.row)) == 2
-    for key in (late, future):
+    for key in late:
         instance = world.get(key)
         assert (instance.state, instance.reason) == (State.FAILED, Reason.MISSED)
         assert world.log(key)[-1].who == str(host.row)
-    assert world.state(early) == world.state(never) == State.ACCEPTED
-    world.enqueue(5, start_before=now - SECOND)
+    assert {world.state(key) for key in others} == {State.ACCEPTED}
+    world.enqueue(5, start_before=past)
     assert [world.store.miss(limit=3) for _ in range(3)] == [3, 2, 0]

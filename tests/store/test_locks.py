@@ -1,45 +1,57 @@
 """Locks that others hold on what a daemon writes to: nobody else waits for them (G9, G11, G17)."""
 
+import contextlib
 import threading
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp.models import Edge, Failing, Graph, Kind, Limit, LogRecord, Node, Task, Type
 from atp.states import Event, State
-from atp.store.values import Message, Move, Note
+from atp.store.values import Message, Note
 
 from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
+from .broken import execute
 from .graphs import chain, submit
 from .internals import failing
-from .test_lanes import lanes
-from .world import ONE, TWO, scope
+from .test_lanes import claimed, lanes
+from .world import (
+    ONE,
+    TWO,
+    finish_of,
+    is_anybody_waiting_for_a_lock,
+    move_of,
+    needs_row_locks,
+    scope,
+)
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(
-        "connection.vendor == 'sqlite'", reason="SQLite has one writer: nothing waits for a row"
-    ),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), needs_row_locks]
 
 
-@pytest.fixture
-def impatient(world):
-    """A world whose store waits for a lock only for a moment, as that of a daemon does."""
+@contextlib.contextmanager
+def impatient(world, work):
+    """While somebody else keeps a transaction open, wait for its locks as a daemon does."""
     world.store.limit_waiting(0.1)
-    yield world
-    world.store.limit_waiting(0)
+    try:
+        with open_transaction(work):
+            yield
+    finally:
+        world.store.limit_waiting(0)
 
 
 def lock(rows):
-    """Lock rows as whoever deletes them does."""
+    """Return a function that locks rows as whoever deletes them does."""
     return lambda: list(rows.select_for_update())
 
 
-def test_a_log_that_is_to_be_shortened(impatient, settings):
+def finished(world, cases):
+    return [finish_of(world, case) for case in cases]
+
+
+def test_a_log_that_is_to_be_shortened(world, settings):
     """G11: the notes of that attempt wait; those of its neighbour are written."""
     settings.ATP = {**settings.ATP, "MAX_LOG_RECORDS": 10}
-    world, host = impatient, impatient.host()
+    host = world.host()
     cases = [world.bring_to(State.RUNNING, host) for _ in range(2)]
     messages = tuple(Message(time=world.store.now(), level=20, text=str(n)) for n in range(21))
 
@@ -50,7 +62,7 @@ def test_a_log_that_is_to_be_shortened(impatient, settings):
     longer = notes(11, messages[-1:])
     assert world.store.note(notes(10, messages[:20]), daemon=host.uuid) == []
     own = LogRecord.objects.of_instance(cases[0].instance).filter(kind=Kind.MESSAGE)
-    with open_transaction(lock(own)):
+    with impatient(world, lock(own)):
         delivered = world.store.deliver(longer, daemon=host.uuid)
         assert (delivered.locked, delivered.refused) == ({cases[0].instance}, [])
         assert shortened() == {cases[0].instance: "10", cases[1].instance: "11"}
@@ -66,21 +78,19 @@ def shortened():
 
 def lock_node(key):
     """Lock a node as who adds an edge behind it does."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", [key])
+    execute("SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", key)
 
 
-def test_a_node_that_nobody_holds_and_somebody_has_locked(impatient):
+def test_a_node_that_nobody_holds_and_somebody_has_locked(world):
     """G9: a scan mends its neighbour; and that node when the lock is gone."""
-    world, host = impatient, impatient.host()
     keys = submit(world, "ab", [])
-    assert {case.instance for case in host.claim()} == set(keys.values())
+    assert {case.instance for case in world.host().claim()} == set(keys.values())
     Task.objects.update(daemon=None)
 
     def mended():
         return set(world.store.mend_tasks(list(keys.values()), world.store.now(), "tests"))
 
-    with open_transaction(lambda: lock_node(keys["a"])):
+    with impatient(world, lambda: lock_node(keys["a"])):
         assert mended() == {keys["b"]}
     assert mended() == {keys["a"]}
 
@@ -95,12 +105,12 @@ def test_the_first_tasks_of_a_lane(world, limit, is_told):
     if is_told:
         # It knows the lanes from an earlier claim.
         host.move(host.claim(1)[0], Event.RELEASE)
-    claimed = []
+    found = []
     with open_transaction(lock(Task.objects.filter(pk__in=locked))):
         while cases := host.claim(limit):
             assert len(cases) <= limit
-            claimed += [case.instance for case in cases]
-    assert sorted(claimed) == free
+            found += [case.instance for case in cases]
+    assert sorted(found) == free
     assert {case.instance for case in host.claim(30)} == set(locked)
 
 
@@ -112,25 +122,22 @@ def test_the_first_tasks_of_a_limited_type(world, own):
     world.store.limit(scope(ONE), **own)
     host = world.host()
     with open_transaction(lock(Task.objects.filter(pk__in=locked))):
-        claimed = [case.instance for _ in range(5) for case in host.claim(1)]
-        assert claimed == free[:3]
+        assert claimed(host, 5, 1) == free[:3]
 
 
 @pytest.mark.parametrize("own", ["each lane", "lanes"])
 def test_the_first_lanes_of_a_type_whose_lanes_are_limited(world, own):
     """G9: those behind give as many as their limits allow."""
-    lanes = ["a", "b", "c", "d", "e"]
-    keys = {lane: world.enqueue(collection=lane)[0] for lane in lanes}
+    keys = {lane: world.enqueue(collection=lane)[0] for lane in "abcde"}
     if own == "each lane":
         world.store.limit(scope(ONE), max_running_per_collection=1)
     else:
-        for lane in lanes:
+        for lane in keys:
             world.store.limit(scope(ONE, lane), max_running=1)
     world.enqueue(3, collection="e")
     host = world.host()
     with open_transaction(lock(Task.objects.filter(collection__in=["a", "b", "c"]))):
-        claimed = [case.instance for _ in range(5) for case in host.claim(1)]
-        assert sorted(claimed) == [keys["d"], keys["e"]]
+        assert sorted(claimed(host, 5, 1)) == [keys["d"], keys["e"]]
 
 
 def test_lanes_behind_locked_ones_take_turns(world):
@@ -172,19 +179,11 @@ def limited(world):
     return world
 
 
-@pytest.mark.parametrize(
-    "keep",
-    [
-        lambda world: world.store.limit(scope(ONE), weight=2.0),
-        lambda world: list(Limit.objects.select_for_update()),
-    ],
-    ids=["limit", "by-hand"],
-)
-def test_a_claim_leaves_out_what_somebody_keeps_locked(limited, keep):
+def test_a_claim_leaves_out_what_somebody_keeps_locked(limited):
     """G9: and takes it when the lock is gone."""
     host = limited.host()
     with transaction.atomic():
-        keep(limited)
+        limited.store.limit(scope(ONE), weight=2.0)
         assert lanes(Thread(host.claim).result()) == {(TWO, ""): 5}
         assert Thread(host.claim).result() == []
     wait_for(lambda: lanes(host.claim()).get((ONE, ""), 0) >= 3)
@@ -214,20 +213,6 @@ def test_giving_tokens_back_waits_for_nobody(limited):
 # Nodes of graphs
 
 
-def finished(world, cases):
-    now = world.store.now()
-    return [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
-
-
-def deliver(world, host, moves):
-    """Record as a daemon does, which waits for a lock only for a moment."""
-    world.store.limit_waiting(0.1)
-    try:
-        return world.store.deliver(moves, daemon=host.uuid)
-    finally:
-        world.store.limit_waiting(0)
-
-
 def test_an_edge_that_is_being_added_is_seen_by_the_end_that_waits_for_it(world):
     """G17: the end is not recorded before it is known whether the edge is there."""
     keys = submit(world, "abx", [("b", "x")])
@@ -241,12 +226,12 @@ def test_an_edge_that_is_being_added_is_seen_by_the_end_that_waits_for_it(world)
         Edge.objects.create(upstream_id=keys["a"], downstream_id=keys["x"])
         Task.objects.filter(pk=keys["x"]).update(waits=2)
 
-    with open_transaction(add):
-        delivered = deliver(world, host, moves)
+    with impatient(world, add):
+        delivered = world.store.deliver(moves, daemon=host.uuid)
         assert delivered.locked == {keys["a"]}
         assert world.state(plain[0]) == State.FINISHED
         assert host.claim() == []
-    assert deliver(world, host, moves[:1]).locked == frozenset()
+    assert world.store.deliver(moves[:1], daemon=host.uuid).locked == frozenset()
     assert world.state(keys["a"]) == State.FINISHED
     assert world.task(keys["x"]).waits == 1
 
@@ -263,12 +248,12 @@ def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypat
         done = cancel(keys, **more)
         if not begun.is_set():
             begun.set()
-            wait_for(is_anybody_waiting, what="the end that waits for the cancel")
+            wait_for(is_anybody_waiting_for_a_lock, what="the end that waits for the cancel")
         return done
 
     def conclude():
         assert begun.wait(DEADLINE)
-        world.store.conclude(Move(Event.FINISH, case.instance, case.attempt))
+        world.store.conclude(move_of(case, Event.FINISH))
 
     monkeypatch.setattr(world.store, "cancel", beside_an_end)
     ending = Thread(conclude)
@@ -285,14 +270,11 @@ def test_whoever_has_locked_what_waits_holds_up_that_end_alone(world):
     host = world.host()
     moves = finished(world, host.claim())
 
-    def change():
-        assert Task.objects.select_for_update().get(pk=second)
-
-    with open_transaction(change):
-        assert deliver(world, host, moves).locked == {first}
+    with impatient(world, lock(Task.objects.filter(pk=second))):
+        assert world.store.deliver(moves, daemon=host.uuid).locked == {first}
         assert world.state(other) == State.FINISHED
         assert world.task(last).waits == 0
-    assert deliver(world, host, moves[:1]).refused == []
+    assert world.store.deliver(moves[:1], daemon=host.uuid).refused == []
     assert world.task(second).waits == 0
 
 
@@ -315,11 +297,9 @@ def test_who_has_locked_what_waits_for_any_end_holds_up_no_chore(world):
     """G11: what fails late nodes, or takes them from a lost daemon, steps over that one."""
     keys = submit(world, "abx", [("a", "x", "ended")])
     Task.objects.exclude(pk=keys["x"]).update(start_before=world.store.now())
-    world.store.limit_waiting(0.1)
-    with open_transaction(lambda: list(Task.objects.select_for_update().filter(pk=keys["x"]))):
+    with impatient(world, lock(Task.objects.filter(pk=keys["x"]))):
         assert world.store.miss() == 1
         assert world.state(keys["b"]) == State.FAILED
-    world.store.limit_waiting(0)
     assert world.store.miss() == 1
     assert world.task(keys["x"]).waits == 0
 
@@ -339,17 +319,6 @@ def test_ends_in_any_order_wait_for_each_other_in_no_circle(world):
     assert Node.objects.count() == len(keys)
 
 
-def is_anybody_waiting():
-    with connection.cursor() as cursor:
-        # A transaction sees what it has seen first.
-        cursor.execute("SELECT pg_stat_clear_snapshot()")
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-            "AND wait_event_type = 'Lock'"
-        )
-        return cursor.fetchone()[0] > 0
-
-
 def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
     """G9: the others end, and it does once the lock is gone."""
     submit(world, "a", [])
@@ -357,14 +326,9 @@ def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
     host = world.host()
     assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
     world.store.cancel([keys["d"]])
-    locked = Type.objects.select_for_update().filter(identifier=ONE)
-    world.store.limit_waiting(0.1)
-    try:
-        with open_transaction(lambda: list(locked)):
-            assert world.store.graphs.end() == (1, 0)
-        world.store.graphs.undo()
-    finally:
-        world.store.limit_waiting(0)
+    with impatient(world, lock(Type.objects.filter(identifier=ONE))):
+        assert world.store.graphs.end() == (1, 0)
+    world.store.graphs.undo()
     assert Node.objects.filter(undoes=keys["c"]).exists()
 
 
@@ -375,8 +339,7 @@ def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, mo
     parts = submit(world, [*"abc", "merge"], [(part, "merge") for part in "abc"])
     other = chain(world, "x", "y")
     roots = [parts[part] for part in "abc"] + other[:1]
-    locked = Task.objects.select_for_update().filter(pk=parts["merge"])
-    with open_transaction(lambda: list(locked)):
+    with open_transaction(lock(Task.objects.filter(pk=parts["merge"]))):
         world.store.cancel(roots)
         assert Failing.objects.count() == 4
         counts = [world.store.graphs.fail_dependants(limit=500) for _ in range(2)]

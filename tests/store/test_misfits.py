@@ -1,17 +1,14 @@
 """The store contract: inputs that do not fit a daemon's handler are left to another daemon."""
 
-from datetime import timedelta
-
 import pytest
 
-from atp.models import Daemon, LogRecord, Task, incompatible_detail
+from atp.models import Daemon, Task, incompatible_detail
 from atp.states import DEAD_LETTER, Event, Reason, State
-from atp.store.values import Move
 
+from .broken import age
 from .graphs import chain
-from .world import ONE, TWO, registration
+from .world import HOUR, ONE, TWO, move_of, registration
 
-HOUR = timedelta(hours=1)
 MISFIT = {"message": "it does not fit", "detail": incompatible_detail("1a2b3c4d")}
 
 
@@ -23,21 +20,11 @@ def host(world):
     return found
 
 
-def make_due(key):
-    Task.objects.filter(pk=key).update(due_at=Task.objects.get(pk=key).due_at - HOUR)
-
-
 def signed(host, signature, *types):
     """Have a daemon tell this signature of the Types that it serves."""
     types = types or host.types
     rows = Daemon.objects.filter(uuid=host.uuid)
     rows.update(types=list(types), signatures=dict.fromkeys(types, signature))
-
-
-def age(key, time=HOUR):
-    """Let all that its log tells be so much longer ago."""
-    for record in LogRecord.objects.filter(instance=key):
-        LogRecord.objects.filter(pk=record.pk).update(time=record.time - time)
 
 
 def run(host, event, *, start=True, **details):
@@ -57,10 +44,10 @@ def put_off(host, key, **details):
     before = host.world.store.now()
     run(host, Event.DEFER, **MISFIT, **details)
     task = host.world.task(key)
-    waits = 0 if task is None else (task.due_at - before).total_seconds()
-    if task is not None:
-        make_due(key)
-    return max(0, 5 * (waits // 5))
+    if task is None:
+        return 0
+    Task.objects.filter(pk=key).update(due_at=task.due_at - HOUR)
+    return max(0, 5 * ((task.due_at - before).total_seconds() // 5))
 
 
 def test_the_delays_double_and_nothing_is_spent(world, host):
@@ -78,7 +65,7 @@ def test_as_long_as_a_daemon_lives_that_may_take_it_it_is_not_failed(world):
     signed(host, "1a2b3c4d")
     signed(other, "bbbb1111", ONE)
     assert [put_off(host, key) for _ in range(8)] == [0, 5, 0, 10, 0, 15, 0, 15]
-    age(key)
+    age(key, time=HOUR)
     put_off(host, key)
     assert world.state(key) == State.ACCEPTED
     other.lose_lease()
@@ -94,14 +81,14 @@ def test_after_the_time_it_is_a_dead_letter(world, host):
     [key] = world.enqueue()
     put_off(host, key)
     run(host, Event.RELEASE, start=False)
-    age(key)
+    age(key, time=HOUR)
     case = run(host, Event.DEFER, **MISFIT)
     instance, log = world.get(key), world.log(key)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
     assert instance.reason in DEAD_LETTER
     assert (log[-1].event, log[-1].detail) == (Event.FAIL, "atp.exceptions.InvalidInputs")
     assert log[-1].message != MISFIT["message"]
-    again = Move(Event.DEFER, key, case.attempt, time=world.store.now(), **MISFIT)
+    again = move_of(case, Event.DEFER, time=world.store.now(), **MISFIT)
     assert host.record(again) == [again]
     assert len(world.log(key)) == len(log)
 
@@ -112,7 +99,7 @@ def test_a_handler_that_ran_meanwhile_begins_anew(world, host):
     put_off(host, key)
     put_off(host, key)
     run(host, Event.RETRY)
-    age(key)
+    age(key, time=HOUR)
     assert put_off(host, key) <= 5
     assert world.state(key) == State.ACCEPTED
 
@@ -133,7 +120,7 @@ def test_a_node_of_a_graph_that_fails_so_takes_along_what_follows(world, host):
     first, second = chain(world, "a", "b", types={"a": TWO, "b": ONE})
     put_off(host, first)
     assert world.state(second) == State.ACCEPTED
-    age(first)
+    age(first, time=HOUR)
     run(host, Event.DEFER, **MISFIT)
     assert world.state(first) == State.FAILED
     assert world.get(second).reason == Reason.UPSTREAM

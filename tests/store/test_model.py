@@ -16,10 +16,11 @@ from .actors import Queue
 
 EXAMPLES = int(os.environ.get("ATP_MODEL_EXAMPLES", "0"))
 # In a usual run, and with --all.
-BUDGETS = [8, pytest.param(60, marks=pytest.mark.long)]
+BUDGETS = [5, pytest.param(60, marks=pytest.mark.long)]
 STEPS = int(os.environ.get("ATP_MODEL_STEPS", "50"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if EXAMPLES else 300)
 @pytest.mark.parametrize("examples", [EXAMPLES] if EXAMPLES else BUDGETS)
 def test_every_store_does_what_the_model_does(world, examples):

@@ -1,29 +1,18 @@
 """Schedules whose Instances wait for each other: overlap "queue" and "cancel" (G16, G17)."""
 
-from datetime import timedelta
-
 import pytest
-from django.db import connection
 
 from atp import messages
 from atp.exceptions import IllegalSchedule
 from atp.models import Edge, Instance, Node, Schedule, Slot, Task
-from atp.payload.codec import Payload
 from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
-from atp.store.values import Move, ScheduleSpec
 
-from ..clock import wait_for_moment
 from ..helpers import at_once, open_transaction
 from ..nonsense import is_made_by, tells
 from . import hooks
-from .world import ONE, registration
-
-pytestmark = pytest.mark.django_db
-
-NAME = "nightly"
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-LOCKS = pytest.mark.skipif(connection.vendor == "sqlite", reason="there are no locks of rows")
+from .schedules import NAME, prepare, spec
+from .world import DAY, HOUR, ONE, finish_of, needs_row_locks, registration
 
 
 class Line:
@@ -34,17 +23,8 @@ class Line:
         self.host = world.host()
 
     def create(self, overlap="queue", **given):
-        spec = ScheduleSpec(
-            identifier=NAME,
-            type=ONE,
-            inputs=Payload("json", "{}"),
-            every=HOUR,
-            overlap=overlap,
-            late_after=DAY,
-            window=30 * DAY,
-            **given,
-        )
-        return self.store.schedules.set(spec, who="tests")
+        given |= {"every": HOUR, "late_after": DAY, "window": 30 * DAY}
+        return self.store.schedules.set(spec(overlap=overlap, **given), who="tests")
 
     def plan(self, slots=1):
         """Let so many more slots be due, and plan them; returns the keys of what was enqueued."""
@@ -62,11 +42,8 @@ class Line:
         return made
 
     def claim(self):
-        return [case.instance for case in self.cases()]
-
-    def cases(self):
         self.last = self.host.claim()
-        return self.last
+        return [case.instance for case in self.last]
 
     def end(self, event=Event.FINISH, **details):
         """End what was claimed last."""
@@ -76,15 +53,8 @@ class Line:
 
 @pytest.fixture
 def line(world):
-    Schedule.objects.all().delete()
-    world.store.register([registration(ONE)])
-    # An hour that began in the middle of a test would be one slot more.
-    wait_for_moment(world.store.now, _is_within, "a moment well within an hour")
+    prepare(world)
     return Line(world)
-
-
-def _is_within(now):
-    return (now.minute, now.second) < (59, 50)
 
 
 def test_slots_that_are_due_together_run_in_their_order(line):
@@ -197,17 +167,14 @@ def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
         line.store.schedules.run(NAME, who="ann")
 
 
-@LOCKS
+@needs_row_locks
 @pytest.mark.django_db(transaction=True)
 def test_a_line_that_somebody_has_locked_is_planned_later(line):
     """G11, G16: nobody waits for him, and no slot is lost."""
     line.create("cancel")
     [first] = line.plan()
 
-    def cancel():
-        line.store.cancel([first])
-
-    with open_transaction(cancel):
+    with open_transaction(lambda: line.store.cancel([first])):
         assert line.plan() == []
         assert (line.planned.decided, line.planned.is_whole) == (0, True)
     assert line.store.schedules.plan().enqueued == 1
@@ -221,9 +188,9 @@ def test_a_slot_is_planned_while_the_last_one_ends(line, overlap):
     line.create(overlap)
     [first] = line.plan()
     for _ in range(4):
-        [case] = line.cases()
-        now = line.store.now()
-        finish = Move(Event.FINISH, case.instance, case.attempt, now, now)
+        line.claim()
+        [case] = line.last
+        finish = finish_of(line.world, case)
         kept = {}
 
         def plan(kept=kept):
@@ -251,7 +218,7 @@ def test_two_daemons_plan_at_once(line):
     assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2, 3, 4]
 
 
-@LOCKS
+@needs_row_locks
 def test_an_end_that_had_looked_before_is_settled_as_a_node(line, monkeypatch):
     """G17: it has hooks, and is taken into a line between the look at what ends and the end."""
     line.store.register([registration(ONE, hooks=hooks.BOTH), *hooks.HOOK_TYPES])

@@ -6,9 +6,10 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
-from django.db import connection
 
 from ..helpers import child_environment, database_url
+from .broken import execute
+from .world import only_postgresql
 
 NAME = "atp_in_latin1"
 SCRIPT = """
@@ -44,16 +45,14 @@ print(json.dumps({"warned": warned, "told": told, "found": found}))
 @pytest.fixture
 def latin1(transactional_db):
     """The environment of a process whose queue is in a database in LATIN1."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {NAME} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    execute(f"CREATE DATABASE {NAME} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     url = urlsplit(database_url())._replace(path=f"/{NAME}").geturl()
     yield child_environment(DATABASE_URL=url)
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
+    execute(f"DROP DATABASE {NAME} WITH (FORCE)")
 
 
 @pytest.mark.long
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no other encoding")
+@only_postgresql
 def test_a_character_that_the_database_lacks_is_refused_by_name(latin1):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=latin1, capture_output=True, text=True

@@ -13,13 +13,11 @@ from atp.models import Instance
 from atp.states import Event, Reason, State
 
 from ..helpers import DEADLINE, Thread, wait_for
+from .broken import execute
 from .internals import postgresql_listener as listener
-from .world import ONE, World, registration
+from .world import ONE, World, only_postgresql, registration
 
-pytestmark = [
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL"),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [only_postgresql, pytest.mark.django_db(transaction=True)]
 # What is not to come is waited for so long; what is to come is waited for up to DEADLINE.
 SHORTLY = 0.1
 
@@ -55,8 +53,7 @@ def backend(ear):
 
 
 def end(pid):
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+    execute("SELECT pg_terminate_backend(%s, 10000)", pid)
 
 
 def test_each_commit_tells_once_and_ends_a_wait(world, ear):
@@ -67,8 +64,7 @@ def test_each_commit_tells_once_and_ends_a_wait(world, ear):
     world.enqueue()
     assert waiting.result() is True
     # Any session may notify of anything.
-    with connection.cursor() as cursor:
-        cursor.execute("NOTIFY atp_wake, 'x'")
+    execute("NOTIFY atp_wake, 'x'")
     assert ear.wait(DEADLINE)
     assert ear.handed() == []
 

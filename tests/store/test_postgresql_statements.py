@@ -9,15 +9,12 @@ from django.db import DatabaseError, connection, transaction
 
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.values import Move
 
 from .. import environment
 from .internals import THRESHOLD, handover, sessions
+from .world import move_of, only_postgresql
 
-pytestmark = [
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL"),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [only_postgresql, pytest.mark.django_db(transaction=True)]
 OFTEN = THRESHOLD + 3
 
 
@@ -83,33 +80,28 @@ def test_plans_are_made_anew_after_a_while(world, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["DISCARD ALL", "DEALLOCATE ALL", "DISCARD PLANS"])
-class TestWhatAnApplicationDoesToItsSession:
+def test_what_an_application_does_to_its_session_stops_nothing(world, host, command):
     """Its connection is its own: what was prepared there may be gone at any time."""
 
-    def test_enqueueing_inside_a_transaction_goes_on(self, world, command):
-        often(world.enqueue)
-        ask(command)
-        with transaction.atomic():
-            ask("CREATE TABLE kept (n int)")
-            world.enqueue()
-        assert ask("DROP TABLE kept") is None
-        assert Instance.objects.count() == OFTEN + 1
+    def run():
+        world.enqueue()
+        [case] = host.claim()
+        host.move(case, Event.START)
+        host.move(case, Event.FINISH, time=world.store.now())
+        world.store.renew(host.uuid, lease=30)
+        world.store.outlook(host.types)
 
-    def test_so_does_a_daemon(self, world, command):
-        host = world.host()
-
-        def run():
-            world.enqueue()
-            [case] = host.claim()
-            host.move(case, Event.START)
-            host.move(case, Event.FINISH, time=world.store.now())
-            world.store.renew(host.uuid, lease=30)
-            world.store.outlook(host.types)
-
-        often(run)
-        ask(command)
-        often(run)
-        assert Instance.objects.filter(state=State.FINISHED).count() == 2 * OFTEN
+    often(run)
+    ask(command)
+    with transaction.atomic():
+        ask("CREATE TABLE kept (n int)")
+        world.enqueue()
+    assert ask("DROP TABLE kept") is None
+    [case] = host.claim()
+    host.move(case, Event.START, Event.FINISH)
+    ask(command)
+    often(run)
+    assert Instance.objects.filter(state=State.FINISHED).count() == 2 * OFTEN + 1
 
 
 @pytest.mark.parametrize("number", [1, THRESHOLD, THRESHOLD + 1])
@@ -148,8 +140,7 @@ def test_what_is_planned_where_there_is_nothing_does_for_much(world):
         claimed = host.claim(2)
         for event in (Event.START, Event.FINISH):
             now = datetime.now(UTC)
-            moves = [Move(event, task.instance, task.attempt, now) for task in claimed]
-            world.store.record(moves, daemon=host.uuid)
+            host.record(*[move_of(task, event, time=now) for task in claimed])
     looked_up = [each for name in planned() for each in lookups(plan_of(name))]
     assert {table for table, _, _ in looked_up} == {"atp_instance", "atp_inputs", "atp_task"}
     for table, index, condition in looked_up:
@@ -184,9 +175,8 @@ def lookups(node):
         yield from lookups(below)
 
 
-def test_a_guest_leaves_no_trace(world):
+def test_a_guest_leaves_no_trace(world, host):
     """As the testing kit is one: a daemon has its statements planned in its own way."""
-    host = world.host()
     world.enqueue()
     ask("SET enable_seqscan = on")
     with transaction.atomic():

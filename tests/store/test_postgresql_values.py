@@ -14,9 +14,7 @@ from atp.store.values import Submission
 
 from .internals import THRESHOLD, PostgreSQLStore, array, handover, literal, texts
 from .test_postgresql_statements import prepared
-from .world import ONE, World, registration
-
-needs_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL")
+from .world import ONE, World, only_postgresql, registration
 
 ODD = [
     *("", " ", "\t", "\n", "a\nb", " a ", "\u00a0", "\u2028"),
@@ -40,7 +38,7 @@ class Urgency(IntEnum):
     HIGH = 10
 
 
-@needs_postgres
+@only_postgresql
 @pytest.mark.django_db
 def test_texts_and_what_is_an_integer_by_another_name():
     for text in ODD:
@@ -50,7 +48,7 @@ def test_texts_and_what_is_an_integer_by_another_name():
     assert echo(array([Urgency.HIGH, True, 3]), "bigint") == [10, 1, 3]
 
 
-@needs_postgres
+@only_postgresql
 @pytest.mark.django_db
 @pytest.mark.parametrize("examples", [30, pytest.param(500, marks=pytest.mark.long)])
 def test_any_values(examples):
@@ -69,7 +67,7 @@ def check(examples, kind, write, value):
     is_read_as_it_is()
 
 
-@needs_postgres
+@only_postgresql
 def test_each_text_of_many_requests_is_kept(world):
     """G13."""
     words = [text for text in ODD if text and len(text) < 100]
@@ -97,7 +95,7 @@ def cursor(db):
         yield cursor
 
 
-@needs_postgres
+@only_postgresql
 @pytest.mark.parametrize("backslashes", ["on", "off"])
 def test_a_value_is_read_as_it_is(cursor, backslashes):
     cursor.execute(f"SET LOCAL standard_conforming_strings = {backslashes}")
@@ -130,7 +128,7 @@ def test_nothing_ends_it(text):
         assert not set(text) & set("'\\")
 
 
-@needs_postgres
+@only_postgresql
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("apart", [0.0, float("inf")])
 def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, apart):
@@ -155,7 +153,7 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
     connection.close()
 
 
-@needs_postgres
+@only_postgresql
 @pytest.mark.django_db(transaction=True)
 def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
     """They are its parameters, as they are of any statement of Django."""

@@ -1,24 +1,23 @@
 """The store contract: purge (RFC 14's retention), and Types that keep nothing (G12)."""
 
-import contextlib
 from datetime import timedelta
 
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from django.db import connection
 from django.db.models.signals import post_delete
 
 from atp.conf import settings
 from atp.exceptions import TaskGone
 from atp.models import Inputs, Instance, LogRecord, Response, Task
 from atp.states import LIVE, Event, Reason, State
-from atp.store.values import Message, Move, Note, ResponseData
+from atp.store.values import Message, Note, ResponseData
 
+from ..helpers import open_transaction
+from .broken import execute
 from .internals import Marks
-from .world import ONE, THREE, TWO, Case, registration
+from .world import DAY, ONE, THREE, TWO, Case, file_of, move_of, needs_row_locks, registration
 
-DAY = timedelta(days=1)
 # Longer ago than this is everything that has ended.
 MOMENT = timedelta(microseconds=1)
 
@@ -40,6 +39,10 @@ def ended(world):
     return make
 
 
+def files_in(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def left():
     return set(Instance.objects.values_list("pk", flat=True))
 
@@ -58,9 +61,8 @@ def test_only_what_ended_longer_ago_than_its_type_keeps_it(world, ended):
     assert world.store.purge() == 0
 
 
-def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(world):
+def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(world, host):
     """G12, and G1."""
-    host = world.host()
     states = sorted(State, key=lambda state: state == State.ACCEPTED)
     of = kept(ONE, MOMENT)
     keys = {state: world.bring_to(state, host, type=of).instance for state in states}
@@ -90,93 +92,63 @@ class TestFiles:
         case = world.bring_to(State.RUNNING, host, type=kept(ONE, MOMENT))
         folder = f"atp/{world.get(case.instance).uuid}"
         paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
-        files = tuple(
-            {"name": "n", "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
-            for path in paths[:2]
-        )
+        files = tuple(file_of(path) for path in paths[:2])
         note = Note(instance=case.instance, attempt=case.attempt, files=files)
         assert world.store.note([note], daemon=host.uuid) == []
         answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
-        finish = Move(
-            event=Event.FINISH, instance=case.instance, attempt=case.attempt, response=answer
-        )
-        assert host.record(finish) == []
+        host.move(case, Event.FINISH, response=answer)
         return case
 
     def test_they_are_removed_with_the_rows(self, world, case, media):
-        stored = list(media.rglob("*"))
-        assert len([path for path in stored if path.is_file()]) == 3
+        assert len(files_in(media)) == 3
         assert world.store.purge() == 1
-        assert [path for path in media.rglob("*") if path.is_file()] == []
+        assert files_in(media) == []
         assert not Response.objects.exists()
         assert list((media / "atp").iterdir()) == []
 
-    @pytest.fixture
-    def refusing(self, monkeypatch):
-        """Let the storage raise an error; some have errors of their own."""
-
-        def refusing(error):
-            def refuse(self, name):
-                raise error(name)
-
-            storage = type(default_storage._wrapped or default_storage)
-            monkeypatch.setattr(storage, "delete", refuse)
-
-        return refusing
-
-    def test_what_cannot_be_removed_keeps_its_row(self, world, case, ended, refusing, caplog):
+    @pytest.mark.parametrize("error", [RuntimeError, PermissionError])
+    def test_what_cannot_be_removed_keeps_its_row_and_it_goes_on_behind_that(
+        self, world, case, ended, error, monkeypatch, caplog
+    ):
         """G12: nothing is forgotten that still lies somewhere, and nothing else is kept."""
-        ended(kept(TWO, DAY), 2 * DAY)
-        refusing(RuntimeError)
-        assert world.store.purge() == 1
-        assert left() == {case.instance}
-        assert "files of 1 Instances cannot be removed" in caplog.text
 
-    def test_behind_what_cannot_be_removed_it_goes_on(self, world, case, ended, refusing):
+        def refuse(self, name):
+            raise error(name)  # some storages have errors of their own
+
+        monkeypatch.setattr(type(default_storage._wrapped or default_storage), "delete", refuse)
         Instance.objects.update(finished=world.store.now() - 9 * DAY)
         stuck, gone = (ended(kept(ONE, DAY), days * DAY) for days in (3, 2))
         Response.objects.create(instance_id=stuck, file="another", size=1)
-        refusing(PermissionError)
-        marks = Marks()
-        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (0, True)
-        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (1, True)
-        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (0, False)
+        marks, removed = Marks(), []
+        for _ in range(3):
+            removed.append((world.store.purge(limit=2, marks=marks), marks.passes_kept))
+        assert removed == [(0, True), (1, True), (0, False)]
         assert left() == {case.instance, stuck}
         assert not Instance.objects.filter(pk=gone).exists()
+        assert "Instances cannot be removed" in caplog.text
+        assert world.store.purge(limit=2) == 0
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite locks no rows")
-class TestLocks:
-    """G12, G11: what somebody else has locked is left, and waited for by nobody."""
-
-    @pytest.fixture
-    def elsewhere(self):
-        """Another session, in a transaction that stays open."""
-        other = connection.copy()
-        other.set_autocommit(False)
-        with contextlib.closing(other):
-            yield other.cursor()
-
-    @pytest.mark.parametrize(
-        ("lock", "by_key"),
-        [
-            ("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", False),
-            ("SELECT FROM atp_inputs WHERE instance_id = %s FOR UPDATE", True),
-            ("SELECT FROM atp_logrecord WHERE instance_id = %s LIMIT 1 FOR UPDATE", False),
-        ],
-    )
-    def test_all_others_go_at_once(self, world, ended, elsewhere, lock, by_key):
-        keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
-        elsewhere.execute(lock, [keys[2]])
-        chosen = {"instances": keys} if by_key else {}
-        with connection.cursor() as cursor:  # to wait would be an error
-            cursor.execute("SET statement_timeout = '10s'")
-            assert world.store.purge(**chosen) == 4
-            cursor.execute("RESET statement_timeout")
+@needs_row_locks
+@pytest.mark.parametrize(
+    ("lock", "by_key"),
+    [
+        ("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", False),
+        ("SELECT FROM atp_inputs WHERE instance_id = %s FOR UPDATE", True),
+        ("SELECT FROM atp_logrecord WHERE instance_id = %s LIMIT 1 FOR UPDATE", False),
+    ],
+)
+def test_what_somebody_else_has_locked_is_left_and_waited_for_by_nobody(world, ended, lock, by_key):
+    """G12, G11: all others go at once."""
+    keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
+    chosen = {"instances": keys} if by_key else {}
+    with open_transaction(lambda: execute(lock, keys[2])):
+        execute("SET statement_timeout = '10s'")  # to wait would be an error
+        assert world.store.purge(**chosen) == 4
+        execute("RESET statement_timeout")
         assert left() == {keys[2]}
-        elsewhere.connection.rollback()
-        assert world.store.purge(**chosen) == 1
+    assert world.store.purge(**chosen) == 1
 
 
 def test_marks_say_how_far_it_has_come(world, ended):
@@ -195,13 +167,13 @@ def test_marks_say_how_far_it_has_come(world, ended):
 def test_who_follows_an_instance_is_told(world, ended):
     """An application's signals are sent, as they are by Django."""
     told = []
+    key = ended(kept(ONE, DAY), 2 * DAY)
 
     def listen(instance, **_):
         told.append(instance.pk)
 
     post_delete.connect(listen, sender=Instance)
     try:
-        key = ended(kept(ONE, DAY), 2 * DAY)
         assert world.store.purge() == 1
     finally:
         post_delete.disconnect(listen, sender=Instance)
@@ -216,20 +188,13 @@ ANSWER = ResponseData(content_type="text/plain", data=b"done", file="", size=4)
 
 
 @pytest.fixture
-def host(world):
-    return world.host()
-
-
-@pytest.fixture
 def running(world, host):
     """Return a function that makes an Instance which runs."""
     return lambda: world.bring_to(State.RUNNING, host, type=NOTHING)
 
 
 def ending(case, **details):
-    return Move(
-        event=Event.FINISH, instance=case.instance, attempt=case.attempt, kept=False, **details
-    )
+    return move_of(case, Event.FINISH, kept=False, **details)
 
 
 def is_left(key):
@@ -240,14 +205,18 @@ def is_left(key):
     ]
 
 
-def test_it_is_removed_with_its_end(world, host, running):
-    """G12: with its inputs, its log and its Response."""
-    case = running()
+def test_it_is_removed_with_its_end_whoever_records_that(world, host, running):
+    """G7, G12: with its inputs, log and Response, also in the transaction of its handler."""
+    case, other = running(), running()
     message = Message(time=world.store.now(), level=20, text="hello")
     note = Note(instance=case.instance, attempt=case.attempt, messages=(message,))
     assert world.store.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
     assert is_left(case.instance) == []
+    world.store.conclude(ending(other, response=ANSWER))
+    assert is_left(other.instance) == []
+    with pytest.raises(TaskGone):
+        world.store.conclude(ending(other))
 
 
 def test_a_refused_end_leaves_the_others_alone(world, host, running):
@@ -271,34 +240,18 @@ def test_a_refused_end_leaves_the_others_alone(world, host, running):
     assert (is_left(kept.instance), world.state(other.instance)) == ([], State.FAILED)
 
 
-def test_a_worker_that_concludes_removes_it(world, running):
-    """G7, G12: in the transaction of its handler."""
-    case = running()
-    world.store.conclude(ending(case, response=ANSWER))
-    assert is_left(case.instance) == []
-    with pytest.raises(TaskGone):
-        world.store.conclude(ending(case))
-
-
-@pytest.fixture
-def with_a_file(world, host, running, media):
+def test_files_go_with_it_at_the_next_purge(world, host, running, media):
+    """G12: files go first, but not before it is committed that it FINISHED."""
     case = running()
     path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
-    file = {"name": "a", "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
-    note = Note(instance=case.instance, attempt=case.attempt, files=(file,))
+    note = Note(instance=case.instance, attempt=case.attempt, files=(file_of(path),))
     assert world.store.note([note], daemon=host.uuid) == []
-    return case
-
-
-def test_files_go_with_it_at_the_next_purge(world, host, with_a_file, media):
-    """G12: files go first, but not before it is committed that it FINISHED."""
-    case = with_a_file
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED
     assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]
     assert world.store.purge() == 1
     assert is_left(case.instance) == []
-    assert [path for path in media.rglob("*") if path.is_file()] == []
+    assert files_in(media) == []
 
 
 @pytest.mark.parametrize(("setting", "stay"), [(timedelta(days=3), 1), (None, 3), (0, 2)])

@@ -4,25 +4,34 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
-from atp.store.values import Move, Submission
+from atp.store.values import Submission
 
 from ..helpers import Thread, at_once, remove_by_hand, wait_for
 from . import hooks
 from .broken import age, execute, put_back
 from .internals import Mover
-from .world import ONE, TWO, Host, registration, scope
+from .world import (
+    ONE,
+    TWO,
+    Case,
+    Host,
+    finish_of,
+    is_anybody_waiting_for_a_lock,
+    move_of,
+    needs_row_locks,
+    registration,
+    scope,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-needs_row_locks = pytest.mark.skipif(
-    "connection.vendor == 'sqlite'", reason="SQLite has one writer: nothing waits for a row"
-)
+
 CLAIMERS = 4
 
 
@@ -118,7 +127,7 @@ def test_a_finish_and_a_sweep_do_not_meet(world):
         host = world.host()
         case = world.bring_to(State.RUNNING, host)
         host.lose_lease()
-        finish = Move(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
+        finish = move_of(case, Event.FINISH)
         refused, swept = at_once(lambda h=host, f=finish: h.record(f), world.store.sweep)
         finished = world.state(case.instance) == State.FINISHED
         assert (refused == []) == finished
@@ -130,9 +139,8 @@ def test_a_finish_and_a_sweep_do_not_meet(world):
             world.as_anyone(Event.FAIL, case.instance, reason=Reason.CANCELLED)
 
 
-def test_two_sweeps_expire_once(world):
+def test_two_sweeps_expire_once(world, host):
     """G6: the second finds nothing left, and charges nothing."""
-    host = world.host()
     cases = [world.bring_to(State.RUNNING, host) for _ in range(5)]
     host.lose_lease()
     swept = at_once(*[world.store.sweep] * CLAIMERS)
@@ -142,9 +150,8 @@ def test_two_sweeps_expire_once(world):
         assert world.events(case.instance).count(Event.EXPIRE) == 1
 
 
-def test_two_scans_mend_once(world):
+def test_two_scans_mend_once(world, host):
     """G6: of what several find, one says that it has mended it, and so does the log."""
-    host = world.host()
     gone = world.host()
     key, held = gone.row.pk, world.bring_to(State.RUNNING, gone)
     ended = world.bring_to(State.FINISHED, host)
@@ -165,6 +172,7 @@ def test_two_scans_mend_once(world):
     assert world.store.scan().findings == ()
 
 
+@pytest.mark.slow
 def test_scans_beside_a_queue_at_work_find_nothing(world):
     """No false alarm, whatever is on its way between two of its statements."""
     hosts = [world.host(name=f"h{n}") for n in range(2)]
@@ -194,11 +202,10 @@ def test_scans_beside_a_queue_at_work_find_nothing(world):
     assert outcomes == [None, None, [], []]
 
 
-def test_batches_that_overlap_do_not_deadlock(world):
+def test_batches_that_overlap_do_not_deadlock(world, host):
     """Rows are locked in the order of their keys, whatever the order of the changes."""
-    host = world.host()
     world.enqueue(30)
-    starts = [Move(event=Event.START, instance=c.instance, attempt=1) for c in host.claim()]
+    starts = [move_of(case, Event.START) for case in host.claim()]
     outcomes = at_once(
         lambda: host.record(*starts),
         lambda: host.record(*reversed(starts)),
@@ -216,12 +223,11 @@ def test_ends_are_locked_in_the_order_of_their_keys(world, kind):
     # Of these two keys a set has the last first.
     first, last = next(two for two in pairwise(world.enqueue(9, type=type)) if two[1] % 8 == 0)
     host.claim()
-    now = world.store.now()
-    ends = [Move(Event.FINISH, key, 1, started=now, time=now, who="host") for key in (last, first)]
+    ends = [finish_of(world, Case(key, 1), who="host") for key in (last, first)]
     with transaction.atomic():
         Task.objects.select_for_update().get(pk=first)
         recording = Thread(host.record, *ends)
-        wait_for(somebody_waits_for_a_lock, what="a batch that waits for its first Task")
+        wait_for(is_anybody_waiting_for_a_lock, what="a batch that waits for its first Task")
         assert Task.objects.select_for_update(skip_locked=True).filter(pk=last).exists()
     assert recording.result() == []
 
@@ -234,7 +240,7 @@ def test_an_enqueue_and_an_unregistration_wait_for_each_other(world, count):
     with transaction.atomic():
         world.store.unregister(ONE)
         enqueue = Thread(lambda: world.enqueue(count))
-        wait_for(somebody_waits_for_a_lock, what="an enqueue that waits for its Type")
+        wait_for(is_anybody_waiting_for_a_lock, what="an enqueue that waits for its Type")
     assert len(enqueue.result()) == count
     remove_by_hand(Instance.objects.all())
     with transaction.atomic():
@@ -242,7 +248,7 @@ def test_an_enqueue_and_an_unregistration_wait_for_each_other(world, count):
         Thread(lambda: world.enqueue(2)).result()
         Thread(lambda: world.store.register([registration(max_restarts=7)])).result()
         unregister = Thread(lambda: world.store.unregister(ONE))
-        wait_for(somebody_waits_for_a_lock, what="an unregister that waits for the enqueue")
+        wait_for(is_anybody_waiting_for_a_lock, what="an unregister that waits for the enqueue")
     with pytest.raises(TypeInUse):
         unregister.result()
     assert Instance.objects.filter(type__identifier=ONE).count() == 3
@@ -258,18 +264,16 @@ def test_a_claim_takes_what_was_handed_back_since_it_began(world, limit):
         # The claim has begun, and waits for its daemon's row.
         Daemon.objects.select_for_update().get(uuid=host.uuid)
         claim = Thread(lambda: host.claim(limit))
-        wait_for(somebody_waits_for_a_lock)
+        wait_for(is_anybody_waiting_for_a_lock)
         Thread(lambda: Task.objects.filter(pk=keys[0]).update(request="")).result()
     assert [task.instance for task in claim.result()] == keys[:limit]
 
 
 @needs_row_locks
-def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world):
-    host, new = world.host(), Host(world)
-    case = world.bring_to(State.RUNNING, host)
+def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world, host, case):
     host.lose_lease()
     with transaction.atomic():
-        new.join(old=host.uuid, holding={(case.instance, case.attempt)})
+        new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
         assert Thread(world.store.sweep).result().daemons == ()
     assert new.holds() == {case.instance}
 
@@ -282,20 +286,13 @@ def test_a_claim_and_the_end_of_its_identity_wait_for_each_other(world):
     with transaction.atomic():
         new.join(old=host.uuid)
         claim = Thread(host.claim)
-        wait_for(somebody_waits_for_a_lock, what="a claim that waits for the daemon's row")
+        wait_for(is_anybody_waiting_for_a_lock, what="a claim that waits for the daemon's row")
     with pytest.raises(LeaseLost):
         claim.result()
     assert Task.objects.claimed().count() == 0
     with transaction.atomic():
         assert len(new.claim()) == 3
         join = Thread(lambda: newer.join(old=new.uuid))
-        wait_for(somebody_waits_for_a_lock, what="a join that waits for the claim")
+        wait_for(is_anybody_waiting_for_a_lock, what="a join that waits for the claim")
     assert join.result().expired == 3
     assert Task.objects.claimed().count() == 0
-
-
-def somebody_waits_for_a_lock():
-    # Not pg_stat_activity: that is read once in a transaction.
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return cursor.fetchone()[0] > 0

@@ -6,24 +6,16 @@ from atp.models import Kind, LogRecord, Response
 from atp.states import Event, Reason, State
 from atp.store.values import Message, Move, Note, ResponseData
 
-from .world import SECOND
+from .world import SECOND, file_of, move_of
 
 
-def changes(case, *events, **details):
-    return [
-        Move(event=event, instance=case.instance, attempt=case.attempt, **details)
-        for event in events
-    ]
-
-
-def test_events_of_one_instance_are_applied_in_order_each_with_its_time(world):
+def test_events_of_one_instance_are_applied_in_order_each_with_its_time(world, host):
     """G6: a short task may reach the database in one statement, with its true times."""
-    host = world.host()
     case = world.bring_to(State.SCHEDULED, host)
     now = world.store.now()
     host.record(
-        *changes(case, Event.START, time=now - 2 * SECOND),
-        *changes(case, Event.FINISH, time=now - SECOND),
+        move_of(case, Event.START, time=now - 2 * SECOND),
+        move_of(case, Event.FINISH, time=now - SECOND),
     )
     instance = world.get(case.instance)
     assert (instance.started, instance.finished) == (now - 2 * SECOND, now - SECOND)
@@ -46,34 +38,30 @@ def test_somebody_may_fail_and_redrive_in_one_batch(world):
     assert (world.state(key), world.task(key)) == (State.FAILED, None)
 
 
-def test_a_response_is_written_beside_published_files(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
+def test_a_response_is_written_beside_published_files(world, host, case):
     for names in ("ab", "c"):
-        files = tuple(file(name) for name in names)
+        files = tuple(file_of(f"atp/{name}", name) for name in names)
         assert world.store.note([note(case, files=files)], daemon=host.uuid) == []
+    published = [file_of(f"atp/{name}", name) for name in "abc"]
     response = Response.objects.get(pk=case.instance)
-    assert (response.value, response.files) == (None, [file(name) for name in "abc"])
+    assert (response.value, response.files) == (None, published)
     answer = ResponseData(content_type="application/json", data=b'{"a":1}', size=7)
-    host.record(*changes(case, Event.FINISH, response=answer))
+    host.move(case, Event.FINISH, response=answer)
     response = Response.objects.get(pk=case.instance)
-    assert (response.value, response.size) == ({"a": 1}, 7)
-    assert response.files == [file(name) for name in "abc"]
+    assert (response.value, response.size, response.files) == ({"a": 1}, 7, published)
     assert world.get(case.instance).progress == 1.0
 
 
-def test_many_instances_in_one_batch(world):
-    host = world.host()
+def test_many_instances_change_in_one_batch(world, host):
     world.enqueue(450)
     claimed = host.claim(450)
     for event in (Event.START, Event.FINISH):
-        assert host.record(*[Move(event, one.instance, one.attempt) for one in claimed]) == []
+        assert host.record(*[move_of(case, event) for case in claimed]) == []
     assert world.get(claimed[-1].instance).state == State.FINISHED
 
 
-def test_a_detail_of_a_move_is_logged_with_it(world):
+def test_a_detail_of_a_move_is_logged_with_it(world, host):
     """Alone, with its start, and in a batch with moves that have none."""
-    host = world.host()
     world.enqueue(5)
     cases, now = host.claim(), world.store.now()
     details = ["shop.Error0", "shop.Error1", "", "shop.Error3", "shop.Error4"]
@@ -93,36 +81,6 @@ def test_a_detail_of_a_move_is_logged_with_it(world):
 
 def note(case, **said):
     return Note(instance=case.instance, attempt=case.attempt, who="worker", **said)
-
-
-def file(name):
-    return {"name": name, "path": f"atp/{name}", "content_type": "x/y", "size": 1, "attempt": 1}
-
-
-def test_progress(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    said = [note(case, progress=0.25, progress_message="one"), note(case, progress=0.5)]
-    assert world.store.note(said, daemon=host.uuid) == []
-    instance = world.get(case.instance)
-    assert (instance.progress, instance.progress_message) == (0.5, "one")
-    unknown = note(case, progress=None, progress_message="x")
-    assert world.store.note([unknown], daemon=host.uuid) == []
-    assert world.get(case.instance).progress is None
-
-
-def test_messages_are_log_records_of_the_attempt(world):
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
-    now = world.store.now()
-    messages = tuple(
-        Message(time=now, level=level, text=f"at {level}")
-        for level in (logging.INFO, logging.ERROR)
-    )
-    assert world.store.note([note(case, messages=messages)], daemon=host.uuid) == []
-    found = LogRecord.objects.of_instance(case.instance).filter(kind=Kind.MESSAGE)
-    assert [(r.message, r.level, r.time) for r in found] == [("at 20", 20, now), ("at 40", 40, now)]
-    assert {(r.state, r.attempt, r.who) for r in found} == {(State.RUNNING, 1, "worker")}
 
 
 def test_the_first_and_the_last_messages_are_kept(world, settings):
@@ -145,10 +103,25 @@ def test_the_first_and_the_last_messages_are_kept(world, settings):
     assert [record.message for record in newest] == [str(number) for number in range(17, 25)]
 
 
-def test_a_refused_note_leaves_the_others_of_its_batch(world):
+def test_notes_set_progress_and_log_messages_and_a_refused_one_leaves_the_others(world):
     host, other = world.host(), world.host()
-    mine, theirs = world.bring_to(State.RUNNING, host), world.bring_to(State.RUNNING, other)
-    good, bad = (note(c, progress=0.5, progress_message="x") for c in (mine, theirs))
-    assert world.store.note([bad, good, bad], daemon=host.uuid) == [bad, bad]
-    assert world.get(mine.instance).progress == 0.5
+    case, theirs = world.bring_to(State.RUNNING, host), world.bring_to(State.RUNNING, other)
+    now = world.store.now()
+    messages = tuple(
+        Message(time=now, level=level, text=f"at {level}")
+        for level in (logging.INFO, logging.ERROR)
+    )
+    first, second = note(case, progress=0.25, progress_message="one"), note(case, progress=0.5)
+    bad = note(theirs, progress=0.5, progress_message="x", messages=messages)
+    said = [bad, first, second, bad, note(case, messages=messages)]
+    assert world.store.note(said, daemon=host.uuid) == [bad, bad]
+    instance = world.get(case.instance)
+    assert (instance.progress, instance.progress_message) == (0.5, "one")
     assert world.get(theirs.instance).progress is None
+    found = LogRecord.objects.filter(kind=Kind.MESSAGE)
+    assert [(r.message, r.level, r.time) for r in found] == [("at 20", 20, now), ("at 40", 40, now)]
+    facts = {(r.instance_id, r.state, r.attempt, r.who) for r in found}
+    assert facts == {(case.instance, State.RUNNING, 1, "worker")}
+    unknown = note(case, progress=None, progress_message="x")
+    assert world.store.note([unknown], daemon=host.uuid) == []
+    assert world.get(case.instance).progress is None

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -11,14 +10,13 @@ from django.test.utils import CaptureQueriesContext
 from atp import messages
 from atp.conf import settings
 from atp.models import Daemon, Gate, Instance, Kind, Limit, LogRecord, Schedule, Task, Type
-from atp.payload.codec import Payload
 from atp.states import Event, State
-from atp.store.values import Move, ScheduleSpec
 
 from ..nonsense import tells
-from .broken import LONG, age, execute, put_back, settle
+from .broken import LONG, age, delete_instance, execute, put_back, settle
 from .internals import NOWHERE, PLANNING, Cursor, Trouble, scanning
-from .world import ONE, SECOND, THREE, TWO, registration, scope
+from .schedules import spec
+from .world import DAY, HOUR, IS_SQLITE, ONE, SECOND, THREE, TWO, move_of, registration, scope
 
 WHO = "a scan"
 
@@ -58,7 +56,7 @@ class TestForgotten:
     @pytest.mark.parametrize("cursor", [NOWHERE, Cursor()])
     def test_behind_what_is_dated_in_the_future(self, world, idle, cursor):
         """By indexes, and by the walk."""
-        later = world.store.now() + timedelta(hours=1)
+        later = world.store.now() + HOUR
         world.enqueue(3, priority=5, due=later)
         world.enqueue(3, due=later)
         [lost] = world.enqueue(priority=-3)
@@ -68,8 +66,8 @@ class TestForgotten:
     def test_no_false_alarm(self, world, idle):
         """What is new, dated later, just handed back, served by nobody or by who is busy."""
         world.enqueue(2)
-        world.enqueue(due=world.store.now() + timedelta(hours=1))
-        world.enqueue(due=world.store.now() - timedelta(hours=1))
+        world.enqueue(due=world.store.now() + HOUR)
+        world.enqueue(due=world.store.now() - HOUR)
         world.enqueue(type="store.other")
         busy = world.host("store.busy", name="busy")
         settle(busy, idle=False)
@@ -148,9 +146,8 @@ class TestInstanceWithoutTask:
         assert [claimed.instance for claimed in idle.claim()] == [key]
 
     @pytest.mark.parametrize(("state", "restarts"), [(State.SCHEDULED, 0), (State.PAUSED, 1)])
-    def test_one_that_was_claimed_is_expired(self, world, state, restarts):
+    def test_one_that_was_claimed_is_expired(self, world, host, state, restarts):
         """G6: a legal history; G5: charged as a loss."""
-        host = world.host()
         case = world.bring_to(state, host)
         Task.objects.filter(pk=case.instance).delete()
         age(case.instance)
@@ -160,10 +157,8 @@ class TestInstanceWithoutTask:
         assert told(world, case.instance) == (Event.EXPIRE, logging.WARNING, WHO)
         assert host.claim()[0].attempt == case.attempt + 1
 
-    def test_one_that_is_still_run_is_left(self, world):
+    def test_one_that_is_still_run_is_left(self, world, host, case):
         """G3: as long as a daemon says that a worker of its runs it."""
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
         Task.objects.filter(pk=case.instance).delete()
         age(case.instance)
         workers = [{"worker": 0, "pid": 1, "instance": str(world.get(case.instance).uuid)}]
@@ -175,32 +170,26 @@ class TestInstanceWithoutTask:
 
 
 class TestTaskThatDoesNotFit:
-    @pytest.mark.parametrize(("state", "held"), [(State.FINISHED, True), (State.FAILED, False)])
-    def test_of_what_has_ended_is_removed(self, world, state, held):
-        host = world.host()
+    @pytest.mark.parametrize("state", [State.FINISHED, State.FAILED])
+    def test_of_what_has_ended_is_removed(self, world, host, state):
         case = world.bring_to(state, host)
-        put_back(world, case, host if held else None)
+        put_back(world, case, host if state == State.FINISHED else None)
         assert scan(world, repair=False) == {case.instance: (Trouble.ENDED, False)}
         assert scan(world) == {case.instance: (Trouble.ENDED, True)}
         assert told(world, case.instance) == ("", logging.WARNING, WHO)
         assert world.state(case.instance) == state
 
-    def test_without_an_instance_is_removed(self, world):
-        host = world.host()
+    def test_without_an_instance_is_removed(self, world, host):
         case = world.bring_to(State.FINISHED, host)
         put_back(world, case, host)
-        LogRecord.objects.filter(instance=case.instance).delete()
-        execute("DELETE FROM atp_inputs WHERE instance_id = %s", case.instance)
-        execute("DELETE FROM atp_response WHERE instance_id = %s", case.instance)
-        execute("DELETE FROM atp_instance WHERE id = %s", case.instance)
+        delete_instance(case.instance, "inputs", "response", "logrecord")
         assert scan(world) == {ONE: (Trouble.ORPHANED, True)}
         assert not Task.objects.exists()
         [record] = LogRecord.objects.about(f"type:{ONE}").filter(who=WHO)
         assert record.kind == Kind.MENDED
         assert tells(record.message, messages.orphan_removed(case.instance))
 
-    def test_that_waits_although_claimed_is_expired(self, world):
-        host = world.host()
+    def test_that_waits_although_claimed_is_expired(self, world, host):
         case = world.bring_to(State.PAUSED, host)
         Task.objects.filter(pk=case.instance).update(daemon=None)
         assert scan(world) == {case.instance: (Trouble.MISMATCHED, False)}, "not long enough"
@@ -210,10 +199,8 @@ class TestTaskThatDoesNotFit:
         assert told(world, case.instance)[0] == Event.EXPIRE
 
     @pytest.mark.parametrize("ahead", [-1, 1])
-    def test_of_another_attempt_gets_the_higher_one(self, world, ahead):
+    def test_of_another_attempt_gets_the_higher_one(self, world, host, case, ahead):
         """G4: an attempt's number is given out once."""
-        host = world.host()
-        case = world.bring_to(State.RUNNING, host)
         host.move(case, Event.RELEASE)
         Task.objects.filter(pk=case.instance).update(attempt=case.attempt + ahead)
         age(case.instance)
@@ -224,12 +211,11 @@ class TestTaskThatDoesNotFit:
         Task.objects.update(attempt=case.attempt)
         Instance.objects.update(attempt=case.attempt)
 
-    def test_stops_nobody(self, world):
+    def test_stops_nobody(self, world, host):
         """G2: neither a claim, nor a sweep, nor a daemon that leaves or joins anew."""
-        host = world.host()
         bad = world.bring_to(State.RUNNING, host)
         Task.objects.filter(pk=bad.instance).update(daemon=None, due_at=world.store.now() - LONG)
-        if type(world.store).__name__ != "PostgreSQLStore":
+        if IS_SQLITE:
             assert host.claim(limit=1) == []
             good = world.enqueue(2)
             assert [claimed.instance for claimed in host.claim(limit=2)] == good
@@ -263,10 +249,10 @@ class TestHeldByWhoIsGone:
         assert scan(world) == {}
         assert world.store.sweep(daemon=other.uuid).expired == 0
         row = Daemon.objects.get(pk=key)
-        assert row.lease_until - world.store.now() > timedelta(seconds=settings.LEASE / 2)
+        assert row.lease_until - world.store.now() > settings.LEASE / 2 * SECOND
         [record] = LogRecord.objects.about(f"daemon:{name}")
         assert (record.who, record.level) == (WHO, logging.WARNING)
-        late = Move(Event.FINISH, case.instance, case.attempt)
+        late = move_of(case, Event.FINISH)
         assert host.record(late) == [late], "it cannot write any more (G4)"
         Daemon.objects.filter(pk=key).update(lease_until=world.store.now() - SECOND)
         assert world.store.sweep(daemon=other.uuid).expired == 1
@@ -311,9 +297,7 @@ class TestSchedules:
         world.store.register([registration(ONE)])
 
         def make(ago, **changes):
-            inputs, every = Payload("json", "{}"), timedelta(hours=1)
-            spec = ScheduleSpec(identifier="hourly", type=ONE, inputs=inputs, every=every)
-            world.store.schedules.set(spec)
+            world.store.schedules.set(spec("hourly", every=HOUR))
             past = world.store.now() - ago
             changes = {"next_at": past, "due_at": past, **changes}
             Schedule.objects.filter(identifier="hourly").update(**changes)
@@ -322,21 +306,21 @@ class TestSchedules:
         return make
 
     def test_due_for_long_while_a_daemon_lives(self, world, due):
-        """G16: nobody can mend it from outside, but it is said."""
-        settle(world.host(ONE), idle=False)
-        assert due(timedelta(seconds=5)) == ()
+        """G16: nobody can mend it from outside, but it is said.
+
+        Without a daemon it is decided as soon as one comes; health says that none is there.
+        """
+        assert due(LONG) == ()
+        host = world.host(ONE)
+        assert world.store.scan(NOWHERE).findings == (), "it has just come"
+        settle(host, idle=False)
+        assert due(5 * SECOND) == ()
         [finding] = due(LONG)
         found = finding.trouble, finding.schedule, finding.type, finding.done
         assert found == (Trouble.UNPLANNED, "hourly", ONE, "")
         assert finding.since == Schedule.objects.get(identifier="hourly").next_at
         assert str(finding).startswith("schedule hourly: ")
         world.store.schedules.plan()
-        assert world.store.scan(NOWHERE).findings == ()
-
-    def test_due_for_long_without_a_daemon(self, world, due):
-        """It is decided as soon as one comes; health says that none is there."""
-        assert due(LONG) == ()
-        world.host(ONE)  # and has just come
         assert world.store.scan(NOWHERE).findings == ()
 
     def test_one_that_cannot_be_planned_says_why(self, world, due):
@@ -359,22 +343,17 @@ FIRST = r"ORDER BY 1 DESC LIMIT 1( OFFSET 5)?$"
 @pytest.fixture
 def walker(world, monkeypatch):
     """The keys of what waits for tomorrow, an idle daemon, and the session of a daemon."""
-    monkeypatch.setattr("atp.store.common.scan.SPAN", 5)
+    monkeypatch.setattr(scanning, "SPAN", 5)
     settle(world.host(ONE))
-    due = world.store.now() + timedelta(days=1)
-    keys = [
-        key
-        for n in range(3)
-        for name in ("", "a")
-        for key in world.enqueue(5, due=due, priority=n, collection=name)
-    ]
+    due = world.store.now() + DAY
+    lanes = [{"priority": n, "collection": name} for n in range(3) for name in ("", "a")]
+    keys = [key for lane in lanes for key in world.enqueue(5, due=due, **lane)]
     held = world.enqueue(5, collection="held")
     age(*held)
     world.store.shut(scope(ONE, "held"), "hold")
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            for name, value in PLANNING.items():
-                cursor.execute(f"SET LOCAL {name} = {value}")
+    if not IS_SQLITE:
+        for name, value in PLANNING.items():
+            execute(f"SET LOCAL {name} = {value}")
     return keys
 
 
@@ -394,7 +373,7 @@ def test_no_table_is_read_from_end_to_end(world, walker, part):
 
 
 def explained(sql):
-    words = "EXPLAIN" if connection.vendor == "postgresql" else "EXPLAIN QUERY PLAN"
+    words = "EXPLAIN QUERY PLAN" if IS_SQLITE else "EXPLAIN"
     with connection.cursor() as cursor:
         cursor.execute(f"{words} {sql}")
         return "\n".join(str(row[-1]) for row in cursor.fetchall())
@@ -407,7 +386,7 @@ def test_nothing_is_found_on_a_queue_that_is_at_work(world, idle):
     for old in (True, False):
         keys = [world.bring_to(state, host).instance for host in hosts for state in states]
         keys += world.enqueue(2, type=THREE)
-        keys += world.enqueue(2, due=world.store.now() + timedelta(hours=1))
+        keys += world.enqueue(2, due=world.store.now() + HOUR)
         if old:
             age(*keys)
         hosts[0].lose_lease()

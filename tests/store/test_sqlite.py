@@ -18,10 +18,12 @@ from atp.states import Event, State
 from atp.store.values import Move, ResponseData
 
 from ..helpers import Thread
+from .broken import execute
+from .ends import make_late
 from .internals import HANDED, TAKERS, Known, ORMStore, as_text, known, sqlite_vendor
-from .world import ONE, SECOND, TWO, World, registration, scope
+from .world import HOUR, ONE, SECOND, TWO, World, only_sqlite, registration, scope
 
-pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="that of SQLite")
+pytestmark = only_sqlite
 
 
 @pytest.fixture
@@ -89,14 +91,9 @@ def after_the_look(world, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("what", ["shut", "gone", "late"])
-def test_what_has_changed_since_the_look_counts(world, after_the_look, what):
+def test_what_has_changed_since_the_look_counts(world, host, after_the_look, what):
     """G6, G8, G9: a gate is shut, the daemon's row is gone, or the first is late by then."""
-    host = world.host()
     key, other = world.enqueue(2)
-
-    def make_late():
-        for model in (Instance, Task):
-            model.objects.filter(pk=key).update(start_before=world.store.now() - SECOND)
 
     if what == "shut":
         after_the_look(lambda: world.store.shut(scope(ONE), "hold"))
@@ -108,21 +105,19 @@ def test_what_has_changed_since_the_look_counts(world, after_the_look, what):
             host.claim()
         assert world.state(key) == State.ACCEPTED
     else:
-        after_the_look(make_late)
+        after_the_look(lambda: make_late(world, key))
         assert instances(host.claim()) == [other]
         assert world.get(key).reason == "MISSED"
 
 
 VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
-# What may be read from end to end: what the statement was given, the recursion's
-# queue, and the few daemons.
-SHORT = ("SCAN json_each", "SCAN level", "SCAN CONSTANT ROW", "SCAN atp_daemon")
-# Tables that hold a row for what somebody has set.
-SHORT += ("SCAN atp_gate", "SCAN atp_limit", "SCAN atp_downstream")
-# Looked at for one row: the index of graphs that live, and the nodes that are left to fail.
-SHORT += ("SCAN atp_graph USING INDEX atp_graph_live", "SCAN atp_failing")
-# One row each; of the latter what is in it has steps of its own.
-SHORT += ("SCAN pragma_data_version", "SCAN (subquery")
+# What may be read from end to end: what the statement was given, a row or few, and tables that
+# hold what somebody has set. What is in a subquery has steps of its own.
+SHORT = (
+    *("SCAN json_each", "SCAN level", "SCAN CONSTANT ROW", "SCAN pragma_data_version"),
+    *("SCAN atp_daemon", "SCAN atp_gate", "SCAN atp_limit", "SCAN atp_downstream"),
+    *("SCAN atp_graph USING INDEX atp_graph_live", "SCAN atp_failing", "SCAN (subquery"),
+)
 
 
 @contextmanager
@@ -152,13 +147,12 @@ def work(world, host):
         world.enqueue(2)
         claimed = host.claim(12)
         answer = ResponseData(content_type="text/plain", data=b"a", size=1)
-        for each in claimed[:6]:
+        ends = [Event.FINISH, Event.RETRY, Event.FAIL, Event.PAUSE, Event.RELEASE]
+        for each, event in zip(claimed[:5], ends, strict=True):
+            delay = SECOND if event == Event.RETRY else None
             host.move(each, Event.START)
-        host.move(claimed[0], Event.FINISH)
-        host.move(claimed[1], Event.RETRY, delay=SECOND)
-        host.move(claimed[2], Event.FAIL, reason="ERROR")
-        host.move(claimed[3], Event.PAUSE)
-        host.move(claimed[4], Event.RELEASE)
+            host.move(each, event, delay=delay, reason="ERROR" if event == Event.FAIL else "")
+        host.move(claimed[5], Event.START)
         for each in claimed[6:]:
             host.move(each, Event.FINISH, started=now, response=answer)
         host.claim(1)
@@ -178,8 +172,7 @@ def test_no_table_is_read_from_end_to_end_and_nothing_is_sorted(world, count):
     """
     if count is not None:
         world.enqueue(count)
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
+        execute("ANALYZE")
         Task.objects.update(due_at=world.store.now().replace(year=2100))
     host = world.host()
     steps = work(world, host)
@@ -251,7 +244,7 @@ def life(world, host):
     shared = {"started": TIMES[0], "time": TIMES[1], "who": "worker"}
     ends = [
         Move(event=Event.FINISH, instance=keys[0], attempt=1, **shared),
-        Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=timedelta(hours=1), **shared),
+        Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=HOUR, **shared),
     ]
     assert world.store.record(ends, daemon=host.uuid) == []
     [still_held] = [claimed[2]]

@@ -9,14 +9,11 @@ from django.db import connection
 from atp.models import EPOCH, LogRecord, Span, Statistic, Type, Uncounted
 from atp.reports import statistics
 from atp.states import Event, Reason
-from atp.store.values import Move
 
 from ..helpers import open_transaction
+from .broken import execute
 from .internals import Statistics
-from .world import ONE
-
-pytestmark = pytest.mark.django_db
-SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+from .world import DAY, ONE, SECOND, move_of, needs_row_locks, only_sqlite
 
 
 class Counting:
@@ -27,24 +24,16 @@ class Counting:
         self.adder.restart(host.row.counted)
         self.who = f"{host.row} worker 1"
 
-    def attempt(self, *events, **facts):
-        """Claim an Instance and record these events of its attempt; returns the moves."""
+    def attempt(self, *ends, **facts):
+        """Claim and start an Instance, and record these ends of it; returns the moves."""
         self.world.enqueue()
         [claimed] = self.host.claim()
         began = self.world.store.now() - 2 * SECOND
         holding = SimpleNamespace(claimed=claimed, type=claimed.type, began=began)
-        moves = [
-            Move(
-                event,
-                claimed.instance,
-                claimed.attempt,
-                holding.began + (SECOND if event != Event.START else timedelta()),
-                who=self.who,
-                holding=holding,
-                **(facts if event != Event.START else {}),
-            )
-            for event in events
-        ]
+        known = {"who": self.who, "holding": holding}
+        start = move_of(claimed, Event.START, time=began, **known)
+        later = {"time": began + SECOND, **known, **facts}
+        moves = [start, *[move_of(claimed, event, **later) for event in ends]]
         self.deliver(moves)
         return moves
 
@@ -85,12 +74,12 @@ def counted():
 
 def test_each_end_that_a_daemon_has_recorded_is_counted_with_its_renewal(daemon):
     """One that is lost has no run time."""
-    daemon.attempt(Event.START, Event.FINISH)
-    daemon.attempt(Event.START, Event.RETRY, delay=DAY)
-    daemon.attempt(Event.START, Event.DEFER, delay=DAY)
-    daemon.attempt(Event.START, Event.FAIL, reason=Reason.ERROR)
-    daemon.attempt(Event.START, Event.FAIL, reason=Reason.FATAL)
-    daemon.attempt(Event.START, Event.EXPIRE)
+    daemon.attempt(Event.FINISH)
+    daemon.attempt(Event.RETRY, delay=DAY)
+    daemon.attempt(Event.DEFER, delay=DAY)
+    daemon.attempt(Event.FAIL, reason=Reason.ERROR)
+    daemon.attempt(Event.FAIL, reason=Reason.FATAL)
+    daemon.attempt(Event.EXPIRE)
     assert not Statistic.objects.exists()
     assert daemon.add()
     ends = ("finished", "retried", "deferred", "failed_error", "failed_fatal", "lost")
@@ -99,10 +88,10 @@ def test_each_end_that_a_daemon_has_recorded_is_counted_with_its_renewal(daemon)
 
 
 def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
-    daemon.attempt(Event.START, Event.FINISH)
+    daemon.attempt(Event.FINISH)
     assert daemon.add()
-    daemon.attempt(Event.START, Event.FINISH)
-    daemon.attempt(Event.START)
+    daemon.attempt(Event.FINISH)
+    daemon.attempt()
     daemon.host.lose_lease()
     world.store.sweep()
     pay(world)
@@ -113,11 +102,11 @@ def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
 def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
     """As in a container that is started again: it has the same host, and pid 1."""
     killed = Counting(world, world.host(name="one"))
-    killed.attempt(Event.START, Event.FINISH)
+    killed.attempt(Event.FINISH)
     started = Counting(world, world.host(name="one"))
     assert started.who == killed.who
     for _ in range(3):
-        started.attempt(Event.START, Event.FINISH)
+        started.attempt(Event.FINISH)
     assert started.add()
     killed.host.lose_lease()
     world.store.sweep(daemon=started.host.uuid)
@@ -128,14 +117,14 @@ def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
 @pytest.mark.parametrize("is_swept", [True, False])
 def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon, is_swept):
     """An acknowledgement got lost: that end is recorded again under the next identity."""
-    moves = daemon.attempt(Event.START, Event.FINISH)
+    moves = daemon.attempt(Event.FINISH)
     if is_swept:
         daemon.host.lose_lease()
         world.store.sweep()
     daemon.host = world.host(name="one", old=daemon.host.uuid)
     daemon.adder.restart(daemon.host.row.counted)
     if is_swept:
-        daemon.attempt(Event.START, Event.FINISH)
+        daemon.attempt(Event.FINISH)
     else:
         daemon.deliver(moves)
     assert daemon.add()
@@ -144,24 +133,18 @@ def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon, is_swept):
     assert counted() == {"started": count, "finished": count, "wall_us": count * 1_000_000}
 
 
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has no locks of rows")
+@needs_row_locks
 @pytest.mark.parametrize("locked", ["TABLE", "ROWS"])
 def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
     """G11: what cannot be added now is added later."""
     world = handing_world
     daemon = Counting(world, world.host(name="one"))
-    daemon.attempt(Event.START, Event.FINISH)
+    daemon.attempt(Event.FINISH)
     assert daemon.add()
-    daemon.attempt(Event.START, Event.FINISH)
+    daemon.attempt(Event.FINISH)
 
-    def lock():
-        with connection.cursor() as cursor:
-            if locked == "TABLE":
-                cursor.execute("LOCK TABLE atp_statistic")
-            else:
-                cursor.execute("SELECT FROM atp_statistic FOR UPDATE")
-
-    with open_transaction(lock):
+    locks = {"TABLE": "LOCK TABLE atp_statistic", "ROWS": "SELECT FROM atp_statistic FOR UPDATE"}
+    with open_transaction(lambda: execute(locks[locked])):
         world.store.limit_waiting(0.1)
         assert daemon.add() == (locked == "ROWS")
         if locked == "ROWS":
@@ -172,7 +155,7 @@ def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
     assert counted() == {"started": 2, "finished": 2, "wall_us": 2_000_000}
 
 
-@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="only SQLite says how full it is")
+@only_sqlite
 def test_a_full_disk_costs_no_count(handing_world):
     """G11."""
     world = handing_world
@@ -186,8 +169,7 @@ def test_a_full_disk_costs_no_count(handing_world):
         [pages] = cursor.fetchone()
         cursor.execute(f"PRAGMA max_page_count = {pages}")
     assert not daemon.add()
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA max_page_count = 4294967294")
+    execute("PRAGMA max_page_count = 4294967294")
     assert daemon.add()
     assert len(statistics.sums()) == 100
 
@@ -198,7 +180,7 @@ def test_what_others_do_is_counted_as_they_do_it(world, daemon):
     world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
     assert counted() == {"failed_cancelled": 1}
     assert [r.counted for r in LogRecord.objects.filter(kind=Event.FAIL)] == [True]
-    daemon.attempt(Event.START)
+    daemon.attempt()
     Type.objects.update(max_restarts=0)
     daemon.host.lose_lease()
     world.store.sweep()
@@ -207,7 +189,7 @@ def test_what_others_do_is_counted_as_they_do_it(world, daemon):
 
 
 def test_the_counts_of_a_type_outlive_it(world, daemon):
-    [start, _] = daemon.attempt(Event.START, Event.FINISH)
+    [start, _] = daemon.attempt(Event.FINISH)
     assert daemon.add()
     before = plain(statistics.sums())
     world.store.purge(instances=[start.instance])
@@ -218,7 +200,7 @@ def test_the_counts_of_a_type_outlive_it(world, daemon):
 
 def old_rows(now):
     for days in (0, 1, 3, 3, 4, 89, 95, 96, 200):
-        start = (now - timedelta(days=days)).replace(second=0, microsecond=0)
+        start = (now - days * DAY).replace(second=0, microsecond=0)
         for minutes in (0, 0, 1, 5):
             at = start - timedelta(minutes=minutes + 3)
             Statistic.objects.create(

@@ -1,30 +1,17 @@
 """The checkpoints of handlers in the store: fence, repetition, limits (G4, G13, G17)."""
 
-from datetime import timedelta
-
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp.exceptions import InvalidStep, TaskGone, TooLarge
 from atp.models import Instance, Kind, Step, Task
 from atp.payload import codec
-from atp.states import Event, State
+from atp.states import Event
 
 from ..helpers import Thread
-from .world import World
+from .world import DAY, HOUR, needs_row_locks
 
 RESULT = codec.Payload(codec.JSON, "5")
-
-
-@pytest.fixture
-def host(world: World):
-    return world.host()
-
-
-@pytest.fixture
-def case(world, host):
-    """A Task that runs under its first attempt."""
-    return world.bring_to(State.RUNNING, host)
 
 
 @pytest.fixture
@@ -83,7 +70,7 @@ def test_only_the_attempt_that_holds_the_task_writes(world, steps, host, case, e
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no locks of rows")
+@needs_row_locks
 def test_a_task_that_is_locked_is_not_waited_for(world, steps, case):
     """G9."""
     with transaction.atomic():
@@ -98,30 +85,30 @@ def writes(steps, case):
     return (
         lambda: steps.begin(*key, "a"),
         lambda: steps.keep(*key, "a", RESULT),
-        lambda: steps.begin(*key, "b", delay=timedelta(1)),
+        lambda: steps.begin(*key, "b", delay=DAY),
     )
 
 
 class TestSleep:
     def test_it_begins_once(self, world, steps, host, case):
         """G17: a later attempt sleeps for what is left."""
-        first = steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
+        first = steps.begin(case.instance, case.attempt, "s", delay=HOUR)
         assert 3590 < first.left <= 3600
         until = Step.objects.get().until
-        second = steps.begin(case.instance, again(world, host, case), "s", delay=timedelta(hours=9))
+        second = steps.begin(case.instance, again(world, host, case), "s", delay=9 * HOUR)
         assert (second.is_done, second.left <= first.left) == (False, True)
         assert Step.objects.get().until == until
         assert repeated(case) == []
 
     def test_it_is_no_step_and_no_transaction(self, steps, case):
         """G13, G17: the code has changed between two attempts; it would be skipped."""
-        key, hour = (case.instance, case.attempt), timedelta(hours=1)
-        steps.begin(*key, "s", delay=hour)
+        key = case.instance, case.attempt
+        steps.begin(*key, "s", delay=HOUR)
         with pytest.raises(InvalidStep, match="slept"):
             steps.begin(*key, "s")
         steps.begin(*key, "a")
         with pytest.raises(InvalidStep, match="no sleep"):
-            steps.begin(*key, "a", delay=hour)
+            steps.begin(*key, "a", delay=HOUR)
         Step.objects.filter(name="s").update(until=Step.objects.get(name="s").started)
         with pytest.raises(InvalidStep, match="slept"):
             steps.find(case.instance, "s")

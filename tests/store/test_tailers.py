@@ -1,16 +1,14 @@
 """The positions of tailers in the store: they move by comparison, and never back (G18)."""
 
-from datetime import timedelta
-
 import pytest
 from django.db import transaction
 
 from atp.exceptions import InvalidOption, TaskGone
 from atp.models import Cursor, Kind, LogRecord, Tailer
-from atp.states import Event, State
+from atp.states import Event
 from atp.store.values import CursorMove, Settled
 
-from .world import registration
+from .world import HOUR, registration
 
 NAME = "tests.tailer"
 
@@ -57,11 +55,11 @@ def test_cursors_are_made_and_moved_and_counts_are_added(tailers):
 
 def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
     advance(tailers, move(None, "1"), move(None, "1", "b"), move(None, "1", "c"))
-    tailers.miss(NAME, ["a", "b"], ["c"], for_=timedelta(hours=1))
+    tailers.miss(NAME, ["a", "b"], ["c"], for_=HOUR)
     assert Cursor.objects.filter(missing_since=None).get().shard == "c"
-    tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(hours=1))
+    tailers.miss(NAME, ["b"], ["a", "c"], for_=HOUR)
     assert Cursor.objects.exclude(missing_since=None).get().shard == "b"
-    tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(0))
+    tailers.miss(NAME, ["b"], ["a", "c"], for_=0 * HOUR)
     assert tailers.positions(NAME).keys() == {"a", "c"}
 
 
@@ -86,10 +84,8 @@ def test_an_operator_sets_a_position_and_the_log_tells(tailers):
     assert list(records) == [(f"type:{NAME}", "scenes/0", "ann")] * 2
 
 
-def test_an_attempt_that_was_lost_holds_nothing(world):
+def test_an_attempt_that_was_lost_holds_nothing(world, host, case):
     """G4."""
-    host = world.host()
-    case = world.bring_to(State.RUNNING, host)
     with transaction.atomic():
         assert world.store.steps.hold(case.instance, case.attempt)
     host.move(case, Event.RELEASE)

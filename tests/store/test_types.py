@@ -1,7 +1,7 @@
 """The store contract: Types."""
 
 from dataclasses import replace
-from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -13,7 +13,7 @@ from atp.store.values import Submission
 
 from ..helpers import at_once
 from ..nonsense import tells
-from .world import ONE, TWO, registration
+from .world import DAY, ONE, TWO, registration
 
 
 def log_of(identifier):
@@ -27,12 +27,12 @@ def test_registering_again_is_an_update_that_is_logged(world, caplog):
     assert (row.timeout, row.max_restarts, row.handler) == (None, 3, "somewhere.handler")
     assert log_of(ONE) == log_of(TWO) == [Kind.REGISTERED]
     assert LogRecord.objects.about(f"type:{ONE}").get().who == "deployer"
-    again = registration(timeout=None, max_restarts=7, retention=timedelta(days=1))
+    again = registration(timeout=None, max_restarts=7, retention=DAY)
     world.store.register([again], who="me")
     row = Type.objects.get(identifier=ONE)
-    assert (row.max_restarts, row.retention) == (7, timedelta(days=1))
+    assert (row.max_restarts, row.retention) == (7, DAY)
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
-    changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
+    changes = {"max_restarts": (3, 7), "retention": (None, DAY)}
     last = LogRecord.objects.about(f"type:{ONE}").last()
     assert tells(last.message, messages.parameters_changed(changes))
     before = world.snapshot()
@@ -114,13 +114,9 @@ def test_old_and_new_releases_share_keys(names, first, second, given, error):
     rename(names)
     with pytest.raises(error):
         enqueue(names, second, **given)
-    [again, plain] = names.enqueue(
-        registration(second),
-        [
-            Submission(inputs=Payload("json", "{}"), existing="return", **given),
-            Submission(inputs=Payload("json", "{}")),
-        ],
-    )
+    asked = {"existing": "return", **given}, {}
+    submissions = [Submission(inputs=Payload("json", "{}"), **each) for each in asked]
+    [again, plain] = names.enqueue(registration(second), submissions)
     assert (again.pk, plain.is_new) == (made.pk, True)
     assert enqueue(names, OTHER, **given).is_new
 
@@ -131,9 +127,8 @@ def test_names_of_several_releases_are_one_type(names):
     rename(names)  # a daemon of the release in between starts
     made = enqueue(names, OLD, identifier="order-7")
     assert enqueue(names, "dep.newest", "return", identifier="order-7").pk == made.pk
-    keys = set(
-        Type.objects.filter(identifier__in=[OLD, NEW, "dep.newest"]).values_list("pk", flat=True)
-    )
+    types = Type.objects.filter(identifier__in=[OLD, NEW, "dep.newest"])
+    keys = set(types.values_list("pk", flat=True))
     assert set(group_renamed_types(Type.objects.all()).values()) == {frozenset(keys)}
 
 
@@ -141,9 +136,5 @@ def test_names_of_several_releases_are_one_type(names):
 def test_both_names_at_once(names):
     """One of them waits for the other's commit."""
     rename(names)
-    calls = [
-        lambda name=name: enqueue(names, name, "return", identifier="order-7")
-        for name in (OLD, NEW)
-    ]
-    at_once(*calls)
+    at_once(*[partial(enqueue, names, name, "return", identifier="order-7") for name in (OLD, NEW)])
     assert Instance.objects.filter(identifier="order-7").count() == 1

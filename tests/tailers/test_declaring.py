@@ -1,4 +1,4 @@
-"""Declaring tailers: their Types and schedule, and what is refused (G13)."""
+"""Declaring tailers: their Types, their schedule, and errors in a declaration (G13)."""
 
 from datetime import timedelta
 
@@ -18,20 +18,17 @@ from atp.tailers.tailer import declared
 from .conftest import Numbers
 
 
-def test_it_has_a_type_that_reads_and_one_for_rejected_records(declare):
-    made = declare(Numbers(), owner="maps", priority=7)
+def test_a_tailer_declares_two_types_and_a_schedule_that_never_overlaps(declare):
+    """One Type reads, the other is for rejected records."""
+    declare(Numbers(), every=None)
+    assert "tests.tailer" not in schedules
+    made = declare(Numbers(), owner="maps", priority=7, every=7)
     for name in ("tests.tailer", "tests.tailer.rejected"):
         assert (registry.get(name).owner, registry.get(name).options.priority) == ("maps", 7)
         assert registry.get(name).handler_path.endswith("of_data")
     assert made.type.registration().retention == timedelta(0)
     assert made.rejected.transactional
     assert made in list(declared)
-
-
-def test_it_has_a_schedule_that_never_reads_twice_at_a_time_or_none(declare):
-    declare(Numbers(), every=None)
-    assert "tests.tailer" not in schedules
-    declare(Numbers(), every=7)
     [spec] = [each for each in schedules if each.identifier == "tests.tailer"]
     assert (spec.type, spec.every, spec.overlap) == ("tests.tailer", timedelta(seconds=7), "skip")
 
@@ -42,14 +39,14 @@ def alert(monkeypatch):
 
     @task_type("hooked.alert")
     def alert(context, *, uuid, type, state, reason):
-        """Never run here."""
+        """A hook that these tests never run."""
 
     yield alert
     declared_hooks.forget()
 
 
-def test_a_pattern_of_hooks_is_for_its_rejected_records_alone(declare, alert):
-    """It looks into its source every few seconds, and each look ends. A hook may name it."""
+def test_hook_patterns_apply_only_to_rejected_records(declare, alert):
+    """Scans end every few seconds, so only a hook that names the reading Type applies to them."""
     made = declare(Numbers())
     for pattern in ("*", "tests.*", "tests.tailer*"):
         on_finished(pattern)(alert)
@@ -66,12 +63,12 @@ def test_a_pattern_of_hooks_is_for_its_rejected_records_alone(declare, alert):
     [problem] = check_hooks(None)
     assert problem.msg == (
         "on_failed of 'hooked.alert': no Type matches 'tests.taile[r]'. A pattern leaves out "
-        "hooks, tailers and the Types of ATP, as 'tests.tailer'; to be told of a tailer, write its "
+        "hooks, tailers and ATP's own Types, such as 'tests.tailer'. To match a tailer, give its "
         "whole identifier."
     )
 
 
-def test_its_function_may_return_no_call_or_many_and_nothing_else(declare, work):
+def test_the_function_returns_no_call_one_call_or_many(declare, work):
     call, returned = work.call(data="a"), []
     made = declare(Numbers(), lambda record: returned.pop())
     for found, count in ((None, 0), ([], 0), (call, 1), ((each for each in (call, call)), 2)):
@@ -83,8 +80,8 @@ def test_its_function_may_return_no_call_or_many_and_nothing_else(declare, work)
             made(Record())
 
 
-def test_bad_parameters_are_refused(declare):
-    """G13: nothing is declared then."""
+def test_invalid_parameters_declare_no_tailer(declare):
+    """No Type of the tailer is declared (G13)."""
     for parameters, told in (
         ({"batch": 0}, "batch=0"),
         ({"batch": True}, "batch=True"),
@@ -106,8 +103,8 @@ def test_bad_parameters_are_refused(declare):
         declare(Numbers(), lambda record: None)
 
 
-def test_bad_sources_are_refused():
-    """G13."""
+def test_invalid_sources_are_rejected():
+    """The error names the class of the source (G13)."""
     for make in (
         lambda: Directory("scenes"),
         lambda: Directory(""),
@@ -137,10 +134,12 @@ def test_bad_sources_are_refused():
                 make(**{**good, **given})
 
 
-def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
+def test_a_system_check_reports_problems_of_a_source(declare, monkeypatch):
     source = Numbers()
     declare(source)
     assert check_tailers(None) == []
+    # A disk that hangs, such as a dead NFS mount, must not keep a daemon from starting (G9).
+    assert list(Directory("/gone/away").problems()) == []
     monkeypatch.setattr(source, "problems", lambda: ["the package numbers is missing"])
     [found] = check_tailers(None)
     assert (found.id, found.msg) == (
@@ -149,26 +148,24 @@ def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
     )
 
 
-def test_the_rows_of_a_table_are_described_in_words():
+def test_the_filter_of_a_table_is_described_in_words():
+    assert str(Table(Group)) == "auth.Group"
     for where, told in (
-        (Q(kind="order", done=False), "auth.Group where done=False and kind='order'"),
-        (Q(kind="a") | ~Q(n__gt=3), "auth.Group where kind='a' or not n__gt=3"),
-        (Q(a=1) & (Q(b=2) | Q(c=3)), "auth.Group where a=1 and (b=2 or c=3)"),
-        (~Q(a=1, b=2), "auth.Group where not (a=1 and b=2)"),
-        (None, "auth.Group"),
+        (Q(a=1) & (Q(b="x") | ~Q(c__gt=3)), "a=1 and (b='x' or not c__gt=3)"),
+        (~Q(a=1, b=2), "not (a=1 and b=2)"),
     ):
-        assert str(Table(Group, where=where)) == told
+        assert str(Table(Group, where=where)) == f"auth.Group where {told}"
 
 
 class Elsewhere:
-    """A router of a project whose other tables are not in the queue's database."""
+    """A database router of a project that keeps its other tables outside the queue's database."""
 
     def db_for_write(self, model, **hints):
         return "default" if model._meta.app_label == "atp" else "other"
 
 
-def test_a_table_in_another_database_is_refused(declare, read, settings):
-    """G18: one transaction cannot span both; the queue's own copy of the table stays empty."""
+def test_a_table_in_another_database_is_rejected(declare, read, settings):
+    """One transaction cannot span both databases (G18)."""
     made = declare(Table(Group))
     assert check_tailers(None) == []
     settings.DATABASE_ROUTERS = [f"{__name__}.Elsewhere"]
@@ -177,8 +174,3 @@ def test_a_table_in_another_database_is_refused(declare, read, settings):
     assert "auth.Group are in database 'other', and the queue is in 'default'" in found.msg
     with pytest.raises(Fatal, match="one transaction cannot span both"):
         read(made)
-
-
-def test_a_check_looks_at_no_disk(tmp_path):
-    """G9: one that hangs, as of a dead NFS, keeps no daemon from starting."""
-    assert list(Directory(tmp_path / "gone").problems()) == []

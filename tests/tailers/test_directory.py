@@ -1,4 +1,4 @@
-"""The source Directory: each file once, in place (G18)."""
+"""The source Directory enqueues each file once and leaves it in place (G18)."""
 
 import logging
 import os
@@ -26,23 +26,22 @@ SWAPS, FEW_SWAPS = 500, 100
 
 @pytest.fixture
 def drops(tmp_path):
-    """The directory; ``drops(name)`` writes a file in it."""
-    folder = tmp_path / "drops"
-    folder.mkdir()
+    """The directory of the tailer; ``drops(name)`` writes a file there."""
 
     def write(name, text="a"):
-        path = folder / name
+        path = write.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
 
-    write.folder = folder
+    write.folder = tmp_path / "drops"
+    write.folder.mkdir()
     return write
 
 
 @pytest.fixture
 def tail(drops, declare, work):
-    """Declare a tailer of the directory, whose calls have the paths of the files."""
+    """A function that declares a tailer of the directory; its calls have the paths of the files."""
 
     def make(**given):
         source = Directory(drops.folder, **{"quiet": 0, **given})
@@ -55,7 +54,7 @@ HAS_BIRTHS = directory.birth(os.open("/", os.O_RDONLY)) != "?"
 
 
 def overwrite(path, text, time):
-    """Write into the file itself."""
+    """Write into the existing file."""
     path.write_text(text)
     os.utime(path, (time, time))
 
@@ -67,16 +66,14 @@ def replace(path, text, time):
 
 
 def remove_and_write(path, text, time):
-    """The file system may give out the inode number again."""
+    """Remove the file and write a new one, which might get the same inode number."""
     path.unlink()
     overwrite(path, text, time)
 
 
 @pytest.mark.parametrize("deliver", [overwrite, replace, remove_and_write])
-def test_a_file_that_comes_again_with_its_old_time_and_size_is_a_new_record(
-    drops, tail, read, deliver
-):
-    """As by cp -p, rsync -t and tar. Its handler may have removed the first one."""
+def test_a_redelivered_file_with_its_old_time_and_size_is_a_new_record(drops, tail, read, deliver):
+    """cp -p, rsync -t and tar keep the time. The handler might have removed the first file."""
     made = tail()
     overwrite(drops("a.tif"), "1", 1.7e9)
     assert read(made)["enqueued"] == 1
@@ -87,9 +84,7 @@ def test_a_file_that_comes_again_with_its_old_time_and_size_is_a_new_record(
     assert Cursor.objects.count() == 1
 
 
-def test_a_handler_that_changes_its_mode_or_its_links_makes_no_new_record(
-    drops, tail, read, tmp_path
-):
+def test_changing_the_mode_or_links_of_a_file_makes_no_new_record(drops, tail, read, tmp_path):
     made = tail()
     path = drops("a.tif")
     read(made)
@@ -111,8 +106,8 @@ def test_a_handler_that_changes_its_mode_or_its_links_makes_no_new_record(
     assert read(made)["enqueued"] == 1
 
 
-def test_a_position_of_an_older_version_stands_for_its_file(drops, tail, read):
-    """Nothing is read again because positions tell more than they did."""
+def test_positions_of_older_versions_are_still_recognized(drops, tail, read):
+    """After an update of ATP no file is read again."""
     made = tail()
     path = drops("a.tif")
     read(made)
@@ -124,9 +119,18 @@ def test_a_position_of_an_older_version_stands_for_its_file(drops, tail, read):
     assert read(made)["enqueued"] == 1
 
 
-def test_a_file_that_is_changed_between_the_look_and_its_turn_waits(drops, tail, read, work):
+@pytest.mark.parametrize("folders", [False, True])
+def test_a_recently_written_file_waits(drops, tail, read, folders):
+    """So does one that changes between listing and reading."""
+    path = drops("S2A.SAFE/x/a.xml" if folders else "a.tif")
+    old = timezone.now().timestamp() - 7200
+    for above in (path.parent, path.parent.parent) if folders else ():
+        os.utime(above, (old, old))
+    made = tail(folders=folders, quiet=3600)
+    assert read(made) == {"records": 0, "enqueued": 0, "rejected": 0, "behind": 1}
+    if folders:
+        return
     made = tail()
-    drops("a.tif")
     with made.source.open({}) as reader:
         drops("a.tif", "longer")
         assert list(reader.read(500)) == []
@@ -134,20 +138,10 @@ def test_a_file_that_is_changed_between_the_look_and_its_turn_waits(drops, tail,
     assert read(made)["enqueued"] == 1
 
 
-@pytest.mark.parametrize("folders", [False, True])
-def test_what_somebody_writes_still_waits(drops, tail, read, folders):
-    path = drops("S2A.SAFE/x/a.xml" if folders else "a.tif")
-    old = timezone.now().timestamp() - 7200
-    for above in (path.parent, path.parent.parent) if folders else ():
-        os.utime(above, (old, old))
-    made = tail(folders=folders, quiet=3600)
-    assert read(made) == {"records": 0, "enqueued": 0, "rejected": 0, "behind": 1}
-
-
 @pytest.mark.parametrize(
     ("recursive", "found"), [(False, ["a.tif"]), (True, ["a.tif", "below/y/c.tif"])]
 )
-def test_only_files_that_match_are_records(drops, tail, read, recursive, found):
+def test_only_matching_files_are_records(drops, tail, read, recursive, found):
     for name in ("a.tif", "a.txt", ".b.tif", "below/y/c.tif", ".below/c.tif"):
         drops(name)
     (drops.folder / "d.tif").symlink_to(drops.folder / "a.tif")
@@ -156,7 +150,7 @@ def test_only_files_that_match_are_records(drops, tail, read, recursive, found):
     assert sorted(data()) == found
 
 
-def test_a_folder_is_one_record_whatever_changes_in_it_until_another_replaces_it(drops, tail, read):
+def test_a_folder_is_one_record_until_another_replaces_it(drops, tail, read):
     made = tail(pattern="*.SAFE", folders=True)
     drops("S2A.SAFE/a.xml")
     drops("S2B/a.xml")
@@ -171,10 +165,8 @@ def test_a_folder_is_one_record_whatever_changes_in_it_until_another_replaces_it
 
 
 @pytest.mark.parametrize("folders", [False, True])
-def test_what_is_neither_a_file_nor_a_folder_is_skipped_and_named(
-    drops, tail, read, monkeypatch, folders
-):
-    """To open a pipe would wait for ever."""
+def test_special_files_are_skipped_and_named(drops, tail, read, monkeypatch, folders):
+    """Opening a pipe would wait for ever."""
     drops("a.tif/b" if folders else "a.tif")
     monkeypatch.chdir(drops.folder)  # the path of a socket is short
     for name in ("tif", "txt"):
@@ -190,10 +182,10 @@ def test_what_is_neither_a_file_nor_a_folder_is_skipped_and_named(
 
 
 @pytest.mark.parametrize("folders", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_folder_that_is_replaced_by_a_link_during_a_look_leads_nowhere_else(
+def test_a_folder_replaced_by_a_link_while_listing_is_not_followed(
     drops, tmp_path, request, folders
 ):
-    """G14: whoever writes into the directory must not have a file read that he may not read."""
+    """A user who can write into the directory must not gain access to other files (G14)."""
     name = "secret/b" if folders else "secret"
     secret = tmp_path / "outside" / name
     secret.parent.mkdir(parents=True)
@@ -250,8 +242,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_nobody_opens_what_has_taken_the_place_of_a_file(drops, other):
-    """G14: neither a record, nor a handler, whose inputs have a path alone."""
+def test_a_file_replaced_by_something_else_is_not_opened(drops, other):
+    """This holds for the record, and for a handler that has only the path (G14)."""
     path = drops("x/b.tif", "text")
     with Directory(drops.folder, quiet=0, recursive=True).open({}) as reader:
         [record] = reader.read(500)
@@ -263,8 +255,8 @@ def test_nobody_opens_what_has_taken_the_place_of_a_file(drops, other):
             open_below(drops.folder, path)
 
 
-def test_no_path_leads_elsewhere(drops):
-    """G14: neither one of a handler, nor one of inputs, which may be made by hand."""
+def test_no_path_leads_outside_the_directory(drops):
+    """Paths can come from a handler, or from inputs that somebody has written (G14)."""
     for path in ("/etc/passwd", "../a.tif", "x/../../a.tif", "", "."):
         with pytest.raises(ValueError, match=r"not (in the sub|a )path"):
             open_below(drops.folder, path)
@@ -273,8 +265,23 @@ def test_no_path_leads_elsewhere(drops):
                 Directory(drops.folder).unpack({"path": path, "position": "1", "time": None})
 
 
-def test_a_name_that_cannot_be_kept_stays_and_the_log_names_it(drops, tail, read):
-    """G13."""
+def test_unreadable_folders_and_unstorable_names_are_logged(drops, tail, read, monkeypatch):
+    """They stay, and block no other file. The log contains the escaped name (G13)."""
+    drops("b.tif")
+    drops("lost+found/b.tif")
+    open_folder = directory.open_folder
+
+    def refuse(above, name):
+        if name == "lost+found":
+            raise PermissionError(13, "Permission denied")
+        return open_folder(above, name)
+
+    with monkeypatch.context() as context:
+        context.setattr(directory, "open_folder", refuse)
+        assert read(tail(recursive=True))["enqueued"] == 1
+    assert data() == ["b.tif"]
+    assert read.context.messages == [(logging.WARNING, "1 cannot be read: 'lost+found'")]
+    shutil.rmtree(drops.folder / "lost+found")
     with open(os.path.join(os.fsencode(drops.folder), b"\xff.tif"), "wb"):
         pass
     long = "/".join(["x" * 200] * 3)
@@ -285,10 +292,13 @@ def test_a_name_that_cannot_be_kept_stays_and_the_log_names_it(drops, tail, read
     [(_, text)] = read.context.messages
     assert "2 names cannot be kept" in text
     assert "udcff.tif" in text
+    # A time beyond the calendar is no error.
+    os.utime(drops("a.tif"), (10**12, 10**12))
+    assert read(tail())["enqueued"] == 1
 
 
-def test_a_directory_that_is_away_forgets_nothing_for_long(drops, tail, read):
-    """As when its disk is not mounted: an error, or an empty directory, and later all is back."""
+def test_a_missing_directory_keeps_its_cursors_for_a_while(drops, tail, read):
+    """If a disk is not mounted, its directory is missing or empty, and later the files are back."""
     made = tail()
     drops("a.tif")
     read(made)
@@ -307,25 +317,3 @@ def test_a_directory_that_is_away_forgets_nothing_for_long(drops, tail, read):
     Cursor.objects.update(missing_since=timezone.now() - MEMORY - timedelta(minutes=1))
     read(made)
     assert not Cursor.objects.exists()
-
-
-def test_what_cannot_be_read_keeps_nothing_else(drops, tail, read, monkeypatch):
-    """As lost+found below the root of a mount."""
-    drops("a.tif")
-    drops("lost+found/b.tif")
-    open_folder = directory.open_folder
-
-    def refuse(above, name):
-        if name == "lost+found":
-            raise PermissionError(13, "Permission denied")
-        return open_folder(above, name)
-
-    monkeypatch.setattr(directory, "open_folder", refuse)
-    assert read(tail(recursive=True))["enqueued"] == 1
-    assert data() == ["a.tif"]
-    assert read.context.messages == [(logging.WARNING, "1 cannot be read: 'lost+found'")]
-
-
-def test_a_time_that_no_calendar_has_is_no_error(drops, tail, read):
-    os.utime(drops("a.tif"), (10**12, 10**12))
-    assert read(tail())["enqueued"] == 1

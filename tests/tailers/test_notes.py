@@ -1,4 +1,4 @@
-"""What a look has to tell is kept, though an attempt that ends well leaves no Instance."""
+"""Notes of a scan are kept, although a successful scan leaves no Instance."""
 
 import logging
 from datetime import timedelta
@@ -44,55 +44,50 @@ def counts():
     return row().gaps, row().lost, row().passed_over, row().skipped
 
 
+def daemon_log(caplog):
+    return [each for each in caplog.records if each.name == "atp.worker"]
+
+
 def logged(kind):
     records = LogRecord.objects.about(f"type:{NAME}").filter(kind=kind)
     return list(records.values_list("message", "detail"))
 
 
-def test_what_is_lost_is_counted_with_the_move_of_the_cursor(source, made, read, caplog):
-    """G18: and the log of the Type keeps it, though the attempt leaves nothing."""
-    notes = [lost(17), lost(None, "the stream ends early")]
+def test_lost_records_are_counted_and_logged_when_the_cursor_moves(source, made, read, caplog):
+    """The log of the Type keeps the loss, although the attempt leaves no Instance (G18)."""
+    notes = [lost(17), lost(None, "the stream ends early"), skipped(3)]
     source.jump = CursorMove(shard="a", before=None, after="20", notes=notes)
     read(made)
-    assert counts() == (2, 17, 0, 0)
+    assert counts() == (2, 17, 3, 0)
     assert row().lost_at is not None
-    assert any("17 are known to be lost" in each for each in health.health().problems)
-    assert logged(Kind.GAP) == [("records are gone", "17"), ("the stream ends early", "")]
-    facts = [
-        (each.fact, each.values["count"]) for each in caplog.records if each.name == "atp.worker"
-    ]
-    assert facts == [("source_passed_over", 17), ("source_passed_over", None)]
+    assert any("17 have been lost" in each for each in health.health().problems)
+    told = [("records are gone", "17"), ("the stream ends early", ""), ("names are odd", "3")]
+    assert logged(Kind.GAP) == told
+    facts = [(each.fact, each.values["count"]) for each in daemon_log(caplog)]
+    assert facts == [("source_passed_over", count) for count in (17, None, 3)]
 
 
-def test_what_a_cursor_passes_over_is_counted_apart(source, made, read):
-    source.jump = CursorMove(shard="a", before=None, after="20", notes=[skipped(3)])
-    read(made)
-    assert counts() == (0, 0, 3, 0)
-
-
-def test_a_move_that_is_not_committed_counts_nothing(source, made, read):
-    """G18: somebody else has moved the cursor."""
+def test_an_uncommitted_cursor_move_counts_nothing(source, made, read):
+    """Somebody else has moved the cursor first (G18)."""
     source.jump = CursorMove(shard="a", before="7", after="20", notes=[lost(17)])
     read(made)
     assert (counts(), logged(Kind.GAP)) == ((0, 0, 0, 0), [])
-    assert row().notes == "a cursor was moved meanwhile: the next look goes on there"
+    assert row().notes == "a cursor was moved during this attempt; the next attempt goes on there"
 
 
-def test_what_stays_in_the_source_is_told_once(source, made, read, caplog):
+def test_records_skipped_in_every_scan_are_reported_once(source, made, read, caplog):
     source.notes = [skipped(2), skipped(None, "a folder is closed")]
     for _ in range(3):
         read(made)
     assert row().skipped == 3
     assert row().notes == "names are odd\na folder is closed"
     assert logged(Kind.SOURCE) == [("names are odd; a folder is closed", "3")]
-    assert any("cannot read 3 of its source" in each for each in health.health().problems)
-    assert [each.levelno for each in caplog.records if each.name == "atp.worker"] == [
-        logging.WARNING
-    ] * 2
+    assert any("cannot read 3 records of its source" in each for each in health.health().problems)
+    assert [each.levelno for each in daemon_log(caplog)] == [logging.WARNING] * 2
 
 
-def test_changes_are_logged_once_an_hour_at_most_and_that_all_can_be_read_again(source, made, read):
-    """The page always has the newest."""
+def test_changed_notes_are_logged_at_most_hourly_until_resolved(source, made, read):
+    """The row of the tailer always has the newest notes."""
     source.notes = [skipped(1)]
     read(made)
     source.notes = [skipped(2, "two names are odd")]
@@ -107,16 +102,14 @@ def test_changes_are_logged_once_an_hour_at_most_and_that_all_can_be_read_again(
     read(made)
     assert (row().skipped, row().notes) == (0, "")
     assert logged(Kind.SOURCE)[2:] == [("everything in the source can be read again", "0")]
-
-
-def test_what_waits_is_told_and_not_counted(source, made, read):
+    # Records that only wait are noted, but not counted.
     source.notes = [Note(kind="waiting", count=5, message="5 rows are locked")]
     read(made)
     assert (row().skipped, row().notes) == (0, "5 rows are locked")
 
 
-def test_a_note_is_checked_and_its_odd_characters_can_be_kept(source, made, read):
-    """G13: names in a source are anybody's, and a source of the project tells of them."""
+def test_notes_are_validated_and_their_text_is_cleaned(source, made, read):
+    """Names in a source can contain any characters (G13)."""
     with pytest.raises(ValueError, match="must be one of"):
         Note(kind="gone", count=1, message="1 is gone")
     with pytest.raises(ValueError, match="must be 0 or more"):
@@ -126,7 +119,7 @@ def test_a_note_is_checked_and_its_odd_characters_can_be_kept(source, made, read
     assert row().notes == "a\N{REPLACEMENT CHARACTER}b ? c"
 
 
-def test_a_tailer_that_stops_itself_says_why(declare, read):
+def test_a_tailer_that_pauses_itself_says_why(declare, read):
     def fail(positions):
         raise Fatal("the position\u200b\nis odd")
 

@@ -1,4 +1,4 @@
-"""An attempt to read: positions, records that are put aside, full queues (G18)."""
+"""An attempt that reads a source: positions, rejected records and full queues (G18)."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from .conftest import Numbers
 
 
 def enqueued(identifier="tests.tailed"):
-    """Return the inputs of the Type's Instances, in the order of their enqueue."""
+    """Return the inputs of the Type's Instances in the order of their enqueue."""
     rows = Inputs.objects.filter(instance__type__identifier=identifier).order_by("instance")
     return [codec.decode(codec.Payload(row.format, row.data)) for row in rows]
 
@@ -36,7 +36,7 @@ def failing(record):
 
 
 def test_a_batch_ends_when_its_inputs_are_large(declare, read, monkeypatch):
-    """Whatever the source reads at once."""
+    """This is independent of how many records the source returns at once."""
     made = declare(Numbers(*[b"a" * 5000] * 5))
     begun = []
     monkeypatch.setattr("atp.tailers.tailer.BATCH_BYTES", 10_000)
@@ -49,10 +49,8 @@ def test_a_batch_ends_when_its_inputs_are_large(declare, read, monkeypatch):
     assert position() == "5"
 
 
-def test_a_record_that_raises_or_makes_a_bad_call_is_put_aside_and_others_go_on(
-    declare, read, work
-):
-    """G13."""
+def test_a_record_that_cannot_be_mapped_is_rejected_and_others_continue(declare, read, work):
+    """The rejected record keeps its data and its error (G13)."""
 
     def function(record):
         if record.data == b"b":
@@ -71,8 +69,8 @@ def test_a_record_that_raises_or_makes_a_bad_call_is_put_aside_and_others_go_on(
     assert (row.records, row.enqueued, row.rejected) == (4, 2, 2)
 
 
-def test_a_call_that_the_queue_refuses_puts_its_record_aside(declare, read, work):
-    """G13: the identifier is taken, which only the enqueue finds."""
+def test_a_record_whose_call_the_queue_refuses_is_rejected(declare, read, work):
+    """The call has a duplicate identifier, which only the enqueue detects (G13)."""
     work.using(identifier="b").enqueue(data="first")
     names = Numbers(b"a", b"b", b"c", b"d")
     made = declare(names, lambda each: work.using(identifier=each.text()).call(data=each.text()))
@@ -83,8 +81,8 @@ def test_a_call_that_the_queue_refuses_puts_its_record_aside(declare, read, work
     assert position() == "4"
 
 
-def test_a_record_that_is_too_large_is_kept_in_part(declare, read, settings, atp):
-    """G13: it cannot be mapped again, and the log says where the whole of it is."""
+def test_a_rejected_record_that_is_too_large_is_truncated(declare, read, settings, atp):
+    """The record cannot be mapped again; the error says where to find the whole record (G13)."""
     settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 2000}
     made = declare(Numbers(b"x" * 5000), failing)
     assert read(made)["rejected"] == 1
@@ -97,23 +95,37 @@ def test_a_record_that_is_too_large_is_kept_in_part(declare, read, settings, atp
     }
     [run] = atp.drain(made.rejected, raises=False)
     assert (run.state, run.reason) == ("FAILED", "FATAL")
-    assert "of shard 'a' whose position is '1'" in str(run.error)
+    assert "in shard 'a' at position '1'" in str(run.error)
+    # A source that deletes its records must not delete one that is stored nowhere else (G1).
+    source = Numbers(b"x" * 5000)
+    source.removes = True
+    Cursor.objects.all().delete()
+    with pytest.raises(Fatal, match="can neither be mapped nor be stored as inputs"):
+        read(declare(source, failing))
+    assert not Cursor.objects.exists()
 
 
 @pytest.mark.parametrize("error", [Retry("later"), OperationalError("the database is away")])
-def test_an_error_that_says_nothing_of_the_record_leaves_it_in_the_source(declare, read, error):
+def test_an_error_unrelated_to_the_record_leaves_it_in_the_source(declare, read, work, error):
+    """A worker that raised such an error did not die, so the record is mapped again."""
+
     def function(record):
         raise error
 
-    made = declare(Numbers(b"a"), function)
-    with pytest.raises(type(error)):
-        read(made)
+    made, kept = declare(Numbers(b"a", b"b"), function), {}
+    for attempt in (2, 3):
+        with pytest.raises(type(error)):
+            read(made, attempt=attempt, restarts=1, kept=kept)
+        kept = read.context.kept
     assert not Cursor.objects.exists()
     assert enqueued("tests.tailer.rejected") == []
+    mended = replace(made, function=lambda record: work.call(data=record.text()))
+    assert read(mended, attempt=4, restarts=1, kept=kept)["rejected"] == 0
+    assert data() == ["a", "b"]
 
 
 def test_a_full_queue_leaves_the_records_in_the_source(declare, read, monkeypatch, work):
-    """The source is the buffer: nothing is enqueued beyond ``max_waiting``."""
+    """The source buffers the records; nothing is enqueued beyond ``max_waiting``."""
     full = replace(work, max_waiting=2, max_wait=None)
     monkeypatch.setitem(registry._types, "tests.tailed", full)
     source = Numbers(*[b"a"] * 6)
@@ -125,8 +137,8 @@ def test_a_full_queue_leaves_the_records_in_the_source(declare, read, monkeypatc
     assert position() == str(found["records"])
 
 
-def test_many_bad_records_in_a_row_stay_in_the_source(declare, read):
-    """A wrong release of the function does not empty the source into dead letters."""
+def test_over_100_consecutive_bad_records_stay_in_the_source(declare, read):
+    """A faulty release of the function must not turn a whole source into dead letters."""
     made = declare(Numbers(*[b"a"] * (MOST_REJECTED + 1)), failing)
     queue.register_all()
     with pytest.raises(Fatal, match="More than 100 records in a row"):
@@ -138,8 +150,8 @@ def test_many_bad_records_in_a_row_stay_in_the_source(declare, read):
     assert row.paused_reason.startswith("More than 100 records in a row cannot be mapped")
 
 
-def test_a_cursor_that_somebody_moved_ends_the_attempt(declare, read, work):
-    """G18: what was read from the old position is not enqueued."""
+def test_a_cursor_moved_by_an_operator_ends_the_attempt(declare, read, work):
+    """Records that were read from the old position are not enqueued (G18)."""
 
     def function(record):
         if record.data == b"b":
@@ -155,8 +167,8 @@ def test_a_cursor_that_somebody_moved_ends_the_attempt(declare, read, work):
     assert (data(), position()) == (["a"], "1")
 
 
-def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
-    """G5: the attempt after finds it by its step, and does not call the function for it."""
+def test_a_record_that_killed_two_attempts_is_rejected(declare, read, work):
+    """The next attempt knows the record from its step and does not call the function (G5)."""
     seen = []
 
     def function(record):
@@ -178,54 +190,29 @@ def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
     [inputs] = enqueued("tests.tailer.rejected")
     assert (inputs["record"]["data"], inputs["error"]) == (
         b"b",
-        "an attempt ended while it was mapped",
+        "an attempt was lost while it mapped this record",
     )
 
 
-def test_a_record_of_which_an_attempt_was_only_ended_is_mapped_again(declare, read, work):
-    """It said itself that it is to be tried again: that is no death."""
-
-    def function(record):
-        raise Retry("the service is away")
-
-    made = declare(Numbers(b"a", b"b"), function)
-    with pytest.raises(Retry):
-        read(made, attempt=2, restarts=1)
-    with pytest.raises(Retry):
-        read(made, attempt=3, restarts=1, kept=read.context.kept)
-    mended = replace(made, function=lambda record: work.call(data=record.text()))
-    assert read(mended, attempt=4, restarts=1, kept=read.context.kept)["rejected"] == 0
-    assert data() == ["a", "b"]
-
-
-def test_bad_records_in_a_row_are_counted_over_attempts(declare, read, work):
-    """Also where each look finds one record."""
+def test_consecutive_bad_records_are_counted_across_attempts(declare, read, work, monkeypatch):
+    """The count continues even if each scan finds only one record."""
+    monkeypatch.setattr("atp.tailers.tailer.MOST_REJECTED", 3)
     source = Numbers()
     made = declare(source, failing)
-    for _ in range(MOST_REJECTED):
+    for _ in range(3):
         source.records.append(b"a")
         read(made)
     source.records.append(b"a")
-    with pytest.raises(Fatal, match="More than 100 records in a row"):
+    with pytest.raises(Fatal, match="records in a row"):
         read(made)
-    assert position() == str(MOST_REJECTED)
+    assert position() == "3"
     mended = replace(made, function=lambda record: work.call(data=record.text()))
     assert read(mended)["enqueued"] == 1
     source.records.append(b"a")
     assert read(made)["rejected"] == 1
 
 
-def test_a_record_that_cannot_be_kept_is_not_removed(declare, read, settings):
-    """G1: a source that forgets what is settled must not forget what nobody else has."""
-    settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 2000}
-    source = Numbers(b"x" * 5000)
-    source.removes = True
-    with pytest.raises(Fatal, match="can neither be mapped nor be kept as inputs"):
-        read(declare(source, failing))
-    assert not Cursor.objects.exists()
-
-
-def test_an_attempt_ends_when_it_is_asked_to(declare, read, work):
+def test_an_attempt_ends_when_it_is_cancelled(declare, read, work):
     def function(record):
         read.context.cancel()
         return work.call(data=record.text())

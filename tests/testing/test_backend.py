@@ -1,4 +1,4 @@
-"""InlineBackend: ``django.tasks`` in tests."""
+"""InlineBackend runs tasks of ``django.tasks`` in tests."""
 
 import pytest
 from django.db import connection, transaction
@@ -24,30 +24,25 @@ def inline():
         yield
 
 
-def test_a_task_has_ended_when_it_is_enqueued():
+def test_inline_backend_runs_a_task_when_it_is_enqueued():
     result = tasks.add.enqueue(1, 2)
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 3)
     result = tasks.fails.enqueue("went wrong")
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
+    # Without retention nothing is left to read a result from.
+    assert tasks.unkept.enqueue().status == TaskResultStatus.READY
+    assert Instance.objects.count() == 2
 
 
-def test_options_of_using_count(atp):
+def test_assertions_work_and_drain_accept_tasks(atp):
+    """Options of ``using()`` are respected."""
     tasks.send.enqueue("ann")
     atp.assert_enqueued(tasks.send, "ann", priority=7, collection="letters")
     atp.refute_enqueued(tasks.send.using(priority=9), "ann")
     run = atp.work(tasks.send.using(queue_name="default", priority=2), "bob")
     assert (run.instance.priority, run.instance.collection) == (2, "")
-
-
-def test_what_keeps_nothing_of_its_success():
-    result = tasks.unkept.enqueue()
-    assert result.status == TaskResultStatus.READY
-    assert not Instance.objects.exists()
-
-
-def test_a_drain_of_the_test_runs_what_its_tasks_enqueue(atp):
-    """And not each within the task that enqueues it."""
+    # A task that an inline task enqueues does not run inside it.
     with transaction.atomic():
         tasks.parent.enqueue(1)
         runs = atp.drain()
@@ -57,7 +52,7 @@ def test_a_drain_of_the_test_runs_what_its_tasks_enqueue(atp):
 @pytest.mark.parametrize(
     "in_transaction", [True, pytest.param(False, marks=pytest.mark.django_db(transaction=True))]
 )
-def test_it_runs_at_the_commit(in_transaction):
+def test_inline_backend_runs_a_task_at_the_commit(in_transaction):
     assert connection.in_atomic_block == in_transaction
     with transaction.atomic():
         result = tasks.add.enqueue(1, 2)

@@ -1,4 +1,4 @@
-"""Draining in Django's TestCase and TransactionTestCase, and what counts as a commit in them."""
+"""Draining in Django's TestCase and TransactionTestCase, and which blocks count as a commit."""
 
 import pytest
 from django.contrib.auth.models import Group
@@ -13,9 +13,9 @@ from tests.app import tasks_testing as tasks
 
 
 class Commits(QueueMixin):
-    """What holds inside a test's transaction, and without one."""
+    """Tests that hold both inside and outside a transaction of the test."""
 
-    def test_what_is_due_runs_and_is_told(self):
+    def test_drain_returns_runs_or_raises_the_error_of_the_handler(self):
         tasks.group.enqueue(name="a")
         [run] = self.atp.drain()
         assert (run.type, run.attempt, run.state, run.reason) == ("kit.group", 1, "FINISHED", "")
@@ -23,27 +23,25 @@ class Commits(QueueMixin):
         assert "making a" in run.log
         assert run.instance.state == "FINISHED"
         assert run.error is None
-
-    def test_the_handlers_own_error_is_raised(self):
         tasks.refused.enqueue(name="kept")
         with pytest.raises(tasks.Refused, match="no") as raised:
             self.atp.drain()
         assert raised.traceback[-1].name == "refused"
         assert "attempt 1 of kit.refused" in raised.value.__notes__[0]
-        assert Instance.objects.get().retries == 1
+        assert Instance.objects.latest("pk").retries == 1
         # As in a worker, what it had written before is there.
         assert Group.objects.filter(name="kept").exists()
 
-    def test_a_handler_has_transactions_of_its_own(self):
-        """Also durable ones; callbacks run at its commits."""
+    def test_a_handler_can_use_durable_transactions_and_on_commit(self):
+        """A callback registered with ``on_commit()`` runs at the commit of the handler."""
         tasks.on_commit.enqueue(name="a")
         assert [run.type for run in self.atp.drain()] == ["kit.on_commit", "kit.group"]
         tasks.durable.enqueue(name="b")
         assert [run.state for run in self.atp.drain()] == ["FINISHED"]
         assert [group.name for group in Group.objects.order_by("name")] == ["a", "b"]
 
-    def test_what_a_handler_breaks_is_its_own_error_and_no_more(self):
-        """A transaction that it leaves open, and what the database refuses."""
+    def test_a_failing_handler_does_not_break_the_transaction_of_the_test(self):
+        """The handler leaves a transaction open, or the database rejects a statement."""
         tasks.left_open.enqueue(name="a")
         [run] = self.atp.drain(raises=False)
         assert run.error is not None
@@ -56,8 +54,8 @@ class Commits(QueueMixin):
         assert run.response == "caught"
         Group.objects.create(name="b")
 
-    def test_a_transactional_type_writes_both_or_nothing(self):
-        """G7."""
+    def test_a_transactional_type_writes_all_or_nothing(self):
+        """A failing handler leaves no row, but its log messages are kept (G7)."""
         tasks.transactional.enqueue(name="a")
         tasks.transactional.enqueue(name="b", fails=True)
         runs = self.atp.drain(raises=False)
@@ -65,8 +63,8 @@ class Commits(QueueMixin):
         assert [group.name for group in Group.objects.all()] == ["a"]
         assert all("written" in run.log for run in runs)
 
-    def test_twice_runs_each_handler_twice(self):
-        """G2. G7: but a transactional Type writes once."""
+    def test_drain_twice_runs_each_handler_twice(self):
+        """The second run simulates a lost attempt (G2). A transactional Type writes once (G7)."""
         tasks.mail.enqueue(to="a@example.com")
         tasks.mail.enqueue(to="b@example.com")
         runs = self.atp.drain(twice=True)
@@ -78,13 +76,13 @@ class Commits(QueueMixin):
         assert [run.state for run in runs] == ["ACCEPTED", "FINISHED"]
         assert Group.objects.count() == 1
 
-    def test_while_it_is_paused_others_run(self):
+    def test_other_tasks_run_while_one_is_paused(self):
         tasks.waits.enqueue()
         first, other = self.atp.drain()
         assert (first.type, first.state, first.response) == ("kit.waits", "FINISHED", "FINISHED")
         assert (other.type, other.state) == ("kit.group", "FINISHED")
 
-    def test_inline(self):
+    def test_inline_runs_tasks_at_the_outermost_commit(self):
         with self.atp.inline():
             with self.atp.inline():
                 pass
@@ -99,18 +97,9 @@ class Commits(QueueMixin):
         tasks.group.enqueue(name="c")
         assert [row.state for row in self.atp.enqueued(tasks.group)][-1] == "ACCEPTED"
 
-    def test_inline_at_the_end_of_a_block_without_a_savepoint(self):
-        """As those around the receivers of pre_delete and m2m_changed."""
-        with self.atp.inline():
-            with transaction.atomic(savepoint=False):
-                with transaction.atomic():
-                    row = tasks.group.enqueue(name="a")
-                assert queue.get(row.uuid).state == "ACCEPTED"
-            assert queue.get(row.uuid).state == "FINISHED"
-        with transaction.atomic(savepoint=False), self.atp.inline():
-            tasks.group.enqueue(name="b")
+    def test_inline_runs_tasks_after_a_block_without_a_savepoint_unless_rolled_back(self):
+        """Django uses such blocks around the receivers of pre_delete and m2m_changed."""
 
-    def test_inline_leaves_out_what_is_rolled_back(self):
         def roll_back():
             with transaction.atomic():
                 tasks.group.enqueue(name="a")
@@ -120,6 +109,14 @@ class Commits(QueueMixin):
             roll_back()
         assert "savepoint_commit" not in vars(connection)
         assert self.atp.drain() == []
+        with self.atp.inline():
+            with transaction.atomic(savepoint=False):
+                with transaction.atomic():
+                    row = tasks.group.enqueue(name="a")
+                assert queue.get(row.uuid).state == "ACCEPTED"
+            assert queue.get(row.uuid).state == "FINISHED"
+        with transaction.atomic(savepoint=False), self.atp.inline():
+            tasks.group.enqueue(name="b")
 
 
 class InTransaction(Commits, TestCase):
@@ -131,9 +128,14 @@ class WithoutTransaction(Commits, TransactionTestCase):
 
 
 @pytest.mark.django_db
-def test_a_block_without_a_savepoint_that_fails(atp):
-    """Django marks the transaction around it, and nothing runs."""
+def test_a_block_without_a_savepoint_that_fails_or_outlives_inline_runs_nothing(atp):
+    """Django marks the transaction around a block that failed for rollback."""
     made = []
+    with transaction.atomic(savepoint=False):
+        with atp.inline():
+            made.append(tasks.group.enqueue(name="a"))
+        assert connection.savepoint_ids[-1] is None
+    assert queue.get(made[0].uuid).state == "ACCEPTED"
 
     def fail():
         with transaction.atomic(savepoint=False):
@@ -146,20 +148,11 @@ def test_a_block_without_a_savepoint_that_fails(atp):
         assert connection.needs_rollback
         transaction.set_rollback(False)
         assert "savepoint_commit" not in vars(connection)
-        assert queue.get(made[0].uuid).state == "ACCEPTED"
+        assert {queue.get(each.uuid).state for each in made} == {"ACCEPTED"}
 
 
 @pytest.mark.django_db
-def test_inline_that_ends_within_a_block_without_a_savepoint(atp):
-    with transaction.atomic(savepoint=False):
-        with atp.inline():
-            made = tasks.group.enqueue(name="a")
-        assert connection.savepoint_ids[-1] is None
-    assert queue.get(made.uuid).state == "ACCEPTED"
-
-
-@pytest.mark.django_db
-def test_all_that_is_due_runs_at_a_commit_and_its_errors_reach_the_test_alone(atp):
+def test_errors_of_tasks_run_at_a_commit_are_raised_to_the_test(atp):
     reached = []
 
     def place_two():

@@ -1,4 +1,4 @@
-"""A context in memory, for unit tests of handlers: it needs no queue."""
+"""The Context for unit tests of handlers, which needs no queue."""
 
 import logging
 from pathlib import Path
@@ -17,11 +17,10 @@ def kit():
         yield kit
 
 
-def test_a_handler_is_called_by_itself(kit):
+def test_a_handler_can_be_called_with_a_test_context(kit):
+    """The context keeps log messages and progress; a sleep returns at once."""
     assert keyword(kit.context(keyword), path="a.txt") == "a.txt"
-
-
-def test_it_keeps_what_the_handler_says(kit):
+    assert tasks.sleeper(kit.context()) == "awake"
     context = kit.context(attempt=2, identifier="x", collection="c", priority=3)
     context.log("one", level="WARNING")
     for done in (1, 2):
@@ -30,9 +29,13 @@ def test_it_keeps_what_the_handler_says(kit):
     assert context.progressed == [(0.25, "1 of 4"), (0.5, "2 of 4")]
     told = context.attempt, context.identifier, context.collection, context.priority
     assert told == (2, "x", "c", 3)
+    context.check()
+    context.cancel()
+    with pytest.raises(Interrupted):
+        context.check()
 
 
-def test_files_are_stored_and_scratch_is_removed(media):
+def test_the_context_stores_files_and_removes_scratch(media):
     with Kit() as kit:
         context = kit.context(tasks.file)
         path = tasks.file(context)
@@ -40,15 +43,7 @@ def test_files_are_stored_and_scratch_is_removed(media):
     assert not Path(path).exists()
 
 
-def test_it_is_cancelled(kit):
-    context = kit.context()
-    context.check()
-    context.cancel()
-    with pytest.raises(Interrupted):
-        context.check()
-
-
-def test_results_are_given(kit):
+def test_the_context_returns_the_results_it_was_given(kit):
     context = kit.context(results={"scene": [1]}, undoes={"booking": 7})
     assert context.results["scene"] == [1]
     node = context.results.node("scene")
@@ -71,7 +66,3 @@ def test_steps_are_kept_for_a_later_attempt(kit):
     tasks.steps(later, name="a")
     assert tasks.CHARGED == ["a"]
     assert first.kept == {"charge": 1, "write": None}
-
-
-def test_a_sleep_is_over_at_once(kit):
-    assert tasks.sleeper(kit.context()) == "awake"

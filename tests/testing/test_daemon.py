@@ -1,4 +1,4 @@
-"""A real daemon on the database of a test."""
+"""A real daemon that runs on the database of a test."""
 
 from datetime import timedelta
 
@@ -14,8 +14,8 @@ from tests.helpers import wait_for
 pytestmark = pytest.mark.processes
 
 
-def test_it_runs_what_is_committed(atp_daemon):
-    """G2: also after it was killed and started again."""
+def test_the_daemon_runs_committed_tasks_and_survives_a_kill(atp_daemon):
+    """A Task is finished after its daemon was killed and started again (G2)."""
     row = tasks.group.enqueue(name="a")
     assert atp_daemon.wait_for(row).state == "FINISHED"
     later = tasks.group.using(run_after=timedelta(hours=1)).enqueue(name="b")
@@ -36,8 +36,8 @@ def test_it_runs_what_is_committed(atp_daemon):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_starts_where_the_tables_were_made_without_migrations(atp):
-    """As by pytest's --nomigrations."""
+def test_the_daemon_starts_on_tables_made_without_migrations(atp):
+    """pytest's option --nomigrations makes such tables."""
     migrations = MigrationRecorder(connection).migration_qs
     migrations.filter(app="atp").update(app="gone")
     try:
@@ -48,11 +48,11 @@ def test_it_starts_where_the_tables_were_made_without_migrations(atp):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_ends_by_itself_is_told(atp):
+def test_a_daemon_that_exits_at_its_start_is_reported(atp):
     with pytest.raises(DaemonFailed, match="No declared Type matches 'nothing'"):
         atp.daemon("-t", "nothing")
 
 
-def test_it_is_refused_inside_a_transaction(atp):
+def test_a_daemon_cannot_start_inside_a_transaction(atp):
     with pytest.raises(NotPossible, match="TransactionTestCase"):
         atp.daemon()

@@ -1,4 +1,4 @@
-"""What a drain, ``work()`` and ``inline()`` run, and in which order."""
+"""What ``drain()``, ``work()`` and ``inline()`` run, and in which order."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from django.core import mail
 from django.db import connection, transaction
 
 from atp import Graph, queue, result, task_type
-from atp.exceptions import InvalidInputs, InvalidOption, NotSerializable, QueueFull
+from atp.exceptions import InvalidOption, NotSerializable, QueueFull
 from atp.models import Daemon, Task
 from atp.operations.registry import registry
 from atp.testing import EndlessDrain, Fault
@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def declare(monkeypatch):
-    """Return a function that declares a Type for one test."""
+    """A function that declares a Type for one test."""
     monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(registry, "_former", dict(registry._former))
 
@@ -37,25 +37,20 @@ def declare(monkeypatch):
     registry._kept.clear()
 
 
-def test_nothing_is_left_of_its_daemon(atp):
+def test_drain_runs_the_named_types_and_leaves_no_daemon_task_or_file(atp):
     # A daemon that was killed may have left a folder of locks.
     folders = Path(settings.SCRATCH_DIR), Path(f"{connection.settings_dict['NAME']}-atpd")
     tasks.group.enqueue(name="a")
+    tasks.mail.enqueue(to="b@example.com")
     files = [sorted(folder.glob("**/*")) for folder in folders]
-    atp.drain()
+    assert [run.type for run in atp.drain(tasks.mail)] == ["kit.mail"]
+    assert [run.type for run in atp.drain("kit.group")] == ["kit.group"]
     assert not Daemon.objects.exists()
     assert not Task.objects.exists()
     assert [sorted(folder.glob("**/*")) for folder in folders] == files
 
 
-def test_only_the_types_that_are_named(atp):
-    tasks.group.enqueue(name="a")
-    tasks.mail.enqueue(to="b@example.com")
-    assert [run.type for run in atp.drain(tasks.mail)] == ["kit.mail"]
-    assert [run.type for run in atp.drain("kit.group")] == ["kit.group"]
-
-
-def test_what_it_enqueues_is_drained(atp):
+def test_drain_runs_tasks_enqueued_by_handlers_up_to_a_limit(atp):
     tasks.chain.enqueue(left=3)
     assert len(atp.drain()) == 4
     tasks.chain.enqueue(left=-1)
@@ -64,8 +59,8 @@ def test_what_it_enqueues_is_drained(atp):
     assert not Daemon.objects.exists()
 
 
-def test_errors(atp):
-    """They are told if they are not raised; with ``retries`` only the last one is raised."""
+def test_drain_raises_errors_or_returns_them(atp):
+    """With ``retries`` only the error of the last attempt is raised."""
     tasks.refused.enqueue()
     [run] = atp.drain(raises=False)
     assert run.state == "ACCEPTED"
@@ -83,10 +78,18 @@ def test_errors(atp):
         with pytest.raises(error):
             atp.drain()
         assert atp.enqueued(refused)[0].reason == "FATAL"
+    # To retry or to defer is no error.
+    tasks.later.enqueue()
+    tasks.deferred.enqueue()
+    assert [run.state for run in atp.drain()] == ["ACCEPTED"] * 2
+    assert atp.drain() == []
+    atp.later(hours=2)
+    responses = {run.type: run.response for run in atp.drain()}
+    assert responses == {"kit.later": 2, "kit.deferred": None}
 
 
-def test_what_is_enqueued_is_kept_as_the_queue_carries_it(atp):
-    """Not the objects themselves, as in the eager modes of other queues (celery#4008)."""
+def test_handlers_get_inputs_as_the_queue_stores_them(atp):
+    """The eager modes of some other queues pass the original objects instead (celery#4008)."""
     given = ["as it was"]
     tasks.typed.enqueue(values=(1, 2), when=given)
     given.append("changed since")
@@ -99,7 +102,7 @@ def test_what_is_enqueued_is_kept_as_the_queue_carries_it(atp):
     assert events == ["enqueue", "claim", "start", "finish"]
 
 
-def test_priorities_and_gates_are_those_of_the_queue(atp):
+def test_drain_follows_priorities_and_gates(atp):
     for priority in (0, 10, 5):
         echo.using(priority=priority).enqueue(p=priority)
     assert [run.response["p"] for run in atp.drain()] == [10, 5, 0]
@@ -112,26 +115,7 @@ def test_priorities_and_gates_are_those_of_the_queue(atp):
     assert queue.get(row.uuid).reason == "CANCELLED"
 
 
-def test_what_is_enqueued_on_commit_is_not_waited_for(atp, django_capture_on_commit_callbacks):
-    with atp.inline(), django_capture_on_commit_callbacks(execute=True) as callbacks:
-        transaction.on_commit(lambda: tasks.group.enqueue(name="a"))
-    assert len(callbacks) == 1
-    assert Group.objects.exists()
-
-
-def test_another_attempt_that_is_asked_for_is_no_error(atp):
-    tasks.later.enqueue()
-    tasks.deferred.enqueue()
-    assert [run.state for run in atp.drain()] == ["ACCEPTED"] * 2
-    assert atp.drain() == []
-    atp.later(hours=2)
-    assert {run.type: run.response for run in atp.drain()} == {
-        "kit.later": 2,
-        "kit.deferred": None,
-    }
-
-
-def test_an_attempt_is_lost(atp):
+def test_drain_can_simulate_an_attempt_lost_before_or_after_the_handler(atp):
     tasks.mail.enqueue(to="a@example.com")
     for number, lose, sent in ((1, "before", 0), (2, "after", 1)):
         [run] = atp.drain(lose=lose)
@@ -141,21 +125,21 @@ def test_an_attempt_is_lost(atp):
     assert [(run.state, run.reason) for run in atp.drain(twice=True)] == [("FAILED", "STALE")]
 
 
-def test_a_cancel_reaches_the_handler(atp):
+def test_a_run_shows_what_happened_to_its_instance(atp):
     tasks.cancels_itself.enqueue()
     [run] = atp.drain()
     assert (run.state, run.reason) == ("FAILED", "CANCELLED")
-
-
-def test_files_and_progress(atp):
     tasks.file.enqueue()
     [run] = atp.drain()
     assert [file["name"] for file in run.files] == ["file.txt"]
     assert not Path(run.response).exists()
     assert run.instance.progress == 1.0
+    tasks.nothing.enqueue()  # a Type without retention
+    [run] = atp.drain()
+    assert (run.state, run.instance) == ("FINISHED", None)
 
 
-def test_it_is_running_while_it_runs_and_plans_as_the_test(atp):
+def test_the_instance_is_running_while_its_handler_runs(atp):
     def planning():
         with connection.cursor() as cursor:
             cursor.execute("SHOW enable_seqscan")
@@ -168,13 +152,7 @@ def test_it_is_running_while_it_runs_and_plans_as_the_test(atp):
     assert not is_told or planning() == ("on",)
 
 
-def test_what_is_not_kept_has_finished(atp):
-    tasks.nothing.enqueue()
-    [run] = atp.drain()
-    assert (run.state, run.instance) == ("FINISHED", None)
-
-
-def test_one_attempt_beside_others_that_wait(atp):
+def test_work_runs_one_attempt_and_leaves_other_tasks_waiting(atp):
     other = tasks.group.enqueue(name="other")
     assert atp.work(tasks.group, name="a").state == "FINISHED"
     assert queue.get(other.uuid).state == "ACCEPTED"
@@ -184,7 +162,7 @@ def test_one_attempt_beside_others_that_wait(atp):
     assert (run.state, run.reason) == ("FAILED", "ERROR")
 
 
-def test_a_saga_is_undone_beside_many_live_graphs(atp, declare):
+def test_a_saga_is_undone_while_many_graphs_are_live(atp, declare):
     for _ in range(100):
         with Graph() as waiting:
             waiting.add(echo.using(run_after=HOUR), name="later")
@@ -196,7 +174,12 @@ def test_a_saga_is_undone_beside_many_live_graphs(atp, declare):
     assert g.row.undone is not None
 
 
-def test_inline_runs_what_a_cancelled_node_frees(atp):
+def test_inline_runs_tasks_of_callbacks_and_of_a_cancel(atp, django_capture_on_commit_callbacks):
+    """A cancel unblocks a node that runs if the one before it fails."""
+    with atp.inline(), django_capture_on_commit_callbacks(execute=True) as callbacks:
+        transaction.on_commit(lambda: tasks.group.enqueue(name="a"))
+    assert len(callbacks) == 1
+    assert Group.objects.exists()
     with Graph() as g:
         first = g.add(echo.using(run_after=HOUR), name="a")
         g.add(echo, name="clean-up", after=first, on_failure="run")
@@ -213,7 +196,7 @@ def fails(context, number=0):
     raise ValueError(number)
 
 
-def test_work_takes_the_options_of_using(atp, declare):
+def test_work_accepts_the_options_of_using(atp, declare):
     own = declare(facts)
     run = atp.work(own.using(collection="c", priority=7, identifier="i"))
     assert run.response == ["c", 7, "i"]
@@ -222,23 +205,20 @@ def test_work_takes_the_options_of_using(atp, declare):
     assert (run.state, run.reason) == ("FAILED", "ERROR")
 
 
-def test_inputs_have_names_and_hooks_are_not_compared(atp):
-    for ask in (atp.work, atp.assert_enqueued):
-        with pytest.raises(InvalidInputs, match="by name"):
-            ask(tasks.group, inputs=[1])
-    with pytest.raises(InvalidInputs, match="no argument 'on_finished'"):
-        atp.assert_enqueued(tasks.group, on_finished=tasks.group)
-
-
-def test_what_waits_under_a_former_name_runs(atp, declare):
-    declare(facts).enqueue()
+def test_drain_runs_a_former_name_and_makes_room_in_a_full_queue(atp, declare):
+    own = declare(facts, max_waiting=2)
+    own.enqueue_many([{}] * 2)
+    with pytest.raises(QueueFull):
+        own.enqueue()
+    atp.drain()
+    own.enqueue()
     renamed = declare(facts, "drains.renamed", formerly=["drains.own"])
-    assert len(atp.enqueued(renamed)) == 1
+    assert len(atp.enqueued(renamed)) == 3
     assert [run.state for run in atp.drain(renamed)] == ["FINISHED"]
 
 
-def test_a_drain_inside_inline_runs_all_itself(atp, declare):
-    """What a drain of one Type leaves comes after it; its errors are its own."""
+def test_drain_inside_inline_raises_only_its_own_errors(atp, declare):
+    """Other due Tasks run after the drain of one Type."""
     own = declare(fails, max_retries=0)
     with atp.inline():
         tasks.chain.using(run_after=HOUR).enqueue(left=0)
@@ -252,8 +232,8 @@ def test_a_drain_inside_inline_runs_all_itself(atp, declare):
         assert atp.work(tasks.group, name="d").state == "FINISHED"
 
 
-def test_the_output_of_a_node_whose_type_keeps_nothing(atp, declare):
-    """The next node gets it all the same."""
+def test_the_next_node_gets_the_output_of_a_type_without_retention(atp, declare):
+    """A retention of 0 does not lose the output before the next node has it."""
     own = declare(lambda context, value: value, retention=0)
     with Graph() as graph:
         first = graph.add(own, value=42)
@@ -262,16 +242,7 @@ def test_the_output_of_a_node_whose_type_keeps_nothing(atp, declare):
     assert runs[-1].response == {"value": 42}
 
 
-def test_a_queue_that_was_drained_is_not_full(atp, declare):
-    own = declare(facts, max_waiting=2)
-    own.enqueue_many([{}] * 2)
-    with pytest.raises(QueueFull):
-        own.enqueue()
-    atp.drain()
-    own.enqueue()
-
-
-def test_the_state_after_an_attempt_that_somebody_redrives(atp, declare):
+def test_a_run_keeps_the_state_after_its_attempt_despite_a_redrive(atp, declare):
     own = declare(fails, max_retries=0)
 
     @task_type("drains.redrive")
@@ -286,8 +257,8 @@ def test_the_state_after_an_attempt_that_somebody_redrives(atp, declare):
     assert len(states) == 3
 
 
-def test_a_step_is_done_once_if_its_result_was_kept(atp):
-    """G17: a step in a transaction is done exactly once."""
+def test_a_step_runs_once_if_its_result_was_kept(atp):
+    """A step in a transaction runs exactly once (G17)."""
     for point, calls, is_written in (
         ("before charge", 1, False),
         ("in charge", 2, False),
@@ -307,13 +278,10 @@ def test_a_step_is_done_once_if_its_result_was_kept(atp):
         assert (len(tasks.CHARGED), group.count()) == (calls, 1), point
 
 
-def test_a_fault_point_that_nothing_comes_to_is_told(atp):
+def test_drain_rejects_invalid_and_unreached_fault_points(atp):
     tasks.steps.enqueue(name="a")
     with pytest.raises(AssertionError, match=r"'after chrage'\. Steps: charge, write\."):
         atp.drain(lose=Fault("after chrage"))
-
-
-def test_the_arguments_of_a_drain_are_checked(atp):
     for point in ("charge", "after", "beside charge", ""):
         with pytest.raises(InvalidOption, match="must be 'before', 'in' or 'after'"):
             Fault(point)

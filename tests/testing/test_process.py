@@ -1,4 +1,4 @@
-"""What a drain leaves as it was in the process, and what handlers tell others there."""
+"""A drain restores the state of the process, and handlers cannot affect the test."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.core.signals import got_request_exception
 from django.http import HttpResponse
-from django.test import RequestFactory, override_settings
+from django.test import override_settings
 from django.urls import path
 
 from atp.testing import NotPossible
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def order(request):
-    """A view that enqueues what is refused."""
+    """A view that enqueues a Task whose handler fails."""
     tasks.refused.enqueue()
     return HttpResponse("ordered")
 
@@ -27,14 +27,10 @@ urlpatterns = [path("order/", order)]
 
 
 @override_settings(ROOT_URLCONF=__name__)
-def test_an_error_of_a_handler_is_none_of_the_request(atp, client):
+def test_an_error_of_a_handler_reaches_error_reporters_but_not_the_request(atp, client):
     with atp.inline(raises=False):
         assert client.get("/order/").content == b"ordered"
-    assert RequestFactory().get("/order/").path == "/order/"
     assert atp.enqueued(tasks.refused)[0].retries == 1
-
-
-def test_error_reporters_are_told(atp):
     told = []
 
     def receive(**facts):
@@ -56,8 +52,8 @@ def logging_now():
     return root.level, list(root.handlers), [handler.level for handler in root.handlers]
 
 
-def test_a_handler_leaves_the_process_as_it_was_and_finds_no_variable_of_the_test(atp):
-    """Also the alarm of a test, as that of pytest-timeout, and the logging."""
+def test_a_handler_changes_nothing_in_the_process_of_the_test(atp):
+    """An alarm, such as that of pytest-timeout, and the logging setup are restored too."""
     before, logged = (os.getcwd(), os.umask(0o022)), logging_now()
     had = signal.setitimer(signal.ITIMER_REAL, 1000)
     token = tasks.TENANT.set("of the test")
@@ -76,8 +72,8 @@ def test_a_handler_leaves_the_process_as_it_was_and_finds_no_variable_of_the_tes
     assert logging_now() == logged
 
 
-def test_what_the_database_refuses_and_a_handler_ignores(atp):
-    """That is the end of the test's transaction, up to the attempt: Django's or PostgreSQL's."""
+def test_a_swallowed_database_error_ends_the_drain_in_a_transaction(atp):
+    """Django or PostgreSQL refuses further queries in the transaction of the test."""
     tasks.caught.enqueue(name="a")
     with pytest.raises(NotPossible, match=r"transaction\.atomic\(\), or use TransactionTestCase"):
         atp.drain()
@@ -85,7 +81,7 @@ def test_what_the_database_refuses_and_a_handler_ignores(atp):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_same_without_a_transaction(atp):
+def test_a_swallowed_database_error_is_harmless_without_a_transaction(atp):
     tasks.caught.enqueue(name="a")
     [run] = atp.drain()
     assert run.response == "caught"

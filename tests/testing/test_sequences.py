@@ -1,4 +1,4 @@
-"""Tests that set the sequences back, beside the rows that came with ``migrate``."""
+"""Tests that reset the sequences work although rows from ``migrate`` stay in the tables."""
 
 import pytest
 from django.apps import apps
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.each_database
 
 @pytest.fixture(autouse=True)
 def sequences(django_db_setup, django_db_blocker):
-    """Set the sequences behind the rows that stay: a later test may add a permission."""
+    """Move the sequences past the remaining rows, because a later test might add a permission."""
     yield
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), apps.get_models()):
@@ -26,8 +26,8 @@ def sequences(django_db_setup, django_db_blocker):
 class TestCases(TransactionTestCase):
     reset_sequences = True
 
-    def test_first(self):
-        """Write rows to each table to which a registration writes, too."""
+    def test_registration_works_after_the_sequences_were_reset(self):
+        """Write a row to each table that a registration writes to."""
         queue.register_all()
         assert Type.objects.exists()
         instance = echo.enqueue(a=1)
@@ -36,4 +36,4 @@ class TestCases(TransactionTestCase):
         assert LogRecord.objects.filter(instance=instance.pk).exists()
         assert connection.vendor != "postgresql" or instance.pk < 10
 
-    test_second = test_first
+    test_registration_works_again = test_registration_works_after_the_sequences_were_reset

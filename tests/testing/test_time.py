@@ -1,4 +1,4 @@
-"""Time that a test lets pass, for all that waits for a time."""
+"""``later()`` lets time pass for everything that waits for a time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,11 @@ pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
-def test_what_is_dated_is_due(atp):
+def test_later_makes_dated_tasks_due_or_missed(atp):
+    tasks.group.using(start_before=HOUR).enqueue(name="b")
+    atp.later(hours=2)
+    assert atp.drain() == []
+    assert atp.enqueued(tasks.group)[0].reason == "MISSED"
     tasks.group.using(run_after=HOUR).enqueue(name="a")
     assert atp.drain() == []
     atp.later(minutes=59)
@@ -24,15 +28,8 @@ def test_what_is_dated_is_due(atp):
     assert [run.state for run in atp.drain()] == ["FINISHED"]
 
 
-def test_what_is_too_late_is_missed(atp):
-    tasks.group.using(start_before=HOUR).enqueue(name="a")
-    atp.later(hours=2)
-    assert atp.drain() == []
-    assert atp.enqueued(tasks.group)[0].reason == "MISSED"
-
-
-def test_a_sleep_is_over(atp):
-    """G17: the steps before it are not repeated."""
+def test_later_ends_a_sleep(atp):
+    """The steps before the sleep are not repeated (G17)."""
     tasks.sleeper.enqueue()
     assert [run.state for run in atp.drain()] == ["ACCEPTED"]
     atp.later(hours=23)
@@ -41,26 +38,19 @@ def test_a_sleep_is_over(atp):
     assert [(run.attempt, run.response) for run in atp.drain()] == [(2, "awake")]
 
 
-def test_a_gate_opens_by_itself(atp):
-    tasks.group.enqueue(name="a")
-    queue.hold("kit.group", until=get_store().now() + HOUR)
-    assert atp.drain() == []
-    atp.later(hours=2)
-    assert len(atp.drain()) == 1
-
-
-def test_a_rate_is_refilled(atp):
-    queue.register(tasks.group)
-    queue.limit("kit.group", rate="1/h")
-    for name in "ab":
+def test_later_opens_a_gate_whose_time_is_over_and_refills_a_rate(atp):
+    for name in "abc":
         tasks.group.enqueue(name=name)
-    assert len(atp.drain()) == 1
-    atp.later(hours=2)
-    assert len(atp.drain()) == 1
+    queue.hold("kit.group", until=get_store().now() + HOUR)
+    queue.limit("kit.group", rate="1/h")
+    assert atp.drain() == []
+    for _ in "abc":
+        atp.later(hours=2)
+        assert len(atp.drain()) == 1
 
 
-def test_a_node_of_a_graph_waits_for_another(atp):
-    """That is no time; only its own time comes earlier."""
+def test_later_does_not_run_a_node_before_its_upstream(atp):
+    """A node waits for its upstream however much time passes; its own due time does pass."""
     with public.Graph("of two") as graph:
         first = graph.add(tasks.group, name="first", inputs={"name": "a"})
         dated = tasks.group.using(run_after=HOUR)
@@ -70,14 +60,14 @@ def test_a_node_of_a_graph_waits_for_another(atp):
     assert [run.instance.node.name for run in runs] == ["first", "second"]
 
 
-@pytest.fixture
-def nightly():
+def test_later_plans_the_slots_of_the_named_schedules(atp):
+    """An unknown schedule is rejected, and no time passes."""
     queue.register(tasks.seen)
     queue.create_schedule("nightly", "kit.context", cron="30 2 * * *", missed="skip")
-    return queue.get_schedule("nightly")
-
-
-def test_slots_come_in_their_time(atp, nightly):
+    nightly = queue.get_schedule("nightly")
+    with pytest.raises(UnknownSchedule, match=r"'nihgtly'\. Did you mean 'nightly'\?"):
+        atp.later(days=1, schedules=["nightly", "nihgtly"])
+    assert atp.drain() == []
     half = (nightly.next_at - get_store().now()).total_seconds() / 2
     atp.later(seconds=half, schedules=["nightly"])
     assert atp.drain() == []
@@ -92,16 +82,9 @@ def test_slots_come_in_their_time(atp, nightly):
     assert slots[0].at == nightly.next_at
 
 
-def test_no_time_passes_for_a_schedule_that_is_not_there(atp, nightly):
-    tasks.group.using(run_after=HOUR).enqueue(name="a")
-    with pytest.raises(UnknownSchedule, match=r"'nihgtly'\. Did you mean 'nightly'\?"):
-        atp.later(days=1, schedules=["nightly", "nihgtly"])
-    assert atp.drain() == []
-
-
-def test_time_goes_forward_and_no_clock_is_moved(atp):
+def test_later_moves_time_only_forward_and_changes_no_clock(atp):
     for given in ({}, {"hours": -1}):
-        with pytest.raises(InvalidOption, match="must be more than nothing"):
+        with pytest.raises(InvalidOption, match="must be greater than 0"):
             atp.later(**given)
     atp.later(days=1)
     assert get_store().now() - datetime.now(UTC) < HOUR

@@ -1,8 +1,8 @@
-"""Debian's cron, minute by minute: slow, simple, and apart from :mod:`atp.schedules`.
+"""Debian's cron, minute by minute: slow, simple, and independent of :mod:`atp.schedules`.
 
 It watches the wall clock of a zone from one minute to the next. An expression whose minute or
-hour starts with ``*`` runs when the clock shows a time of it. Any other has fixed times: each
-runs when the clock comes to it or jumps over it, and not when the clock shows it again.
+hour starts with ``*`` runs when the clock shows a matching time. Any other expression has fixed
+times: each runs when the clock reaches or skips it, but not when the clock shows it again.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -33,14 +33,14 @@ DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
 class Watched:
-    """The clock of a zone in a stretch of time: what it shows at each minute."""
+    """The wall clock of a zone during a time span: the time that it shows at each minute."""
 
     def __init__(self, zone, since, until):
         self.zone, self.since, self.until = zone, since, until
 
     @cached_property
     def minutes(self):
-        """Triples: the time in UTC, the time shown, and the times come to or jumped over."""
+        """Triples of the UTC time, the shown time, and the times that were reached or skipped."""
         zone, found = ZoneInfo(self.zone), []
         time = self.since
         latest = time.astimezone(zone).replace(tzinfo=None) - MINUTE
@@ -62,7 +62,7 @@ class Watched:
 
 
 class Pattern:
-    """The times of a wall clock that an expression has."""
+    """The wall clock times that match an expression."""
 
     def __init__(self, expression):
         fields = expression.split()
@@ -107,7 +107,7 @@ def members(field, low, high):
 
 @cache
 def transitions(zone, first_year, last_year):
-    """The times at which the clock of a zone changes, to the minute."""
+    """Return the times at which the clock of a zone changes, to the minute."""
     zone, hour = ZoneInfo(zone), timedelta(hours=1)
     time, found = datetime(first_year, 1, 1, tzinfo=UTC), []
     offset = time.astimezone(zone).utcoffset()
@@ -123,7 +123,7 @@ def transitions(zone, first_year, last_year):
 
 
 def a_field(low, high, *others):
-    """Draw a field of a cron expression; ``others`` are what it may have besides numbers."""
+    """Generate a field of a cron expression; ``others`` are values that are not numbers."""
     numbers = st.integers(low, high)
     ranges = st.tuples(numbers, numbers).map(sorted).map(lambda ends: f"{ends[0]}-{ends[1]}")
     spans = st.one_of(st.just("*"), st.just(f"{low}-{high}"), ranges, numbers.map(str))

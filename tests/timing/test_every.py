@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.schedules.timing` and :mod:`atp.schedules.timing`."""
+"""The slots of schedules with a fixed interval, and their jitter."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -35,14 +35,16 @@ def test_slots_are_multiples_of_the_interval_since_the_epoch(every, time, count)
     assert every.newest(time, time + count * every.interval, 100) == slots[::-1]
 
 
-def test_hours_are_full_hours_in_utc():
+def test_hourly_slots_are_full_hours_in_utc():
     assert Every(timedelta(hours=1)).after(NOW) == datetime(2026, 3, 27, 13, tzinfo=UTC)
     shifted = Every(timedelta(hours=1), timedelta(minutes=10))
     assert shifted.after(NOW) == datetime(2026, 3, 27, 12, 10, tzinfo=UTC)
     assert shifted.before(NOW) == datetime(2026, 3, 27, 11, 10, tzinfo=UTC)
+    assert Every(SECOND).after(NOW) == NOW + SECOND
+    assert Every(LONGEST_INTERVAL).after(NOW) == EPOCH + 6 * LONGEST_INTERVAL
 
 
-def test_no_change_of_a_clock_moves_them():
+def test_clock_changes_do_not_move_slots():
     runs = Every(timedelta(minutes=30), timezone="Europe/Vienna").upcoming(
         4, datetime(2026, 10, 25, 0, 15, tzinfo=UTC)
     )
@@ -56,7 +58,7 @@ def test_no_change_of_a_clock_moves_them():
     assert runs[3].remark == ""
 
 
-def test_words():
+def test_words_describe_the_interval_and_the_offset():
     for interval, offset, words in (
         ({"minutes": 15}, {}, "every 15 minutes"),
         ({"hours": 1}, {}, "every hour"),
@@ -66,17 +68,9 @@ def test_words():
         assert Every(timedelta(**interval), timedelta(**offset)).words() == words
 
 
-def test_an_interval_or_an_offset_that_is_none():
-    for interval in (
-        timedelta(),
-        -SECOND,
-        SECOND * 1.5,
-        LONGEST_INTERVAL + SECOND,
-        60,
-        "15m",
-        None,
-        True,
-    ):
+def test_an_invalid_interval_or_offset_is_rejected():
+    odd = SECOND * 1.5, LONGEST_INTERVAL + SECOND
+    for interval in (timedelta(), -SECOND, *odd, 60, "15m", None, True):
         with pytest.raises(InvalidSchedule, match="whole seconds, from one second") as caught:
             Every(interval)
         assert caught.value.parameter == "every"
@@ -88,31 +82,23 @@ def test_an_interval_or_an_offset_that_is_none():
         Every(SECOND, timezone="Europe/Wienna")
 
 
-def test_shortest_and_longest():
-    assert Every(SECOND).after(NOW) == NOW + SECOND
-    assert Every(LONGEST_INTERVAL).after(NOW) == EPOCH + 6 * LONGEST_INTERVAL
-
-
 @given(st.text(st.characters(codec="utf-8")), st.floats(0, 315_360_000))
-def test_jitter_is_from_0_to_the_bound(identifier, seconds):
+def test_jitter_is_from_0_to_its_bound(identifier, seconds):
     found = jitter(identifier, SLOT, seconds)
     assert timedelta() <= found <= timedelta(seconds=seconds)
 
 
-def test_jitter_is_the_same_wherever_it_is_computed():
+def test_jitter_is_deterministic_and_differs_by_schedule_and_slot():
     assert jitter("nightly-alps", SLOT, 60) == timedelta(seconds=29, microseconds=998797)
     local = SLOT.astimezone(ZoneInfo("Europe/Vienna"))
     assert jitter("nightly-alps", local, 60) == jitter("nightly-alps", SLOT, 60)
-
-
-def test_jitter_differs_by_schedule_and_by_slot_and_spreads_over_the_whole_bound():
     found = [jitter(f"schedule-{number}", SLOT, 60) for number in range(1000)]
     found += [jitter("schedule", SLOT + timedelta(hours=n), 60) for n in range(100)]
     assert len(set(found)) == 1100
     assert {int(each.total_seconds() // 6) for each in found[:1000]} == set(range(10))
 
 
-def test_a_jitter_that_is_none():
+def test_an_invalid_jitter_is_rejected():
     assert jitter("nightly-alps", SLOT, 0) == timedelta()
     for seconds in (-1, float("nan"), float("inf"), 1e12, "60", None):
         with pytest.raises(InvalidSchedule, match="must be from 0 to") as caught:

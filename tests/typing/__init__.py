@@ -1,1 +1,1 @@
-"""The type check: a typed project that uses ATP, and the settings under which it is checked."""
+"""The type check: a typed project that uses ATP, and the settings for the check."""

@@ -1,4 +1,4 @@
-"""Settings of the type check: the plugin for Django reads the models under them."""
+"""Settings of the type check, from which the Django plugin reads the models."""
 
 SECRET_KEY = "of the type check only"
 INSTALLED_APPS = [

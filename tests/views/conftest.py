@@ -1,4 +1,4 @@
-"""Fixtures of the pages' tests."""
+"""Fixtures for the tests of the pages."""
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -8,7 +8,7 @@ from ..populated import populate
 
 @pytest.fixture
 def full(world, media):
-    """A queue with something of everything in it."""
+    """A queue with Instances in every state, and a daemon."""
     return populate(world)
 
 
@@ -20,7 +20,7 @@ def user(db):
 
 @pytest.fixture
 def allow(user):
-    """Give the user permissions of ATP: ``allow("view_instance", "operate")``."""
+    """A function that gives the user permissions of ATP: ``allow("view_instance", "operate")``."""
 
     def give(*codenames):
         found = Permission.objects.filter(content_type__app_label="atp", codename__in=codenames)
@@ -32,13 +32,13 @@ def allow(user):
 
 @pytest.fixture
 def visitor(client, user):
-    """A client that is logged in, as the user without any permission."""
+    """A client that is logged in as the user without any permission."""
     client.force_login(user)
     return client
 
 
 @pytest.fixture
 def operator(client, db):
-    """A client that is logged in and may do everything."""
+    """A client that is logged in as a superuser."""
     client.force_login(User.objects.create_superuser("root", password="secret"))
     return client

@@ -1,4 +1,4 @@
-"""All pages, as data: their addresses, and what it takes to see them."""
+"""All pages as data: their addresses and the permissions that they require."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ VIEW_ALL = (
 
 @dataclass(frozen=True)
 class PageCase:
-    """A page: its name in the URLs, what its address is made of, and the permissions it takes."""
+    """A page: its URL name, the parts of its address, and the permissions that it requires."""
 
     name: str
     path: str

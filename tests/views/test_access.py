@@ -1,24 +1,27 @@
-"""Who may see what, and do what (G14)."""
+"""The permissions that the pages and their buttons require (G14)."""
 
 import html
 import re
 
+import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import transaction
 
 from atp import queue, urls
+from atp.models import Instance
 from atp.states import State
 
 from .pages import ACTING, PAGES, VIEW_ALL
 
 
-def test_the_list_of_pages_is_whole():
+def test_the_list_of_pages_is_complete():
     named = list(dict.fromkeys(page.name for page in PAGES))
     assert named == [pattern.name for pattern in urls.urlpatterns]
 
 
-def test_nothing_without_a_login(full, client):
-    """G14: closed by default; whoever was in mid action is led back to the page."""
+@pytest.mark.slow
+def test_every_page_requires_a_login(full, client):
+    """After the login the user returns to the page of an attempted action (G14)."""
     for page in PAGES:
         address = page.address(full)
         before = full.world.snapshot()
@@ -29,8 +32,9 @@ def test_nothing_without_a_login(full, client):
         assert full.world.snapshot() == before, page.path
 
 
-def test_nothing_without_the_permission(full, visitor, user):
-    """G14: each permission that a page takes is needed, named where it is lacking, and enough."""
+@pytest.mark.slow
+def test_each_page_requires_exactly_its_permissions(full, visitor, user):
+    """A missing permission is named; with all of them the page is shown (G14)."""
     own = dict(
         Permission.objects.filter(content_type__app_label="atp").values_list("codename", "pk")
     )
@@ -52,64 +56,70 @@ def test_nothing_without_the_permission(full, visitor, user):
         assert answer.status_code == page.shows, page.path
 
 
-def test_parts_of_an_instance_take_permissions_of_their_own(full, visitor, allow):
-    """G14."""
-    allow("view_instance")
-    address = f"/atp/instances/{full[State.FINISHED].uuid}/"
-    failed = f"/atp/instances/{full[State.FAILED].uuid}/"
-    parts = {
-        "view_inputs": "<h2>Inputs</h2>",
-        "view_response": "<h2>Response</h2>",
-        "view_step": "<h2>Steps</h2>",
-    }
-    allow("view_type", "enqueue")
-    like = visitor.get(f"/atp/types/tests.echo/enqueue/?like={full[State.FAILED].uuid}")
-    assert like.status_code == 403
-    assert "said" not in like.content.decode()
-    shown = visitor.get(address).content.decode()
-    assert not any(heading in shown for heading in (*parts.values(), "<h2>Log</h2>"))
-    for permission, heading in parts.items():
-        allow(permission)
-        assert heading in visitor.get(address).content.decode()
-    # Why it failed is told by the log.
-    assert "ValueError" not in visitor.get(failed).content.decode()
-    allow("view_logrecord")
-    assert "ValueError" in visitor.get(failed).content.decode()
-    assert "<h2>Log</h2>" in visitor.get(address).content.decode()
-
-
-def test_who_may_only_look_sees_no_buttons(full, visitor, allow):
-    """G14: neither of Instances, Types, daemons nor graphs; and the menu has what one may see."""
-    allow("view_instance")
-    shown = visitor.get("/atp/").content.decode()
-    assert "/atp/instances/" in shown
-    assert 'href="/atp/types/"' not in shown
-    assert "Daemons" not in shown
-    allow(*VIEW_ALL)
-    failed, waiting = (f"/atp/instances/{full[s].uuid}/" for s in (State.FAILED, State.ACCEPTED))
-    types = "/atp/types/"
-    daemon = f"/atp/daemons/{full.host.uuid}/"
+@pytest.mark.slow
+def test_each_part_of_a_page_requires_its_permission(full, visitor, user):
+    """A user with all other permissions sees the page without the part, link or button (G14)."""
+    finished, failed, waiting = (
+        f"/atp/instances/{full[state].uuid}/"
+        for state in (State.FINISHED, State.FAILED, State.ACCEPTED)
+    )
+    types, echo, schedule = "/atp/types/", "/atp/types/tests.echo/", "/atp/schedules/nightly/"
+    daemon, group = f"/atp/daemons/{full.host.uuid}/", full.error()
     graph = f"/atp/graphs/{full.graph().uuid}/"
-    offered = {
+    merge = Instance.objects.get(node__name="merge")
+    Instance.objects.filter(pk=full[State.FAILED].pk).update(error=group.pk)
+    Instance.objects.filter(pk=full[State.ACCEPTED].pk).update(created_by="schedule nightly")
+    parts = {
+        "view_inputs": ((finished, "<h2>Inputs</h2>"), (schedule, "<h2>Inputs</h2>")),
+        "view_response": ((finished, "<h2>Response</h2>"),),
+        "view_step": ((finished, "<h2>Steps</h2>"),),
+        "view_logrecord": ((finished, "<h2>Log</h2>"), (schedule, "<h2>Log</h2>")),
+        "view_type": (("/atp/", f'href="{types}"'), (schedule, f'href="{echo}"')),
+        "view_daemon": (("/atp/", 'href="/atp/daemons/"'),),
+        "view_instance": tuple(
+            (page, "/atp/instances/") for page in (schedule, graph, f"{graph}nodes/")
+        ),
+        "view_graph": ((f"/atp/instances/{merge.uuid}/", f'<a href="{graph}">mosaic</a>, node'),),
+        "view_schedule": ((echo, schedule), (waiting, schedule)),
+        "view_errorgroup": ((failed, f"/atp/failures/{group.digits}/"),),
         "operate": ((failed, "Redrive"), (waiting, "/change/"), (graph, 'class="actions"')),
         "enqueue": ((types, "Enqueue"), (failed, "Enqueue again")),
         "control": (
             (daemon, f"{daemon}quiet/"),
             ("/atp/", "/gate/"),
             (f"{types}tests.add/", "/gate/"),
+            (schedule, 'id="resume"'),
         ),
         "delete_instance": ((failed, 'id="delete"'),),
     }
-    for permission, parts in offered.items():
-        for address, part in parts:
-            assert part not in visitor.get(address).content.decode(), part
-        allow(permission)
-        for address, part in parts:
-            assert part in visitor.get(address).content.decode(), part
+    own = dict(
+        Permission.objects.filter(content_type__app_label="atp").values_list("codename", "pk")
+    )
+    every = {*VIEW_ALL, *ACTING}
+    for permission, shown in parts.items():
+        for granted in (every - {permission}, every):
+            user.user_permissions.set(own[name] for name in granted)
+            for address, part in shown:
+                answer = visitor.get(address)
+                assert answer.status_code == 200, address
+                is_shown = part in answer.content.decode()
+                assert is_shown == (permission in granted), (permission, address, part)
 
 
-def test_a_form_from_elsewhere_is_refused(full, client, allow, user):
-    """G14: whoever is logged in here does not act because another site says so."""
+def test_inputs_and_errors_are_not_shown_in_other_ways(full, visitor, allow):
+    """The form to enqueue again shows inputs, and the error of an Instance is in its log (G14)."""
+    allow("view_instance", "view_type", "enqueue")
+    failed = full[State.FAILED].uuid
+    like = visitor.get(f"/atp/types/tests.echo/enqueue/?like={failed}")
+    assert like.status_code == 403
+    assert "said" not in like.content.decode()
+    assert "ValueError" not in visitor.get(f"/atp/instances/{failed}/").content.decode()
+    allow("view_logrecord")
+    assert "ValueError" in visitor.get(f"/atp/instances/{failed}/").content.decode()
+
+
+def test_a_form_without_a_csrf_token_is_rejected(full, client, allow, user):
+    """Otherwise another site could act with the login of the user (G14)."""
     client.handler.enforce_csrf_checks = True
     allow("view_instance", "operate")
     client.force_login(user)
@@ -118,8 +128,8 @@ def test_a_form_from_elsewhere_is_refused(full, client, allow, user):
     assert full[State.FAILED].state == State.FAILED
 
 
-def test_a_part_that_refreshes_itself_has_the_whole_page_say_what_is_wrong(full, client):
-    """That a login is needed, or that the Instance is gone."""
+def test_a_failed_refresh_reloads_the_whole_page(full, client):
+    """The whole page then shows the login form, or says that the Instance was deleted."""
     part = {"HX-Request": "true"}
     answer = client.get("/atp/", headers=part)
     assert (answer.status_code, answer["HX-Refresh"]) == (401, "true")
@@ -130,8 +140,8 @@ def test_a_part_that_refreshes_itself_has_the_whole_page_say_what_is_wrong(full,
     assert (answer.status_code, answer["HX-Refresh"]) == (404, "true")
 
 
-def test_what_is_told_of_daemons_takes_the_permission_to_see_them(full, visitor, allow):
-    """G14: and what their workers do that to see Instances."""
+def test_daemons_and_their_work_are_hidden_without_permission(full, visitor, allow):
+    """A user without the permission sees "a daemon" instead of its name (G14)."""
     allow("view_daemon")
     for address in ("/atp/daemons/", f"/atp/daemons/{full.host.uuid}/"):
         assert str(full[State.RUNNING].uuid) not in visitor.get(address).content.decode()
@@ -145,8 +155,8 @@ def test_what_is_told_of_daemons_takes_the_permission_to_see_them(full, visitor,
         assert "host:1" not in visitor.get(path).content.decode()
 
 
-def test_the_login_page_contains_its_policy(client, db):
-    """Django's view sends none."""
+def test_the_login_page_contains_a_content_security_policy(client, db):
+    """Django's login view sends no such header, so the page has a meta element."""
     text = html.unescape(client.get("/login/").content.decode())
     head, _, rest = text.partition("Content-Security-Policy")
     assert "<script" not in head

@@ -1,4 +1,4 @@
-"""Addresses that lead nowhere: a status in the 400s and words that help (G13)."""
+"""Invalid addresses return a 4xx status and an explanation (G13)."""
 
 from django.db import OperationalError
 
@@ -23,12 +23,13 @@ BAD = [
     ("/atp/types/tests.echo/enqueue/?like=zz", 404, "There is no Instance zz"),
     ("/atp/types/tests.echo/enqueue/?lke=zz", 400, "Did you mean &#x27;like&#x27;"),
     ("/atp/daemons/zz/", 404, "There is no daemon zz"),
-    (f"/atp/daemons/{ABSENT}/", 404, "it has left, or never was"),
+    (f"/atp/daemons/{ABSENT}/", 404, "it has ended, or never existed"),
+    *((f"/atp/graphs/nonsense/{below}", 404, "") for below in ("", "nodes/", "graph.mmd")),
     ("/atp/?colour=red", 400, "no parameter &#x27;colour&#x27;"),
 ]
 
 
-def test_it_is_told(full, operator):
+def test_invalid_addresses_return_a_4xx_status_with_an_explanation(full, operator):
     for address, status, told in BAD:
         answer = operator.get(address)
         assert answer.status_code == status, address
@@ -38,8 +39,8 @@ def test_it_is_told(full, operator):
         assert operator.get(f"{address}?page=WyJhIiwxLDJd").status_code == 400
 
 
-def test_a_database_that_does_not_answer(full, operator, monkeypatch):
-    """G14: neither a traceback nor the words of the driver; sessions and users are in it too."""
+def test_a_database_failure_returns_503_without_details(full, operator, monkeypatch):
+    """The page shows no traceback and no driver message (G14), even if the login fails."""
 
     def fail(*args, **kwargs):
         raise OperationalError("connection to server at 10.0.0.7 failed for user secret")

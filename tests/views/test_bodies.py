@@ -1,4 +1,4 @@
-"""Responses and files as they are: downloaded or harmless, never a page of this site (G14)."""
+"""Responses and files are either harmless or downloaded; none is a page of the site (G14)."""
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
@@ -23,8 +23,8 @@ SENT = (
 )
 
 
-def test_only_what_cannot_act_is_shown(full, operator):
-    """G14: an HTML or SVG response is never rendered in the site's origin."""
+def test_responses_that_could_run_scripts_are_only_downloaded(full, operator):
+    """The browser never renders an HTML or SVG response in the origin of the site (G14)."""
     data = MARKUP.encode()
     for content_type in (*SHOWN_TYPES, *SENT):
         instance = full.finished(content_type=content_type, data=data, size=len(data))
@@ -50,7 +50,7 @@ def test_only_what_cannot_act_is_shown(full, operator):
         assert "X-Evil" not in answer
 
 
-def test_a_picture_is_shown_on_the_page_and_a_long_text_is_cut(full, operator):
+def test_a_picture_is_shown_and_a_long_text_is_truncated(full, operator):
     instance = full.finished(content_type="image/png", data=PNG, size=len(PNG))
     shown = operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
     assert f'<img class="picture" src="/atp/instances/{instance.uuid}/response"' in shown
@@ -60,23 +60,25 @@ def test_a_picture_is_shown_on_the_page_and_a_long_text_is_cut(full, operator):
     assert get(operator, instance).getvalue() == data
 
 
-def test_a_response_in_a_file(full, operator):
-    path = storages["default"].save("atp/large.bin", ContentFile(b"large"))
-    instance = full.finished(content_type="application/zip", data=None, file=path, size=5)
-    answer = get(operator, instance)
-    assert answer.getvalue() == b"large"
-    assert f"response-{instance.uuid}" in answer["Content-Disposition"]
-    storages["default"].delete(path)
-    assert get(operator, instance).status_code == 404
-
-
-def test_a_published_file(full, operator):
+def test_responses_in_files_and_published_files_are_downloaded(full, operator):
     path = storages["default"].save("atp/page.html", ContentFile(MARKUP.encode()))
-    finished = full[State.FINISHED]
-    [entry] = finished.response.files
-    Response.objects.filter(instance=finished).update(files=[{**entry, "path": path}])
-    answer = get(operator, finished, "files/0")
+    stored = full.finished(content_type="application/zip", data=None, file=path, size=5)
+    published = full[State.FINISHED]
+    [entry] = published.response.files
+    Response.objects.filter(instance=published).update(files=[{**entry, "path": path}])
+    sent = [
+        (instance, what, below)
+        for instance, what in ((stored, "response"), (published, "files/0"))
+        for below in ("/atp", "/atp/api")
+    ]
+    for each in sent:
+        answer = get(operator, *each)
+        assert answer.getvalue() == MARKUP.encode()
+        assert answer["Content-Disposition"].startswith("attachment")
+        assert "\n" not in answer["Content-Disposition"]
+    answer = get(operator, stored)
     assert answer.getvalue() == MARKUP.encode()
-    assert answer["Content-Disposition"].startswith("attachment")
-    assert "\n" not in answer["Content-Disposition"]
-    assert get(operator, finished, "files/1").status_code == 404
+    assert f"response-{stored.uuid}" in answer["Content-Disposition"]
+    assert get(operator, published, "files/1").status_code == 404
+    storages["default"].delete(path)
+    assert [get(operator, *each).status_code for each in sent] == [404] * 4

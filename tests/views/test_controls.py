@@ -4,6 +4,7 @@ import html
 import re
 from datetime import timedelta
 
+import pytest
 from django.contrib.auth.models import User
 
 from atp import queue
@@ -15,22 +16,18 @@ from .test_acting import errors
 ADD = "/atp/types/tests.add"
 
 
-def test_hold_everything(full, operator):
+@pytest.mark.slow
+def test_the_gate_form_holds_the_whole_queue(full, operator):
     answer = operator.post("/atp/gate/", {"mode": "hold", "reason": "maintenance"}, follow=True)
     assert answer.redirect_chain == [("/atp/", 302)]
     assert "Everything is held" in answer.content.decode()
     answer = operator.post("/atp/gate/", {"mode": "drop"})
     assert "Drop everything" in answer.content.decode()
     assert [gate.mode for gate in queue.gates()] == ["hold"]
-    queue.open_gate(by="bob")
-    for path in ("/atp/", "/atp/gate/"):
-        shown = operator.get(path).content.decode()
-        assert "gate: hold: maintenance" in shown
-        assert '<span class="who">bob</span>' in shown
 
 
-def test_limits(full, operator):
-    """Of a Type and of a lane, until they are left to the code."""
+def test_limits_are_set_for_a_type_and_a_lane_and_reset(full, operator):
+    """Resetting restores the limits that the code declares."""
     given = {"of": "type", "max_running": "3", "rate": "100/m", "burst": "", "weight": "2"}
     shown = operator.post(f"{ADD}/limit/", given, follow=True).content.decode()
     assert "100/m" in shown
@@ -41,20 +38,19 @@ def test_limits(full, operator):
     given = form_of(operator.get(f"{ADD}/limit/")) | {"default": "on"}
     answer = operator.post(f"{ADD}/limit/", given | {"rate": "5/s"})
     assert answer.status_code == 422
-    assert "no limits beside it" in errors(answer)
+    assert "Give either the default or limits" in errors(answer)
     assert operator.post(f"{ADD}/limit/", given).status_code == 302
     assert [limit.subject for limit in queue.limits()] == ["lane:tests.add/a"]
 
 
-def test_what_makes_no_sense(full, operator):
-    """G13: the form comes back and says why, and nothing is written."""
+def test_invalid_gates_and_limits_are_rejected_and_nothing_is_written(full, operator):
+    """The form is shown again with the reason (G13)."""
     for path, given, told in (
         ("/atp/gate/", {}, ""),
         (f"{ADD}/gate/", {"of": "lan", "mode": "hold"}, ""),
         (f"{ADD}/gate/", {"mode": "hold", "expected": "soon"}, None),
         # A collection beside the whole Type is not ignored.
-        (f"{ADD}/gate/", {"of": "type", "collection": "a", "mode": "hold"}, "which is it?"),
-        (f"{ADD}/limit/", {"of": "type", "collection": "a", "max_running": "3"}, "which is it?"),
+        (f"{ADD}/gate/", {"of": "type", "collection": "a", "mode": "hold"}, "Choose one of them."),
         (f"{ADD}/limit/", {"of": "lane", "collection": "a", "weight": "2"}, ""),
         (f"{ADD}/limit/", {"rate": "0/s"}, "a gate"),
     ):
@@ -69,7 +65,7 @@ def test_what_makes_no_sense(full, operator):
 
 
 def form_of(answer):
-    """The fields of the form that sets something, as a browser would send them."""
+    """Return the fields of the form on a page as a browser would send them."""
     page = answer.content.decode()
     form = re.search(r'<form[^>]*method="post".*?</form>', page[page.index("<h1>") :], re.S).group()
     given = {}
@@ -84,79 +80,70 @@ def form_of(answer):
     return given
 
 
-class TestFormOfLimits:
-    def test_it_shows_those_of_the_lane(self, full, operator):
-        queue.limit("tests.add", max_running=9, rate="100/s", burst=7, weight=3)
-        queue.limit("tests.add", "a", max_running=2)
-        answer = operator.get(f"{ADD}/limit/", {"collection": "a"})
-        given = form_of(answer)
-        assert (given["max_running"], given["rate"], given["burst"]) == ("2", "", "")
-        assert "weight" not in given
-        shown = operator.post(f"{ADD}/limit/?collection=a", given | {"rate": "5/min"}, follow=True)
-        assert shown.status_code == 200
-        lane = next(limit for limit in queue.limits() if limit.collection == "a")
-        assert (lane.max_running, lane.rate, lane.burst) == (2, "5/min", 1)
-        assert "?collection=a" in operator.get(f"{ADD}/").content.decode()
-
-    def test_only_what_was_changed_is_set(self, full, operator):
-        queue.limit("tests.add", max_running=9, weight=3, by="ann")
-        given = form_of(operator.get(f"{ADD}/limit/"))
-        shown = operator.post(f"{ADD}/limit/", given, follow=True).content.decode()
-        assert "Nothing was changed" in shown
-        assert queue.limits()[0].who == "ann"
-        queue.limit("tests.add", weight=5, by="ann")
-        operator.post(f"{ADD}/limit/", given | {"max_running": "8"})
-        [limit] = queue.limits()
-        assert (limit.max_running, limit.weight) == (8, 5.0)
-
-    def test_a_rate_is_changed_with_its_burst_as_shown(self, full, operator):
-        queue.limit("tests.add", rate="100/s", burst=7)
-        given = form_of(operator.get(f"{ADD}/limit/"))
-        operator.post(f"{ADD}/limit/", given | {"rate": "200/s"})
-        assert queue.limits()[0].burst == 7
-        given = form_of(operator.get(f"{ADD}/limit/"))
-        operator.post(f"{ADD}/limit/", given | {"rate": ""})
-        assert not queue.limits()[0].rate
+def test_the_limit_form_shows_the_limits_of_its_lane(full, operator):
+    queue.limit("tests.add", max_running=9, rate="100/s", burst=7, weight=3)
+    queue.limit("tests.add", "a", max_running=2)
+    given = form_of(operator.get(f"{ADD}/limit/", {"collection": "a"}))
+    assert (given["max_running"], given["rate"], given["burst"]) == ("2", "", "")
+    assert "weight" not in given
+    shown = operator.post(f"{ADD}/limit/?collection=a", given | {"rate": "5/min"}, follow=True)
+    assert shown.status_code == 200
+    lane = next(limit for limit in queue.limits() if limit.collection == "a")
+    assert (lane.max_running, lane.rate, lane.burst) == (2, "5/min", 1)
+    assert "?collection=a" in operator.get(f"{ADD}/").content.decode()
 
 
-class TestTwoOperators:
-    def test_the_form_shows_how_it_is_and_the_second_is_told(self, full, operator):
-        queue.drop("tests.add", "a", reason="spam", until=timedelta(hours=1), by="ann")
-        answer = operator.get(f"{ADD}/gate/", {"of": "lane", "collection": "a"})
-        assert "Now: dropped by ann, since" in answer.content.decode()
-        given = form_of(answer)
-        assert (given["mode"], given["reason"], given["collection"]) == ("drop", "spam", "a")
-        assert given["until"]
-        queue.open_gate("tests.add", "a")
-        given = form_of(operator.get(f"{ADD}/gate/"))
-        queue.drop("tests.add", reason="spam", by="ann")
-        answer = operator.post(f"{ADD}/gate/", given | {"reason": "mine"})
-        assert answer.status_code == 409
-        assert "dropped by ann, since" in errors(answer)
-        assert queue.gates()[0].who == "ann"
-        # Who has read it may do it.
-        given = form_of(answer)
-        assert given["reason"] == "mine"
-        shown = operator.post(f"{ADD}/gate/", given, follow=True).content.decode()
-        assert "Before, it was dropped by ann" in shown
-        assert queue.gates()[0].reason == "mine"
-
-    def test_what_is_shown_is_not_said_of_its_opening(self, full, operator):
-        queue.hold("tests.add", reason="disk full", until=timedelta(hours=1), by="ann")
-        given = form_of(operator.get(f"{ADD}/gate/")) | {"mode": "open"}
-        answer = operator.post(f"{ADD}/gate/", given | {"until": "5h"})
-        assert "does not open by itself" in errors(answer)
-        operator.post(f"{ADD}/gate/", given)
-        assert not queue.gates()
-        assert (
-            LogRecord.objects.about("type:tests.add")
-            .last()
-            .message.startswith("gate: open (was: held by ann")
-        )
+def test_the_limit_form_sets_only_changed_limits(full, operator):
+    """A changed rate keeps its burst."""
+    queue.limit("tests.add", max_running=9, rate="100/s", burst=7, weight=3, by="ann")
+    given = form_of(operator.get(f"{ADD}/limit/"))
+    shown = operator.post(f"{ADD}/limit/", given, follow=True).content.decode()
+    assert "Nothing was changed" in shown
+    assert queue.limits()[0].who == "ann"
+    queue.limit("tests.add", weight=5, by="ann")
+    operator.post(f"{ADD}/limit/", given | {"max_running": "8", "rate": "200/s"})
+    [limit] = queue.limits()
+    assert (limit.max_running, limit.weight, limit.burst) == (8, 5.0, 7)
+    given = form_of(operator.get(f"{ADD}/limit/"))
+    operator.post(f"{ADD}/limit/", given | {"rate": ""})
+    assert not queue.limits()[0].rate
 
 
-def test_dropping_asks_once_more(full, operator):
-    """And then whoever has not seen what somebody else has set is told."""
+def test_a_gate_changed_since_the_form_was_shown_returns_409(full, operator):
+    queue.drop("tests.add", "a", reason="spam", until=timedelta(hours=1), by="ann")
+    answer = operator.get(f"{ADD}/gate/", {"of": "lane", "collection": "a"})
+    assert "Now: dropped by ann, since" in answer.content.decode()
+    given = form_of(answer)
+    assert (given["mode"], given["reason"], given["collection"]) == ("drop", "spam", "a")
+    assert given["until"]
+    queue.open_gate("tests.add", "a")
+    given = form_of(operator.get(f"{ADD}/gate/"))
+    queue.drop("tests.add", reason="spam", by="ann")
+    answer = operator.post(f"{ADD}/gate/", given | {"reason": "mine"})
+    assert answer.status_code == 409
+    assert "dropped by ann, since" in errors(answer)
+    assert queue.gates()[0].who == "ann"
+    # Who has read it may do it.
+    given = form_of(answer)
+    assert given["reason"] == "mine"
+    shown = operator.post(f"{ADD}/gate/", given, follow=True).content.decode()
+    assert "Before, it was dropped by ann" in shown
+    assert queue.gates()[0].reason == "mine"
+
+
+def test_opening_a_gate_ignores_the_prefilled_reason_and_end(full, operator):
+    queue.hold("tests.add", reason="disk full", until=timedelta(hours=1), by="ann")
+    given = form_of(operator.get(f"{ADD}/gate/")) | {"mode": "open"}
+    answer = operator.post(f"{ADD}/gate/", given | {"until": "5h"})
+    assert "only for a gate that is shut" in errors(answer)
+    operator.post(f"{ADD}/gate/", given)
+    assert not queue.gates()
+    [*_, record] = LogRecord.objects.about("type:tests.add")
+    assert record.message.startswith("gate: open (was: held by ann")
+
+
+def test_dropping_asks_for_confirmation(full, operator):
+    """If somebody else sets the gate in the meantime, the confirmation returns 409."""
     address = "/atp/types/tests.echo/gate/"
     echo.using(collection="a").enqueue_many([{}, {}])
     given = {"of": "lane", "collection": "a", "mode": "drop", "reason": "“spam” & such"}
@@ -175,13 +162,17 @@ def test_dropping_asks_once_more(full, operator):
     assert {gate.subject: gate.mode for gate in queue.gates()}["type:tests.add"] == "hold"
 
 
-def test_the_log_of_gates(full, operator, visitor, allow):
-    """G14: it takes the permission to see the log."""
+def test_the_log_of_gates_is_shown_with_permission(full, operator, visitor, allow):
+    """Without the permission to see the log, the pages omit it (G14)."""
     queue.hold("tests.add", "a", reason="disk full", by="ann")
     queue.open_gate("tests.add", "a", by="bob")
     queue.hold(reason="maintenance", by="ann")
     queue.open_gate(by="bob")
     operator.force_login(User.objects.get(username="root"))
+    for path in ("/atp/", "/atp/gate/"):
+        shown = operator.get(path).content.decode()
+        assert "gate: hold: maintenance" in shown
+        assert '<span class="who">bob</span>' in shown
     shown = operator.get(f"{ADD}/").content.decode()
     assert "collection “a”" in shown
     assert "gate: hold: disk full" in shown

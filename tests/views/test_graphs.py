@@ -13,8 +13,6 @@ from atp.states import Event, Reason
 
 from ..app.tasks import echo
 from ..populated import GRAPH, MARKUP, submitted
-from .pages import GRAPH as VIEW
-from .pages import INSTANCE
 
 LIST = "/atp/graphs/"
 ESCAPED = "&lt;script&gt;"
@@ -22,7 +20,7 @@ ESCAPED = "&lt;script&gt;"
 
 @pytest.fixture
 def graph(full):
-    """One that is under way: see ``Populated.graph()``."""
+    """A running graph, made by ``Populated.graph()``."""
     return full.graph()
 
 
@@ -35,13 +33,13 @@ def text(answer):
 
 
 def svg(shown):
-    """The picture on a page, read as XML."""
+    """Return the picture on a page as parsed XML."""
     [found] = re.findall(r"<svg width.*?</svg>", shown, re.S)
     return ElementTree.fromstring(found)
 
 
 def boxes(shown):
-    """The texts of the boxes of the picture, and where each leads."""
+    """Return the text, the link and the CSS classes of each box in the picture."""
     found = {}
     for parent in svg(shown).iter():
         for box in parent.findall("g"):
@@ -51,14 +49,14 @@ def boxes(shown):
 
 
 def fan(count):
-    """Submit one node, many after it, and one after those."""
+    """Submit a graph of one node, then ``count`` parallel nodes, then one node."""
     parts = [f"part-{number}" for number in range(count)]
     edges = [("fetch", part) for part in parts] + [(part, "merge") for part in parts]
     return submitted("fan", dict.fromkeys(("fetch", *parts, "merge"), echo), edges)
 
 
 def test_the_list_counts_nodes_by_state(graph, operator, django_assert_max_num_queries):
-    """In as few queries for many."""
+    """The number of queries does not grow with the list."""
     with django_assert_max_num_queries(9):
         shown = text(operator.get(LIST))
     assert f'href="{page(graph)}"' in shown
@@ -76,20 +74,7 @@ def test_the_list_counts_nodes_by_state(graph, operator, django_assert_max_num_q
         assert text(operator.get(LIST + query)).count('data-label="Graph"') == count
 
 
-def test_the_list_has_pages(full, operator):
-    assert "There is no graph." in text(operator.get(LIST))
-    for below in ("", "nodes/", "graph.mmd"):
-        assert operator.get(f"{LIST}nonsense/{below}").status_code == 404
-    for number in range(30):
-        Row.objects.create(name=f"graph-{number}", created=full.world.store.now())
-    first = operator.get(LIST)
-    assert text(first).count('data-label="Graph"') == 25
-    second = operator.get(f"{LIST}?page={first.context['page'].next}")
-    assert text(second).count('data-label="Graph"') == 5
-    assert "hx-get" not in text(second)
-
-
-def test_what_is_too_large_is_not_counted_in_a_list(graph, operator, monkeypatch):
+def test_the_list_stops_counting_nodes_of_large_graphs(graph, operator, monkeypatch):
     monkeypatch.setattr(reports, "MOST_COUNTED", 10)
     large = fan(9)
     shown = text(operator.get(LIST))
@@ -104,8 +89,8 @@ def test_what_is_too_large_is_not_counted_in_a_list(graph, operator, monkeypatch
     assert [counts.is_more for counts in counted.values()] == [False, True]
 
 
-def test_a_graph_is_drawn(graph, operator):
-    """G14: its words are text, and nothing of it is what the policy forbids."""
+def test_a_graph_is_drawn_with_its_text_escaped(graph, operator):
+    """The picture complies with the Content-Security-Policy (G14)."""
     answer = operator.get(page(graph))
     assert "style-src 'self'" in answer.headers["Content-Security-Policy"]
     shown = text(answer)
@@ -130,7 +115,7 @@ def test_a_graph_is_drawn(graph, operator):
     assert svg(shown).find("desc").text.startswith("6 nodes in 4 layers: 2 finished, 1 failed")
 
 
-def test_below_the_picture_stands_what_a_node_waits_for(graph, operator):
+def test_the_node_table_names_what_each_node_waits_for(graph, operator):
     rows = re.findall(r"<tr>\s*(<td.*?)</tr>", text(operator.get(page(graph))), re.S)
     told = [re.sub(r"<[^>]+>|\s+", " ", row).split() for row in rows]
     assert [row[0] for row in told] == [
@@ -140,7 +125,7 @@ def test_below_the_picture_stands_what_a_node_waits_for(graph, operator):
     assert " ".join(told[3]).endswith("It waits for merge.")
 
 
-def test_many_alike_are_one_box_that_leads_to_their_list(
+def test_many_similar_nodes_share_a_box_that_links_to_their_list(
     full, operator, django_assert_max_num_queries
 ):
     row = fan(60)
@@ -155,16 +140,7 @@ def test_many_alike_are_one_box_that_leads_to_their_list(
     assert text(second).count('data-label="Node"') == 12
 
 
-def test_a_live_graph_is_looked_at_again(full, operator):
-    row = submitted("one", {"only": echo})
-    assert 'hx-trigger="every 2s, shown"' in text(operator.get(page(row)))
-    full.move_node(row, "only", Event.START, Event.FAIL, reason=Reason.ERROR)
-    shown = text(operator.get(page(row)))
-    assert "hx-get" not in shown
-    assert '<span class="condition failed">failed</span>' in shown
-
-
-def test_what_is_too_large_is_not_drawn(graph, operator, monkeypatch):
+def test_a_graph_that_is_too_large_is_not_drawn(graph, operator, monkeypatch):
     monkeypatch.setattr(reports, "MOST_NODES", 5)
     shown = text(operator.get(page(graph)))
     assert "too large to be drawn" in shown
@@ -173,24 +149,15 @@ def test_what_is_too_large_is_not_drawn(graph, operator, monkeypatch):
     assert operator.get(page(graph, "graph.mmd")).status_code == 404
 
 
-def test_a_graph_without_nodes(full, operator):
+def test_a_graph_without_nodes_is_finished(full, operator):
+    assert "There is no graph." in text(operator.get(LIST))
     row = Row.objects.create(created=full.world.store.now())
     shown = text(operator.get(page(row)))
     assert "It has no nodes." in shown
     assert '<span class="condition finished">finished</span>' in shown
 
 
-def test_links_to_instances_take_a_permission(graph, visitor, allow):
-    """G14."""
-    allow(VIEW)
-    for address in (page(graph), page(graph, "nodes/")):
-        assert "/atp/instances/" not in text(visitor.get(address))
-    allow(INSTANCE)
-    for address in (page(graph), page(graph, "nodes/")):
-        assert "/atp/instances/" in text(visitor.get(address))
-
-
-def test_nodes_are_listed_and_told_to_mermaid(graph, operator):
+def test_nodes_are_listed_and_exported_to_mermaid(graph, operator):
     answer = operator.get(page(graph, "graph.mmd"))
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert f"{graph.uuid}.mmd" in answer.headers["Content-Disposition"]
@@ -204,23 +171,26 @@ def test_nodes_are_listed_and_told_to_mermaid(graph, operator):
         assert text(operator.get(f"{nodes}?{query}")).count('data-label="Node"') == count, query
 
 
-def test_the_buttons_are_those_that_make_a_difference(full, operator):
-    """G6: whoever asks all the same is refused."""
+def test_the_page_refreshes_and_offers_what_would_change_something(full, operator):
+    """A request for another action returns 409 (G6). An ended graph is not refreshed."""
     row = submitted("one", {"only": echo})
     shown = text(operator.get(page(row)))
+    assert 'hx-trigger="every 2s, shown"' in shown
     assert f'action="{page(row, "cancel/")}"' in shown
     assert 'id="redrive"' not in shown
     refused = operator.post(page(row, "redrive/"))
     assert refused.status_code == 409
-    assert "no node of it is FAILED" in text(refused)
+    assert "none of its nodes is FAILED" in text(refused)
     full.move_node(row, "only", Event.START, Event.FAIL, reason=Reason.ERROR)
     shown = text(operator.get(page(row)))
+    assert "hx-get" not in shown
+    assert '<span class="condition failed">failed</span>' in shown
     assert 'id="cancel"' not in shown
     assert f'action="{page(row, "redrive/")}"' in shown
 
 
-def test_a_graph_is_cancelled_once_that_is_sure(graph, operator):
-    """G6: each node is logged with who did it."""
+def test_cancelling_a_graph_asks_for_confirmation(graph, operator):
+    """The log of each node names the user (G6)."""
     asked = operator.post(page(graph, "cancel/"))
     assert asked.status_code == 200
     assert 'name="sure"' in text(asked)
@@ -234,21 +204,13 @@ def test_a_graph_is_cancelled_once_that_is_sure(graph, operator):
     assert set(log.values_list("instance__node__name", flat=True)) == {"part-2", "merge", MARKUP}
 
 
-def test_an_instance_leads_to_its_graph(graph, visitor, allow):
-    merge = Instance.objects.get(node__graph=graph, node__name="merge")
-    allow(INSTANCE)
-    address = f"/atp/instances/{merge.uuid}/"
-    shown = text(visitor.get(address))
-    assert page(graph) not in shown
-    assert "It waits for part-2." in shown
-    assert "9999" not in shown
-    allow(VIEW)
-    assert f'<a href="{page(graph)}">{GRAPH}</a>, node merge' in text(visitor.get(address))
-
-
-def test_no_list_tells_when_a_blocked_node_is_due(world, operator):
+def test_lists_show_no_due_time_for_a_blocked_node(world, operator):
     queue.register_all()
     submitted("chain", {"first": echo, "second": echo}, [("first", "second")])
     assert "the next" not in text(operator.get("/atp/"))
+    second = Instance.objects.get(node__name="second")
+    shown = text(operator.get(f"/atp/instances/{second.uuid}/"))
+    assert "It waits for first." in shown
+    assert "9999" not in shown
     rows = operator.get("/atp/instances/?state=ACCEPTED").context["page"].rows
     assert [row.due is None for row in rows] == [True, False]

@@ -1,4 +1,4 @@
-"""What is odd, in what is stored, who asks, or how a project is set: never a fault of ours."""
+"""Unusual data, requests and settings cause no server error."""
 
 import html
 import re
@@ -26,17 +26,14 @@ def page_of(client, instance, what=""):
     return client.get(f"/atp/instances/{instance.uuid}/{what}")
 
 
-def test_arguments_may_have_any_name(operator, world):
-    """But for that of the context, which the handler is given by the worker."""
-    operator.post(ECHO, {"inputs": '{"self": 1, "task_type": 2}'})
-    assert Inputs.objects.get().value == {"self": 1, "task_type": 2}
+def test_arguments_cannot_have_the_name_of_the_context(operator, world):
+    """The worker itself passes the context to the handler."""
     refused = operator.post(ECHO, {"inputs": '{"context": 3}'})
-    assert "is the context, and no argument" in html.unescape(refused.content.decode())
-    assert Inputs.objects.count() == 1
+    assert "is the context, not an argument" in html.unescape(refused.content.decode())
 
 
-def test_half_a_character_in_json(full, operator):
-    """JSON of others may cut a character in two."""
+def test_unpaired_surrogates_in_json_are_shown(full, operator):
+    """Other programs can write JSON that contains half of a surrogate pair."""
     data = b'{"title": "\\ud83d"}'
     instance = full.finished(content_type="application/json", data=data, size=len(data))
     assert "\\ud83d" in shown(page_of(operator, instance))
@@ -46,8 +43,8 @@ def test_half_a_character_in_json(full, operator):
     assert "\\ud83d" in shown(operator.get(f"{ECHO}?like={other.uuid}"))
 
 
-def test_no_log(full, operator):
-    """As while it is being purged."""
+def test_pages_work_without_a_log(full, operator):
+    """An Instance can be without a log while it is being purged."""
     failed = full[State.FAILED]
     LogRecord.objects.filter(instance=failed).delete()
     assert timeline.timeline(failed).spans == ()
@@ -59,8 +56,8 @@ def test_no_log(full, operator):
     shown(page_of(operator, instance))
 
 
-def test_names_of_published_files(full, operator):
-    """G14: they are offered without folders and control characters."""
+def test_unsafe_names_of_published_files_are_cleaned(full, operator):
+    """File names are offered without folders and control characters (G14)."""
     path = storages["default"].save("atp/file.bin", ContentFile(b"x"))
     entry = {"path": path, "content_type": "text/plain", "size": 1, "attempt": 1}
     instance = full[State.FINISHED]
@@ -88,25 +85,18 @@ IS_SQLITE = connection.vendor == "sqlite"
 
 
 @pytest.mark.each_database
-def test_files_of_another_shape(full, operator):
+def test_malformed_rows_do_not_break_the_pages(full, operator):
     instance = full[State.FINISHED]
     for files in (7, ["x"], [{}], [{"name": "a", "path": None}], [[]], {"name": "a"}, NUL):
         if files is not NUL or IS_SQLITE:
             Response.objects.filter(instance=instance).update(files=files)
         shown(page_of(operator, instance))
         assert page_of(operator, instance, "files/0").status_code == 404
-
-
-def test_inputs_that_cannot_be_read(full, operator):
     instance = full[State.FAILED]
     for data in ("{", "", "9" * 6000, "[" * 2000):
         Inputs.objects.filter(instance=instance).update(data=data)
         shown(page_of(operator, instance))
         assert operator.get(f"{ECHO}?like={instance.uuid}").status_code == 400
-
-
-@pytest.mark.each_database
-def test_daemons_of_another_version(full, operator):
     naive = {"worker": 0, "pid": 1, "instance": None, "since": "2026-01-01T00:00:00"}
     nonsense = {"worker": 0, "pid": 1, "instance": "no uuid", "since": "never"}
     for workers, types in (
@@ -121,8 +111,8 @@ def test_daemons_of_another_version(full, operator):
             shown(operator.get(address))
 
 
-def test_what_was_missed_took_no_time(full, operator):
-    """It had been tried, and then waited until it was too late; until then it says why."""
+def test_a_missed_instance_shows_no_elapsed_time(full, operator):
+    """A retry waited too long. Before, the page shows why the last attempt failed."""
     instance, move = full.claimed()
     move(Event.START)
     move(Event.RETRY, message="the service is busy")
@@ -135,7 +125,7 @@ def test_what_was_missed_took_no_time(full, operator):
     instance.delete()
 
 
-def test_numbers_of_a_drawing_are_not_translated(full, operator, settings):
+def test_numbers_in_a_drawing_are_not_localized(full, operator, settings):
     for language, separator in (("de", False), ("fr", True), ("ar", True)):
         settings.LANGUAGE_CODE, settings.USE_THOUSAND_SEPARATOR = language, separator
         answer = shown(page_of(operator, full[State.FAILED]))
@@ -147,13 +137,13 @@ def test_numbers_of_a_drawing_are_not_translated(full, operator, settings):
 
 
 class StorageElsewhere(StaticFilesStorage):
-    """As projects have it that keep their static files on another server."""
+    """A static files storage with the URL of another server."""
 
     def url(self, name):
         return f"https://files.example/{name}"
 
 
-def test_static_files_on_another_server(full, operator, settings):
+def test_static_files_on_another_server_are_allowed_by_the_policy(full, operator, settings):
     settings.STORAGES = {
         **settings.STORAGES,
         "staticfiles": {"BACKEND": f"{__name__}.StorageElsewhere"},
@@ -163,18 +153,18 @@ def test_static_files_on_another_server(full, operator, settings):
     assert "connect-src 'self';" in policy
 
 
-def test_what_a_lost_daemon_holds(full, operator):
-    """Nobody is there who could be asked for anything."""
+def test_an_instance_of_a_lost_daemon_offers_no_release(full, operator):
+    """A lost daemon cannot carry out commands."""
     running = full[State.RUNNING]
     full.host.lose_lease()
     told = shown(page_of(operator, running))
     assert '<span class="condition lost">lost</span>' in told
     assert "/release/" not in told
-    assert "was lost with work in hand" in shown(operator.get("/atp/"))
+    assert "was lost while it held Tasks" in shown(operator.get("/atp/"))
     assert "workers busy" not in shown(operator.get("/atp/daemons/"))
 
 
-def test_why_it_was_lost_is_said_of_what_is_stale(full, operator):
+def test_a_stale_instance_shows_why_it_was_lost(full, operator):
     instance = echo.using(priority=100).enqueue()
     while not instance.is_terminal:
         [case] = full.host.claim(limit=1)

@@ -1,10 +1,10 @@
-"""What the pages show."""
+"""The content of the pages."""
 
 import re
 from datetime import timedelta
 from pathlib import Path
 
-from django.contrib.auth.models import Permission, User
+import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -34,14 +34,15 @@ def text(answer):
 
 
 def uuids(shown):
-    """The Instances that a list links to, in its order."""
+    """Return the uuids of the Instances that a list links to, in order."""
     return re.findall(r'href="/atp/instances/([0-9a-f-]{36})/"', shown)
 
 
-def test_no_page_has_anything_that_could_act(full, operator):
-    """G14: scripts and styles come from files alone, whatever names, inputs and outputs hold.
+@pytest.mark.slow
+def test_no_page_contains_executable_content(full, operator):
+    """Scripts and styles come from files only, whatever inputs and outputs contain (G14).
 
-    And a page takes few queries.
+    The test also limits the number of queries of each page.
     """
     for page in PAGES:
         if page.method != "get":
@@ -64,7 +65,7 @@ def test_no_page_has_anything_that_could_act(full, operator):
             assert not re.search(INLINE, shown), page.path
 
 
-def test_the_overview_counts(full, operator):
+def test_the_overview_counts_tasks_by_state(full, operator):
     assert "no daemon serves it" not in text(operator.get("/atp/"))
     keyword.enqueue(path="a")
     shown = text(operator.get("/atp/"))
@@ -82,9 +83,10 @@ def test_the_overview_counts(full, operator):
     assert due != later
 
 
-def test_instances_by_everything(full, operator):
-    failed = full[State.FAILED]
-    uuid = str(failed.uuid)
+@pytest.mark.slow
+def test_instances_can_be_filtered_by_each_field(full, operator):
+    """tests/web/test_filters.py shows what each filter selects."""
+    uuid = str(full[State.FAILED].uuid)
     query = {"type": "tests.echo", "state": "FAILED", "collection": "books", "uuid": uuid[:13]}
     assert uuids(text(operator.get("/atp/instances/", query))) == [uuid]
     shown = text(operator.get("/atp/instances/", {**query, "collection": "films"}))
@@ -100,8 +102,9 @@ def test_instances_by_everything(full, operator):
     assert '<option value="FAILED" selected>' in answer
 
 
-def test_pages_of_instances_keep_the_filter(operator, world):
-    """And only the first refreshes itself."""
+@pytest.mark.slow
+def test_paging_keeps_the_filter(operator, world):
+    """Only the first page refreshes itself."""
     add.enqueue(1)
     mine = [str(i.uuid) for i in echo.enqueue_many({} for _ in range(2 * PAGE_SIZE + 3))][::-1]
     shown = text(operator.get("/atp/instances/?type=tests.echo"))
@@ -117,7 +120,7 @@ def test_pages_of_instances_keep_the_filter(operator, world):
     assert uuids(text(operator.get(f"/atp/instances/{back}"))) == mine[PAGE_SIZE : 2 * PAGE_SIZE]
 
 
-def test_an_instance_asks_again_until_it_has_ended(full, operator):
+def test_an_instance_page_refreshes_until_the_instance_has_ended(full, operator):
     for state in State:
         address = f"/atp/instances/{full[state].uuid}/"
         shown = text(operator.get(address))
@@ -131,7 +134,7 @@ def test_an_instance_asks_again_until_it_has_ended(full, operator):
     assert shown.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;") >= 3
 
 
-def test_an_instance_shows_its_attempts(full, operator):
+def test_an_instance_page_shows_its_attempts(full, operator):
     failed = full[State.FAILED]
     queue.redrive(failed)
     shown = text(operator.get(f"/atp/instances/{failed.uuid}/"))
@@ -164,7 +167,7 @@ def test_a_long_log_is_shown_in_parts(full, operator):
     assert first.count(">line ") + rest.count(">line ") == LOG_PAGE_SIZE + 9
 
 
-def test_a_type_that_this_process_does_not_declare(full, operator):
+def test_an_undeclared_type_cannot_be_enqueued(full, operator):
     queue.register(add)
     Type.objects.filter(identifier="tests.add").update(identifier="elsewhere.add")
     shown = text(operator.get("/atp/types/elsewhere.add/"))
@@ -174,7 +177,7 @@ def test_a_type_that_this_process_does_not_declare(full, operator):
     assert answer.status_code == 409
 
 
-def test_a_daemon_shows_what_it_holds(full, operator):
+def test_a_daemon_page_shows_its_tasks_and_busy_workers(full, operator):
     daemon, running = full.host.row, full[State.RUNNING]
     one = f"/atp/daemons/{daemon.uuid}/"
     shown = text(operator.get(one))
@@ -195,7 +198,7 @@ def test_a_daemon_shows_what_it_holds(full, operator):
     assert "0 of 2 workers busy, 1 with a paused task" in told
 
 
-def test_times_are_in_the_current_time_zone(full, operator, settings):
+def test_times_are_shown_in_the_current_time_zone(full, operator, settings):
     settings.TIME_ZONE = "Asia/Tokyo"
     finished = full[State.FINISHED]
     shown = text(operator.get(f"/atp/instances/{finished.uuid}/"))
@@ -204,21 +207,8 @@ def test_times_are_in_the_current_time_zone(full, operator, settings):
     assert "Times are in Asia/Tokyo." in shown
 
 
-def test_the_page_of_a_dead_letter_leads_to_its_error_group(full, operator, client):
-    instance, group = full[State.FAILED], full.error()
-    Instance.objects.filter(pk=instance.pk).update(error=group.pk)
-    address, link = f"/atp/instances/{instance.uuid}/", f"/atp/failures/{group.digits}/"
-    assert link in text(operator.get(address))
-    client.force_login(user := User.objects.create_user("eve"))
-    user.user_permissions.set(Permission.objects.filter(codename="view_instance"))
-    assert link not in text(client.get(address))
-    # It is not counted yet.
-    Instance.objects.filter(pk=instance.pk).update(error=group.pk - 1)
-    assert "Error group" not in text(operator.get(address))
-
-
-def test_what_was_wrong_stands_on_top_without_the_frames_of_atp(full, operator):
-    """And a traceback is told once, however often it came."""
+def test_the_traceback_is_shown_once_without_frames_of_atp(full, operator):
+    """A traceback that occurs several times is shown once."""
     instance, move = full.claimed()
     own = f'  File "{ATP}/daemon/worker/execution.py", line 1, in run'
     trace = f'Traceback (most recent call last):\n{own}\n  File "a.py", line 1, in f\nKeyError: 7'
@@ -241,7 +231,7 @@ def test_what_was_wrong_stands_on_top_without_the_frames_of_atp(full, operator):
     assert "with the traceback of #1" in log
 
 
-def test_types_with_failures_stand_first_and_idle_ones_are_folded(full, operator):
+def test_failing_types_come_first_and_idle_ones_are_folded(full, operator):
     names = [f"tests.idle{number}" for number in range(12)]
     idle = [full.world.enqueue(type=registration(name))[0] for name in names]
     host = full.world.host(*names)
@@ -255,8 +245,8 @@ def test_types_with_failures_stand_first_and_idle_ones_are_folded(full, operator
     assert "tests.echo" not in folded.split("</details>")[0]
 
 
-def test_only_attempts_that_raised_or_were_lost_are_told_as_tried_again(world, operator):
-    """And progress is that of the attempt which goes on."""
+def test_only_failed_and_lost_attempts_count_as_tried_again(world, operator):
+    """The page shows the progress of the current attempt only."""
 
     def tried_again():
         shown = text(operator.get("/atp/instances/"))
@@ -271,8 +261,8 @@ def test_only_attempts_that_raised_or_were_lost_are_told_as_tried_again(world, o
     assert "<progress" not in text(operator.get(f"/atp/instances/{instance.uuid}/"))
 
 
-def test_state_and_explanation_agree(world, operator, monkeypatch):
-    """An Instance that ends while its page is made is shown as it has ended, in all parts."""
+def test_the_state_and_the_explanation_on_a_page_agree(world, operator, monkeypatch):
+    """Both show the end of an Instance that ends while its page is rendered."""
     instance = echo.enqueue()
     host = world.host("tests.echo")
 
@@ -288,7 +278,7 @@ def test_state_and_explanation_agree(world, operator, monkeypatch):
     assert "It ended as" not in shown
 
 
-def test_what_is_gone_is_no_link(full, operator):
+def test_deleted_and_uncounted_objects_are_not_linked(full, operator):
     made = full[State.ACCEPTED]
     gone = "01a1f91a-b88b-777b-9eec-f82e434b47a3"
     own = {**(made.own or {}), "hook_of": gone}
@@ -298,9 +288,12 @@ def test_what_is_gone_is_no_link(full, operator):
     assert gone[:8] in shown
     assert "/atp/schedules/gone/" not in shown
     assert gone not in uuids(shown)
+    failed, group = full[State.FAILED], full.error()
+    Instance.objects.filter(pk=failed.pk).update(error=group.pk - 1)
+    assert "Error group" not in text(operator.get(f"/atp/instances/{failed.uuid}/"))
 
 
-def test_errors_are_tied_to_their_fields(full, operator):
+def test_form_errors_are_linked_to_their_fields(full, operator):
     answer = operator.post("/atp/types/tests.add/enqueue/", {"inputs": "{", "priority": "x"})
     shown = answer.content.decode()
     described = " ".join(re.findall(r'aria-describedby="([^"]*)"', shown)).split()
@@ -308,8 +301,8 @@ def test_errors_are_tied_to_their_fields(full, operator):
     assert set(described) <= set(re.findall(r'id="([^"]*)"', shown))
 
 
-def test_the_overview_says_what_is_wrong_and_what_to_do(world, operator):
-    """G2 and G14: what a scan suspects stands there as long as it is so, escaped."""
+def test_the_overview_reports_problems_with_their_remedy(world, operator):
+    """A suspected problem is shown, with escaped text, while it lasts (G2, G14)."""
     host = world.host("tests.echo")
     settle(host)
     instance = echo.enqueue()
@@ -317,12 +310,12 @@ def test_the_overview_says_what_is_wrong_and_what_to_do(world, operator):
     age(instance.pk)
     shown = text(operator.get("/atp/"))
     assert '<p class="errors">Work of Type &#x27;tests.echo&#x27; has been due for' in shown
-    assert "Restart that daemon; manage.py atp check says more." in shown
+    assert "Restart that daemon; manage.py atp check shows details." in shown
     host.claim()
     assert "errors" not in text(operator.get("/atp/"))
 
 
-def test_owner_runbook_and_downstream_stand_where_something_may_have_failed(full, operator):
+def test_pages_show_owner_runbook_and_downstream(full, operator):
     shown = text(operator.get("/atp/types/tests.echo/"))
     assert "Owner" not in shown
     assert "Runbook" not in shown

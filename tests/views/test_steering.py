@@ -1,4 +1,4 @@
-"""Buttons and forms: daemons are told, and what waits is changed."""
+"""Buttons and forms that change waiting Tasks and send commands to daemons."""
 
 import re
 
@@ -14,24 +14,34 @@ def change(operator, instance, **given):
     return operator.post(f"/atp/instances/{instance.uuid}/change/", given)
 
 
-def test_a_change(full, operator):
+def test_the_change_form_changes_a_waiting_task(full, operator):
     waiting = full[State.ACCEPTED]
+    page = f"/atp/instances/{waiting.uuid}/"
     queue.change(waiting, priority=4, collection="maps")
-    answer = operator.get(f"/atp/instances/{waiting.uuid}/change/")
+    answer = operator.get(f"{page}change/")
     assert answer.context["form"].initial == {"priority": 4, "collection": "maps"}
     shown = answer.content.decode()
     hidden = dict(re.findall(r'type="hidden" name="(initial-\w+)"(?: value="(.*?)")?', shown))
     given = {"priority": "9", "collection": "books", "due": "2100-01-31T18:00"} | hidden
-    answer = operator.post(f"/atp/instances/{waiting.uuid}/change/", given)
-    assert answer["Location"] == f"/atp/instances/{waiting.uuid}/"
+    answer = change(operator, waiting, **given)
+    assert answer["Location"] == page
     found = full[State.ACCEPTED]
     assert (found.priority, found.collection) == (9, "books")
     assert found.task.due_at.isoformat() == "2100-01-31T18:00:00+00:00"
     assert found.log.last().who == "user root via page"
+    # The button to run it now is shown only if the Task is not due.
+    assert 'id="run-now"' in operator.get(page).content.decode()
+    change(operator, waiting, due="0s")
+    found = full[State.ACCEPTED]
+    assert (found.priority, found.collection) == (9, "books")
+    assert found.task.due_at <= full.world.store.now()
+    shown = operator.get(page).content.decode()
+    assert 'id="run-now"' not in shown
+    assert 'id="change"' in shown
 
 
-def test_what_somebody_else_has_changed_meanwhile_stays(full, operator):
-    """Who changes one thing does not put back another; nothing different is not logged."""
+def test_the_change_form_keeps_changes_made_by_others(full, operator):
+    """Only fields that the user changed are written; a form without changes is not logged."""
     waiting = full[State.ACCEPTED]
     shown = {"initial-priority": "0", "initial-collection": "", "priority": "0"}
     queue.change(waiting, priority=8)
@@ -47,23 +57,8 @@ def test_what_somebody_else_has_changed_meanwhile_stays(full, operator):
     assert full[State.ACCEPTED].collection == ""
 
 
-def test_run_now(full, operator):
-    """The button is the form with one field, and there only where it makes a difference."""
-    waiting = full[State.ACCEPTED]
-    queue.change(waiting, priority=4, collection="books")
-    page = f"/atp/instances/{waiting.uuid}/"
-    assert 'id="run-now"' in operator.get(page).content.decode()
-    change(operator, waiting, due="0s")
-    found = full[State.ACCEPTED]
-    assert (found.priority, found.collection) == (4, "books")
-    assert found.task.due_at <= full.world.store.now()
-    shown = operator.get(page).content.decode()
-    assert 'id="run-now"' not in shown
-    assert 'id="change"' in shown
-
-
-def test_a_daemon_is_told(full, operator):
-    """To stop it asks once more; what makes no difference has no button, and is refused."""
+def test_the_daemon_page_sends_commands(full, operator):
+    """Stopping asks for confirmation. A command without effect has no button and returns 409."""
     host = full.host
     page = f"/atp/daemons/{host.uuid}/"
 
@@ -101,7 +96,7 @@ def test_a_daemon_is_told(full, operator):
         assert operator.post(path).status_code == 404
 
 
-def test_pages_say_what_a_daemon_does_and_is_about_to(full, operator):
+def test_pages_show_the_mode_and_the_pending_command_of_a_daemon(full, operator):
     host = full.host
 
     def pages():
@@ -120,8 +115,8 @@ def test_pages_say_what_a_daemon_does_and_is_about_to(full, operator):
     assert "told to resume" in pages()[1]
 
 
-def test_delete(full, operator):
-    """G12: cancelled first; what a daemon holds is not removed before its end."""
+def test_delete_removes_ended_instances_and_cancels_claimed_ones_first(full, operator):
+    """An Instance that a daemon holds is deleted only after its attempt has ended (G12)."""
     for state in State:
         instance = full[state]
         page = f"/atp/instances/{instance.uuid}/"
@@ -136,5 +131,3 @@ def test_delete(full, operator):
             assert answer["Location"] == "/atp/instances/"
             assert operator.get(page).status_code == 404
             assert operator.post(f"{page}delete/").status_code == 404
-            subject = f"type:{instance.type.identifier}"
-            assert LogRecord.objects.about(subject).last().who == "user root via page"

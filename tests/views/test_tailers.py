@@ -1,4 +1,4 @@
-"""The pages of tailers: what came out of a source, its cursors, and who has set them."""
+"""The pages of tailers: progress, cursors and who has set them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def tailer(full):
     return full.tailer()
 
 
-def test_the_list_tells_what_is_left(full, operator):
+def test_the_tailer_list_shows_how_far_each_is_behind(full, operator):
     assert "No tailer has read its source." in operator.get("/atp/tailers/").content.decode()
     full.tailer()
     text = operator.get("/atp/tailers/").content.decode()
@@ -27,7 +27,7 @@ def test_the_list_tells_what_is_left(full, operator):
     assert "Did you mean" in answer.content.decode()
 
 
-def test_a_page_has_the_cursors_and_what_was_lost_and_is_skipped(full, tailer, operator):
+def test_a_tailer_page_shows_cursors_losses_and_skipped_records(full, tailer, operator):
     queue.seek("tests.tailer", shard="a", position="5", by="user ann via shell")
     text = operator.get("/atp/tailers/tests.tailer/").content.decode()
     assert '<td data-label="Position">5</td>' in text
@@ -49,7 +49,7 @@ def test_a_page_has_the_cursors_and_what_was_lost_and_is_skipped(full, tailer, o
     assert '<td data-label="Skipped" class="number">2</td>' in text
 
 
-def test_its_types_lead_to_it(full, tailer, operator):
+def test_the_types_of_a_tailer_link_to_it(full, tailer, operator):
     for identifier in ("tests.tailer", "tests.tailer.rejected"):
         full.world.store.register([registration(identifier)])
         text = operator.get(f"/atp/types/{identifier}/").content.decode()

@@ -1,1 +1,1 @@
-"""A Wagtail site whose tasks a real atpd runs: ``python -m tests.wagtail``."""
+"""Tests a Wagtail site whose tasks a real atpd runs: ``python -m tests.wagtail``."""

@@ -1,4 +1,4 @@
-"""Uses a Wagtail site, or looks at it: ``python -m tests.wagtail.site STEP``, in its folder."""
+"""Uses or checks a Wagtail site, in its folder: ``python -m tests.wagtail.site STEP``."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ DELETING = {"wagtail.tasks.delete_file_from_storage_task"}
 
 
 def use():
-    """Publish a page, and add a document, which is in a collection; nothing is indexed yet."""
+    """Publish a page, and add a document to a collection; nothing is indexed yet."""
     from django.core.files.base import ContentFile
     from home.models import HomePage
     from wagtail.documents import get_document_model
@@ -31,7 +31,7 @@ def use():
 
 
 def wait():
-    """Wait until nothing waits or runs: what two workers have done at once is tried again."""
+    """Wait until no Task waits or runs; tasks that collided in two workers are retried."""
     from atp.models import Task
 
     ends = time.monotonic() + DEADLINE
@@ -41,12 +41,12 @@ def wait():
 
 
 def used():
-    """See that the page is found, and the document known to refer to its collection."""
+    """Assert that the search finds the page and that the document refers to its collection."""
     _look("FINISHED", INDEXING, is_found=True, references=1, files=1)
 
 
 def delete():
-    """Delete the document; its file is there yet."""
+    """Delete the document, whose file still exists."""
     from wagtail.documents import get_document_model
 
     get_document_model().objects.get(title="A letter").delete()
@@ -54,7 +54,7 @@ def delete():
 
 
 def deleted():
-    """See that the file is gone."""
+    """Assert that the file was deleted."""
     _look("FINISHED", INDEXING | DELETING, is_found=True, references=0, files=0)
 
 

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.web.permissions`."""
+"""The actor that the log names: the user and the channel."""
 
 from types import SimpleNamespace
 
@@ -10,12 +10,9 @@ def request(name):
     return SimpleNamespace(user=SimpleNamespace(get_username=lambda: name))
 
 
-def test_who_and_through_what():
+def test_any_user_name_becomes_a_valid_actor_with_its_channel():
     for channel in (PAGE, API, ADMIN):
         assert actor(request("olga"), channel) == f"user olga via {channel}"
-
-
-def test_any_name_can_be_logged():
     for name in ("x" * 500, "a\nb\x1b", "é\u202e", "", 7):
         told = actor(request(name), PAGE)
         check_text("created_by", told)

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.web.filters`."""
+"""Filters of the lists in the API and on the pages."""
 
 import pytest
 from django.http import QueryDict
@@ -15,14 +15,10 @@ def select(query, filters=InstanceFilter, model=Instance):
     return list(bind_filters(filters, QueryDict(query), model.objects.order_by("pk")).qs)
 
 
-def test_nothing_given_selects_everything():
-    one, two = echo.enqueue(), add.enqueue(1)
-    assert select("") == select("state=&type=&collection=") == [one, two]
-
-
-def test_each_filter():
+def test_each_filter_selects_matching_instances_and_an_empty_one_selects_all():
     one = echo.using(identifier="a", collection="books").enqueue()
     two = add.enqueue(1)
+    assert select("") == select("state=&type=&collection=") == [one, two]
     assert select("type=tests.add") == [two]
     assert select("identifier=a") == select("collection=books") == [one]
     assert select(f"uuid={one.uuid}") == [one]
@@ -30,7 +26,7 @@ def test_each_filter():
     assert select("state=RUNNING") == select("reason=ERROR") == []
 
 
-def test_tasks_are_those_that_wait_unless_others_are_wanted():
+def test_task_filter_selects_waiting_or_claimed_tasks():
     one = echo.using(collection="books").enqueue()
     add.enqueue(1)
     assert len(select("", TaskFilter, Task)) == 2
@@ -39,8 +35,8 @@ def test_tasks_are_those_that_wait_unless_others_are_wanted():
     assert task.pk == one.pk
 
 
-def test_a_wrong_filter_is_named():
-    """G13: a list that is longer than was asked for would look like an answer."""
+def test_invalid_filters_are_rejected_by_name():
+    """Ignoring a filter would return a wrong list without an error (G13)."""
     echo.enqueue()
     for query, field, said in (
         ("stat=RUNNING", "stat", "Did you mean 'state'?"),

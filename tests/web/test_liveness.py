@@ -1,4 +1,4 @@
-"""The middleware that answers ``health/live`` before all others do."""
+"""The middleware that answers ``health/live`` before all other middleware."""
 
 import asyncio
 import threading
@@ -18,22 +18,14 @@ def passed_on(request):
     return HttpResponse("passed on")
 
 
-@pytest.fixture
-def first(settings):
-    settings.MIDDLEWARE = [FIRST, *settings.MIDDLEWARE]
-
-
-def test_the_answer_is_that_of_the_view(settings):
+def test_the_middleware_answers_like_the_view_before_all_other_middleware(settings):
+    """A load balancer sends its probe to an IP address over plain HTTP."""
     view = Client().get(PATH)
     settings.MIDDLEWARE = [FIRST, *settings.MIDDLEWARE]
     answer = Client().get(PATH)
     assert (answer.status_code, answer.json()) == (view.status_code, view.json())
     for name in ("Content-Type", "Cache-Control", "X-Content-Type-Options"):
         assert answer[name] == view[name]
-
-
-def test_no_other_middleware_sees_the_probe(first, settings):
-    """A load balancer asks by the address of a host, over plain HTTP."""
     settings.MIDDLEWARE += ["django.middleware.security.SecurityMiddleware"]
     settings.SECURE_SSL_REDIRECT = True
     settings.ALLOWED_HOSTS = ["www.example.com"]
@@ -44,7 +36,7 @@ def test_no_other_middleware_sees_the_probe(first, settings):
         other.get_host()
 
 
-def test_whatever_else_is_asked_goes_on(settings):
+def test_other_requests_are_passed_on(settings):
     for method, path in (
         ("get", "/"),
         ("get", "/atp/api/health"),
@@ -61,7 +53,7 @@ def test_whatever_else_is_asked_goes_on(settings):
     assert liveness_middleware(passed_on)(request).content == b"passed on"
 
 
-def test_no_thread_is_needed_under_asgi():
+def test_the_middleware_needs_no_thread_under_asgi():
     async def later(request):
         return passed_on(request)
 

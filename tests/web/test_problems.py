@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.web.problems`."""
+"""The problem that each exception becomes in the API and on the pages."""
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -35,8 +35,8 @@ ERRORS = [
 ]
 
 
-def test_every_error_of_a_request_is_the_caller_s():
-    """G13: a 4xx that says what is wrong."""
+def test_every_request_error_becomes_a_4xx_problem():
+    """The problem says what is wrong (G13)."""
     for error in ERRORS:
         problem = problem_of(error("it says so"))
         assert 400 <= problem.status < 500, error
@@ -45,23 +45,20 @@ def test_every_error_of_a_request_is_the_caller_s():
         assert problem.name == problem.name.lower()
 
 
-def test_a_database_that_does_not_answer_is_not_the_caller_s():
+@pytest.mark.django_db
+def test_database_errors_become_a_503_problem_and_bugs_have_none():
     # psycopg2 says no more than DatabaseError of a connection that is lost while it waits.
     for error in (OperationalError, InterfaceError, DatabaseError):
         problem = problem_of(error("host=10.0.0.7 password=secret"))
         assert problem.status == 503, error
         assert "secret" not in problem.detail
-
-
-@pytest.mark.django_db
-def test_a_fault_of_ours_is_no_problem_of_anybody_else():
     assert problem_of(Http404("no")).status == 404
     assert problem_of(PermissionDenied("no")).status == 403
     assert problem_of(ZeroDivisionError()) is None
     assert problem_of(ProgrammingError("no such column")) is None
 
 
-def test_the_field_is_named():
+def test_a_problem_names_the_field():
     error = exceptions.InvalidInputs("no", argument="azimut")
     assert problem_of(error).errors == (("inputs.azimut", "no"),)
     chosen = exceptions.InvalidSelection("no", errors=[("state", "wrong")])

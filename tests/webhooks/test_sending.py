@@ -1,4 +1,4 @@
-"""One request to a target that answers in its own way: slowly, in parts, endlessly, or never."""
+"""Sending one request to a target that answers slowly, in parts, endlessly or never."""
 
 import os
 import socket
@@ -26,8 +26,8 @@ DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+        for each in (name, name.upper()):
+            monkeypatch.delenv(each, raising=False)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def serving(talk):
 
 
 def answering(*parts):
-    """Return a talk that reads a request and sends these parts."""
+    """Return a function that reads a request and sends these parts."""
 
     def talk(connection):
         read_request(connection)
@@ -77,7 +77,7 @@ def read_request(connection):
 
 
 def endlessly(part, pause=0.005):
-    """Return a talk that sends a part again and again, until the client closes the connection."""
+    """Return a function that sends a part repeatedly until the client closes the connection."""
 
     def talk(connection):
         while True:
@@ -98,7 +98,7 @@ def refused(port, **more):
     return raised.value
 
 
-def test_answers_that_are_a_success():
+def test_success_responses_are_accepted_and_their_bodies_are_not_read():
     interim = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 \r\n\r\n"
     many = b"".join(b"X-%d: y\r\n" % each for each in range(5000))
     small_parts = [bytes([each]) for each in b"HTTP/1.0 201\nA: b\n\n"]
@@ -110,8 +110,6 @@ def test_answers_that_are_a_success():
         with serving(answering(*parts)) as port:
             assert send(port) == status
 
-
-def test_the_body_of_an_answer_is_not_waited_for(impatient):
     def talk(connection):
         read_request(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -121,11 +119,14 @@ def test_the_body_of_an_answer_is_not_waited_for(impatient):
         assert send(port) == 200
 
 
-def test_what_is_said_of_other_answers():
+def test_other_responses_are_described_in_the_error():
     for answer, words in (
         (b"", "did not answer: it closed the connection"),
         (b"HTTP/1.1 200 OK\r\nA: b", "did not answer: it closed the connection"),
-        (b"220 mail.example ESMTP\r\n\r\n", "did not answer: its answer is not one of HTTP/1.1"),
+        (
+            b"220 mail.example ESMTP\r\n\r\n",
+            "did not answer: its answer is not an HTTP/1.1 response",
+        ),
         (b"HTTP/1.1 500 \x1b[31mred\r\nRetry-After: 120\r\n\r\n", "answered 500 [31mred"),
         (b"HTTP/1.1 999 What\r\n\r\n", "answered 999 What"),
         (b"HTTP/1.1 101 Switch\r\nUpgrade: x\r\n\r\n", "answered 101 Switch"),
@@ -134,12 +135,23 @@ def test_what_is_said_of_other_answers():
             error = refused(port)
         assert (str(error), error.after) == (f"crm {words}", None)
 
+    def refuse(connection):
+        """Answer before the body is read."""
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 413 Too large\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+
+    with serving(refuse) as port:
+        assert str(refused(port, body=b"x" * 5_000_000)) == "crm answered 413 Too large"
+
 
 @pytest.mark.parametrize(
     "part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"X-More: header\r\n", b"x" * 4096]
 )
-def test_an_endless_head_is_given_up_by_its_size(part):
-    """It costs the worker no more than some reading, however fast the target is."""
+def test_an_endless_response_head_is_abandoned_at_a_size_limit(part):
+    """The worker gives up after a limited amount of reading, however fast the target is."""
     begins = b"" if part.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
 
     def talk(connection):
@@ -152,15 +164,15 @@ def test_an_endless_head_is_given_up_by_its_size(part):
 
 
 @pytest.mark.parametrize("part", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_a_dripping_target_is_given_up_at_the_deadline(impatient, part):
+def test_a_dripping_target_is_abandoned_at_the_deadline(impatient, part):
     with serving(endlessly(part)) as port:
         assert str(refused(port)) in (
             "crm did not answer within 0 s",
-            "crm did not answer: its answer is not one of HTTP/1.1",
+            "crm did not answer: its answer is not an HTTP/1.1 response",
         )
 
 
-def test_a_target_that_reads_nothing_or_sends_nothing_is_given_up(impatient, monkeypatch):
+def test_a_target_that_neither_reads_nor_sends_times_out(impatient, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert "did not answer" in str(refused(port, body=b"x" * 50_000_000))
@@ -168,20 +180,8 @@ def test_a_target_that_reads_nothing_or_sends_nothing_is_given_up(impatient, mon
         assert str(refused(port)) == "crm did not answer for 0 s"
 
 
-def test_a_refusal_before_the_message_was_read_counts():
-    def talk(connection):
-        connection.recv(1000)
-        connection.sendall(b"HTTP/1.1 413 Too large\r\n\r\n")
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65536):
-            pass
-
-    with serving(talk) as port:
-        assert str(refused(port, body=b"x" * 5_000_000)) == "crm answered 413 Too large"
-
-
 @pytest.mark.parametrize(("scheme", "number"), [("http", 40), ("https", 10)])
-def test_nothing_stays_of_dripping_deliveries(monkeypatch, scheme, number):
+def test_dripping_deliveries_leave_no_threads_or_sockets(monkeypatch, scheme, number):
     monkeypatch.setattr(webhooks, "WITHIN", 0.02)
     # The first record of a TLS handshake that never ends.
     first = b"H" if scheme == "http" else b"\x16"
@@ -204,12 +204,12 @@ def _of_server():
 
 
 def _held():
-    """Return how many threads and how many open files this process has."""
+    """Return the number of threads and of open files of this process."""
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 
-def test_lookups_of_one_host_share_a_thread(monkeypatch, impatient):
-    """Nothing can interrupt the resolver."""
+def test_dns_lookups_of_one_host_share_a_thread(monkeypatch, impatient):
+    """A thread that waits for the DNS resolver cannot be interrupted."""
     answered = threading.Event()
     asked = []
 
@@ -229,7 +229,7 @@ def test_lookups_of_one_host_share_a_thread(monkeypatch, impatient):
     assert "cannot be reached: [Errno -3]" in told[-1]
 
 
-def test_a_busy_target_says_when_to_come_again():
+def test_the_error_of_a_busy_target_has_its_retry_after():
     date = format_datetime(NOW + timedelta(seconds=90), usegmt=True).encode()
     for status, value, after in (
         (429, b"120", 120.0),
@@ -247,7 +247,7 @@ def test_a_busy_target_says_when_to_come_again():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for another name than that of the target, with its key."""
+    """A certificate, with its key, for a host name other than that of the target."""
     file = tmp_path_factory.mktemp("tls") / "erp.pem"
     subprocess.run(
         [
@@ -274,8 +274,8 @@ def encrypted(certificate, talk):
     return talk_encrypted
 
 
-def test_a_target_with_https(certificate, monkeypatch):
-    """That a certificate has another name is told without an address."""
+def test_https_targets_are_verified_by_certificate(certificate, monkeypatch):
+    """The error of a certificate for another host does not contain the address."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with serving(encrypted(certificate, answering(DONE))) as port:
         assert send(port, scheme="https", host="localhost") == 204
@@ -283,7 +283,7 @@ def test_a_target_with_https(certificate, monkeypatch):
     assert told == "crm cannot be reached: its certificate is refused (OpenSSL's verify code 64)"
 
 
-def test_a_target_behind_a_proxy_that_lets_it_through_or_refuses(monkeypatch):
+def test_http_proxies_forward_or_refuse_a_delivery(monkeypatch):
     asked = []
 
     def talk(connection):
@@ -302,7 +302,7 @@ def test_a_target_behind_a_proxy_that_lets_it_through_or_refuses(monkeypatch):
     assert b"\r\nproxy-authorization: Basic YW5uOnBAc3M=\r\n" in asked[0]
 
 
-def test_an_encrypted_target_behind_a_proxy(certificate, monkeypatch):
+def test_https_targets_are_reached_through_a_proxy_tunnel(certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     asked = []
     heard = encrypted(certificate, lambda connection: asked.append(read_request(connection)))

@@ -1,6 +1,6 @@
-"""Calls of these handlers: right ones, and wrong ones, each with the error that it has to have.
+"""Correct and wrong calls of the project's handlers; each wrong one expects its type error.
 
-An error that does not come is an error too: its comment is unused then.
+If an expected error does not occur, its comment is unused, which is an error too.
 """
 
 from collections.abc import Sequence
@@ -151,7 +151,7 @@ def adapting() -> None:
 
 
 def testing(atp: Kit) -> None:
-    """The testing kit, as pytest hands it to a test."""
+    """Use the testing kit as pytest passes it to a test."""
     assert_type(atp.assert_enqueued(hillshade, path="a", priority=3), Instance)
     assert_type(atp.enqueued("typing.hillshade"), list[Instance])
     runs = atp.drain(hillshade, twice=True)

@@ -1,4 +1,4 @@
-"""Handlers of a project that is checked by types."""
+"""Handlers of a project that uses type hints."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The handlers of the new release, and what its web processes enqueue."""
+"""The handlers of the new release, and the tasks that its web processes enqueue."""
 
 from atp import task_type
 from tests.deploys.hurry import hurry
