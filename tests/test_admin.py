@@ -86,7 +86,7 @@ def told(response):
 
 
 @pytest.mark.slow
-def test_admin_lists_and_pages_take_few_queries_and_escape_stored_text(
+def test_pages_of_the_admin_take_few_queries_and_escape_stored_text(
     whole, admin_client, django_assert_max_num_queries
 ):
     """G14: no admin page of any model shows stored text unescaped."""
@@ -180,7 +180,7 @@ def found(client, model, **query):
     return {row.pk for row in response.context["cl"].result_list}
 
 
-def test_admin_filters_narrow_the_lists(full, admin_client, rf, settings):
+def test_each_admin_filter_selects_the_matching_rows(full, admin_client, rf, settings):
     """A filter with an unknown value is ignored."""
     assert found(admin_client, Instance, state="RUNNING") == {full[State.RUNNING].pk}
     assert found(admin_client, Instance, reason="ERROR") == {full[State.FAILED].pk}

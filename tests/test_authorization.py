@@ -291,7 +291,7 @@ def test_schedule_can_be_set_only_within_the_rule(world, api, page, rule):
     assert hidden["detail"].replace("nightly", "nightl") == unknown["detail"]
 
 
-def test_only_an_unrestricted_user_can_set_a_gate_over_everything(world, api, rule):
+def test_restricted_user_cannot_hold_the_whole_queue_or_another_type(world, api, rule):
     rule("tests.echo", control=["tests.echo"])
     assert api.post("gates", {"mode": "hold"}).status_code == 403
     assert api.post("gates", {"mode": "hold", "type": "tests.add"}).status_code == 403

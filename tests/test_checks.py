@@ -85,7 +85,7 @@ def test_check_reports_bad_options_of_the_queue_connection(monkeypatch):
         assert told_of_queue(monkeypatch, "postgresql", pool=pool) == found
 
 
-def test_check_reports_a_wrong_queue_database_or_router(settings):
+def test_check_reports_an_unknown_queue_database_and_a_router_that_avoids_it(settings):
     settings.ATP = {"DATABASE": "default"}
     settings.DATABASE_ROUTERS = ["tests.test_checks.Elsewhere"]
     assert [message.id for message in checks.check_queue_database(None)] == ["atp.W004"]
@@ -120,7 +120,7 @@ class Elsewhere:
         return "elsewhere"
 
 
-def test_check_reports_pages_without_authentication_or_a_login_url_that_resolves(settings):
+def test_check_reports_missing_authentication_and_a_login_url_that_does_not_resolve(settings):
     """A project that only runs tasks may have no pages (G13)."""
     assert checks.check_users(None) == []
     with override_settings(MIDDLEWARE=[]):
@@ -136,7 +136,7 @@ def test_check_reports_pages_without_authentication_or_a_login_url_that_resolves
     assert checks.check_login(None) == checks.check_users(None) == []
 
 
-def test_check_names_types_that_keep_everything_forever(settings):
+def test_check_reports_types_whose_instances_are_kept_forever(settings):
     """``retention=None`` of a Type, or ``RETENTION = None``, might not be intended."""
     task_type("checks.ever", retention=None)(lambda context: None)
     try:
@@ -179,7 +179,7 @@ def test_checks_report_folders_that_are_not_set_or_not_writable(settings, common
 @pytest.mark.skipif(
     connections["default"].vendor != "postgresql", reason="only PostgreSQL has a server"
 )
-def test_server_check_queries_only_the_databases_that_it_is_given(db):
+def test_check_of_the_server_covers_only_the_given_databases(db):
     assert check_server(None) == []
     assert check_server(None, databases=["default"]) == []
     with connections["default"].cursor() as cursor:

@@ -54,7 +54,7 @@ def test_deploy_check_reports_public_files_until_they_have_a_private_storage(
     assert not (settings.MEDIA_ROOT / "atp").exists()
 
 
-def test_deploy_check_reports_only_a_storage_in_the_public_folder(settings, tmp_path):
+def test_deploy_check_reports_a_storage_only_if_it_is_in_the_public_folder(settings, tmp_path):
     """The location of such a storage can also be a symbolic link into the public folder."""
     memory = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
     settings.STORAGES = {**settings.STORAGES, "default": memory}
@@ -69,7 +69,7 @@ def test_deploy_check_reports_only_a_storage_in_the_public_folder(settings, tmp_
     assert [each.id for each in checks.check_public_files(None)] == ["atp.W030"]
 
 
-def test_deploy_check_reports_pickle_and_root(settings):
+def test_deploy_check_reports_allow_pickle_and_running_as_root(settings):
     settings.ATP = {"ALLOW_PICKLE": True}
     [warning] = checks.check_pickle(None)
     assert (warning.id, "Leave ALLOW_PICKLE out" in warning.hint) == ("atp.W031", True)
@@ -95,7 +95,9 @@ def test_deploy_check_reports_a_webhook_over_http_until_it_uses_https(settings):
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has a database file")
-def test_deploy_check_hint_closes_a_database_file_that_others_can_open(tmp_path, monkeypatch):
+def test_hint_of_the_deploy_check_stops_others_from_opening_the_database_file(
+    tmp_path, monkeypatch
+):
     database = tmp_path / "my db.sqlite3"
     monkeypatch.setattr(type(get_store()), "lock_folder", Path(f"{database}-atpd"))
     for name in (database, f"{database}-wal", f"{database}-shm"):

@@ -190,7 +190,7 @@ def test_encode_rejects_values_that_json_cannot_represent():
             encode(value, what="Inputs of 't'")
 
 
-def test_nested_value_is_either_refused_or_can_be_decoded():
+def test_deeply_nested_value_is_refused_or_decodes_to_itself():
     """G13: at every depth, a refused value raises a named exception."""
     for kind in (list, dict):
         for depth in (1, 60, *range(61, 600, 7)):
@@ -262,7 +262,7 @@ def test_parse_json_rejects_documents_that_would_lose_information():
         tagged_json.from_plain(value)
 
 
-def test_fallback_json_writer_writes_the_same_text():
+def test_fallback_json_writer_writes_the_same_text_as_the_usual_writer():
     def no_such_encoder(*args):
         raise TypeError("made otherwise")
 

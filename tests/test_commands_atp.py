@@ -255,7 +255,7 @@ def listed(*args):
     return [row["uuid"] for row in document("list", *args)["instances"]]
 
 
-def test_list_filters_and_pages_instances(full):
+def test_list_subcommand_filters_instances_and_shows_them_page_by_page(full):
     for option, value, state in (
         ("--state", "paused", State.PAUSED),
         ("--reason", "error", State.FAILED),
@@ -280,7 +280,7 @@ def test_list_filters_and_pages_instances(full):
 # show
 
 
-def test_show_prints_inputs_response_log_and_task(full):
+def test_show_subcommand_prints_the_inputs_the_response_the_log_and_the_task(full):
     shown = run("show", str(full[State.FAILED].uuid))
     assert "FAILED ERROR" in shown
     assert "enqueue → ACCEPTED" in shown
@@ -403,7 +403,7 @@ def test_enqueue_subcommand_takes_positional_inputs_and_reads_stdin(world, monke
         run("enqueue", "tests.echo", "-")
 
 
-def test_enqueue_subcommand_handles_an_existing_identifier(full):
+def test_enqueue_subcommand_refuses_returns_or_redrives_an_existing_instance(full):
     """G6: if the existing Instance is redriven, its log names the actor."""
     failed = full[State.FAILED]
     again = ("enqueue", "tests.echo", "--identifier", MARKUP)
@@ -423,7 +423,7 @@ def test_enqueue_subcommand_handles_an_existing_identifier(full):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_enqueue_wait_reports_that_no_daemon_is_alive_and_times_out(world):
+def test_enqueue_with_wait_says_that_no_daemon_is_alive_and_times_out(world):
     """The command prints its JSON document even after the timeout."""
     out, err = io.StringIO(), io.StringIO()
     again = ("enqueue", "tests.echo", "--wait", "0.01", "--json")
@@ -434,7 +434,7 @@ def test_enqueue_wait_reports_that_no_daemon_is_alive_and_times_out(world):
     assert err.getvalue() == f"{latest().uuid} waits. No daemon is alive.\n"
 
 
-def test_interrupted_enqueue_wait_leaves_the_instance_in_the_queue(world, monkeypatch):
+def test_interrupting_enqueue_with_wait_leaves_the_instance_in_the_queue(world, monkeypatch):
     def interrupted(instance, timeout):
         raise KeyboardInterrupt
 
@@ -460,7 +460,7 @@ def test_enqueue_reports_finished_for_an_instance_that_was_deleted_at_its_end(wo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_enqueue_wait_prints_the_response(world):
+def test_enqueue_with_wait_prints_the_response_of_the_instance(world):
     host = world.host("tests.echo")
 
     def work():
@@ -545,7 +545,7 @@ def test_enqueue_subcommand_enqueues_even_if_its_output_cannot_be_written(full, 
     assert Instance.objects.of_type("tests.keyword").count() == 2
 
 
-def test_selection_counts_an_instance_that_another_operator_changed_first(full, monkeypatch):
+def test_bulk_commands_count_an_instance_that_another_operator_changed_first(full, monkeypatch):
     made = echo.using(collection="books").enqueue_many([{}] * 3)
     cancel = queue.cancel
 
@@ -660,7 +660,7 @@ def test_subcommands_reject_bad_input_and_write_nothing(full, elsewhere):
 # Words
 
 
-def test_durations_sizes_and_tables_are_formatted():
+def test_durations_and_sizes_get_units_and_table_columns_are_aligned():
     of_seconds = {0: "0 s", 0.12: "120 ms", 4.2: "4.2 s", 42.4: "42 s", 200: "3.3 min", 7199: "2 h"}
     of_seconds |= {40 * 3600: "40 h", 72 * 3600: "3 d", -200: "-3.3 min"}
     assert {s: text.duration(timedelta(seconds=s)) for s in of_seconds} == of_seconds
@@ -684,7 +684,7 @@ def test_bad_input_is_reported_without_a_traceback(db):
     assert "Traceback" not in done.stderr
 
 
-def test_time_arguments_are_parsed():
+def test_time_argument_can_be_a_duration_or_a_date_with_or_without_an_offset():
     """A time without a UTC offset is in the current time zone."""
     moments = {
         "90s": timedelta(seconds=90),
@@ -737,7 +737,7 @@ def test_characters_that_the_terminal_cannot_encode_are_escaped(db):
     assert rb"\u6f22" in raw.getvalue()
 
 
-def test_output_remarks_and_errors_of_a_subcommand_are_escaped(world, monkeypatch):
+def test_everything_that_a_subcommand_prints_or_raises_is_escaped(world, monkeypatch):
     """Even a careless subcommand cannot print control characters from stored text."""
 
     class Careless(Subcommand):
@@ -775,7 +775,7 @@ def check(*args):
     return 0, out.getvalue(), ""
 
 
-def test_check_repairs_a_missing_task_and_reports_the_repair(world):
+def test_check_subcommand_restores_a_missing_task_and_reports_the_repair(world):
     """G1: the Instance is in the queue again, and its log names the actor."""
     instance = echo.enqueue()
     Task.objects.all().delete()
@@ -791,7 +791,7 @@ def test_check_repairs_a_missing_task_and_reports_the_repair(world):
     assert check()[0] == 0
 
 
-def test_check_reports_an_unclaimed_task_until_a_daemon_claims_it(world, host):
+def test_check_subcommand_reports_a_task_that_is_long_due_until_it_is_claimed(world, host):
     settle(host)
     instance = echo.enqueue()
     age(instance.pk)

@@ -41,7 +41,7 @@ def test_schedule_subcommand_creates_and_shows_a_schedule(nightly):
     assert (found.jitter, found.data) == (timedelta(seconds=90), '{"a":1}')
 
 
-def test_schedules_list_shows_slots_not_run_in_the_last_day_and_problems(nightly, world):
+def test_schedules_subcommand_shows_problems_and_slots_missed_in_the_last_day(nightly, world):
     """Missed slots count even if the last slot was run. An outage counts if it ended that day."""
     now, hour, day = get_store().now(), timedelta(hours=1), timedelta(days=1)
     old = {"at": now - 3 * day, "until": now - 5 * hour, "count": 7, "outcome": Outcome.MISSED}
@@ -73,7 +73,7 @@ def test_schedule_subcommand_shows_a_pause_until_it_ends(nightly):
     assert "paused" not in run("schedule", "show", "nightly")
 
 
-def test_schedule_try_starts_at_the_given_time():
+def test_subcommand_schedule_try_lists_slots_from_the_given_time():
     nights = ("--cron", "30 2 * * *", "--timezone", "Europe/Vienna")
     found = document("schedule", "try", *nights, "--from", "2027-03-28T01:00+01:00")["upcoming"]
     assert found[0]["local"] == "2027-03-28T03:00:00+02:00"

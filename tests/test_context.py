@@ -43,7 +43,7 @@ def test_progress_sends_a_fraction_and_a_message(context, said, clock):
         assert "\x00" not in said[-1][2]
 
 
-def test_progress_is_sent_at_most_ten_times_a_second_and_the_last_at_the_end(context, said, clock):
+def test_progress_is_sent_ten_times_a_second_at_most_and_once_more_at_the_end(context, said, clock):
     for done in range(1000):
         clock.now += 0.001
         context.progress(done, 1000)
@@ -58,7 +58,7 @@ def test_progress_is_sent_at_most_ten_times_a_second_and_the_last_at_the_end(con
     assert said[before + 1 :] == [("progress", 0.75, "3 of 4")]
 
 
-def test_context_logs_any_value_and_its_check_raises_when_the_attempt_has_to_end(context, said):
+def test_method_log_accepts_any_value_and_check_raises_when_the_attempt_must_end(context, said):
     context.check()
     context.reason = "release"
     with pytest.raises(Interrupted):

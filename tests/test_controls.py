@@ -18,7 +18,7 @@ def registered(world):
     queue.register_all()
 
 
-def test_setting_a_burst_keeps_a_rate_that_another_operator_sets_meanwhile(monkeypatch):
+def test_change_of_a_burst_keeps_the_rate_that_another_operator_has_just_set(monkeypatch):
     queue.limit("tests.echo", rate="100/s")
 
     checked = gates.check_limits

@@ -47,7 +47,7 @@ def test_coroutine_can_enqueue_and_get_instances():
 
 
 class TestCall:
-    def test_cancel_stops_a_coroutine_before_its_start_but_not_one_that_ignores_it(self):
+    def test_cancelled_coroutine_does_not_start_but_may_ignore_a_later_cancel(self):
         ran = []
 
         async def handler():

@@ -112,7 +112,7 @@ def test_every_link_between_pages_has_an_existing_target():
                     assert heading in headings(path), f"{page.name} links to {target}#{heading}"
 
 
-def test_operations_subcommands_settings_and_signals_named_in_docs_exist():
+def test_each_name_of_the_package_that_the_docs_use_exists():
     """The names that the docs import from ``atp`` exist, too."""
     named = {
         r"\bqueue\.(\w+)\(": set(queue.__all__),

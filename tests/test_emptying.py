@@ -19,7 +19,7 @@ def rows():
     return {model: list(model.objects.order_by("pk").values()) for model in models}
 
 
-def test_put_back_restores_the_rows_of_a_new_database(transactional_db):
+def test_put_back_restores_the_rows_that_migrate_created(transactional_db):
     before = rows()
     assert all(before[model] for model in (ContentType, Permission, Type))
     first = echo.enqueue(value=1).pk

@@ -99,7 +99,7 @@ def call(task_type, *args, **kwargs):
     return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
 
 
-def test_enqueue_calls_accepts_several_types_with_their_own_options():
+def test_calls_of_several_types_with_their_own_options_are_enqueued_together():
     calls = [
         call(echo.using(identifier="a"), x=1),
         call(add.using(priority=7), 1, 2),
@@ -113,7 +113,7 @@ def test_enqueue_calls_accepts_several_types_with_their_own_options():
     assert one.pk < three.pk
 
 
-def test_enqueue_calls_is_all_or_nothing():
+def test_batch_of_calls_is_refused_as_a_whole_if_one_of_them_is_invalid():
     """G13: one invalid call refuses the whole batch, and the error has the index of this call."""
     echo.using(identifier="taken").enqueue()
     calls = [call(add, 1), call(echo.using(identifier="taken"))]
@@ -132,7 +132,7 @@ def test_enqueue_calls_is_all_or_nothing():
     assert Instance.objects.count() == 1
 
 
-def test_existing_redrive_is_refused_for_a_node_without_its_failed_upstream():
+def test_node_can_be_redriven_by_enqueue_only_with_its_failed_upstream():
     """A node that waits for a FAILED node cannot be redriven alone."""
     with Graph() as g:
         first = g.add(echo.using(identifier="a"), name="a")
@@ -145,7 +145,7 @@ def test_existing_redrive_is_refused_for_a_node_without_its_failed_upstream():
     assert [row.state for row in made] == ["ACCEPTED", "ACCEPTED"]
 
 
-def test_existing_option_needs_an_identifier():
+def test_option_existing_is_refused_without_an_identifier():
     """G13: without an identifier, ``existing`` would have no effect."""
     made = echo.using(identifier="a", existing="return")
     first, again = made.enqueue(), made.enqueue(other=1)

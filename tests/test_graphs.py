@@ -451,7 +451,7 @@ def test_undo_is_shown_after_the_node_that_it_undoes():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_graph_wait_includes_the_undo():
+def test_wait_for_a_failed_graph_also_waits_for_its_undo():
     """It raises in a transaction and after its timeout."""
     g = failed()
     with transaction.atomic(), pytest.raises(WaitInTransaction):

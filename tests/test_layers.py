@@ -92,7 +92,7 @@ def test_layer_check_finds_an_upward_import():
         level("atp.utilities")
 
 
-def test_only_the_store_writes():
+def test_no_module_outside_the_store_writes_to_the_models():
     found = {name: writes(source) for name, source, _ in SOURCES if not below(name, ["atp.store"])}
     assert {name: lines for name, lines in found.items() if lines} == {}
     for number, source in (
@@ -124,7 +124,7 @@ def test_kinds_and_events_of_the_log_have_distinct_names():
     assert max(map(len, names)) <= LogRecord._meta.get_field("kind").max_length
 
 
-def test_enqueue_passes_few_modules_above_the_store(db):
+def test_enqueue_passes_through_at_most_12_modules_above_the_store(db):
     """A reader who follows an enqueue from its call to the store opens at most 12 modules."""
     add.enqueue(1, second=2)
     passed = set()

@@ -83,7 +83,7 @@ def test_every_queue_operation_translates_errors_of_missing_tables():
         assert hasattr(getattr(queue, name), "__wrapped__"), f"@needs_tables is missing: {name}"
 
 
-def test_shell_api_and_pages_name_the_remedy_for_missing_tables(without_tables):
+def test_each_user_interface_says_to_run_migrate_if_tables_are_missing(without_tables):
     user = User.objects.create_superuser("root")
     with pytest.raises(CommandError, match=f"^{re.escape(MISSING)}$"):
         call_command("atp", "list")

@@ -30,7 +30,7 @@ def storage_parameters():
 
 
 @pytest.mark.django_db
-def test_models_need_no_new_migration_and_migrate_registers_types(capsys):
+def test_migrations_match_the_models_and_the_migrate_command_registers_types(capsys):
     call_command("makemigrations", "--check", "--dry-run", "atp")
     assert "No changes" in capsys.readouterr().out
     call_command("migrate", verbosity=0)

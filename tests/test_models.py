@@ -111,7 +111,7 @@ class TestWait:
         assert one.wait() is one
 
     @pytest.mark.django_db(transaction=True)
-    def test_wait_treats_a_deleted_instance_as_finished_if_its_type_keeps_none(self):
+    def test_wait_takes_a_deleted_instance_as_finished_if_its_type_has_no_retention(self):
         """G12: a FAILED Instance is kept, so an Instance that was deleted has not FAILED."""
         one = echo.enqueue()
         queue.delete(one.uuid, cancel=True)

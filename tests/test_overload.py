@@ -88,7 +88,7 @@ def test_enqueue_into_a_full_queue_is_refused_and_writes_nothing(declare):
     assert queue.waiting(NAME) == 9
 
 
-def test_higher_priority_can_use_headroom_that_a_lower_one_cannot(declare):
+def test_tasks_of_higher_priority_are_accepted_when_lower_ones_are_refused(declare):
     type = declare(max_waiting=10)
     for priority, more in ((-1, 8), (0, 1), (1, 1), (100, 0)):
         fill(type, more, priority=priority)
@@ -97,7 +97,7 @@ def test_higher_priority_can_use_headroom_that_a_lower_one_cannot(declare):
 
 
 @pytest.mark.each_database
-def test_max_wait_limits_the_age_of_due_tasks(declare):
+def test_enqueue_is_refused_if_the_oldest_due_task_is_older_than_max_wait(declare):
     """With both limits, more than ``max_waiting`` are accepted until ``max_wait`` is exceeded."""
     type = declare(max_wait=timedelta(minutes=1))
     fill(type, 3, run_after=timedelta(days=1))

@@ -87,7 +87,7 @@ class Walks(TestCase):
         gone=st.sets(st.integers(0, 13)),
         order=st.sampled_from(ORDERS),
     )
-    def test_rows_that_stay_appear_once_while_others_are_inserted_or_deleted(
+    def test_each_kept_row_appears_once_despite_inserts_and_deletes(
         self, places, late, gone, order
     ):
         made = self.fill(places)
@@ -109,7 +109,7 @@ class Walks(TestCase):
 
 
 @pytest.mark.django_db
-def test_first_page_is_full_and_page_of_deleted_rows_is_empty():
+def test_new_rows_fill_the_first_page_and_a_page_of_deleted_rows_is_empty():
     """New rows at the front do not become a short page of their own."""
     made = [echo.enqueue().pk for _ in range(6)]
     rows = Instance.objects.all()
@@ -129,7 +129,7 @@ def test_first_page_is_full_and_page_of_deleted_rows_is_empty():
 
 
 @pytest.mark.django_db
-def test_page_takes_one_query_or_one_for_each_field_of_its_order(django_assert_max_num_queries):
+def test_page_takes_at_most_one_query_for_each_field_of_its_order(django_assert_max_num_queries):
     """A page keeps the ``select_related`` of its QuerySet."""
     types = list(Type.objects.values_list("pk", flat=True)[:3])
     for number in range(30):

@@ -28,7 +28,7 @@ def test_tasks_are_selected_by_due_time_and_ordered_for_claims():
     assert ordered == [urgent.pk, due.pk, future.pk]
 
 
-def test_leased_selects_daemons_with_a_lease_or_a_lock_file():
+def test_queryset_leased_selects_daemons_with_a_lease_or_a_lock_file():
     def daemon(number, until, lock=""):
         return Daemon.objects.create(
             uuid=f"{number:032x}",
@@ -95,7 +95,7 @@ def test_instances_are_selected_by_state_and_by_reason(everything):
     assert {row.reason for row in rows.dead_letter()} == DEAD_LETTER
 
 
-def test_selected_returns_the_same_rows_as_plain_conditions(everything):
+def test_queryset_selected_returns_the_same_rows_as_a_plain_comparison(everything):
     """An empty value of a filter selects everything."""
     echo_type = Type.objects.get(identifier="tests.echo")
     values = {

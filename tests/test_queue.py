@@ -39,7 +39,7 @@ def test_get_finds_an_instance_by_uuid_or_identifier():
             read(uuid4())
 
 
-def test_size_counts_live_instances(host):
+def test_size_is_the_number_of_live_instances(host):
     echo.enqueue_many([{}, {}])
     add.enqueue(1)
     assert (queue.size(), queue.size(echo), queue.size("tests.add")) == (3, 2, 1)
@@ -86,7 +86,7 @@ def test_unknown_daemon_or_command_is_rejected(world, host):
     assert host.row.request == ""
 
 
-def test_actor_of_a_command_gate_or_limit_must_be_printable_text(world, host):
+def test_actor_given_as_by_must_be_printable_text(world, host):
     """G13: operations with a bad ``by`` are refused, and nothing is written."""
     [identifier, *_] = host.types
     for by in (5, None, "\x00", "x" * 300):

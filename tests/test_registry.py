@@ -39,7 +39,7 @@ def declare(identifier="tests.declared", **parameters):
 
 
 class TestDeclaring:
-    def test_type_is_reached_by_daemons_if_declared_while_django_starts(self):
+    def test_only_types_declared_while_django_starts_are_reached_by_daemons(self):
         assert registry.is_reached("tests.add")
         # The Types of ATP are reached, too, before their module is imported.
         assert all(map(registry.is_reached, OWN_TYPES))
@@ -58,7 +58,7 @@ class TestDeclaring:
         assert declared in list(registry)
         assert declared.handler_path.startswith(f"{__name__}.declare.")
 
-    def test_given_parameters_and_settings_for_others_are_registered(self, settings):
+    def test_registration_uses_given_parameters_and_settings_for_the_rest(self, settings):
         declared = declare()
         settings.ATP = {"TIMEOUT": 7, "MAX_RESTARTS": 9, "RETENTION": timedelta(days=2)}
         found = declared.registration()
@@ -131,7 +131,7 @@ class TestBadDeclarations:
         assert "tests.bad" not in registry
 
 
-def test_using_returns_a_copy_and_rejects_an_unknown_option_with_a_hint():
+def test_method_using_returns_a_copy_and_hints_at_the_name_of_a_misspelt_option():
     """G13. G14: a process runs only handlers that it declares."""
     other = add.using(priority=7, identifier="x")
     assert (other.options.priority, other.options.identifier) == (7, "x")
@@ -217,7 +217,7 @@ def test_type_declared_twice_is_rejected_unless_its_module_is_reloaded(module):
     assert registry.get("tests.twice").handler.__code__.co_firstlineno == 7
 
 
-def test_type_hints_name_all_parameters_and_options():
+def test_annotations_for_type_checkers_name_all_parameters_and_options():
     """A type checker knows the same names as ATP's own checks."""
     parameters = {field.name for field in fields(TaskType)}
     assert {*PARAMETER_NAMES} - {*OPTIONS} == parameters - {

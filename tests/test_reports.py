@@ -134,7 +134,7 @@ def test_duration_is_in_the_bucket_of_its_power_of_two():
     assert {microseconds: bucket_of(microseconds) for microseconds in places} == places
 
 
-def test_run_is_counted_like_its_start_and_its_finish():
+def test_counting_a_run_at_once_equals_counting_its_start_and_its_finish():
     """Some runs cross a minute, and some end before their start, as if a clock was set back."""
     at_once, apart = Counts(), Counts()
     for number in range(200):
@@ -184,7 +184,7 @@ def made(world):
     return Populated(world, world.host("tests.echo"))
 
 
-def test_timeline_shows_each_attempt_of_an_instance_that_ends_between_or_after_attempts(made):
+def test_timeline_separates_earlier_attempts_from_the_current_one(made):
     """An Instance that was cancelled between two attempts has no current attempt."""
     instance, move = made.claimed()
     move(Event.START)

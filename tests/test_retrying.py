@@ -52,7 +52,7 @@ def test_retry_on_and_fatal_on_decide_which_exceptions_are_retried():
         assert (why_not_retried(declare(**given), error("broken")) == "") is is_worth_it, given
 
 
-def test_exception_in_fatal_on_fails_the_instance_at_once_with_reason_error(atp):
+def test_exception_listed_in_fatal_on_fails_the_instance_without_a_retry(atp):
     """The message says why there is no retry, although some budget is left."""
     made = declare(error=KeyError, fatal_on=LookupError, max_retries=5)
     run = atp.work(made, raises=False)

@@ -28,7 +28,7 @@ def test_router_sends_only_the_models_of_atp_to_the_queue_database(settings):
 
 
 @pytest.mark.slow
-def test_queue_in_another_database_migrates_enqueues_and_runs(transactional_db):
+def test_queue_in_another_database_can_be_migrated_and_used(transactional_db):
     """ATP writes nothing into the default database."""
 
     def run(*args):

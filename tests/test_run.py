@@ -178,7 +178,7 @@ def test_too_many_flaky_tests_fail_the_run(capsys):
         assert last == f"{2 + count - failed} passed, {failed} failed"
 
 
-def test_test_whose_process_ended_is_reported_as_failed(tmp_path):
+def test_unfinished_test_is_reported_as_failed_if_its_process_ended(tmp_path):
     path = tmp_path / "results"
     ended = {"id": "a", "outcome": "passed"}
     path.write_text("\n".join(map(json.dumps, [{"begun": "a"}, ended, {"begun": "b"}])))

@@ -121,7 +121,7 @@ def test_backfill_passes_the_time_of_each_slot_to_its_instance():
     assert not given.takes_slot
 
 
-def test_schedule_of_the_code_is_reset_to_it_and_deleted_only_after_it_was_retired(code):
+def test_schedule_declared_in_code_can_be_reset_to_it_and_deleted_once_retired(code):
     """Its Instances are kept. A schedule that code declares again after its removal runs again."""
     code("weekly", cron="@weekly")
     queue.register_all()
@@ -187,7 +187,7 @@ def test_create_schedule_rejects_invalid_parameters():
     assert Schedule.objects.count() == before
 
 
-def test_error_of_a_schedule_names_the_invalid_parameter_or_a_known_name(nightly):
+def test_error_of_a_schedule_operation_names_the_parameter_or_a_similar_name(nightly):
     """G13: a form can therefore show the error at the right field, and nothing is written."""
     for name, given, error, told in (
         ("tests.ecko", {}, UnknownType, r"Did you mean 'tests\.echo'"),

@@ -83,7 +83,7 @@ def leaks(text):
     return "battery" in text or "correct horse" in text
 
 
-def test_logs_errors_and_progress_do_not_contain_a_sensitive_value(failed, caplog):
+def test_sensitive_value_appears_in_no_log_error_or_progress_message(failed, caplog):
     """The daemon's own log does not contain the value either."""
     own = [each for each in caplog.get_records("setup") if each.name == "atp.worker"]
     told = [logging.Formatter().format(record) for record in own]
@@ -229,7 +229,7 @@ def test_sensitive_parameter_rejects_names_that_are_not_arguments(monkeypatch):
         task_type("tests.wrong", sensitive=["more"])(takes_any_name)
 
 
-def test_sensitive_value_is_masked_in_inputs_and_in_text_in_each_of_its_forms():
+def test_sensitive_value_is_masked_in_inputs_and_wherever_text_contains_it():
     """All positional arguments are masked. Inputs that cannot be parsed are masked as a whole."""
     given = {"*": ["ann", SECRET], "a": 1, "password": {"x": SECRET}}
     assert mask_inputs(given, ["password"]) == {"*": [MASK, MASK], "a": 1, "password": MASK}

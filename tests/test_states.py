@@ -19,7 +19,7 @@ def test_transition_table_contains_all_states_and_events():
     assert len(pairs) == len(set(pairs))
 
 
-def test_events_have_the_expected_properties():
+def test_each_property_is_true_of_exactly_the_listed_events():
     for fact, told in {
         "is_holders": "start pause resume finish retry defer release expire fail",
         "continues": "start pause resume",

@@ -44,7 +44,7 @@ def test_operation_refused_for_one_instance_is_done_for_the_others(host):
 
 
 class TestCancel:
-    def test_second_operator_is_refused_after_a_cancel(self, host):
+    def test_operator_who_acts_after_a_cancel_is_refused_and_told_of_it(self, host):
         """If two operators act at once, the error tells the second what the first has done."""
         waiting = echo.enqueue()
         queue.cancel(waiting, by="ann")
@@ -61,7 +61,7 @@ class TestCancel:
 
 
 class TestRemoving:
-    def test_delete_with_cancel_cancels_live_instances_first(self, host):
+    def test_delete_with_cancel_removes_a_running_instance_only_after_its_end(self, host):
         """G12: a waiting Instance is deleted at once, and a running Instance only after its end."""
         running = echo.enqueue()
         run(host, Event.START)
@@ -191,7 +191,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.each_database
-def test_change_sets_the_given_values(world):
+def test_change_of_an_instance_sets_its_priority_collection_and_due_time(world):
     instance = echo.enqueue()
     due = datetime(2100, 1, 1, tzinfo=UTC)
     queue.change(instance, priority=5, collection="books", due=due, by="ann")

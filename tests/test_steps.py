@@ -18,7 +18,7 @@ from .populated import MARKUP, populate
 class TestWithoutADaemon:
     """If a test calls a handler, no step is stored, and ``sleep`` returns at once."""
 
-    def test_step_calls_its_function_and_sleep_returns_at_once(self, context):
+    def test_step_returns_the_value_of_its_function_and_sleep_does_not_wait(self, context):
         """G13: an invalid name or duration of a step is refused."""
         assert context.step("add", lambda a, b: a + b, 1, b=2) == 3
         assert context.step("pair", lambda: (1, 2)) == [1, 2]  # as a later attempt reads it

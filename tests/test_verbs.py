@@ -188,7 +188,7 @@ def undone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_user_interface_performs_the_operations_of_the_table(kind, full, surfaces):
+def test_each_operation_writes_the_same_rows_in_each_user_interface(kind, full, surfaces):
     """An operation writes the same rows and the same log in each user interface."""
     # If a slot came due between two calls, only one of the calls would enqueue it.
     wait_for_moment(
@@ -246,7 +246,7 @@ def test_each_user_interface_refuses_invalid_values(kind, full, surfaces):
     assert taken == []
 
 
-def test_operation_is_refused_on_a_level_that_it_does_not_support(full, surfaces):
+def test_purge_of_a_lane_is_refused_in_the_shell_and_on_the_page(full, surfaces):
     lane = "tests.add", "books"
     assert Level.LANE not in OPERATIONS[TARGET]["purge"].levels
     for name in ("shell", "page"):

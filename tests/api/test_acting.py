@@ -59,7 +59,7 @@ def test_a_pending_command_removes_its_action_from_the_instance(full, api):
     assert full.world.snapshot() == before
 
 
-def test_delete_removes_ended_instances_and_cancels_claimed_ones_first(full, api):
+def test_an_unclaimed_instance_is_deleted_at_once_and_a_claimed_one_is_cancelled(full, api):
     """An Instance that a daemon holds is deleted only after its attempt has ended (G12)."""
     for state in State:
         instance = full[state]
@@ -124,7 +124,7 @@ def test_patch_keeps_the_fields_that_the_body_omits(full, api):
     assert (found.priority, found.task.due_at) == (7, due)
 
 
-def test_if_match_fails_because_instances_have_no_etag(full, api):
+def test_an_if_match_header_with_an_etag_is_refused_with_412(full, api):
     """The API has no ETags, so it rejects the condition instead of ignoring it (G13)."""
     address, before = f"instances/{full[State.ACCEPTED].uuid}", full.world.snapshot()
     for method, path in (("PATCH", address), ("DELETE", address), ("POST", f"{address}/cancel")):
@@ -149,7 +149,7 @@ def test_deleting_a_live_instance_requires_the_operate_permission(full, user_wit
             assert full.world.snapshot() == before
 
 
-def test_gates_are_listed_set_and_opened(full, api):
+def test_the_api_sets_gates_and_lists_them(full, api):
     assert api.get("gates").json()["results"] == []
     answer = api.post(
         "gates", {"type": "tests.echo", "collection": "a", "mode": "hold", "reason": "why"}
@@ -171,7 +171,7 @@ def test_gates_are_listed_set_and_opened(full, api):
     assert f"Before, it was dropped by {WHO}" in answer["told"]
 
 
-def test_limits_are_set_and_reset_to_their_defaults(full, api, limited):
+def test_the_api_sets_limits_and_resets_them_to_their_declared_values(full, api, limited):
     body = {"type": "tests.echo", "max_running": 9, "rate": "50/m", "weight": 2}
     [found] = api.post("limits", body).json()["results"]
     assert (found["max_running"], found["rate"], found["burst"]) == (9, "50/m", 1)
@@ -238,7 +238,9 @@ def test_changing_a_schedule_opens_no_pickle(hourly, api):
     assert (row.every.total_seconds(), row.format, row.data) == (60.0, "pickle", "evil")
 
 
-def test_schedule_inputs_require_view_inputs(full, user_with, django_assert_max_num_queries):
+def test_inputs_of_a_schedule_are_shown_only_with_the_permission_view_inputs(
+    full, user_with, django_assert_max_num_queries
+):
     """Without it, inputs are null (G14).
 
     The query count of the list does not grow with its length.
@@ -258,7 +260,7 @@ def test_schedule_inputs_require_view_inputs(full, user_with, django_assert_max_
     assert seeing.get(address).json()["inputs"] is not None
 
 
-def test_invalid_schedules_are_rejected_with_their_fields(hourly, api):
+def test_an_invalid_schedule_is_refused_and_a_missing_field_is_named(hourly, api):
     """A missing field is reported as required; a single tagged value is not valid inputs (G13)."""
     body = {"identifier": "other", "type": "tests.echo", "every": 60}
     for lacking in ("identifier", "type"):

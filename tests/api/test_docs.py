@@ -170,7 +170,7 @@ def session(live_server, tmp_path, media, atpd):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_the_examples_of_the_page_print_the_output_that_it_shows(session):
+def test_each_example_on_the_api_page_prints_the_output_shown_there(session):
     assert len(examples()) > 20
     for command, said in examples():
         session.check(command, said)

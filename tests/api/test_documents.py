@@ -88,7 +88,9 @@ def test_instance_document_shows_its_columns_and_actions(full, api):
                 assert found[name] == expected
 
 
-def test_instance_list_is_newest_first_and_pages_back(full, api, django_assert_max_num_queries):
+def test_the_instance_list_is_newest_first_and_can_be_paged_backward(
+    full, api, django_assert_max_num_queries
+):
     """tests/test_paging.py inserts and deletes rows between two pages."""
     echo.enqueue_many([{}] * 20)
     with django_assert_max_num_queries(12):
@@ -120,7 +122,7 @@ BAD = [
 ]
 
 
-def test_list_parameters_filter_or_return_400(full, api):
+def test_an_invalid_query_parameter_returns_400_and_is_named(full, api):
     """The problem names the invalid parameter (G13)."""
     # White space belongs to an identifier.
     made = str(echo.using(identifier=" a ").enqueue().uuid)
@@ -142,7 +144,7 @@ def test_list_parameters_filter_or_return_400(full, api):
         assert api.get(f"{running}?wait={wait}").status_code == 200, wait
 
 
-def test_empty_collection_filter_selects_rows_without_a_collection(full, api):
+def test_an_empty_collection_parameter_selects_rows_without_a_collection(full, api):
     full.world.enqueue(type="tests.echo", collection="maps")
     for path in ("instances", "tasks"):
         every = api.get(f"{path}?limit=500").json()["results"]

@@ -38,7 +38,7 @@ def generated(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_the_generated_client_enqueues_waits_and_lists(generated, live_server, atpd, media):
+def test_the_generated_client_can_enqueue_wait_and_list(generated, live_server, atpd, media):
     """The program enqueues, waits, reads bytes, changes, deletes and pages a list."""
     made = {path.stem for path in generated.glob("generated/api/*/*.py")} - {"__init__"}
     assert made == {operation["operationId"] for _, _, operation in operations()}

@@ -25,7 +25,7 @@ def test_probes_without_permission_see_only_the_status(world, user_with):
     assert HealthView.throttle_classes == ()
 
 
-def test_health_details_require_view_daemon(full, user_with):
+def test_health_details_are_shown_with_the_permission_view_daemon(full, user_with):
     waiting = echo.enqueue()
     api = Api(user_with("view_daemon"))
     found = api.get("health").json()
@@ -111,7 +111,7 @@ def test_health_of_one_type_ignores_problems_of_others(world, user_with):
     assert "lost" not in told
 
 
-def test_health_of_a_type_requires_view_type(full, user_with):
+def test_health_of_a_type_is_shown_only_with_the_permission_view_type(full, user_with):
     """A misspelt Type returns 404, so that a probe does not report ok for ever (G13, G14)."""
     assert Api().get("health?type=tests.echo").status_code == 401
     assert Api(user_with()).get("health?type=tests.echo").status_code == 403

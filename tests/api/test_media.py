@@ -54,7 +54,7 @@ def test_a_body_longer_than_its_content_length_is_rejected():
         JSONParser().parse(io.BytesIO(b" " * 11), JSON, {"request": request})
 
 
-def test_accept_headers_that_exclude_json_get_406(api):
+def test_a_request_that_does_not_accept_json_gets_406(api):
     for accept in ("*/*", "application/*", "text/html, application/json;q=0.5"):
         assert api.get("types", accept=accept).status_code == 200
     for accept in ("text/html", "nonsense", "", "a/b;" * 5000, "text/plain;a*=x'y'z"):

@@ -48,7 +48,7 @@ class Never(BaseThrottle):
         return 12.3
 
 
-def test_throttled_requests_get_retry_after(api, monkeypatch):
+def test_a_throttled_request_is_answered_with_a_retry_after_header(api, monkeypatch):
     monkeypatch.setattr(TypeViewSet, "throttle_classes", (Never,))
     answer = api.get("types/%C3%BC%20%3F")
     assert (answer.status_code, problem(answer)) == (429, "throttled")

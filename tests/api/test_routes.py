@@ -256,7 +256,7 @@ ANY_BODY = {"get_response", "get_file", "draw_graph"}
 
 
 @pytest.mark.slow
-def test_operations_return_only_json_and_head_matches_get(full, api):
+def test_an_operation_that_returns_json_refuses_html_and_answers_head_like_get(full, api):
     for name, (method, path, body) in each(sorted(OPERATIONS), full):
         answer = api.call(method, path, body, accept="text/html")
         if name in ANY_BODY:

@@ -196,7 +196,9 @@ PLACES = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", PLACES)
-def test_waiting_clients_take_few_threads_and_their_places_are_freed(serve, kind, monkeypatch):
+def test_waiting_clients_take_few_threads_and_free_their_places_when_they_hang_up(
+    serve, kind, monkeypatch
+):
     """The place of a client that hangs up is free long before its time is over."""
     real = web.gunicorn
     monkeypatch.setattr(web, "gunicorn", lambda *given: [*real(*given), "--preload"])
@@ -278,7 +280,7 @@ def test_wait_returns_404_when_the_instance_is_deleted(world, api):
     assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
 
 
-def test_wait_returns_at_once_in_a_transaction_and_else_when_its_time_is_over(full, api):
+def test_wait_returns_at_once_in_a_transaction_and_otherwise_after_its_time(full, api):
     """Inside a transaction the request would never see the Instance end."""
     address = f"instances/{full[State.RUNNING].uuid}"
     with transaction.atomic():
@@ -322,7 +324,7 @@ def test_a_client_gets_429_when_all_waiting_threads_are_taken(
     assert api.get(f"instances/{instance.uuid}?wait=0").status_code == 200
 
 
-def test_retry_after_spreads_out_a_crowd_of_clients():
+def test_many_refused_clients_are_told_to_return_at_different_times():
     """No client is told to come back later than the time that it wanted to wait."""
     turns = Turns()
     told = [turns.take() for _ in range(100)]
@@ -334,7 +336,7 @@ def test_retry_after_spreads_out_a_crowd_of_clients():
     assert turns.take() <= LONGEST_WAIT
 
 
-def test_waiting_slots_are_limited_per_user_and_freed(settings, monkeypatch):
+def test_places_to_wait_are_limited_per_user_and_become_free_again(settings, monkeypatch):
     """A place is freed on request, when its time is over, or if the client never starts to wait."""
     settings.ATP = {"MAX_WAITERS": 3, "MAX_WAITERS_PER_USER": 2}
     places = waiting.Slots("MAX_WAITERS", "MAX_WAITERS_PER_USER")

@@ -84,7 +84,7 @@ def test_enqueue_rejects_invalid_arguments(told):
     assert told == []
 
 
-def test_enqueue_rejects_a_duplicate_identifier_unless_told_to_return_it(told, world):
+def test_a_duplicate_identifier_is_refused_unless_the_option_existing_is_return(told, world):
     task = tasks.add.using(identifier="a")
     first = task.enqueue(1)
     with pytest.raises(DuplicateIdentifier):

@@ -30,7 +30,7 @@ def messages(queues=(), **given):
         return [(message.id, message.msg) for message in check_tasks(None)]
 
 
-def test_options_apply_to_all_tasks_and_by_pattern():
+def test_options_for_a_pattern_override_options_for_all_tasks():
     """If several patterns set a parameter, the last one wins, also over the value for all tasks."""
     found = options(
         timeout=9, max_retries=1, types={"a.*": {"timeout": 5, "weight": 2}, "a.b": {"timeout": 6}}
@@ -44,7 +44,7 @@ def test_options_apply_to_all_tasks_and_by_pattern():
     assert (declared.max_retries, declared.backoff) == (2, 0)
 
 
-def test_dependent_options_can_come_from_different_levels():
+def test_an_option_can_be_given_at_another_level_than_the_option_it_needs():
     for name, value, other, beside in (
         ("rate", "5/s", "burst", 2),
         ("downstream", "erp", "downstream_errors", ["OSError"]),
@@ -108,7 +108,7 @@ def test_invalid_options_fail_the_system_check_and_block_enqueue():
     assert not Instance.objects.exists()
 
 
-def test_the_check_reports_problems_of_the_setting_tasks(settings):
+def test_the_check_reports_bad_queues_and_unmatched_patterns_of_the_backend(settings):
     assert messages(["default", "letters"], timeout=5) == []
     [(id, message)] = messages(["default", "two\nlines"])
     assert id == "atp.E012"

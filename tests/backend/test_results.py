@@ -143,7 +143,7 @@ def test_result_has_an_error_for_each_attempt_that_raised(host, enqueued):
     assert issubclass(found, Exception)
 
 
-def test_result_error_names_the_reason_of_other_failures(host):
+def test_each_reason_but_error_and_fatal_has_its_own_exception_in_the_result(host):
     for reason in sorted(results.EXCEPTION_OF_REASON):
         result = tasks.add.enqueue(1)
         fail(host, reason=reason, message="for that")

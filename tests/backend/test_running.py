@@ -221,7 +221,7 @@ def test_retried_task_sends_task_finished_only_at_its_end(run, told):
     assert result.started_at < result.last_attempted_at
 
 
-def test_log_messages_of_django_tasks_are_not_captured(said, context):
+def test_log_capture_ignores_records_of_the_django_tasks_loggers(said, context):
     """The log already has these messages as events."""
     capture = LogCapture(context)
     for name in ("django.tasks", "django_tasks", "shop"):

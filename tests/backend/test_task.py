@@ -101,7 +101,7 @@ def test_declaring_a_function_twice_with_other_parameters_is_rejected(function):
     assert first.using(priority=1).parameters == {"timeout": 5}
 
 
-def test_using_accepts_enqueue_options_and_rejects_parameters():
+def test_the_method_using_accepts_enqueue_options_but_no_type_parameters():
     soon = timedelta(minutes=5)
     task = tasks.add.using(identifier="a", existing="return", start_before=soon, priority=3)
     assert task.options == {"identifier": "a", "existing": "return", "start_before": soon}

@@ -64,7 +64,7 @@ def test_refreshing_waits_while_text_is_selected(overview):
         expect(due(overview)).to_have_text(str(number + 1))
 
 
-def test_refreshing_does_not_disturb_keys_and_clicks(overview):
+def test_a_refresh_keeps_the_focus_and_waits_while_a_key_or_button_is_down(overview):
     """A keyboard user can move past a part that refreshes itself.
 
     A button that was pressed down is still there when the key or the mouse is released.

@@ -50,7 +50,7 @@ def test_filters_and_paging_work_without_javascript(page, full):
     expect(rows).to_have_count(newest)
 
 
-def test_enqueue_change_and_delete_work_without_javascript(page, world):
+def test_the_forms_to_enqueue_change_and_delete_work_without_javascript(page, world):
     # The second time the identifier is taken, which leads to who has it.
     for role in ("status", "alert"):
         page.goto("/atp/types/tests.add/")
@@ -76,7 +76,7 @@ def test_enqueue_change_and_delete_work_without_javascript(page, world):
     assert not Instance.objects.exists()
 
 
-def test_redrive_and_daemon_commands_work_without_javascript(page, full):
+def test_redriving_and_commanding_a_daemon_work_without_javascript(page, full):
     failed = full[State.FAILED]
     page.goto(f"/atp/instances/{failed.uuid}/")
     page.get_by_role("button", name="Redrive").click()

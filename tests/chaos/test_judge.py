@@ -196,7 +196,7 @@ def test_judge_finds_overlapping_attempts():
     is_told(judge.overlaps, "attempt 1 was entered 2 times", forger.finish())
 
 
-def test_judge_finds_illegal_logs():
+def test_judge_finds_logs_with_a_missing_repeated_or_untrue_entry():
     """An entry is missing, is there twice, or records something untrue (G6)."""
     for number, told in (
         (0, "claim from None"),
@@ -301,7 +301,7 @@ def test_judge_requires_a_cause_for_each_lost_attempt():
     assert "undeserved" not in found(given)
 
 
-def test_judge_finds_returned_attempts_that_were_handed_back():
+def test_judge_finds_an_attempt_that_was_handed_back_after_it_had_returned():
     """Such a hand-back is accepted right after a fault (G10, G11)."""
     forger = Forger().begin()
     forger.say("end", outcome="returned", nonce="nonce 1")
@@ -313,7 +313,7 @@ def test_judge_finds_returned_attempts_that_were_handed_back():
     is_kept(forger, hits=[hit])
 
 
-def test_judge_finds_ends_that_the_kind_of_task_cannot_have():
+def test_judge_finds_an_instance_with_an_end_that_its_type_cannot_have():
     forger = Forger(type="chaos.fatal", max_retries=3).begin().finish()
     is_told(judge.wrong_ends, "chaos.fatal ended FINISHED ", forger)
 
@@ -347,7 +347,7 @@ def test_judge_finds_daemons_that_rejoin_too_slowly():
         assert set(found(given)) == told
 
 
-def test_judge_accepts_an_undelivered_end_only_behind_a_lock():
+def test_judge_accepts_an_undelivered_end_only_if_a_lock_lasted_long_enough():
     """The lock must have lasted long enough, and the daemon must have reported the end (G10)."""
     forger = Forger().begin().lose(hit=False)
     checks = {"undeserved", "weak_daemons"}
@@ -383,7 +383,7 @@ def asked(*forgers, is_sure=True):
     return {f.uuid: Asked(at=0.0, is_sure=is_sure) for f in forgers}
 
 
-def test_judge_accepts_intact_cancels():
+def test_judge_accepts_each_legal_outcome_of_a_cancel_request():
     waiting = Forger("two", reason=Reason.CANCELLED)
     waiting.move(Event.FAIL, daemon=None, message="cancelled")
     waiting.log[-1] = replace(waiting.log[-1], who=WHO)
@@ -394,7 +394,7 @@ def test_judge_accepts_intact_cancels():
     is_kept(unknown, cancels=asked(unknown, is_sure=False))
 
 
-def test_judge_finds_broken_cancels():
+def test_judge_finds_each_illegal_outcome_of_a_cancel_request():
     is_told(judge.cancelled, "is CANCELLED, and nobody has asked for it", cancelled())
     done = Forger().begin().finish()
     is_told(judge.cancelled, "its log does not say so", done, cancels=asked(done))
@@ -420,7 +420,7 @@ def test_judge_finds_broken_cancels():
 
 
 @pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])
-def test_judge_accepts_a_late_cancel_behind_a_stopped_daemon_only_on_sqlite(vendor, monkeypatch):
+def test_judge_excuses_a_late_cancel_by_a_stopped_daemon_only_on_sqlite(vendor, monkeypatch):
     monkeypatch.setattr(judge, "connection", SimpleNamespace(vendor=vendor))
     forger = ask(Forger().begin())
     forger.hits.append(hit_at("stop_dispatcher", forger.clock, forger.clock + 9, THERE))
@@ -449,7 +449,7 @@ def go_on(forger):
     return forger.finish()
 
 
-def test_judge_finds_work_done_while_paused():
+def test_judge_finds_handlers_that_worked_while_their_instance_was_paused():
     """The children of a handler are checked only if its Type can be stopped by a signal.
 
     A lost attempt is allowed to go on.

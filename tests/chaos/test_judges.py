@@ -122,7 +122,7 @@ def test_judge_finds_an_instance_that_was_not_cancelled(lined):
 # Steps (G17)
 
 
-def test_judge_finds_wrong_charges_and_wrong_rows_for_steps(world):
+def test_judge_finds_a_step_that_ran_twice_or_never_and_a_wrong_row_count(world):
     """The Instance has finished in its second attempt."""
     queue.register_all()
     instance = steps.enqueue(path="nowhere", seconds=0)
@@ -217,7 +217,7 @@ def failed(node, reason, at):
     return replace(node, state=State.FAILED, reason=reason, value=None, log=log)
 
 
-def test_judge_finds_early_stuck_and_wrong_nodes():
+def test_judge_finds_nodes_that_start_early_never_end_or_have_a_wrong_result():
     up, ended = node(1, 10.0, 11.0), Condition.ENDED
     cancelled = failed(up, Reason.CANCELLED, 11.0)
     for first, second, on, told in (

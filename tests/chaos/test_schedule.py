@@ -17,7 +17,7 @@ from . import schedule, transactions
 from .__main__ import SETTINGS
 
 
-def test_the_schedule_follows_from_the_seed():
+def test_the_same_seed_draws_the_same_schedule_of_faults():
     actions = schedule.drawn("7", 2, has_server=True)
     assert schedule.drawn("7", 2, has_server=True) == actions
     assert schedule.drawn("8", 2, has_server=True) != actions
@@ -25,7 +25,7 @@ def test_the_schedule_follows_from_the_seed():
     assert without == set(schedule.DAEMONS)
 
 
-def test_the_schedule_hits_often_and_stops_supervisors_briefly():
+def test_a_drawn_schedule_has_many_faults_and_stops_supervisors_only_briefly():
     """After a stop the supervisor can still kill its workers before the lease ends (G3)."""
     gap = SETTINGS["LEASE"] - SETTINGS["KILL_AFTER"] - KILL_MARGIN
     for seed in "123":
@@ -42,7 +42,7 @@ def test_the_schedule_hits_often_and_stops_supervisors_briefly():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(environment.kind() == "sqlite", reason="SQLite has no locks of rows")
-def test_an_open_transaction_locks_only_the_row_that_it_names(monkeypatch):
+def test_the_open_transaction_fault_locks_only_the_row_of_one_instance(monkeypatch):
     holds, is_over = Event(), Event()
 
     def sleep(span):

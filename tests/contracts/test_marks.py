@@ -128,7 +128,7 @@ def shared(kind):
     )
 
 
-def test_a_class_shared_with_a_model_follows_the_rules_of_each_use(check):
+def test_a_class_accepts_text_inside_a_model_but_not_outside_it(check):
     """The order of the declarations does not matter."""
     line, tagged_line = {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}
     for kind, text, tagged, below in (

@@ -283,7 +283,7 @@ def test_patterns_are_matched_in_linear_time(checked):
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_unique_items_multiples_and_enums_compare_as_in_json(checked):
+def test_checks_of_unique_items_and_enums_compare_values_as_json_does(checked):
     """1 equals 1.0 but not true; unique items are compared in linear time."""
     check = checked(set[int | str])
     items = [each for n in range(20_000) for each in (n, str(n))]
@@ -305,7 +305,7 @@ def test_unique_items_multiples_and_enums_compare_as_in_json(checked):
 
 
 @pytest.mark.timeout(60)
-def test_large_values_are_shortened_in_problems(checked, settings):
+def test_the_message_of_a_problem_shortens_a_large_value(checked, settings):
     """Recursive alternatives are checked only once."""
     for annotation in (int, Annotated[str, Field(max_length=3)], dict[str, int]):
         value = {"x" * 10_000: "y" * 10_000} if annotation == dict[str, int] else "x" * 10_000

@@ -76,7 +76,7 @@ def rows():
 
 
 @pytest.mark.parametrize("enqueue", [by_api, by_page, by_shell])
-def test_each_interface_rejects_bad_inputs_and_stores_good_ones_as_python_does(
+def test_each_interface_refuses_bad_inputs_and_stores_good_ones_like_enqueue(
     world, client, root, enqueue
 ):
     """A rejected request writes nothing (G13)."""
@@ -91,7 +91,7 @@ def test_each_interface_rejects_bad_inputs_and_stores_good_ones_as_python_does(
     assert stored.data == queue.inputs(said).data
 
 
-def test_inputs_of_schedules_and_of_many_instances_are_checked(world, root):
+def test_inputs_of_a_batch_or_a_schedule_are_checked_against_the_contract(world, root):
     """A rejected request writes nothing (G13). Each path begins with the index of the item."""
     get_store().register([tasks.with_slot.registration()])
     api, before = Api(root), rows()

@@ -88,7 +88,7 @@ def test_metrics_count_waiting_and_claimed_tasks(world):
 
 
 @pytest.mark.slow
-def test_oldest_due_age_ignores_held_tasks(world):
+def test_the_metric_oldest_due_age_seconds_ignores_held_tasks(world):
     """An operator who holds a Type or a lane knows why its Tasks wait."""
     for collection in ("a", "a", "b"):
         echo.using(collection=collection).enqueue()
@@ -126,7 +126,7 @@ def test_metrics_cope_with_over_a_thousand_held_lanes(world):
     assert Scrape().of("tasks_held", type=ECHO) == 1
 
 
-def test_metrics_show_the_owner_limits_and_gates_of_a_type(world):
+def test_metrics_show_limits_gates_and_the_owner_of_a_type(world):
     queue.register(echo, add)
     of = {"owner": "terrain", "runbook": "https://wiki/relief"}
     Type.objects.filter(identifier=ECHO).update(**of)
@@ -145,7 +145,7 @@ def test_metrics_show_the_owner_limits_and_gates_of_a_type(world):
 
 
 @pytest.mark.slow
-def test_due_work_seconds_estimates_the_work_that_can_start(world):
+def test_the_metric_due_work_seconds_counts_only_work_that_can_start(world):
     """The estimate uses the run times of the last day; it helps to decide on more daemons."""
     queue.register(add)
     count(world.store.now() - HOUR, finished=3, retried=1, wall_us=8_000_000)
@@ -169,7 +169,7 @@ def test_due_work_seconds_estimates_the_work_that_can_start(world):
 
 
 @pytest.mark.slow
-def test_workers_needed_respects_limits_and_breakers(world):
+def test_the_metric_workers_needed_respects_limits_and_open_breakers(world):
     """The number never exceeds what limits, due Tasks and an open breaker allow."""
     queue.register(echo)
     count(world.store.now(), finished=1, wall_us=6_000_000)

@@ -64,7 +64,7 @@ def test_invalid_selections_are_rejected_and_nothing_is_written():
     assert LogRecord.objects.count() == records
 
 
-def test_mute_rejects_an_end_that_is_past_or_beyond_the_calendar():
+def test_mute_refuses_an_end_that_is_over_or_too_far_in_the_future():
     over = datetime.now(UTC) - timedelta(days=1)
     for until, told in ((over, "passed already"), (LAST, "calendar"), (timedelta.max, "calendar")):
         with pytest.raises(InvalidOption, match=told):

@@ -52,7 +52,7 @@ def test_each_dead_letter_is_counted_once_in_its_group(world):
     assert ErrorGroup.objects.get().count == 4
 
 
-def test_exhausted_restarts_are_grouped_by_kind_of_loss(world):
+def test_stale_instances_are_grouped_by_the_cause_of_their_loss(world):
     host, other = world.host(), world.host()
     keys = world.enqueue(2, type=registration(max_restarts=0))
     first, second = host.claim()
@@ -115,7 +115,7 @@ def test_a_locked_group_blocks_neither_failures_nor_counting(tmp_path):
         assert ErrorGroup.objects.get().count == 2
 
 
-def test_the_next_failure_after_a_mute_ends_unmutes_the_group(world):
+def test_a_failure_after_the_end_of_a_mute_unmutes_the_group(world):
     """An old group is removed only if it is not muted and has no dead letters."""
 
     def once_more():

@@ -45,7 +45,7 @@ def test_seven_causes_with_differing_numbers_form_seven_groups():
     assert groups(with_lines_above(), range(70, 140)) == found
 
 
-def test_the_type_and_the_cause_of_an_exception_change_the_group():
+def test_an_error_of_another_type_or_with_another_cause_has_another_group():
     """A cycle of causes does not hang."""
     error = caught(tasks_failing.fail, 3, 1)
     own, other = failed_by(TYPE, error), failed_by("tests.add", error)

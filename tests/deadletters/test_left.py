@@ -41,7 +41,7 @@ def pair(world):
     return Instance.objects.get(state=State.FAILED, reason=Reason.UPSTREAM)
 
 
-def test_redrive_leaves_a_node_that_waits_for_a_failed_one(pair):
+def test_bulk_redrive_skips_a_node_whose_upstream_has_failed(pair):
     """If no canary could be redriven, the operation fails.
 
     If the attempt was killed, the next one finds its canaries and waits for their ends.
@@ -70,7 +70,7 @@ def test_delete_reports_instances_whose_files_cannot_be_removed(world, host, mon
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
 
 
-def test_deletions_by_others_before_the_first_run_do_not_count_as_done(world, host):
+def test_instances_that_others_deleted_do_not_count_as_done(world, host):
     """The attempt number does not show an earlier run, since handed back claims raise it too."""
     for instance in echo.enqueue_many([{}] * 3):
         queue.cancel(instance)
@@ -87,7 +87,7 @@ def test_deletions_by_others_before_the_first_run_do_not_count_as_done(world, ho
     assert BulkOperation(context, chosen, 3, None, "ops").run()["done"] == 2
 
 
-def test_work_done_before_a_kill_is_counted_once(world):
+def test_an_interrupted_bulk_operation_that_goes_on_counts_each_instance_once(world):
     """Instances that cannot be redriven stay in the selection."""
     queue.register(echo)
     host = world.host("tests.echo", "store.one")

@@ -147,7 +147,7 @@ def test_a_failing_canary_stops_the_bulk_redrive(atpd, mended):
 
 
 @pytest.mark.slow
-def test_bulk_redrive_survives_kills_and_redrives_each_once(atpd, mended, record):
+def test_a_killed_bulk_redrive_goes_on_and_redrives_each_instance_once(atpd, mended, record):
     """The record of the handlers shows that each ran once more (G2)."""
     fail_all(mended, path=str(record))
     mend(mended)

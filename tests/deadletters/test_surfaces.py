@@ -91,7 +91,7 @@ def test_the_failure_count_of_a_group_includes_uncounted_dead_letters(group, wor
     assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}
 
 
-def test_the_pages_list_and_filter_error_groups(logged_in, group, monkeypatch):
+def test_error_groups_can_be_listed_and_filtered_on_the_pages(logged_in, group, monkeypatch):
     """A group stays on the page of all groups after its last dead letter was redriven."""
     address = reverse("atp:failures")
 
@@ -124,7 +124,7 @@ def test_the_pages_list_and_filter_error_groups(logged_in, group, monkeypatch):
 
 
 @pytest.mark.slow
-def test_shell_commands_list_mute_redrive_and_delete_dead_letters(group):
+def test_the_shell_can_list_mute_redrive_and_delete_dead_letters(group):
     """Deleting requires the option ``--yes``."""
     assert group.name in shell("errors")
     [found] = json.loads(shell("errors", "--json"))["errors"]
@@ -262,7 +262,7 @@ def test_the_api_plans_and_starts_bulk_operations(logged_in, group):
     assert post("errors/0123/mute").status_code == 404
 
 
-def test_error_messages_require_permission_to_see_the_log_or_operate(client, group):
+def test_a_user_who_may_only_view_error_groups_sees_no_error_message(client, group):
     """An error message might quote inputs (G14)."""
     user = User.objects.create_user("eve", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename="view_errorgroup"))

@@ -51,7 +51,7 @@ def test_all_water_leaves_any_land_over_its_edge(seed, rows, columns, levels):
 
 
 @pytest.mark.slow
-def test_flow_returns_a_picture_publishes_a_file_and_reports_progress(media):
+def test_the_flow_handler_reports_progress_publishes_a_file_and_returns_a_picture(media):
     with Kit() as kit:
         made, cancelled = kit.context(), kit.context()
         output = tasks.flow(made, detail=2)

@@ -57,7 +57,7 @@ def test_incompatible_inputs_and_faulty_adapters_are_reported():
         fit([lambda inputs: inputs], [1])
 
 
-def test_adapt_accepts_only_functions_of_the_inputs(shade):
+def test_adapt_refuses_anything_but_a_plain_function_with_one_argument(shade):
     async def coroutine(inputs):
         return inputs
 

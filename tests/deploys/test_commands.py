@@ -65,7 +65,7 @@ def member(world):
 
 
 @pytest.mark.django_db
-def test_check_pending_passes_if_all_inputs_fit(shade, user_with):
+def test_check_with_pending_passes_if_all_waiting_inputs_fit(shade, user_with):
     shade.enqueue(path="a")
     status, shown, _ = check()
     assert status == 0
@@ -74,7 +74,7 @@ def test_check_pending_passes_if_all_inputs_fit(shade, user_with):
     assert (answer.status_code, answer.json()["fits"]) == (200, True)
 
 
-def test_check_pending_lists_incompatible_inputs_and_differing_types(misfits, member):
+def test_check_with_pending_lists_inputs_that_do_not_fit_and_types_that_differ(misfits, member):
     member("web1", "old", "aaaa0000", SHADE)
     status, shown, complaint = check()
     assert (status, complaint) == (1, "Cannot run under this code: 1.")
@@ -161,7 +161,7 @@ def test_the_code_on_the_deploying_page_works(settings, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.processes
-def test_check_before_the_switch_prints_what_the_page_shows(transactional_db, tmp_path):
+def test_check_with_pending_prints_what_the_deploying_page_shows(transactional_db, tmp_path):
     """The code of the new release checks what the old release has enqueued."""
     with Rolling(tmp_path, count=3) as rolling:
         rolling.enqueue(OLD)

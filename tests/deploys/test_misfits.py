@@ -51,7 +51,9 @@ def tell(host, *instances):
 
 
 def problems():
-    return [each for each in health.problems(overview.daemons(), overview.now()) if "fit" in each]
+    return [
+        each for each in health.problems(overview.daemons(), overview.now()) if "accept" in each
+    ]
 
 
 def explained(instance):
@@ -62,7 +64,7 @@ def why(instance):
     return " ".join(reason.sentence for reason in explained(instance).reasons)
 
 
-def test_a_lease_renewal_records_incompatible_inputs(shade, new):
+def test_incompatible_inputs_are_recorded_when_a_lease_is_renewed(shade, new):
     """The row of the daemon lists the inputs until a later renewal reports none."""
     waits = shade.enqueue(path="a")
     tell(new, waits)
@@ -86,7 +88,7 @@ def test_inputs_that_fit_no_daemon_are_a_health_problem(shade, new, world):
     assert problems() == []
 
 
-def test_inputs_are_a_problem_only_if_every_signature_refuses_them(shade, new, old):
+def test_inputs_are_a_health_problem_only_if_every_living_daemon_refuses_them(shade, new, old):
     """In a rolling deploy the old release refuses new inputs, and the new release old ones."""
     first, second = shade.enqueue(path="a"), shade.enqueue(path="b")
     tell(new, first)
@@ -166,7 +168,7 @@ def found_releases():
     return {each.release: each for each in releases.releases(overview.daemons(), overview.now())}
 
 
-def test_releases_show_what_they_hold_and_where_they_differ(world, shade, old, new):
+def test_each_release_lists_its_held_tasks_and_the_types_that_differ(world, shade, old, new):
     shade.enqueue(path="a")
     [case] = old.claim()
     found = found_releases()

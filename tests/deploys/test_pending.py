@@ -94,7 +94,9 @@ def test_unreadable_inputs_are_reported(shade):
     assert found() == [(Kind.UNREADABLE, SHADE, 1)]
 
 
-def test_adapted_inputs_are_reported_but_do_not_fail(shade, release, monkeypatch):
+def test_inputs_that_an_adapter_converts_are_reported_but_are_no_failure(
+    shade, release, monkeypatch
+):
     """Without ``deep`` only some of the inputs are tried; the others count as the same."""
     monkeypatch.setattr(pending, "EXAMPLES", 2)
     for number in range(4):
@@ -145,7 +147,7 @@ def pickles(settings):
     settings.ATP = settings.ATP | {"ALLOW_PICKLE": True}
 
 
-def test_pickles_are_opened_only_with_deep_and_in_a_child_process(pickles, release, settings):
+def test_only_the_deep_check_opens_pickles_and_it_uses_a_child_process(pickles, release, settings):
     pickling = release(lambda context, *, path: 0, serializer="pickle")
     _, deadly, _ = (pickling.enqueue(path=path) for path in ("a", Deadly(), "b"))
     finding = only()
@@ -163,7 +165,7 @@ def test_pickles_are_opened_only_with_deep_and_in_a_child_process(pickles, relea
     assert all("signature" in each.why for each in look().findings)
 
 
-def test_deep_checks_whether_pickled_inputs_fit(pickles, release):
+def test_the_deep_check_finds_pickled_inputs_that_do_not_fit(pickles, release):
     release(lambda context, *, path: 0, serializer="pickle").enqueue(path={"a"})
     assert found(deep=True) == []
     declared = release(lambda context, *, paths: 0, serializer="pickle")
@@ -194,7 +196,7 @@ def finish(world):
     return finish
 
 
-def test_a_missing_result_key_or_file_is_reported(finish, monkeypatch):
+def test_a_result_that_lacks_a_key_or_its_file_is_reported(finish, monkeypatch):
     submit("scene")
     finish()
     submit("nothing")
@@ -213,7 +215,7 @@ def test_a_missing_result_key_or_file_is_reported(finish, monkeypatch):
     assert all("FileNotFoundError" in why for why in whys)
 
 
-def test_a_pickled_result_is_opened_only_with_deep(pickles, finish, monkeypatch):
+def test_only_the_deep_check_opens_a_pickled_result(pickles, finish, monkeypatch):
     """An adapter does not open the result either; ``deep`` uses a child process (G14)."""
     submit("scene")
     finish(Deadly())
@@ -226,7 +228,7 @@ def test_a_pickled_result_is_opened_only_with_deep(pickles, finish, monkeypatch)
     assert (Kind.UNOPENED, "graphs.shade", 1) in found()
 
 
-def test_deep_finds_a_missing_key_in_a_pickled_result(pickles, finish, settings):
+def test_the_deep_check_finds_a_key_that_a_pickled_result_lacks(pickles, finish, settings):
     submit("scene")
     finish({"scene": "x"})
     assert found(deep=True) == []
@@ -260,7 +262,7 @@ def test_incompatible_inputs_of_a_schedule_are_reported(shade, release):
     assert found() == []
 
 
-def test_a_scheduled_handler_is_checked_with_its_slot(release):
+def test_a_schedule_whose_handler_does_not_take_the_slot_is_reported(release):
     schedule(release(lambda context, *, slot: 0))
     assert found() == []
     release(lambda context: 0)
@@ -302,7 +304,7 @@ def test_the_pending_check_writes_nothing(shade, release, world):
 
 
 @pytest.mark.each_database
-def test_input_shapes_cover_each_instance_exactly_once(shade, release):
+def test_grouping_by_the_shape_of_inputs_returns_each_instance_exactly_once(shade, release):
     inputs = get_store().inputs
     for _ in range(3):
         shade.enqueue(path="a")

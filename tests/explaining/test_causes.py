@@ -273,7 +273,7 @@ class TestServing:
         assert found.facts["module"] == __name__
         assert found.helps.label == f"Import {__name__} in a tasks.py, and restart the daemon"
 
-    def test_explain_reports_that_all_daemons_are_quiet_or_their_workers_busy(self, scene, world):
+    def test_explain_reports_quiet_daemons_and_busy_workers(self, scene, world):
         one = echo.enqueue()
         queue.command(scene.host.uuid, "quiet")
         found = scene.first(one)

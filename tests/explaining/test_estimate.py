@@ -24,7 +24,7 @@ def told(low, likely, high):
     return start_sentence(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
 
 
-def test_start_sentence_puts_an_estimate_into_words():
+def test_the_estimate_of_a_start_is_put_into_words():
     assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
     assert told(7190, 7200, 7210) == "Starts in about 2 h."
     assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
@@ -34,7 +34,7 @@ def test_start_sentence_puts_an_estimate_into_words():
 
 
 class TestBounds:
-    def test_the_start_is_at_once_or_after_the_gate_opens(self, scene):
+    def test_the_estimated_start_is_now_or_after_the_end_of_the_gate(self, scene):
         """A Task that will be dropped has no estimate."""
         one = echo.enqueue()
         found = queue.explain(one).starts
@@ -102,7 +102,7 @@ class TestBounds:
         *_, last = echo.enqueue_many([{}] * 10)
         assert queue.explain(last).starts.high < HOUR
 
-    def test_a_held_type_takes_no_turns(self, scene):
+    def test_explain_does_not_say_that_a_held_type_takes_turns(self, scene):
         add.enqueue(1)
         queue.hold("tests.add")
         first = echo.enqueue()

@@ -173,7 +173,7 @@ class TestQueries:
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
 
 
-def test_health_notes_count_due_tasks_behind_gates(scene, monkeypatch):
+def test_health_reports_how_many_due_tasks_wait_at_a_gate(scene, monkeypatch):
     echo.enqueue()
     echo.using(run_after=HOUR).enqueue()
     queue.hold("tests.echo", by="ann")
@@ -190,7 +190,7 @@ def test_health_notes_count_due_tasks_behind_gates(scene, monkeypatch):
     assert told == "tests.echo is held by ann: more than 2 waiting Tasks are due."
 
 
-def test_health_notes_count_due_tasks_behind_full_limits(scene, monkeypatch):
+def test_health_reports_how_many_due_tasks_wait_for_a_full_limit(scene, monkeypatch):
     queue.limit("tests.echo", max_running=2)
     echo.enqueue_many([{}] * 5)
     for claimed in scene.host.claim():

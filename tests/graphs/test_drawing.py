@@ -12,7 +12,7 @@ from .samples import NAMES, fan, mixed, node
 
 
 @pytest.mark.parametrize(("nodes", "links"), [fan(6), mixed(50, 1), mixed(2_000, 3, types=40)])
-def test_boxes_lie_in_the_picture_without_overlap_and_lines_connect_them(nodes, links):
+def test_boxes_do_not_overlap_or_leave_the_picture_and_lines_connect_them(nodes, links):
     found, columns = draw(nodes, links), {}
     for each in found.boxes:
         assert 0 <= each.x <= each.x + each.width <= found.width

@@ -21,7 +21,7 @@ def graphs(draw):
 
 @settings(max_examples=30)
 @given(graphs())
-def test_the_layer_of_a_node_is_its_longest_path(graph):
+def test_the_layer_of_a_node_is_the_length_of_the_longest_path_to_it(graph):
     keys, edges = graph
 
     @cache
@@ -31,7 +31,7 @@ def test_the_layer_of_a_node_is_its_longest_path(graph):
     assert layers(keys, edges) == {key: longest(key) for key in keys}
 
 
-def test_long_chains_dangling_edges_and_cycles_are_layered():
+def test_layering_accepts_a_long_chain_dangling_edges_and_cycles():
     keys = range(100_000)
     assert layers(keys, pairwise(keys))[99_999] == 99_999
     assert layers([], []) == {}

@@ -11,7 +11,7 @@ LINE = re.compile(r"  n\d+ (?:-->|-\.->)(?:\|\d+\|)? n\d+")
 CLASS = re.compile(r"  classDef [a-z]+ stroke:#[0-9a-f]{6},stroke-width:2px")
 
 
-def test_mermaid_text_is_valid_and_marks_groups_and_edges_that_ignore_failures():
+def test_mermaid_text_is_valid_and_distinguishes_edges_that_ignore_failures():
     nodes, links = fan(30)
     text = mermaid(nodes, [Link(up, down, down == 31) for up, down, _ in links])
     for told in ("part × 30", "  n0 -->|30| n1", "  n1 -.->|30| n2"):

@@ -22,7 +22,7 @@ def test_the_first_task_of_the_readme_prints_what_is_shown(walk):
     assert json.loads(said.splitlines()[-1]) == {"greeting": "Hello, Ann!"}
 
 
-def test_a_login_leads_to_the_pages_their_static_files_and_the_api(walk):
+def test_a_login_opens_the_pages_with_their_static_files_and_the_api(walk):
     browser = build_opener(HTTPCookieProcessor(CookieJar()))
 
     def send(address, text, **form):

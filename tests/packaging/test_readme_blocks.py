@@ -69,7 +69,7 @@ def run(text, names):
 
 
 @pytest.mark.django_db
-def test_the_readme_blocks_for_option_handler_and_enqueue_work(names, atp):
+def test_the_readme_code_for_options_a_handler_and_an_enqueue_can_be_run(names, atp):
     found = {"DATABASES": {"default": {}}}
     run(OPTIONS, found)
     assert "client_connection_check_interval" in str(found["DATABASES"]["default"]["OPTIONS"])
@@ -92,7 +92,7 @@ def test_the_readme_blocks_for_option_handler_and_enqueue_work(names, atp):
 
 
 @pytest.mark.django_db
-def test_the_readme_blocks_for_schedule_and_graph_work(names):
+def test_the_readme_code_for_a_schedule_and_a_graph_can_be_run(names):
     run(HANDLER, names)
     run(OTHERS, names)
     assert {node.name for node in Node.objects.all()} == {"pay", "ship"}

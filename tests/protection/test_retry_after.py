@@ -39,7 +39,7 @@ def test_invalid_retry_after_values_are_reported_without_an_error():
             assert len(told) < 120
 
 
-def test_throttled_and_unavailable_keep_the_requested_delay():
+def test_the_exceptions_throttled_and_unavailable_store_the_requested_delay():
     raised = Throttled("429", after="99999999")
     assert raised.asked == LONGEST_RETRY_AFTER
     assert "429" in str(raised)

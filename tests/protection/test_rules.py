@@ -26,7 +26,7 @@ def throttled(rate, **more):
 
 
 class TestRate:
-    def test_a_refusal_lowers_the_rate_to_a_part_of_the_successful_calls(self):
+    def test_a_refusal_lowers_the_rate_below_that_of_the_successful_calls(self):
         """Successful calls of other daemons count too."""
         found = protection.apply_report(FINE, report(ok=10, refused=1, age=1.0), NOW)
         assert found.state is State.THROTTLED
@@ -40,7 +40,7 @@ class TestRate:
             found = protection.apply_report(found, report(ok=2, refused=1), NOW + number / 10)
         assert found.per_second == protection.BACK * min(was.per_second, 2)
 
-    def test_the_rate_falls_again_after_the_fence_and_keeps_its_last_maximum(self):
+    def test_another_refusal_after_the_fence_lowers_the_rate_again(self):
         found = protection.apply_report(
             throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW
         )
@@ -67,7 +67,7 @@ class TestRate:
         was = throttled(10.0, **idle | {"decreased_at": NOW - 601})
         assert protection.apply_report(was, report(ok=1), NOW).state is State.CLOSED
 
-    def test_a_ceiling_limits_a_healthy_downstream(self):
+    def test_a_ceiling_also_throttles_a_healthy_downstream(self):
         found = protection.apply_limits(replace(FINE, ceiling=5.0), NOW)
         assert (found.state, found.per_second) == (State.THROTTLED, 5.0)
         risen = replace(found, window=Window(since=NOW, used=9))
@@ -89,7 +89,7 @@ class TestRate:
         assert was.available(NOW + 60) < 6
 
 
-def test_no_call_is_made_before_the_latest_retry_after():
+def test_a_shorter_retry_after_does_not_replace_a_longer_one():
     found = protection.apply_report(FINE, report(ok=1, refused=1, after=30.0), NOW)
     assert found.opens_in(NOW) == 30.0
     found = protection.apply_report(found, report(refused=1, after=2.0), NOW + 1)
@@ -114,7 +114,7 @@ class TestBreaker:
         assert found.state is State.CLOSED
         assert found.window.row == 1
 
-    def test_failures_in_half_of_the_window_open_the_breaker(self):
+    def test_the_breaker_opens_if_half_of_the_calls_in_the_window_failed(self):
         for ok, state in ((10, State.OPEN), (11, State.CLOSED)):
             assert (
                 protection.apply_report(FINE, report(ok=ok, failed=10, row=2), NOW).state is state
@@ -140,7 +140,7 @@ class TestProbe:
         given = Report(probe=(instance, verdict), **more)
         return protection.apply_report(self.was, given, NOW + 2)
 
-    def test_after_a_probe_the_rate_doubles_up_to_a_part_of_the_last_maximum(self):
+    def test_after_a_successful_probe_the_rate_doubles_up_to_a_limit(self):
         found, rates = replace(self.probed(Verdict.OK), last_max=20.0), []
         for second in range(3, 9):
             found = replace(found, window=replace(found.window, used=99))
@@ -149,7 +149,7 @@ class TestProbe:
         assert rates[:4] == [2, 4, 8, 14]
         assert found.trips == 0
 
-    def test_the_verdict_of_a_probe_decides_what_follows(self):
+    def test_the_next_state_of_the_breaker_depends_on_the_verdict_of_the_probe(self):
         """A successful probe allows one call a second; after none there is another probe."""
         found = self.probed(Verdict.OK)
         assert (found.state, found.per_second) == (State.THROTTLED, 1.0)
@@ -171,6 +171,6 @@ def test_delayed_attempts_are_spread_out_after_the_delay():
     assert max(due) == 12.0
 
 
-def test_a_window_round_trips_through_storage():
+def test_a_window_is_unchanged_after_it_was_stored_and_read():
     found = protection.apply_report(throttled(5.0), report(ok=3, refused=1), NOW).window
     assert Window.read(found.written()) == found

@@ -115,7 +115,7 @@ streams = pytest.mark.parametrize("case", STREAMS, indirect=True)
 
 
 @streams
-def test_a_stream_can_start_with_its_next_record(case, declare, read):
+def test_a_stream_with_start_latest_reads_only_records_added_later(case, declare, read):
     """A record added between two attempts is read, even if the first attempt read nothing."""
     case.put("a")
     made = declare(case.stream(start="latest"))
@@ -126,7 +126,7 @@ def test_a_stream_can_start_with_its_next_record(case, declare, read):
 
 
 @streams
-def test_a_stream_that_ends_before_the_position_raises_gap_or_is_skipped(case, declare, read):
+def test_a_position_beyond_the_end_of_a_stream_raises_gap_or_is_skipped(case, declare, read):
     """A fail-over can lose records at the end of a stream (G18). No record is read twice."""
     case.put("a")
     made = declare(case.source)
@@ -160,7 +160,7 @@ def test_an_invalid_position_is_rejected_and_fails_the_attempt(case, declare, re
         read(made)
 
 
-def test_uncommitted_records_stay_in_the_source_and_count_as_behind(case, tail, read, monkeypatch):
+def test_records_that_were_not_committed_count_as_still_to_be_read(case, tail, read, monkeypatch):
     """A worker might die before it commits (G18)."""
 
     def function(record):
@@ -175,7 +175,7 @@ def test_uncommitted_records_stay_in_the_source_and_count_as_behind(case, tail, 
     assert Tailer.objects.get().behind == 3
 
 
-def test_a_redriven_rejected_record_is_mapped_from_the_original_record(case, tail, read, work, atp):
+def test_redriving_a_rejected_record_maps_the_original_record_again(case, tail, read, work, atp):
     """No part of the record is lost when it is rejected (G13)."""
     seen = []
 
@@ -197,7 +197,7 @@ def test_a_redriven_rejected_record_is_mapped_from_the_original_record(case, tai
     assert seen == [seen[0]] * 3
 
 
-def test_a_stream_reports_a_missing_extra_and_shows_no_password(monkeypatch):
+def test_a_stream_reports_a_missing_package_and_hides_its_password(monkeypatch):
     """The URL of the server contains a password (G14)."""
     redis = RedisStream("scenes", url="redis://ann:secret@queue:6380/2")
     kafka = Kafka("a", servers="a:9092")

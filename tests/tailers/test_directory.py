@@ -106,7 +106,7 @@ def test_changing_the_mode_or_links_of_a_file_makes_no_new_record(drops, tail, r
     assert read(made)["enqueued"] == 1
 
 
-def test_positions_of_older_versions_are_still_recognized(drops, tail, read):
+def test_a_position_stored_by_an_older_release_is_still_recognized(drops, tail, read):
     """After an update of ATP no file is read again."""
     made = tail()
     path = drops("a.tif")
@@ -120,7 +120,7 @@ def test_positions_of_older_versions_are_still_recognized(drops, tail, read):
 
 
 @pytest.mark.parametrize("folders", [False, True])
-def test_a_recently_written_file_waits(drops, tail, read, folders):
+def test_a_recently_written_file_is_not_read_yet(drops, tail, read, folders):
     """So does one that changes between listing and reading."""
     path = drops("S2A.SAFE/x/a.xml" if folders else "a.tif")
     old = timezone.now().timestamp() - 7200
@@ -165,7 +165,9 @@ def test_a_folder_is_one_record_until_another_replaces_it(drops, tail, read):
 
 
 @pytest.mark.parametrize("folders", [False, True])
-def test_special_files_are_skipped_and_named(drops, tail, read, monkeypatch, folders):
+def test_special_files_are_skipped_and_mentioned_in_the_log(
+    drops, tail, read, monkeypatch, folders
+):
     """Opening a pipe would wait for ever."""
     drops("a.tif/b" if folders else "a.tif")
     monkeypatch.chdir(drops.folder)  # the path of a socket is short
@@ -214,7 +216,7 @@ def test_a_folder_replaced_by_a_link_while_listing_is_not_followed(
     assert not any("secret" in shard for shard in found)
 
 
-def test_a_record_opens_its_file(drops, declare, read):
+def test_the_file_of_a_record_can_be_opened(drops, declare, read):
     path = drops("x/b.tif", "text")
     seen = []
 

@@ -67,7 +67,7 @@ def test_lost_records_are_counted_and_logged_when_the_cursor_moves(source, made,
     assert facts == [("source_passed_over", count) for count in (17, None, 3)]
 
 
-def test_an_uncommitted_cursor_move_counts_nothing(source, made, read):
+def test_losses_are_not_counted_if_the_cursor_move_is_not_committed(source, made, read):
     """Somebody else has moved the cursor first (G18)."""
     source.jump = CursorMove(shard="a", before="7", after="20", notes=[lost(17)])
     read(made)
@@ -86,7 +86,7 @@ def test_records_skipped_in_every_scan_are_reported_once(source, made, read, cap
     assert [each.levelno for each in daemon_log(caplog)] == [logging.WARNING] * 2
 
 
-def test_changed_notes_are_logged_at_most_hourly_until_resolved(source, made, read):
+def test_changed_notes_are_logged_once_an_hour_and_when_they_are_resolved(source, made, read):
     """The row of the tailer always has the newest notes."""
     source.notes = [skipped(1)]
     read(made)

@@ -69,7 +69,7 @@ def test_a_record_that_cannot_be_mapped_is_rejected_and_others_continue(declare,
     assert (row.records, row.enqueued, row.rejected) == (4, 2, 2)
 
 
-def test_a_record_whose_call_the_queue_refuses_is_rejected(declare, read, work):
+def test_a_record_is_rejected_if_the_queue_refuses_its_call(declare, read, work):
     """The call has a duplicate identifier, which only the enqueue detects (G13)."""
     work.using(identifier="b").enqueue(data="first")
     names = Numbers(b"a", b"b", b"c", b"d")

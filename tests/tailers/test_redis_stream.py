@@ -66,7 +66,9 @@ def test_large_entries_are_read_a_few_at_a_time(redis, key, tail, put, read, mon
     assert read(tail())["records"] == 7
 
 
-def test_a_gap_within_a_batch_is_skipped_after_the_records_before_it(redis, key, put, monkeypatch):
+def test_the_records_before_a_gap_in_a_batch_are_read_before_it_is_skipped(
+    redis, key, put, monkeypatch
+):
     """The records before the gap must be read before the cursor moves past the gap (G18)."""
     monkeypatch.setattr("atp.sources.redis_stream.PORTION", 1)
     ids = put("a", "b", "c", "d")
@@ -88,7 +90,7 @@ def test_a_gap_within_a_batch_is_skipped_after_the_records_before_it(redis, key,
         assert move.before == record.position
 
 
-def test_entries_removed_before_reading_raise_gap_or_are_skipped(redis, key, tail, put, read):
+def test_entries_removed_unread_raise_gap_or_are_counted_as_lost(redis, key, tail, put, read):
     made = tail(on_gap="skip")
     read(made)  # counting starts with the first scan, even if that read nothing (G18)
     ids = put("z", "y", "a")
@@ -134,7 +136,7 @@ def test_entries_deleted_from_the_stream_are_counted(redis, key, tail, put, read
     assert losses()[1] == 6
 
 
-def test_entries_trimmed_while_reading_raise_gap(redis, key, tail, put, read, work):
+def test_entries_trimmed_during_an_attempt_raise_gap(redis, key, tail, put, read, work):
     """A producer that limits the length of the stream can be faster than the tailer."""
     put("a", "b", "c", "d")
 
@@ -160,7 +162,7 @@ def test_a_recreated_stream_is_read_from_its_beginning(redis, key, tail, put, re
     assert losses() == (1, 0)
 
 
-def test_a_position_set_without_an_entry_count_is_accepted(tail, put, read):
+def test_a_position_that_contains_no_entry_count_is_accepted(tail, put, read):
     ids = put("a", "b", "c")
     made = tail()
     read(made)

@@ -97,7 +97,9 @@ def test_changes_that_the_function_makes_to_its_row_are_ignored(tail, read, work
     assert enqueued("tests.tailer.rejected")[0]["record"]["fields"]["name"] == "b "
 
 
-def test_a_row_that_cannot_be_kept_stays_and_blocks_no_other(tail, read, work, settings):
+def test_a_row_that_can_be_neither_mapped_nor_stored_blocks_no_other_row(
+    tail, read, work, settings
+):
     """The row exists nowhere else (G1). The log reports it, and other rows are read."""
     settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 200}
     groups("x" * 150, "b")

@@ -35,7 +35,7 @@ def test_inline_backend_runs_a_task_when_it_is_enqueued():
     assert Instance.objects.count() == 2
 
 
-def test_assertions_work_and_drain_accept_tasks(atp):
+def test_methods_of_the_kit_accept_django_tasks_like_types(atp):
     """Options of ``using()`` are respected."""
     tasks.send.enqueue("ann")
     atp.assert_enqueued(tasks.send, "ann", priority=7, collection="letters")

@@ -63,7 +63,7 @@ class Commits(QueueMixin):
         assert [group.name for group in Group.objects.all()] == ["a"]
         assert all("written" in run.log for run in runs)
 
-    def test_drain_twice_runs_each_handler_twice(self):
+    def test_drain_with_the_option_twice_runs_each_handler_again(self):
         """The second run simulates a lost attempt (G2). A transactional Type writes once (G7)."""
         tasks.mail.enqueue(to="a@example.com")
         tasks.mail.enqueue(to="b@example.com")
@@ -97,7 +97,7 @@ class Commits(QueueMixin):
         tasks.group.enqueue(name="c")
         assert [row.state for row in self.atp.enqueued(tasks.group)][-1] == "ACCEPTED"
 
-    def test_inline_runs_tasks_after_a_block_without_a_savepoint_unless_rolled_back(self):
+    def test_inline_runs_tasks_when_a_block_without_a_savepoint_ends_successfully(self):
         """Django uses such blocks around the receivers of pre_delete and m2m_changed."""
 
         def roll_back():
@@ -128,7 +128,7 @@ class WithoutTransaction(Commits, TransactionTestCase):
 
 
 @pytest.mark.django_db
-def test_a_block_without_a_savepoint_that_fails_or_outlives_inline_runs_nothing(atp):
+def test_inline_runs_nothing_if_a_block_without_a_savepoint_fails_or_ends_later(atp):
     """Django marks the transaction around a block that failed for rollback."""
     made = []
     with transaction.atomic(savepoint=False):
@@ -152,7 +152,7 @@ def test_a_block_without_a_savepoint_that_fails_or_outlives_inline_runs_nothing(
 
 
 @pytest.mark.django_db
-def test_errors_of_tasks_run_at_a_commit_are_raised_to_the_test(atp):
+def test_an_error_of_a_task_that_runs_at_a_commit_reaches_the_test(atp):
     reached = []
 
     def place_two():

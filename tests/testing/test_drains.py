@@ -37,7 +37,7 @@ def declare(monkeypatch):
     registry._kept.clear()
 
 
-def test_drain_runs_the_named_types_and_leaves_no_daemon_task_or_file(atp):
+def test_drain_runs_only_the_named_types_and_leaves_no_rows_or_files_behind(atp):
     # A daemon that was killed may have left a folder of locks.
     folders = Path(settings.SCRATCH_DIR), Path(f"{connection.settings_dict['NAME']}-atpd")
     tasks.group.enqueue(name="a")
@@ -125,7 +125,7 @@ def test_drain_can_simulate_an_attempt_lost_before_or_after_the_handler(atp):
     assert [(run.state, run.reason) for run in atp.drain(twice=True)] == [("FAILED", "STALE")]
 
 
-def test_a_run_shows_what_happened_to_its_instance(atp):
+def test_a_run_returned_by_drain_shows_state_files_and_progress(atp):
     tasks.cancels_itself.enqueue()
     [run] = atp.drain()
     assert (run.state, run.reason) == ("FAILED", "CANCELLED")
@@ -152,7 +152,7 @@ def test_the_instance_is_running_while_its_handler_runs(atp):
     assert not is_told or planning() == ("on",)
 
 
-def test_work_runs_one_attempt_and_leaves_other_tasks_waiting(atp):
+def test_the_method_work_runs_one_attempt_and_no_other_task(atp):
     other = tasks.group.enqueue(name="other")
     assert atp.work(tasks.group, name="a").state == "FINISHED"
     assert queue.get(other.uuid).state == "ACCEPTED"
@@ -174,7 +174,9 @@ def test_a_saga_is_undone_while_many_graphs_are_live(atp, declare):
     assert g.row.undone is not None
 
 
-def test_inline_runs_tasks_of_callbacks_and_of_a_cancel(atp, django_capture_on_commit_callbacks):
+def test_inline_runs_tasks_from_on_commit_callbacks_and_after_a_cancel(
+    atp, django_capture_on_commit_callbacks
+):
     """A cancel unblocks a node that runs if the one before it fails."""
     with atp.inline(), django_capture_on_commit_callbacks(execute=True) as callbacks:
         transaction.on_commit(lambda: tasks.group.enqueue(name="a"))
@@ -196,7 +198,7 @@ def fails(context, number=0):
     raise ValueError(number)
 
 
-def test_work_accepts_the_options_of_using(atp, declare):
+def test_the_method_work_applies_the_options_set_by_using(atp, declare):
     own = declare(facts)
     run = atp.work(own.using(collection="c", priority=7, identifier="i"))
     assert run.response == ["c", 7, "i"]
@@ -205,7 +207,7 @@ def test_work_accepts_the_options_of_using(atp, declare):
     assert (run.state, run.reason) == ("FAILED", "ERROR")
 
 
-def test_drain_runs_a_former_name_and_makes_room_in_a_full_queue(atp, declare):
+def test_drain_empties_a_full_queue_and_runs_instances_of_a_former_name(atp, declare):
     own = declare(facts, max_waiting=2)
     own.enqueue_many([{}] * 2)
     with pytest.raises(QueueFull):
@@ -242,7 +244,7 @@ def test_the_next_node_gets_the_output_of_a_type_without_retention(atp, declare)
     assert runs[-1].response == {"value": 42}
 
 
-def test_a_run_keeps_the_state_after_its_attempt_despite_a_redrive(atp, declare):
+def test_a_run_keeps_the_state_of_its_attempt_although_the_instance_is_redriven(atp, declare):
     own = declare(fails, max_retries=0)
 
     @task_type("drains.redrive")

@@ -72,7 +72,7 @@ def test_a_handler_changes_nothing_in_the_process_of_the_test(atp):
     assert logging_now() == logged
 
 
-def test_a_swallowed_database_error_ends_the_drain_in_a_transaction(atp):
+def test_a_swallowed_database_error_makes_drain_raise_in_a_transaction(atp):
     """Django or PostgreSQL refuses further queries in the transaction of the test."""
     tasks.caught.enqueue(name="a")
     with pytest.raises(NotPossible, match=r"transaction\.atomic\(\), or use TransactionTestCase"):

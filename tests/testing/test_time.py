@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
-def test_later_makes_dated_tasks_due_or_missed(atp):
+def test_a_call_of_later_makes_a_dated_task_due_or_missed(atp):
     tasks.group.using(start_before=HOUR).enqueue(name="b")
     atp.later(hours=2)
     assert atp.drain() == []
@@ -28,7 +28,7 @@ def test_later_makes_dated_tasks_due_or_missed(atp):
     assert [run.state for run in atp.drain()] == ["FINISHED"]
 
 
-def test_later_ends_a_sleep(atp):
+def test_a_call_of_later_ends_a_sleep(atp):
     """The steps before the sleep are not repeated (G17)."""
     tasks.sleeper.enqueue()
     assert [run.state for run in atp.drain()] == ["ACCEPTED"]
@@ -38,7 +38,7 @@ def test_later_ends_a_sleep(atp):
     assert [(run.attempt, run.response) for run in atp.drain()] == [(2, "awake")]
 
 
-def test_later_opens_a_gate_whose_time_is_over_and_refills_a_rate(atp):
+def test_a_call_of_later_opens_an_expired_gate_and_refills_a_rate(atp):
     for name in "abc":
         tasks.group.enqueue(name=name)
     queue.hold("kit.group", until=get_store().now() + HOUR)
@@ -49,7 +49,7 @@ def test_later_opens_a_gate_whose_time_is_over_and_refills_a_rate(atp):
         assert len(atp.drain()) == 1
 
 
-def test_later_does_not_run_a_node_before_its_upstream(atp):
+def test_a_call_of_later_lets_no_node_run_before_its_upstream(atp):
     """A node waits for its upstream however much time passes; its own due time does pass."""
     with public.Graph("of two") as graph:
         first = graph.add(tasks.group, name="first", inputs={"name": "a"})
@@ -60,7 +60,7 @@ def test_later_does_not_run_a_node_before_its_upstream(atp):
     assert [run.instance.node.name for run in runs] == ["first", "second"]
 
 
-def test_later_plans_the_slots_of_the_named_schedules(atp):
+def test_a_call_of_later_plans_the_slots_of_the_named_schedules(atp):
     """An unknown schedule is rejected, and no time passes."""
     queue.register(tasks.seen)
     queue.create_schedule("nightly", "kit.context", cron="30 2 * * *", missed="skip")
@@ -82,7 +82,7 @@ def test_later_plans_the_slots_of_the_named_schedules(atp):
     assert slots[0].at == nightly.next_at
 
 
-def test_later_moves_time_only_forward_and_changes_no_clock(atp):
+def test_a_call_of_later_moves_time_only_forward_and_changes_no_clock(atp):
     for given in ({}, {"hours": -1}):
         with pytest.raises(InvalidOption, match="must be greater than 0"):
             atp.later(**given)

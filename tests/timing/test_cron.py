@@ -60,7 +60,7 @@ def crons_and_times(draw):
 
 
 @given(crons_and_times(), st.integers(1, 20))
-def test_slots_are_the_same_searched_forward_and_backward(given, count):
+def test_searching_backward_finds_the_same_slots_as_searching_forward(given, count):
     cron, time = given
     later, earlier = cron.after(time), cron.before(time)
     assert earlier < time < later
@@ -120,7 +120,7 @@ def test_slots_follow_a_clock_change_of_half_an_hour():
         assert Cron(expression, zone).after(wall(time, zone)) == wall(slot, zone), expression
 
 
-def test_a_skipped_day_runs_at_its_end():
+def test_a_slot_on_a_skipped_day_runs_at_the_end_of_that_day():
     """When Samoa crossed the date line, 30 December 2011 did not exist there."""
     cron = Cron("30 12 * * *", "Pacific/Apia")
     end = wall("2011-12-31 00:00+1400", "Pacific/Apia")
@@ -131,7 +131,7 @@ def test_a_skipped_day_runs_at_its_end():
     ]
 
 
-def test_words_describe_the_expression_and_the_zone():
+def test_the_description_names_the_times_the_days_and_the_time_zone():
     for expression, words in (
         (" @daily ", "at 00:00 every day"),
         ("0 9 * * mon-fri", "at 09:00 on Monday through Friday"),
@@ -159,7 +159,7 @@ def test_slots_stop_at_the_end_time_or_the_maximum_count():
             ask(datetime(2026, 1, 1))
 
 
-def test_upcoming_remarks_on_skipped_and_repeated_times():
+def test_upcoming_runs_have_a_remark_at_a_skipped_or_repeated_time():
     gap = "the clock goes forward: 02:30 does not exist, runs at 03:00"
     back = "the clock goes back: 02:30 comes twice, this is the"
     for expression, time, runs in (

@@ -58,7 +58,7 @@ def test_clock_changes_do_not_move_slots():
     assert runs[3].remark == ""
 
 
-def test_words_describe_the_interval_and_the_offset():
+def test_the_description_names_the_interval_and_the_offset():
     for interval, offset, words in (
         ({"minutes": 15}, {}, "every 15 minutes"),
         ({"hours": 1}, {}, "every hour"),

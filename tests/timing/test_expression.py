@@ -71,7 +71,7 @@ def test_valid_cron_expressions_are_parsed(expression, fields):
     assert parse_cron(expression).fields == fields
 
 
-def test_expressions_without_wildcards_in_minute_and_hour_are_fixed():
+def test_an_expression_is_fixed_unless_minute_or_hour_starts_with_a_wildcard():
     for expression in ("30 2 * * *", "0-59 2 * * *", "5,*/15 2 * * *", "@daily"):
         assert parse_cron(expression).is_fixed
     for expression in ("*/15,5 2 * * *", "30 */2 * * *", "@hourly"):
@@ -111,7 +111,7 @@ def test_any_text_is_parsed_or_rejected_with_a_named_error(parts):
         ("* 1-1/1 *", "every day"),
     ],
 )
-def test_words_summarize_the_days(days, words):
+def test_the_description_summarizes_the_days(days, words):
     assert parse_cron(f"0 0 {days}").words() == f"at 00:00 {words}"
 
 
@@ -128,7 +128,7 @@ def slots(expression):
 
 @pytest.mark.slow
 @given(DAYS)
-def test_on_both_gives_an_expression_for_days_that_match_both_fields(days):
+def test_the_method_on_both_returns_an_expression_that_requires_both_day_fields(days):
     try:
         both = parse_cron(f"0 0 {days}").on_both()
         wanted = parse_cron("0 0 {} {} *".format(*days.split()))

@@ -106,7 +106,9 @@ def test_each_part_of_a_page_requires_its_permission(full, visitor, user):
                 assert is_shown == (permission in granted), (permission, address, part)
 
 
-def test_inputs_and_errors_are_not_shown_in_other_ways(full, visitor, allow):
+def test_the_enqueue_form_and_the_instance_page_hide_forbidden_inputs_and_errors(
+    full, visitor, allow
+):
     """The form to enqueue again shows inputs, and the error of an Instance is in its log (G14)."""
     allow("view_instance", "view_type", "enqueue")
     failed = full[State.FAILED].uuid

@@ -26,7 +26,7 @@ def errors(answer):
     return " ".join(found)
 
 
-def test_redrive_works_and_a_failed_action_links_back(full, operator):
+def test_redrive_puts_an_instance_back_and_a_refused_action_links_to_it(full, operator):
     failed = full[State.FAILED]
     # An action is no page.
     answer = operator.get(f"/atp/instances/{failed.uuid}/redrive/")

@@ -17,7 +17,7 @@ ADD = "/atp/types/tests.add"
 
 
 @pytest.mark.slow
-def test_the_gate_form_holds_the_whole_queue(full, operator):
+def test_the_whole_queue_can_be_held_with_the_gate_form(full, operator):
     answer = operator.post("/atp/gate/", {"mode": "hold", "reason": "maintenance"}, follow=True)
     assert answer.redirect_chain == [("/atp/", 302)]
     assert "Everything is held" in answer.content.decode()
@@ -26,7 +26,7 @@ def test_the_gate_form_holds_the_whole_queue(full, operator):
     assert [gate.mode for gate in queue.gates()] == ["hold"]
 
 
-def test_limits_are_set_for_a_type_and_a_lane_and_reset(full, operator):
+def test_the_limit_form_sets_limits_of_a_type_or_a_lane_and_resets_them(full, operator):
     """Resetting restores the limits that the code declares."""
     given = {"of": "type", "max_running": "3", "rate": "100/m", "burst": "", "weight": "2"}
     shown = operator.post(f"{ADD}/limit/", given, follow=True).content.decode()
@@ -109,7 +109,7 @@ def test_the_limit_form_sets_only_changed_limits(full, operator):
     assert not queue.limits()[0].rate
 
 
-def test_a_gate_changed_since_the_form_was_shown_returns_409(full, operator):
+def test_the_gate_form_returns_409_if_somebody_has_changed_the_gate_meanwhile(full, operator):
     queue.drop("tests.add", "a", reason="spam", until=timedelta(hours=1), by="ann")
     answer = operator.get(f"{ADD}/gate/", {"of": "lane", "collection": "a"})
     assert "Now: dropped by ann, since" in answer.content.decode()
@@ -142,7 +142,7 @@ def test_opening_a_gate_ignores_the_prefilled_reason_and_end(full, operator):
     assert record.message.startswith("gate: open (was: held by ann")
 
 
-def test_dropping_asks_for_confirmation(full, operator):
+def test_a_gate_that_drops_instances_is_set_only_after_a_confirmation(full, operator):
     """If somebody else sets the gate in the meantime, the confirmation returns 409."""
     address = "/atp/types/tests.echo/gate/"
     echo.using(collection="a").enqueue_many([{}, {}])
@@ -162,7 +162,7 @@ def test_dropping_asks_for_confirmation(full, operator):
     assert {gate.subject: gate.mode for gate in queue.gates()}["type:tests.add"] == "hold"
 
 
-def test_the_log_of_gates_is_shown_with_permission(full, operator, visitor, allow):
+def test_the_log_of_gates_is_shown_only_to_users_who_may_see_logs(full, operator, visitor, allow):
     """Without the permission to see the log, the pages omit it (G14)."""
     queue.hold("tests.add", "a", reason="disk full", by="ann")
     queue.open_gate("tests.add", "a", by="bob")

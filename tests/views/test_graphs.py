@@ -171,7 +171,7 @@ def test_nodes_are_listed_and_exported_to_mermaid(graph, operator):
         assert text(operator.get(f"{nodes}?{query}")).count('data-label="Node"') == count, query
 
 
-def test_the_page_refreshes_and_offers_what_would_change_something(full, operator):
+def test_the_graph_page_refreshes_and_offers_only_actions_that_have_an_effect(full, operator):
     """A request for another action returns 409 (G6). An ended graph is not refreshed."""
     row = submitted("one", {"only": echo})
     shown = text(operator.get(page(row)))

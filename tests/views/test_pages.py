@@ -245,7 +245,7 @@ def test_failing_types_come_first_and_idle_ones_are_folded(full, operator):
     assert "tests.echo" not in folded.split("</details>")[0]
 
 
-def test_only_failed_and_lost_attempts_count_as_tried_again(world, operator):
+def test_an_attempt_that_was_handed_back_does_not_count_as_tried_again(world, operator):
     """The page shows the progress of the current attempt only."""
 
     def tried_again():
@@ -278,7 +278,7 @@ def test_the_state_and_the_explanation_on_a_page_agree(world, operator, monkeypa
     assert "It ended as" not in shown
 
 
-def test_deleted_and_uncounted_objects_are_not_linked(full, operator):
+def test_a_deleted_schedule_or_instance_is_named_without_a_link(full, operator):
     made = full[State.ACCEPTED]
     gone = "01a1f91a-b88b-777b-9eec-f82e434b47a3"
     own = {**(made.own or {}), "hook_of": gone}
@@ -315,7 +315,7 @@ def test_the_overview_reports_problems_with_their_remedy(world, operator):
     assert "errors" not in text(operator.get("/atp/"))
 
 
-def test_pages_show_owner_runbook_and_downstream(full, operator):
+def test_pages_show_the_owner_the_runbook_and_the_downstream_of_a_type(full, operator):
     shown = text(operator.get("/atp/types/tests.echo/"))
     assert "Owner" not in shown
     assert "Runbook" not in shown

@@ -145,7 +145,7 @@ def test_the_change_form_shows_inputs_only_with_permission(full, visitor, allow)
     assert visitor.get(f"{PAGE}change/").context["form"].initial["inputs"] == '{"first": 1}'
 
 
-def test_the_backfill_form_accepts_no_delay(full, operator):
+def test_the_backfill_form_refuses_a_delay_as_its_start(full, operator):
     shown = text(operator.get(f"{PAGE}backfill/"))
     assert "as 2030-01-31T18:00" in shown
     assert "delay" not in shown

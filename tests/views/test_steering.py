@@ -115,7 +115,7 @@ def test_pages_show_the_mode_and_the_pending_command_of_a_daemon(full, operator)
     assert "told to resume" in pages()[1]
 
 
-def test_delete_removes_ended_instances_and_cancels_claimed_ones_first(full, operator):
+def test_an_unclaimed_instance_is_deleted_at_once_and_a_claimed_one_is_cancelled(full, operator):
     """An Instance that a daemon holds is deleted only after its attempt has ended (G12)."""
     for state in State:
         instance = full[state]

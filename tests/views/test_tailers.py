@@ -49,7 +49,7 @@ def test_a_tailer_page_shows_cursors_losses_and_skipped_records(full, tailer, op
     assert '<td data-label="Skipped" class="number">2</td>' in text
 
 
-def test_the_types_of_a_tailer_link_to_it(full, tailer, operator):
+def test_the_page_of_each_type_of_a_tailer_links_to_the_tailer(full, tailer, operator):
     for identifier in ("tests.tailer", "tests.tailer.rejected"):
         full.world.store.register([registration(identifier)])
         text = operator.get(f"/atp/types/{identifier}/").content.decode()

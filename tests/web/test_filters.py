@@ -35,7 +35,7 @@ def test_task_filter_selects_waiting_or_claimed_tasks():
     assert task.pk == one.pk
 
 
-def test_invalid_filters_are_rejected_by_name():
+def test_the_error_for_an_invalid_filter_names_the_filter():
     """Ignoring a filter would return a wrong list without an error (G13)."""
     echo.enqueue()
     for query, field, said in (

@@ -18,7 +18,7 @@ def passed_on(request):
     return HttpResponse("passed on")
 
 
-def test_the_middleware_answers_like_the_view_before_all_other_middleware(settings):
+def test_the_middleware_answers_a_probe_before_any_other_middleware(settings):
     """A load balancer sends its probe to an IP address over plain HTTP."""
     view = Client().get(PATH)
     settings.MIDDLEWARE = [FIRST, *settings.MIDDLEWARE]
@@ -36,7 +36,7 @@ def test_the_middleware_answers_like_the_view_before_all_other_middleware(settin
         other.get_host()
 
 
-def test_other_requests_are_passed_on(settings):
+def test_the_middleware_passes_on_all_requests_but_liveness_probes(settings):
     for method, path in (
         ("get", "/"),
         ("get", "/atp/api/health"),

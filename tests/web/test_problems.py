@@ -46,7 +46,7 @@ def test_every_request_error_becomes_a_4xx_problem():
 
 
 @pytest.mark.django_db
-def test_database_errors_become_a_503_problem_and_bugs_have_none():
+def test_a_database_error_becomes_a_503_problem_but_a_bug_becomes_none():
     # psycopg2 says no more than DatabaseError of a connection that is lost while it waits.
     for error in (OperationalError, InterfaceError, DatabaseError):
         problem = problem_of(error("host=10.0.0.7 password=secret"))
@@ -58,7 +58,7 @@ def test_database_errors_become_a_503_problem_and_bugs_have_none():
     assert problem_of(ProgrammingError("no such column")) is None
 
 
-def test_a_problem_names_the_field():
+def test_a_problem_document_contains_the_name_of_the_invalid_field():
     error = exceptions.InvalidInputs("no", argument="azimut")
     assert problem_of(error).errors == (("inputs.azimut", "no"),)
     chosen = exceptions.InvalidSelection("no", errors=[("state", "wrong")])

@@ -119,7 +119,7 @@ def test_success_responses_are_accepted_and_their_bodies_are_not_read():
         assert send(port) == 200
 
 
-def test_other_responses_are_described_in_the_error():
+def test_an_error_describes_each_response_that_is_not_a_success():
     for answer, words in (
         (b"", "did not answer: it closed the connection"),
         (b"HTTP/1.1 200 OK\r\nA: b", "did not answer: it closed the connection"),
@@ -229,7 +229,7 @@ def test_dns_lookups_of_one_host_share_a_thread(monkeypatch, impatient):
     assert "cannot be reached: [Errno -3]" in told[-1]
 
 
-def test_the_error_of_a_busy_target_has_its_retry_after():
+def test_the_retry_after_of_a_busy_target_is_stored_in_the_error():
     date = format_datetime(NOW + timedelta(seconds=90), usegmt=True).encode()
     for status, value, after in (
         (429, b"120", 120.0),

@@ -119,7 +119,7 @@ def test_redirects_are_not_followed(crm, target):
     assert [each.path for each in crm.received] == ["/hooks"] * len(statuses)
 
 
-def test_failed_deliveries_are_retried_for_a_day_unless_gone(crm, target):
+def test_a_failed_delivery_is_retried_for_a_day_but_never_after_status_410(crm, target):
     """By the specification of Standard Webhooks, 410 means that the target wants no more."""
     for status in (400, 404, 429, 500):
         crm.answers += [status]
@@ -214,7 +214,7 @@ def test_the_database_stores_the_target_name_but_no_url_or_secret(crm, target):
     assert SECRET not in told
 
 
-def test_a_target_pattern_that_matches_no_type_is_a_warning(target):
+def test_the_check_warns_of_a_target_pattern_that_matches_no_type(target):
     made = declare("dem.one").using(on_failed=(webhook, {"target": "crm"})).enqueue()
     queue.cancel(made)
     # A target of one Instance needs no pattern.
