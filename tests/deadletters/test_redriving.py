@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from atp import queue
+from atp.deadletters import tasks
 from atp.exceptions import UniqueTaken
 from atp.models import ErrorGroup, Failure, Inputs, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
@@ -70,6 +71,26 @@ def mend(mended, causes=range(CAUSES)):
 def states():
     rows = Instance.objects.filter(type__identifier=TYPE)
     return Counter(rows.values_list("state", flat=True))
+
+
+def test_bulk_redrive_watches_only_a_sample_of_its_instances(monkeypatch):
+    """Otherwise each check would take longer, the more Instances were redriven."""
+    monkeypatch.setattr(tasks, "MOST_WATCHED", 10)
+    looked = []
+    monkeypatch.setattr(tasks, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(tasks, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
+    monkeypatch.setattr(tasks.BulkOperation, "do", lambda self, portion: portion)
+    monkeypatch.setattr(tasks.BulkOperation, "__init__", lambda self, *_: None)
+    made = tasks.BulkRedrive(None, None, 0, None, "", 0, 0.5)
+    for first in range(0, 100, 7):
+        made.do(list(range(first, first + 7)))
+    assert max(map(len, looked)) == 10
+
+
+class Ends:
+    """Stands in for the ends of canaries, none of which has happened yet."""
+
+    finished, failed, ended, is_stuck = 0, (), (), False
 
 
 def redrives():

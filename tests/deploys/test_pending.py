@@ -262,7 +262,7 @@ def test_incompatible_inputs_of_a_schedule_are_reported(shade, release):
     assert found() == []
 
 
-def test_a_schedule_whose_handler_does_not_take_the_slot_is_reported(release):
+def test_check_reports_a_schedule_whose_handler_has_no_argument_for_the_slot(release):
     schedule(release(lambda context, *, slot: 0))
     assert found() == []
     release(lambda context: 0)
