@@ -136,8 +136,8 @@ def test_invalid_former_names_are_rejected(release):
         ("deploys.old", "must be a list"),
         ([7], "is not an identifier"),
         (["no good"], "is not an identifier"),
-        ([NEW], "is a name of the Type already"),
-        (["deploys.old", "deploys.old"], "is a name of the Type already"),
+        ([NEW], "is already a name of the Type"),
+        (["deploys.old", "deploys.old"], "is already a name of the Type"),
         (["tests.echo"], "'tests.echo' is declared already"),
     ):
         with pytest.raises(InvalidType, match=told):

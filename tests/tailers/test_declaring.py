@@ -76,7 +76,7 @@ def test_the_function_returns_no_call_one_call_or_many(declare, work):
         assert made(Record()) == [call] * count
     for found, told in (("abc", "'a'"), (5, "5"), ([None], "None")):
         returned.append(found)
-        with pytest.raises(TypeError, match=f"'tests.tailer' returned {told}: it must return"):
+        with pytest.raises(TypeError, match=f"'tests.tailer' returned {told}. It must return"):
             made(Record())
 
 
