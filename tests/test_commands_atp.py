@@ -495,8 +495,21 @@ def test_redrive_subcommand_redrives_the_selected_instances(full, monkeypatch):
     assert document("delete", uuid_, uuid_.replace("-", ""))["removed"] == 1
 
 
+def test_selection_leaves_out_the_types_of_atp_unless_it_names_one(full):
+    deletion = queue.delete_matching(type="tests.*", reason="ERROR")
+    assert document("cancel", "--collection", "", "--yes")["cancelled"] >= 0
+    assert queue.get(deletion.uuid).state == State.ACCEPTED
+    queue.cancel(deletion)
+    document("redrive", "--reason", "cancelled", "--yes")
+    assert queue.get(deletion.uuid).state == State.FAILED
+    found = document("redrive", "--reason", "cancelled", "--type", "atp.delete", "--yes")
+    assert found == {"redriven": 1}
+
+
 def test_cancel_subcommand_cancels_the_selected_instances(full, django_assert_max_num_queries):
     """An empty ``--collection`` counts as a filter. Many Instances take few queries."""
+    with pytest.raises(CommandError, match=r"Nothing was cancelled.* --yes"):
+        run("cancel", "--all")
     assert "would be cancelled" in run("cancel", "--all", "--dry-run")
     assert "carries this out" in run("redrive", "--type", "tests.*", "--canary", "0")
     others = echo.using(collection="books").enqueue_many([{}] * 100)
@@ -710,14 +723,13 @@ def test_status_exits_with_an_error_while_there_are_problems(world):
     assert "! Work is due, and no daemon is alive." in out.getvalue()
 
 
-def test_gates_and_limits_are_listed(full):
-    """The operations that set gates and limits are tested in tests/test_verbs.py."""
+def test_gates_and_limits_are_set_and_listed(full):
     assert run("gate").strip() == "All gates are open."
     assert run("limit").strip() == "Nothing is limited."
-    queue.hold("tests.echo", by="ann")
-    queue.limit("tests.echo", rate="100/m")
+    assert "tests.echo  hold" in run("gate", "hold", "--type", "tests.echo", "--until", "1h")
     [found] = document("gates")["gates"]
-    assert (found["type"], found["mode"], found["who"]) == ("tests.echo", "hold", "ann")
+    assert (found["type"], found["mode"], found["who"]) == ("tests.echo", "hold", actor())
+    assert "100/m" in run("limit", "--type", "tests.echo", "--rate", "100/m")
     [found] = document("limits")["limits"]
     assert (found["max_running"], found["rate"]) == (None, "100/m")
     for several, one in (("gates", "gate"), ("limits", "limit")):
@@ -725,6 +737,7 @@ def test_gates_and_limits_are_listed(full):
         assert "tests.echo" in run(one)
     [found] = document("limit", "--type", "tests.echo", "--rate", "none")["limits"]
     assert (found["max_running"], found["rate"]) == (None, "")
+    assert document("limit", "--type", "tests.echo", "--default")["limits"] == []
 
 
 def test_characters_that_the_terminal_cannot_encode_are_escaped(db):
@@ -858,6 +871,16 @@ def test_graph_subcommand_shows_a_list_or_a_flowchart(graph, monkeypatch):
     assert "2 finished" in shown
     with pytest.raises(CommandError, match="is not drawn"):
         run("graph", "show", str(graph.uuid), "--mermaid")
+
+
+def test_graph_subcommand_redrives_and_cancels_and_logs_who_did_it(graph):
+    assert run("graph", "redrive", str(graph.uuid)) == "Nodes back in the queue: 1.\n"
+    with pytest.raises(CommandError, match="FAILED"):
+        run("graph", "redrive", str(graph.uuid))
+    assert "Nodes cancelled: 4." in run("graph", "cancel", str(graph.uuid)[:23])
+    nodes = Instance.objects.filter(node__graph=graph)
+    assert nodes.filter(reason=Reason.CANCELLED).count() == 3
+    assert {nodes.get(node__name=n).log.last().who for n in ("part-1", "part-2")} == {actor()}
 
 
 def test_graph_subcommand_finds_a_graph_by_a_uuid_prefix(graph):

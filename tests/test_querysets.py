@@ -110,6 +110,10 @@ def test_queryset_selected_returns_the_same_rows_as_a_plain_comparison(everythin
     together = [
         {"type": echo_type, "state": State.FAILED, "reason": Reason.ERROR, "collection": "books"},
         {"identifier": "number 1", "created_by": "somebody", "collection": "books"},
+        {"type": echo_type, "state": State.ACCEPTED, "collection": "books"},
+        {"type": echo_type, "state": State.RUNNING, "collection": "books"},
+        {"type": echo_type, "state": State.RUNNING},
+        *({"state": state} for state in State),
     ]
     for given in (*alone, *together):
         expected = [

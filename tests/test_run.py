@@ -30,9 +30,13 @@ def test_runner_plans_its_pytest_processes_from_the_options(monkeypatch):
     }
     assert args_of(only=["sqlite"]) == {"sqlite": ("--short",)}
     assert args_of(CHOSEN, only=["sqlite"]) == {"sqlite": (CHOSEN,)}
-    found = args_of("-x", everything=True, at_once=True)
-    assert found["sqlite"] == ("-x", "--ignore", "tests/daemon")
-    assert found["postgres-daemon"] == ("-x", "tests/daemon")
+    assert args_of("-x", everything=True, at_once=True) == {
+        "sqlite": ("-x", "--ignore", "tests/daemon"),
+        "sqlite-daemon": ("-x", "tests/daemon"),
+        "postgres": ("-x", "--ignore", "tests/daemon"),
+        "postgres-daemon": ("-x", "tests/daemon"),
+        "postgres16": ("-x", "tests/store"),
+    }
     assert args_of(CHOSEN, "-x", everything=True)["postgres16"] == ("-x", CHOSEN)
     assert args_of("-x", quick=True) == {"sqlite": ("--short", "--quick", "-x")}
     first, second = legs.planned([], quick=True, at_once=True)

@@ -151,10 +151,12 @@ class TestWhatVerbsTake:
             for by in (5, None, b"ann", "x" * 201, "a\0b"):
                 with pytest.raises(InvalidOption, match="by"):
                     verb(one, by=by)
-        for given in ((ended, "nonsense"), (gone,)):
-            for verb in (queue.cancel, queue.delete):
-                with pytest.raises(UnknownInstance):
-                    verb(*given)
+        for verb, *given in (
+            *((queue.cancel, one, "nonsense"), (queue.redrive, ended, "nonsense")),
+            *((queue.delete, ended, "nonsense"), (queue.cancel, gone), (queue.delete, gone)),
+        ):
+            with pytest.raises(UnknownInstance):
+                verb(*given)
         assert world.snapshot() == before
 
     def test_operations_accept_an_instance_by_its_uuid(self, host):

@@ -24,11 +24,11 @@ BAD = [
     ("handler", "block", "root", False),
     ("filter", "block", "atp.daemon", True),
     ("factory", "raise", "root", False),
+    ("close", "block", "root", False),
     ("stderr", "", "root", False),  # a pipe that nobody reads
     *(
         pytest.param(bad, marks=pytest.mark.long)
         for bad in (
-            ("close", "block", "root", False),
             ("formatter", "raise", "atp", False),
             ("handler", "raise", "root", False),
             ("filter", "raise", "atp.worker", True),

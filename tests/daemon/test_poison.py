@@ -46,15 +46,15 @@ TOO_LARGE = (
 )
 LIMITS = {
     **dict.fromkeys(
-        ["deadlocks", "will_not_stop", "hops"] + ["bombs"] * (os.geteuid() == 0),
+        ["deadlocks", "will_not_stop", "hops", "progresses"] + ["bombs"] * (os.geteuid() == 0),
         TIMED_OUT,
     ),
     "eats": TOO_LARGE,
     "lets_eat": TOO_LARGE,
+    "logs": (Reason.FATAL, "characters …", None),
 }
 NOISE = {
-    **dict.fromkeys(["floods", "lets_print", "progresses"], TIMED_OUT),
-    "logs": (Reason.FATAL, "characters …", None),
+    **dict.fromkeys(["floods", "lets_print"], TIMED_OUT),
     "publishes": (Reason.ERROR, "one attempt may publish 20 files", None),
     "leaves_children": (Reason.FATAL, "left three behind", None),
 }

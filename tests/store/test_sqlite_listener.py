@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 
 import pytest
 from django.db import connection, transaction
@@ -147,3 +148,20 @@ def test_what_cannot_be_watched_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         Watch([tmp_path / "none"])
     assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_idle_listener_looks_ever_more_seldom(world, monkeypatch):
+    """An idle daemon would use a whole processor otherwise."""
+    looks = []
+    has_changed = listener.Listener._has_changed
+    monkeypatch.setattr(
+        listener.Listener, "_has_changed", lambda ear: looks.append(ear) or has_changed(ear)
+    )
+    with contextlib.closing(world.store.listener()) as ear:
+        ear.wait(0)
+        looks.clear()
+        began = time.monotonic()
+        assert not ear.wait(0.3)
+        passed = time.monotonic() - began
+    # The intervals double from 1 ms to a quarter of a second.
+    assert 1 < len(looks) <= 4 * passed + 10

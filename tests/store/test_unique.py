@@ -140,6 +140,7 @@ class TestRaces:
         outcomes = at_once(*[lambda: enqueue(world, existing=existing, due=due).pk] * CLAIMERS)
         made = {outcome for outcome in outcomes if isinstance(outcome, int)}
         refused = [outcome for outcome in outcomes if isinstance(outcome, UniqueTaken)]
+        assert all(isinstance(outcome, (int, UniqueTaken)) for outcome in outcomes), outcomes
         expected = CLAIMERS - 1 if existing == "raise" else 0
         assert (len(made), len(refused)) == (1, expected), outcomes
         assert {error.instance.pk for error in refused} <= made
