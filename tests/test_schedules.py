@@ -151,6 +151,7 @@ def test_schedule_declared_in_code_can_be_reset_to_it_and_deleted_once_retired(c
 
 BAD = [
     ({}, "either cron"),
+    ({"cron": "@daily", "every": HOUR}, "cron"),
     ({"cron": "61 2 * * *"}, "'61' is not a valid minute"),
     ({"cron": "0 0 31 2 *"}, "no date"),
     ({"every": 0.5}, "from 1 s"),

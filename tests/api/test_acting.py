@@ -178,6 +178,8 @@ def test_the_api_sets_limits_and_resets_them_to_their_declared_values(full, api,
     assert (found["weight"], found["is_set"], found["who"]) == (2.0, True, WHO)
     [found] = api.post("limits", {"type": "tests.echo", "rate": None}).json()["results"]
     assert (found["max_running"], found["rate"]) == (9, "")
+    told = {(record.who, record.message) for record in LogRecord.objects.about("type:tests.echo")}
+    assert (WHO, "limits: max_running: 9; rate: 50/m, burst: 1; weight: 2") in told
     answer = api.post("limits", {"type": "tests.echo", "default": True}).json()
     [found] = answer["results"]
     assert (found["max_running"], found["rate"], found["is_set"]) == (3, "100/m", False)

@@ -169,6 +169,17 @@ def test_the_metric_due_work_seconds_counts_only_work_that_can_start(world):
 
 
 @pytest.mark.slow
+def test_the_metric_workers_needed_counts_no_worker_for_claimed_tasks_that_wait(world):
+    """A daemon claims many short Tasks for each of its workers."""
+    host = world.host(ECHO)
+    count(world.store.now(), finished=1000, wall_us=1_000_000)
+    echo.enqueue_many([{}] * 50)
+    host.claim(limit=40)
+    found = Scrape()
+    assert found.of("tasks_claimed", type=ECHO, state="SCHEDULED") == 40
+    assert found.of("workers_needed", type=ECHO) == 1
+
+
 def test_the_metric_workers_needed_respects_limits_and_open_breakers(world):
     """The number never exceeds what limits, due Tasks and an open breaker allow."""
     queue.register(echo)

@@ -17,6 +17,7 @@ from atp.daemon.dispatcher.core import Core
 from atp.daemon.dispatcher.database_thread import DatabaseThread
 from atp.daemon.dispatcher.intake import AGAIN, MOST, Intake
 from atp.daemon.dispatcher.queue_state import QueueState
+from atp.daemon.dispatcher.stopping import DELIVERY_GRACE
 from atp.daemon.dispatcher.unrecorded import BATCH, UnrecordedChanges
 from atp.daemon.dispatcher.wakeups import PIECE, Wakeups
 from atp.daemon.membership.identity import Identity
@@ -24,6 +25,7 @@ from atp.daemon.options import Options
 from atp.daemon.pool import hand_out, pool, stuck_workers
 from atp.daemon.pool.attempts import Attempts
 from atp.daemon.pool.downstreams import SOONEST, Downstreams
+from atp.daemon.pool.ending import STOP_GRACE
 from atp.daemon.pool.misfits import Misfits
 from atp.daemon.pool.pool import STEAL_AFTER, Pool
 from atp.daemon.pool.reader import Reader

@@ -11,11 +11,12 @@ import pytest
 
 import atp
 from atp.management.commands.atpd import Command
+from tests.daemon.inside import DELIVERY_GRACE, STOP_GRACE
 from tests.environment import ROOT
 
 PAGE = (ROOT / "docs" / "running-daemons.md").read_text()
 # What a handler that ends last, and a database that answers last, may take beyond the grace.
-BEYOND = float(re.search(r"longer than `--grace` plus (\d+) s", PAGE)[1])
+BEYOND = STOP_GRACE + DELIVERY_GRACE
 HEROKU = 30.0
 
 
@@ -39,6 +40,7 @@ def test_the_systemd_unit_waits_long_enough_and_signals_only_the_supervisor():
     unit.read_string(file("ini"))
     service = unit["Service"]
     grace = options(service["ExecStart"].split()).grace
+    assert f"longer than `--grace` plus {BEYOND:.0f} s" in PAGE
     assert float(service["TimeoutStopSec"]) > grace + BEYOND
     assert (service["KillMode"], service["OOMPolicy"]) == ("mixed", "continue")
 

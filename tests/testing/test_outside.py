@@ -1,4 +1,4 @@
-"""The testing kit in a separate project with SQLite in memory."""
+"""The testing kit in a separate project with SQLite in memory, under pytest and Django's runner."""
 
 import os
 import subprocess
@@ -49,15 +49,34 @@ def test_no_daemon_sees_a_database_in_memory(transactional_db, atp):
     with pytest.raises(NotPossible, match="one in memory"):
         atp.daemon()
 """
+BY_DJANGO = """
+from django.test import TestCase, TransactionTestCase
+from atp.testing import QueueMixin
+from shop.tasks import invoice
+
+class Facts(QueueMixin):
+    def test_it(self):
+        invoice.enqueue(order=7)
+        [run] = self.atp.drain()
+        self.assertEqual(run.response, 7)
+
+class InTransaction(Facts, TestCase):
+    pass
+
+class WithoutTransaction(Facts, TransactionTestCase):
+    pass
+"""
 
 
-def test_the_kit_works_in_a_project_under_pytest(tmp_path):
-    """Without Django's plug-in, pytest still offers the fixtures."""
+@pytest.fixture
+def run(tmp_path):
+    """Run a Python module in the project."""
     (tmp_path / "shop").mkdir()
     for name, text in {
         "settings.py": SETTINGS,
         "shop/__init__.py": "",
         "shop/tasks.py": TASKS,
+        "shop/tests.py": BY_DJANGO,
         "test_shop.py": BY_PYTEST,
         "pytest.ini": "[pytest]\n",
     }.items():
@@ -65,14 +84,28 @@ def test_the_kit_works_in_a_project_under_pytest(tmp_path):
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     own |= {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
-    def told(*args):
-        command = [sys.executable, "-m", "pytest", *args]
+    def run(*args):
+        command = [sys.executable, "-m", *args]
         done = subprocess.run(
             command, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=250
         )
-        return done.stdout + done.stderr
+        return done.returncode, done.stdout + done.stderr
 
-    whole = told("-q", "-W", "error", "-p", "no:randomly", "test_shop.py")
-    assert "3 passed" in whole, whole
-    fixtures = told("--fixtures", "-p", "no:django", "-p", "no:cacheprovider", "shop")
-    assert "atp_daemon" in fixtures, fixtures
+    return run
+
+
+def test_the_kit_works_in_a_project_under_pytest(run):
+    status, told = run("pytest", "-q", "-W", "error", "-p", "no:randomly", "test_shop.py")
+    assert (status, "3 passed" in told) == (0, True), told
+
+
+@pytest.mark.long
+def test_the_kit_works_in_a_project_under_manage_py_test(run):
+    status, told = run("django", "test", "shop")
+    assert (status, "Ran 2 tests" in told) == (0, True), told
+
+
+@pytest.mark.long
+def test_pytest_without_django_offers_the_fixtures(run):
+    _, told = run("pytest", "--fixtures", "-p", "no:django", "-p", "no:cacheprovider", "shop")
+    assert "atp_daemon" in told, told

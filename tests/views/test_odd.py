@@ -27,7 +27,9 @@ def page_of(client, instance, what=""):
 
 
 def test_arguments_cannot_have_the_name_of_the_context(operator, world):
-    """The worker itself passes the context to the handler."""
+    """The worker itself passes the context to the handler. Any other name is possible."""
+    operator.post(ECHO, {"inputs": '{"self": 1, "task_type": 2}'})
+    assert Inputs.objects.get().value == {"self": 1, "task_type": 2}
     refused = operator.post(ECHO, {"inputs": '{"context": 3}'})
     assert "is the context, not an argument" in html.unescape(refused.content.decode())
 
