@@ -23,7 +23,7 @@ WORDLESS_TESTS = (
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 # How many processes run the tests of a leg, where it is run beside others.
-WORKERS = {"sqlite": 3, "sqlite-daemon": 1, "postgres": 3, "postgres-daemon": 3, "postgres16": 1}
+WORKERS = {"sqlite": 2, "sqlite-daemon": 1, "postgres": 2, "postgres-daemon": 3, "postgres16": 1}
 QUICK_WORKERS = 2
 # What computes yields to what waits for a moment, and is to see it.
 NICE = 5

@@ -37,21 +37,22 @@ SURFACES = (
 # long, and little of it depends on the database.
 WITHOUT_SMOKE = (
     *SURFACES,
-    *("tests/backend", "tests/chaos", "tests/daemon", "tests/deploys", "tests/testing"),
-    *("tests/test_benchmarks", "tests/test_router"),
+    *("tests/backend", "tests/chaos", "tests/contrib", "tests/daemon", "tests/deploys"),
+    *("tests/explaining", "tests/testing", "tests/test_authorization", "tests/test_benchmarks"),
+    *("tests/test_graphs", "tests/test_overload", "tests/test_remedies", "tests/test_router"),
 )
 # Where the database matters: the contract of the store; connections, leases, hand-over, outages,
-# exactly once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.
+# exactly once and kills of the daemon; the order of lists, and the tests' own emptying.
 # Locks of rows are PostgreSQL's alone.
 OF_DAEMON = ("connections", "deaths", "freezes", "kills", "outages", "transactional", "waking")
 ON_BOTH = (
     "tests/store/",
     *(f"tests/daemon/test_{name}" for name in OF_DAEMON),
-    *("tests/test_emptying", "tests/test_migrations", "tests/test_models", "tests/test_paging"),
+    *("tests/test_emptying", "tests/test_models", "tests/test_paging"),
     "tests/test_querysets",
 )
 EACH = "each_database"
-# What takes more than a second of the processor, or waits for long: it is begun first.
+# What takes more than half a second of the processor, or waits for long: it is begun first.
 SLOW = "slow"
 # A test with one of these fixtures touches the database.
 OF_DATABASE = {"db", "transactional_db", "live_server", "django_db_serialized_rollback"}

@@ -180,6 +180,7 @@ def found(client, model, **query):
     return {row.pk for row in response.context["cl"].result_list}
 
 
+@pytest.mark.slow
 def test_each_admin_filter_selects_the_matching_rows(full, admin_client, rf, settings):
     """A filter with an unknown value is ignored."""
     assert found(admin_client, Instance, state="RUNNING") == {full[State.RUNNING].pk}
@@ -236,6 +237,7 @@ def test_admin_shows_nothing_without_permission_and_allows_no_edits(whole, clien
     assert whole.world.snapshot() == before
 
 
+@pytest.mark.slow
 def test_admin_action_needs_its_permission(full, client):
     """G14: without the permission, an action is neither offered nor executed."""
     operator = user("view_instance")
@@ -257,6 +259,7 @@ def test_admin_action_needs_its_permission(full, client):
         before = full.world.snapshot()
 
 
+@pytest.mark.slow
 def test_admin_operations_are_logged_with_the_user(full, client):
     """G6: each transition is logged with its actor. Rows whose state forbids it are skipped."""
     client.force_login(user("view_instance", "operate"))
@@ -331,6 +334,7 @@ def test_admin_action_reports_rows_that_it_skips_or_that_somebody_else_changed_f
         assert queue.get(row.uuid).log.last().who == "somebody quicker"
 
 
+@pytest.mark.slow
 def test_admin_shows_inputs_and_daemons_only_with_their_own_permissions(full, client):
     """G14: inputs (also of schedules) need ``view_inputs``, and daemons need ``view_daemon``."""
     one, task = full[State.FINISHED], Task.objects.filter(daemon__isnull=False).first()

@@ -308,6 +308,7 @@ def shell(*words):
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_rule_restricts_a_user_of_the_shell(lanes, root, rule):
     a, b = (str(lanes[name].uuid) for name in "ab")
     rule(("tests.echo", "a"))

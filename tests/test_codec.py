@@ -234,6 +234,7 @@ def test_randomly_damaged_json_decodes_or_raises_corrupt_data(value, data):
         pass
 
 
+@pytest.mark.slow
 def test_parse_json_rejects_documents_that_would_lose_information():
     """G13: nothing is lost silently, for example one of two values under the same key."""
     plain = tagged_json.parse_json(

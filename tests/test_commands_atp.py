@@ -164,6 +164,7 @@ def undone():
         transaction.set_rollback(True)
 
 
+@pytest.mark.slow
 def test_subcommands_work_on_an_empty_queue(world):
     Schedule.objects.all().delete()
     Type.objects.all().delete()
@@ -217,6 +218,7 @@ def test_daemons_subcommand_shows_the_condition_and_the_workers_of_a_daemon(full
     assert document("status")["daemons"][0]["condition"] == "lost"
 
 
+@pytest.mark.slow
 def test_types_subcommand_shows_gates_limits_and_ownership(full, elsewhere):
     """G4: the number of late writes is shown, too."""
     queue.register(echo)
@@ -255,6 +257,7 @@ def listed(*args):
     return [row["uuid"] for row in document("list", *args)["instances"]]
 
 
+@pytest.mark.slow
 def test_list_subcommand_filters_instances_and_shows_them_page_by_page(full):
     for option, value, state in (
         ("--state", "paused", State.PAUSED),
@@ -309,6 +312,7 @@ def test_show_finds_an_instance_by_identifier_or_by_a_uuid_prefix(full):
     assert document("show", "01234567-89ab-7000-8000-000000000001")
 
 
+@pytest.mark.slow
 def test_show_never_opens_a_pickle(full):
     """G14: a pickle is not loaded. Inputs that JSON cannot represent are shown without a value."""
     instance = full[State.ACCEPTED]
@@ -723,6 +727,7 @@ def test_status_exits_with_an_error_while_there_are_problems(world):
     assert "! Work is due, and no daemon is alive." in out.getvalue()
 
 
+@pytest.mark.slow
 def test_gates_and_limits_are_set_and_listed(full):
     assert run("gate").strip() == "All gates are open."
     assert run("limit").strip() == "Nothing is limited."
@@ -804,6 +809,7 @@ def test_check_subcommand_restores_a_missing_task_and_reports_the_repair(world):
     assert check()[0] == 0
 
 
+@pytest.mark.slow
 def test_check_subcommand_reports_a_task_that_is_long_due_until_it_is_claimed(world, host):
     settle(host)
     instance = echo.enqueue()
@@ -843,6 +849,7 @@ def test_graphs_subcommand_lists_and_filters_graphs(graph):
     assert run("graphs", "--name", "none").strip() == "There are no such graphs."
 
 
+@pytest.mark.slow
 def test_graph_subcommand_shows_a_list_or_a_flowchart(graph, monkeypatch):
     """A graph that is too large to draw is summarized by counts."""
     lines = run("graph", "show", str(graph.uuid)).splitlines()

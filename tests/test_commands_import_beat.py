@@ -92,6 +92,7 @@ def test_interval_is_imported_even_if_its_row_is_disabled_or_expires():
     assert queue.get_schedule("off").paused_reason == beat.DISABLED
 
 
+@pytest.mark.slow
 def test_type_option_maps_a_celery_task_to_a_type():
     """Wrong arguments and missing tables are reported."""
     task("often", interval_id=1, task="proj.tasks.echo")

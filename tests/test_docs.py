@@ -7,6 +7,7 @@ from configparser import ConfigParser
 from dataclasses import fields
 from functools import cache
 
+import pytest
 from django.dispatch import Signal
 
 import atp
@@ -29,6 +30,7 @@ def test_generated_parts_of_the_docs_are_up_to_date():
     assert old == []
 
 
+@pytest.mark.slow
 def test_every_promise_is_shown_by_tests_that_are_run():
     """The page ``guarantees.md`` names tests for each promise, and ``make test`` runs them."""
     page = (generated.DOCS / "guarantees.md").read_text()

@@ -204,6 +204,7 @@ def test_enqueued_signal_is_sent_for_each_new_instance_despite_receiver_errors()
     assert {sender for sender, _ in sent} == {Instance}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_each_user_interface_shows_hooks(client):
     def shell(*arguments):

@@ -78,7 +78,6 @@ def schema():
 
 
 @pytest.mark.slow
-@pytest.mark.each_database
 @pytest.mark.django_db(transaction=True)
 def test_migrate_upgrades_a_database_of_an_earlier_commit(capsys, atp):
     """Rows are kept, only new migrations are applied, and the tables match a new database."""

@@ -97,6 +97,7 @@ def test_sensitive_value_appears_in_no_log_error_or_progress_message(failed, cap
     assert f"ValueError: ann has another password than {MASK}" in told
 
 
+@pytest.mark.slow
 def test_api_and_shell_do_not_show_a_sensitive_value(failed, api):
     """All operations of the API that read are tested, including new ones."""
     [group] = ErrorGroup.objects.all()

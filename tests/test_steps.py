@@ -51,6 +51,7 @@ class TestWithoutADaemon:
         assert step.result == [1, 2]
 
 
+@pytest.mark.slow
 def test_each_user_interface_shows_steps(world, media, admin_client, capsys):
     """G14: names and results of steps are escaped.
 

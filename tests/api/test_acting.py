@@ -59,6 +59,7 @@ def test_a_pending_command_removes_its_action_from_the_instance(full, api):
     assert full.world.snapshot() == before
 
 
+@pytest.mark.slow
 def test_an_unclaimed_instance_is_deleted_at_once_and_a_claimed_one_is_cancelled(full, api):
     """An Instance that a daemon holds is deleted only after its attempt has ended (G12)."""
     for state in State:
@@ -89,6 +90,7 @@ def test_operations_without_parameters_reject_a_body(full, api):
     assert api.post(redrive, {}).status_code == 200
 
 
+@pytest.mark.slow
 def test_unknown_uuids_return_404(full, api):
     """The problem type names the missing kind: instance, daemon or graph (G13)."""
     for uuid in ("x", "%00", "0" * 32, "00000000-0000-7000-8000-000000000000"):

@@ -205,6 +205,7 @@ def test_the_body_size_limit_follows_the_setting_of_the_project(world, api):
         assert api.post("instances", body).status_code == 201
 
 
+@pytest.mark.slow
 def test_deeply_nested_bodies_are_rejected_without_a_server_error(world, api):
     """The limit on depth applies to options and to inputs."""
     for depth in (990, 480, 300, MAX_DEPTH - 1):

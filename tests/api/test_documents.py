@@ -5,6 +5,8 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
+import pytest
+
 from atp import queue
 from atp.models import Inputs, Instance, Task, Type
 from atp.operations.table import allowed_operations
@@ -122,6 +124,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_an_invalid_query_parameter_returns_400_and_is_named(full, api):
     """The problem names the invalid parameter (G13)."""
     # White space belongs to an identifier.
@@ -182,6 +185,7 @@ def test_enqueue_reports_new_instances_and_differing_inputs(world, api, user_wit
     assert api.post("instances", {"type": "tests.add", **other}).json()["inputs_differ"] is None
 
 
+@pytest.mark.slow
 def test_instance_shows_the_error_of_its_last_failure(full, api, user_with):
     """After a redrive the error is null again.
 

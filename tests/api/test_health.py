@@ -2,6 +2,7 @@
 
 from unittest.mock import Mock
 
+import pytest
 from django.db import OperationalError
 
 from atp import queue
@@ -66,6 +67,7 @@ def test_health_answers_while_the_database_fails(world, user_with, monkeypatch):
     assert (answer.status_code, answer.json()) == (503, {"status": "failing"})
 
 
+@pytest.mark.slow
 def test_health_copes_with_over_a_thousand_held_lanes(full, user_with):
     """SQLite accepts at most a thousand conditions in a statement."""
     queue.hold("tests.echo", "lane 0")

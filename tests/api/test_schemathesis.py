@@ -21,7 +21,7 @@ from .client import openapi
 
 DEADLINE = 280
 # A few requests of each operation; or all that the fuzzer knows: bounds, sequences, and more.
-FEW = ("--phases", "fuzzing", "--max-examples", "3")
+FEW = ("--phases", "fuzzing", "--max-examples", "2")
 MANY = ("--max-examples", "25")
 
 

@@ -195,7 +195,7 @@ PLACES = {
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", ["uvicorn", pytest.param("gunicorn", marks=pytest.mark.long)])
 def test_waiting_clients_take_few_threads_and_free_their_places_when_they_hang_up(
     serve, kind, monkeypatch
 ):

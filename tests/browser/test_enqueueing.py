@@ -13,7 +13,6 @@ IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
 
 
 @pytest.mark.slow
-@pytest.mark.each_database
 @pytest.mark.usefixtures("media")
 def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     atpd(processes=1)

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Literal, NamedTuple
 from uuid import UUID
 
+import pytest
 from pydantic import UUID4, Base64Bytes, BaseModel, Field, RootModel, SecretBytes, create_model
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypedDict
@@ -128,6 +129,7 @@ def shared(kind):
     )
 
 
+@pytest.mark.slow
 def test_a_class_accepts_text_inside_a_model_but_not_outside_it(check):
     """The order of the declarations does not matter."""
     line, tagged_line = {"sku": "a", "day": TEXT}, {"sku": "a", "day": DAY}

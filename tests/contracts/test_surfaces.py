@@ -113,6 +113,7 @@ def test_inputs_of_a_batch_or_a_schedule_are_checked_against_the_contract(world,
     assert json.loads(Schedule.objects.get(identifier="s").data) == {"count": 1}
 
 
+@pytest.mark.slow
 def test_each_interface_shows_the_contract_unless_another_process_declares_it(world, client, root):
     found = Api(root).get(f"types/{NAME}").json()
     contract = contracts.schema_of(tasks.contract)

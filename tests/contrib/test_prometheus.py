@@ -126,6 +126,7 @@ def test_metrics_cope_with_over_a_thousand_held_lanes(world):
     assert Scrape().of("tasks_held", type=ECHO) == 1
 
 
+@pytest.mark.slow
 def test_metrics_show_limits_gates_and_the_owner_of_a_type(world):
     queue.register(echo, add)
     of = {"owner": "terrain", "runbook": "https://wiki/relief"}
@@ -180,6 +181,7 @@ def test_the_metric_workers_needed_counts_no_worker_for_claimed_tasks_that_wait(
     assert found.of("workers_needed", type=ECHO) == 1
 
 
+@pytest.mark.slow
 def test_the_metric_workers_needed_respects_limits_and_open_breakers(world):
     """The number never exceeds what limits, due Tasks and an open breaker allow."""
     queue.register(echo)
@@ -324,6 +326,7 @@ def test_metrics_that_cannot_be_read_in_time_are_omitted(world, monkeypatch, cap
     assert "there is no time left" in caplog.text
 
 
+@pytest.mark.slow
 def test_metrics_require_the_token_or_the_permission(client, settings, django_user_model):
     # LoginRequiredMiddleware would send a scraper to a login page.
     settings.ATP = settings.ATP | {"METRICS_TOKEN": "of-the-tests"}
@@ -350,6 +353,7 @@ def test_metrics_require_the_token_or_the_permission(client, settings, django_us
 
 
 class TestTheCommand:
+    @pytest.mark.slow
     def test_command_prints_metrics_or_writes_a_file(self, tmp_path):
         """Other users might be able to write links into the folder; it follows none (G14)."""
         assert "atp_scrape_complete 1.0\n" in shell("metrics")
@@ -363,6 +367,7 @@ class TestTheCommand:
         assert file.stat().st_mode & 0o777 == 0o644
         assert (tmp_path / "precious").read_text() == "precious"
 
+    @pytest.mark.slow
     def test_command_fails_for_an_unusable_file_name(self, tmp_path):
         for name, told in (
             ("atp.txt", r"must end with \.prom"),

@@ -232,7 +232,7 @@ def test_daemon_joins_again_while_a_row_is_locked(running, record, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["task", "instance"])
+@pytest.mark.parametrize("name", [pytest.param("task", marks=pytest.mark.long), "instance"])
 def test_maintenance_does_not_wait_for_a_locked_row(atpd, record, name):
     """G9, G11, G16: the others are missed, dropped, planned and repaired meanwhile."""
     unstarted = {"path": str(record), "until": "never"}
@@ -272,7 +272,9 @@ def test_maintenance_does_not_wait_for_a_locked_row(atpd, record, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["task", "instance", "daemon"])
+@pytest.mark.parametrize(
+    "name", ["task", "instance", pytest.param("daemon", marks=pytest.mark.long)]
+)
 def test_rescue_of_lost_tasks_does_not_wait_for_a_locked_row(atpd, record, tmp_path, name):
     """G2, G9, G17: the rest is rescued after the lock."""
     flag = tmp_path / "flag"

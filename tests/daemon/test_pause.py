@@ -20,7 +20,7 @@ from .scenario import wait_until
 
 JANE = "user jane via page"
 STEPS = sum(range(100))
-KINDS = ["steps", "deaf"]
+KINDS = ["steps", pytest.param("deaf", marks=pytest.mark.long)]
 
 
 def is_in(state, instance):

@@ -197,7 +197,6 @@ def test_daemon_as_process_1_reaps_zombies_and_stops_on_sigterm(container, recor
 
 COUNT = 4
 CASES = [
-    ("joblib", None),
     ("executor", "fork"),
     ("kept_executor", "fork"),
     ("left_executor", "fork"),
@@ -206,6 +205,7 @@ CASES = [
 ]
 # Other libraries, and other ways to start a process.
 MORE = {
+    "joblib": [None],
     "joblib_arrays": [None],
     "executor": ["spawn", "forkserver"],
     "kept_executor": ["spawn"],

@@ -422,6 +422,7 @@ def odd(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_odd_exceptions_end_the_attempt_as_their_class_says(odd):
     for name, (make, kind) in tasks_odd.ODD.items():
         outcome = odd(make)
@@ -460,6 +461,7 @@ def test_exception_alone_in_a_group_counts_as_itself(worker, odd):
     assert odd(lambda: group, fatal_on=ValueError).kind is inside.Kind.LAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type", ["odd.weighs", "odd.weighs.together", "odd.weighs.coroutine"])
 def test_attempt_that_raises_frees_its_memory_at_once(worker, type):
     """G5: not when garbage is collected."""

@@ -74,6 +74,7 @@ def test_check_with_pending_passes_if_all_waiting_inputs_fit(shade, user_with):
     assert (answer.status_code, answer.json()["fits"]) == (200, True)
 
 
+@pytest.mark.slow
 def test_check_with_pending_lists_inputs_that_do_not_fit_and_types_that_differ(misfits, member):
     member("web1", "old", "aaaa0000", SHADE)
     status, shown, complaint = check()

@@ -53,6 +53,7 @@ def tangled(scene):
 
 
 class TestShell:
+    @pytest.mark.slow
     def test_shell_explains_an_instance_or_a_type(self, tangled):
         """The argument is a uuid, the start of a uuid, or an identifier."""
         told = why(str(tangled.uuid))
@@ -82,6 +83,7 @@ class TestShell:
 
 
 class TestSubjects:
+    @pytest.mark.slow
     def test_explain_accepts_a_type_a_lane_or_an_identifier_like_a_uuid(self, scene):
         echo.using(collection="a").enqueue()
         queue.hold("tests.echo", "a")
@@ -105,6 +107,7 @@ class TestSubjects:
 
 
 class TestWeb:
+    @pytest.mark.slow
     def test_api_and_pages_explain_an_instance_a_type_and_a_lane(self, tangled, client_of):
         client = client_of("view_instance", "view_type")
         told = client.get(f"/atp/api/instances/{tangled.uuid}/explanation").json()
@@ -138,6 +141,7 @@ class TestWeb:
 
 
 class TestQueries:
+    @pytest.mark.slow
     def test_each_explanation_takes_few_queries(self, tangled, scene):
         # Django asks SQLite once on each connection, by a query of its own.
         assert connection.features.supports_json_field

@@ -79,6 +79,7 @@ def pickled(db, settings, monkeypatch):
     return task_type("graphs.pick", serializer="pickle")(lambda context, value=None: value)
 
 
+@pytest.mark.slow
 def test_a_result_in_a_pickle_is_resolved_or_rejected(pickled):
     """Otherwise the handler would get the placeholder instead of the output."""
     payload = codec.encode(

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from atp.graphs import plan
 from atp.graphs.plan import undo_order
 
@@ -39,6 +41,7 @@ def test_nodes_are_undone_after_all_their_descendants(monkeypatch):
         assert before(pairs) >= expected, seed
 
 
+@pytest.mark.slow
 def test_undo_order_needs_few_pairs_for_a_node_between_2000_others():
     """An edge from each of 1,000 nodes to each of 1,000 others would be a million edges."""
     first, last = range(1000), range(2000, 3000)

@@ -170,6 +170,7 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             assert 0 <= asked.age < 30
 
 
+@pytest.mark.slow
 def test_what_goes_back_is_asked_for_nothing_any_more(world):
     """The wish was about that attempt: the next one may be asked again."""
     for (event, state), wanted in product([*FREEING, LEAVING], (PAUSE, RESUME, RELEASE)):

@@ -37,6 +37,7 @@ def test_it_writes_instance_inputs_log_and_task(world):
     assert (record.who, record.time) == ("ann", found.created)
 
 
+@pytest.mark.slow
 def test_instances_come_back_in_the_order_of_the_requests(world):
     asked = [request(data=f'{{"n":{n}}}') for n in range(250)]
     instances = world.store.enqueue(registration(), asked)

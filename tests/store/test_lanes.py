@@ -335,6 +335,7 @@ class TestLimits:
         assert not Type.objects.get(identifier=ONE).limits.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lanes", "count", "limit", "least"),
     [

@@ -152,6 +152,7 @@ def test_run_now_stands_in_the_line(line, overlap):
     assert line.world.task(second).waits == (1 if overlap == "cancel" else 2)
 
 
+@pytest.mark.slow
 def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
     """G13: before anything is written."""
     row = line.create()

@@ -150,6 +150,7 @@ def test_two_sweeps_expire_once(world, host):
         assert world.events(case.instance).count(Event.EXPIRE) == 1
 
 
+@pytest.mark.slow
 def test_two_scans_mend_once(world, host):
     """G6: of what several find, one says that it has mended it, and so does the log."""
     gone = world.host()

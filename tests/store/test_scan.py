@@ -379,6 +379,7 @@ def explained(sql):
         return "\n".join(str(row[-1]) for row in cursor.fetchall())
 
 
+@pytest.mark.slow
 def test_nothing_is_found_on_a_queue_that_is_at_work(world, idle):
     """Daemons come and go, everything is in every state, and all of it long ago or now."""
     hosts = [world.host(name=f"h{n}") for n in range(2)]

@@ -259,6 +259,7 @@ def test_a_run_keeps_the_state_of_its_attempt_although_the_instance_is_redriven(
     assert len(states) == 3
 
 
+@pytest.mark.slow
 def test_a_step_runs_once_if_its_result_was_kept(atp):
     """A step in a transaction runs exactly once (G17)."""
     for point, calls, is_written in (

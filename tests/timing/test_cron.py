@@ -77,6 +77,7 @@ def test_searching_backward_finds_the_same_slots_as_searching_forward(given, cou
     assert [cron.after(slot) for slot in slots[:-1]] == slots[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize(
     "years", [(2026, 2026), pytest.param((2027, 2030), marks=pytest.mark.long)]

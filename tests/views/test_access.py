@@ -142,6 +142,7 @@ def test_a_failed_refresh_reloads_the_whole_page(full, client):
     assert (answer.status_code, answer["HX-Refresh"]) == (404, "true")
 
 
+@pytest.mark.slow
 def test_daemons_and_their_work_are_hidden_without_permission(full, visitor, allow):
     """A user without the permission sees "a daemon" instead of its name (G14)."""
     allow("view_daemon")

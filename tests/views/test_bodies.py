@@ -1,5 +1,6 @@
 """Responses and files are either harmless or downloaded; none is a page of the site (G14)."""
 
+import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
@@ -23,6 +24,7 @@ SENT = (
 )
 
 
+@pytest.mark.slow
 def test_responses_that_could_run_scripts_are_only_downloaded(full, operator):
     """The browser never renders an HTML or SVG response in the origin of the site (G14)."""
     data = MARKUP.encode()

@@ -55,6 +55,7 @@ def fan(count):
     return submitted("fan", dict.fromkeys(("fetch", *parts, "merge"), echo), edges)
 
 
+@pytest.mark.slow
 def test_the_list_counts_nodes_by_state(graph, operator, django_assert_max_num_queries):
     """The number of queries does not grow with the list."""
     with django_assert_max_num_queries(9):
@@ -157,6 +158,7 @@ def test_a_graph_without_nodes_is_finished(full, operator):
     assert '<span class="condition finished">finished</span>' in shown
 
 
+@pytest.mark.slow
 def test_nodes_are_listed_and_exported_to_mermaid(graph, operator):
     answer = operator.get(page(graph, "graph.mmd"))
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"

@@ -86,6 +86,7 @@ HALVES = ([{"worker": 0, "pid": 1, "type": "\ud800", "instance": 7, "since": 7}]
 IS_SQLITE = connection.vendor == "sqlite"
 
 
+@pytest.mark.slow
 @pytest.mark.each_database
 def test_malformed_rows_do_not_break_the_pages(full, operator):
     instance = full[State.FINISHED]

@@ -120,6 +120,7 @@ def test_paging_keeps_the_filter(operator, world):
     assert uuids(text(operator.get(f"/atp/instances/{back}"))) == mine[PAGE_SIZE : 2 * PAGE_SIZE]
 
 
+@pytest.mark.slow
 def test_an_instance_page_refreshes_until_the_instance_has_ended(full, operator):
     for state in State:
         address = f"/atp/instances/{full[state].uuid}/"

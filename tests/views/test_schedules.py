@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from atp import queue
 from atp.models import Schedule, Slot
 from atp.schedules.models import Outcome
@@ -49,6 +51,7 @@ def test_the_list_shows_timing_and_last_slot_of_each_schedule(
     assert f'href="{PAGE}"' in shown
 
 
+@pytest.mark.slow
 def test_the_state_of_a_schedule_is_shown(full, operator):
     # Also of one that cannot be read.
     Schedule.objects.update(cron="nonsense", timezone="Mars/Olympus")

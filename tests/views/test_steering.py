@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from atp import queue
 from atp.commands import DaemonCommand, Mode
 from atp.models import LogRecord
@@ -96,6 +98,7 @@ def test_the_daemon_page_sends_commands(full, operator):
         assert operator.post(path).status_code == 404
 
 
+@pytest.mark.slow
 def test_pages_show_the_mode_and_the_pending_command_of_a_daemon(full, operator):
     host = full.host
 

@@ -163,6 +163,7 @@ def test_an_endless_response_head_is_abandoned_at_a_size_limit(part):
         assert "larger than 1 MiB" in str(refused(port))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_a_dripping_target_is_abandoned_at_the_deadline(impatient, part):
     with serving(endlessly(part)) as port:
@@ -180,6 +181,7 @@ def test_a_target_that_neither_reads_nor_sends_times_out(impatient, monkeypatch)
         assert str(refused(port)) == "crm did not answer for 0 s"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "number"), [("http", 40), ("https", 10)])
 def test_dripping_deliveries_leave_no_threads_or_sockets(monkeypatch, scheme, number):
     monkeypatch.setattr(webhooks, "WITHIN", 0.02)
