@@ -31,6 +31,9 @@ from .store.world import World
 # acknowledged its beginning, some 40 ms.
 WSGIRequestHandler.disable_nagle_algorithm = True
 
+# Seconds for a test that takes long.
+LONGEST = 1800
+
 # What the run says of the tests that it left out.
 LEFT = pytest.StashKey[list[str]]()
 
@@ -175,6 +178,9 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     config.stash[LEFT] = selection.select(config, items)
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONGEST), append=False)
     results.select(config, items)
 
 
