@@ -19,10 +19,11 @@ from ..populated import populate
 from . import fuzz
 from .client import openapi
 
-DEADLINE = 280
 # A few requests of each operation; or all that the fuzzer knows: bounds, sequences, and more.
 FEW = ("--phases", "fuzzing", "--max-examples", "2")
 MANY = ("--max-examples", "25")
+# Seconds for the few and the many.
+DEADLINES = {FEW: 280, MANY: 1700}
 
 
 @pytest.mark.slow
@@ -50,7 +51,7 @@ def test_schemathesis_finds_no_failures(world, live_server, media, tmp_path, cap
         types=["tests.echo", "tests.add"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=DEADLINE,
+        timeout=DEADLINES[phases],
         text=True,
     )
     assert done.returncode == 0, done.stdout

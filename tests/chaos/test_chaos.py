@@ -20,7 +20,6 @@ WITHIN = 200
 STORY = 25
 
 
-@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(WITHIN + 40)
 def test_every_promise_is_kept_while_daemons_and_database_are_hit():
