@@ -35,6 +35,10 @@ _OWN_FRAMES = re.compile(
     r"(?:(?P=margin)    .*\n)*",
     re.M,
 )
+# In the stack of a worker: the frame that calls the handler, and the frames below it.
+_BELOW_HANDLER = re.compile(
+    r'^  File "[^"\n]*/atp/daemon/worker/execution\.py", line .*\n(?:  .*\n)*', re.M
+)
 # Characters that control a terminal, end a line, hide, or change the direction of writing.
 HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -42,6 +46,8 @@ HARMFUL = re.compile(
 )
 # A line that begins with this continues the line above it; no other line of a log begins so.
 CONTINUED = "| "
+# The clocks of two hosts differ, so a shorter time before or after the present means nothing.
+_PRESENT = timedelta(seconds=1)
 
 
 # User input: a suggestion for a misspelt word; durations, times and sizes.
@@ -179,6 +185,11 @@ def without_own_frames(text: str) -> str:
     return _OWN_FRAMES.sub("", text)
 
 
+def handler_frames(text: str) -> str:
+    """Return the stacks of a worker as faulthandler writes them, without ATP around the handler."""
+    return without_own_frames(_BELOW_HANDLER.sub("", text))
+
+
 def time_zone_name() -> str:
     """Return the name of the current time zone."""
     return timezone.get_current_timezone_name()
@@ -217,28 +228,43 @@ def delay_text(value: timedelta | None) -> str:
 
 
 def age(time: datetime | None, now: datetime) -> str:
-    """Return how long ago a time was, such as "3 min"; for a future time, "in 3 min"."""
+    """Return how long ago a time was, such as "3 min"; for a future time, "in 3 min".
+
+    A time less than a second before or after ``now`` gives "0 s".
+    """
     if time is None:
         return ""
+    if abs(now - time) < _PRESENT:
+        return duration(timedelta())
     return duration(now - time) if time <= now else f"in {duration(time - now)}"
 
 
 def ago(time: datetime | None, now: datetime) -> str:
     """Return how long ago a time was, such as "5 s ago".
 
-    A time after ``now`` gives "just now". Another session may have written it after the caller read
-    ``now``.
+    A time less than a second ago gives "just now". So does a time after ``now``, which another
+    session may have written after the caller read ``now``.
     """
     if time is None:
         return ""
-    return f"{duration(now - time)} ago" if time < now else "just now"
+    return f"{duration(now - time)} ago" if now - time >= _PRESENT else "just now"
 
 
 def due(time: datetime | None, now: datetime) -> str:
-    """Return when a Task is due: "in 5 s", or "due for 5 s" if the time has passed."""
+    """Return when a Task is due: "in 5 s", or "due for 5 s" if the time has passed.
+
+    A time less than a second before or after ``now`` gives "now".
+    """
     if time is None:
         return ""
+    if abs(time - now) < _PRESENT:
+        return "now"
     return f"in {duration(time - now)}" if time > now else f"due for {duration(now - time)}"
+
+
+def number(value: int) -> str:
+    """Return a whole number with a comma between thousands, such as "25,000"."""
+    return f"{value:,}"
 
 
 def size(count: float) -> str:
@@ -428,12 +454,13 @@ def describe_limits(limit: SetLimit | None) -> str:
     """Return the limits of a Type or a lane in words; None stands for no limits."""
     if limit is None:
         return "nothing is limited"
-    parts = [f"{limit.max_running} at a time"] if limit.max_running is not None else []
+    parts = [f"{number(limit.max_running)} at a time"] if limit.max_running is not None else []
     if limit.max_running_per_collection is not None:
-        parts.append(f"{limit.max_running_per_collection} at a time of each collection")
-    parts += [f"{limit.rate}, {limit.burst} at once"] if limit.rate else []
+        most = number(limit.max_running_per_collection)
+        parts.append(f"{most} at a time of each collection")
+    parts += [f"{limit.rate}, {number(limit.burst)} at once"] if limit.rate else []
     parts += [f"weight {limit.weight:g}"] if limit.weight != 1 else []
-    parts += [f"{limit.max_waiting} waiting"] if limit.max_waiting is not None else []
+    parts += [f"{number(limit.max_waiting)} waiting"] if limit.max_waiting is not None else []
     if limit.max_wait is not None:
         parts.append(f"the oldest waiting {duration(limit.max_wait)}")
     return "; ".join(parts) or "nothing is limited"

@@ -205,7 +205,7 @@ def test_error_of_a_schedule_operation_names_the_parameter_or_a_similar_name(nig
         (-HOUR, -2 * HOUR, "start=.* is later than end"),
         (HOUR, None, "start=.* has not passed"),
         (-HOUR, HOUR, "end=.* has not passed"),
-        (-900 * DAY, None, "start=.* more than 10000 slots"),
+        (-900 * DAY, None, "start=.* more than 10,000 slots"),
     ):
         with pytest.raises(InvalidSchedule, match=told) as refused:
             queue.backfill_schedule("hourly", now + start, None if end is None else now + end)

@@ -46,16 +46,28 @@ def test_local_time_that_occurs_twice_is_shown_with_its_time_zone():
 
 
 def test_relative_times_are_worded_for_past_and_future():
-    """An event that has happened is never shown as in the future, even if clocks differ."""
-    for seconds, ago, due in (
-        (-5, "5 s ago", "due for 5 s"),
-        (-0.038, "38 ms ago", "due for 38 ms"),
-        (0.068, "just now", "in 68 ms"),
-        (5, "just now", "in 5 s"),
+    """An event that has happened is never shown as in the future, even if clocks differ.
+
+    A difference below a second is now.
+    """
+    for seconds, age, ago, due in (
+        (-5, "5 s", "5 s ago", "due for 5 s"),
+        (-1, "1 s", "1 s ago", "due for 1 s"),
+        (-0.038, "0 s", "just now", "now"),
+        (0, "0 s", "just now", "now"),
+        (0.068, "0 s", "just now", "now"),
+        (5, "in 5 s", "just now", "in 5 s"),
     ):
         moment = NOW + timedelta(seconds=seconds)
-        assert text.due(moment, NOW) == due
+        assert text.age(moment, NOW) == age
         assert text.ago(moment, NOW) == ago
+        assert text.due(moment, NOW) == due
+
+
+def test_numbers_have_a_comma_between_thousands():
+    assert [text.number(each) for each in (0, 999, 25_000, -1_234_567)] == [
+        *("0", "999", "25,000", "-1,234,567"),
+    ]
 
 
 def test_headline_of_a_traceback_is_its_exception():

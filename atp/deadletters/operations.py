@@ -15,7 +15,7 @@ from django.db.models import Exists, IntegerField, OuterRef, QuerySet, Subquery
 
 from ..conf import settings
 from ..exceptions import InvalidOption
-from ..models import Daemon, ErrorGroup, Failure, Instance
+from ..models import Daemon, ErrorGroup, Failure, Instance, Type
 from ..operations import matching
 from ..operations.base import check_actor, needs_tables
 from ..operations.matching import (
@@ -43,15 +43,18 @@ from ..operations.operation import (
     always,
 )
 from ..options import check_lines, resolve_time
-from ..querysets import RowCount
+from ..querysets import InstanceQuerySet, RowCount
 from ..reports.documents import Document, headlines
-from ..states import Reason
+from ..states import DEAD_LETTER, Reason, State
 from ..store import get_store
 
 # The maximum number of dead letters to count, and of the newest whose collections to count.
 MOST, NEWEST = 1_000, 200
 # In characters.
 MAX_NOTE = 10_000
+# A FAILED Instance with one of these reasons has no error group, because the cause was neither an
+# error nor a lost attempt.
+WITHOUT_GROUP = tuple(reason for reason in Reason if reason not in DEAD_LETTER)
 
 
 # Documents: error groups with their dead letters, releases and error lines; plans.
@@ -83,6 +86,11 @@ class Group:
     title: str
     line: str
     release: str
+
+    @property
+    def has_older(self) -> bool:
+        """True if the group has older dead letters, whose collections are not counted."""
+        return self.left > NEWEST
 
 
 def load_groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
@@ -138,6 +146,41 @@ def _releases() -> list[tuple[datetime, str]]:
     """Return the start and the release of each daemon, the newest first."""
     rows = Daemon.objects.using(settings.DATABASE).order_by("-started")
     return [(row.started, row.release) for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ungrouped:
+    """The number of FAILED Instances with a reason that gives them no error group.
+
+    For each Type, ``count`` counts up to MOST Instances; ``is_more`` is True if a Type has more.
+    """
+
+    reason: Reason
+    count: int
+    is_more: bool
+
+
+def count_ungrouped(instances: InstanceQuerySet[Instance]) -> list[Ungrouped]:
+    """Count those of these Instances that are FAILED without an error group, in one query.
+
+    Reasons without any such Instance are left out.
+    """
+    of_type = instances.filter(type=OuterRef("pk")).order_by()
+    failed = {
+        f"failed_{reason.lower()}": RowCount(
+            of_type.selected(state=State.FAILED, reason=reason).values("pk")[: MOST + 1]
+        )
+        for reason in WITHOUT_GROUP
+    }
+    types = Type.objects.using(settings.DATABASE).order_by()
+    rows = list(types.annotate(**failed).values_list(*failed))
+    found = []
+    for number, reason in enumerate(WITHOUT_GROUP):
+        counts = [row[number] for row in rows]
+        if any(counts):
+            count = sum(min(each, MOST) for each in counts)
+            found.append(Ungrouped(reason=reason, count=count, is_more=max(counts) > MOST))
+    return found
 
 
 def filter_groups(
@@ -283,6 +326,23 @@ _COLLECTION = Parameter(name="collection", kind=Text(), help="Only those of this
 _BEFORE = Parameter(
     name="ended_before", kind=Past(), help="Only those that ended by this time; empty means now."
 )
+_AFTER = Parameter(name="ended_after", kind=Past(), help="Only those that ended at or after this.")
+_CREATION = (
+    Parameter(name="created_after", kind=Past(), help="Only those enqueued at or after this time."),
+    Parameter(
+        name="created_before",
+        kind=Past(),
+        help="Only those enqueued by this time; empty means now.",
+    ),
+    Parameter(
+        name="created_by", kind=Text(), help="Only those that this user enqueued, as the log says."
+    ),
+    Parameter(
+        name="tried_again",
+        kind=Flag(),
+        help="Only those with an attempt that raised or was lost.",
+    ),
+)
 _DRY_RUN = Parameter(
     name="dry_run", kind=Flag(), help="Only report what would be done.", in_forms=False
 )
@@ -304,6 +364,8 @@ _FILTER = (
     ),
     Parameter(name="error", kind=Text(), help="Only those of this error group."),
     _BEFORE,
+    _AFTER,
+    *_CREATION,
     _COLLECTION,
     Parameter(
         name="reason",
@@ -315,10 +377,11 @@ _FILTER = (
 _LIVE_FILTER = (
     _FILTER[0],
     _COLLECTION,
+    *_CREATION,
     Parameter(
-        name="created_before",
-        kind=Past(),
-        help="Only those enqueued by this time; empty means now.",
+        name="state",
+        kind=Choice(tuple(State.values)),
+        help="Only those in this state, a live one.",
     ),
     _FILTER[-1],
 )

@@ -21,7 +21,6 @@ from ..pages.instances import query_without_page
 from ..pages.operations import KindForm, OperationPage
 from ..reports import overview, paging
 from ..reports.documents import headlines
-from ..states import DEAD_LETTER, Reason
 from ..web import permissions
 from ..web.filters import ErrorFilter, bind_filters
 from . import operations as groups
@@ -34,8 +33,6 @@ _PLANNED: dict[str, Callable[..., Any]] = {
 }
 # The parameters that select among the dead letters of a group.
 _FILTERS = ("collection", "ended_before")
-# FAILED Instances with these reasons have no error group, since none of their attempts failed.
-WITHOUT_GROUP = tuple(reason for reason in Reason if reason not in DEAD_LETTER)
 
 
 class FailuresPage(Page):
@@ -58,12 +55,20 @@ class FailuresPage(Page):
             now=overview.now(),
             form=filters.form,
             is_filtered=any(filters.form.cleaned_data.values()),
-            without_group=WITHOUT_GROUP if self.may(permissions.VIEW_INSTANCE) else (),
+            ungrouped=self._count_ungrouped(),
             page=page,
             groups=groups.load_groups(page.rows, lines=lines),
             is_first=key is None,
             query=query_without_page(request, keep=("left",)),
         )
+
+    def _count_ungrouped(self) -> list[groups.Ungrouped]:
+        """Count the FAILED Instances without a group that the user may see, by reason."""
+        if not self.may(permissions.VIEW_INSTANCE):
+            return []
+        instances = Instance.objects.using(settings.DATABASE)
+        visible: Any = self.narrow_rows(instances, permissions.VIEW_INSTANCE)
+        return groups.count_ungrouped(visible)
 
 
 class FailurePage(Page):

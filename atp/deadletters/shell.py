@@ -24,7 +24,7 @@ from ..exceptions import IllegalTransition, UnknownInstance
 from ..models import Instance
 from ..operations.instances import CHUNK
 from ..operations.matching import CANCEL, REDRIVE, Judge, Plan, checked_pattern, types_of
-from ..operations.operation import Operation, Outcome
+from ..operations.operation import Flag, Operation, Outcome, Past
 from ..operations.registry import internal_types
 from ..operations.table import ERROR, MATCHING, OPERATIONS
 from ..querysets import InstanceQuerySet
@@ -49,6 +49,8 @@ class MatchingOptions:
     def __init__(self, name: str, shared: Collection[str] = ()) -> None:
         self.operation: Operation = OPERATIONS[MATCHING][name]
         self._shared = shared
+        # The parameter that "--before" sets, too.
+        self._until = "created_before" if name == CANCEL else "ended_before"
 
     def add(self, parser: ArgumentParser) -> None:
         """Add an option for each parameter, except for the shared ones, to a parser."""
@@ -56,17 +58,19 @@ class MatchingOptions:
             if parameter.name in self._shared:
                 continue
             name = parameter.name.replace("_", "-")
-            names = [f"--{name}"] + (["--before"] if name.endswith("-before") else [])
+            names = [f"--{name}"] + (["--before"] if parameter.name == self._until else [])
             words = parameter.help[:1].lower() + parameter.help[1:].rstrip(".")
             words = f"all that match: {words}".replace("%", "%%")
-            if name in ("dry-run", "all"):
+            if isinstance(parameter.kind, Flag):
                 parser.add_argument(*names, action="store_true", help=words)
                 continue
             read: Callable[[str], Any] = arguments.make_reader(parameter.kind)
-            if name.endswith("-before"):
+            if isinstance(parameter.kind, Past):
                 read = _read_past
             elif name == "reason":
                 read = arguments.reason
+            elif name == "state":
+                read = arguments.state
             parser.add_argument(*names, type=read, metavar=name.upper(), help=words)
 
     def is_requested(self, options: Mapping[str, Any], ignore: Collection[str] = ()) -> bool:
@@ -84,8 +88,9 @@ class MatchingOptions:
         values = {p.name: options.get(p.name) for p in self.operation.parameters}
         values = {name: value for name, value in values.items() if _is_given(value)}
         _require_yes(self.operation, values, options)
-        if "reason" in values:
-            values["reason"] = str(values["reason"])
+        for name in ("reason", "state"):
+            if name in values:
+                values[name] = str(values[name])
         return _outcome_document(self.operation.perform(None, actor(), **values))
 
 
@@ -194,9 +199,13 @@ class SelectingSubcommand(Subcommand):
         for (type, lane), count in counts.items():
             by_type[type] += count
             by_collection[lane] += count
-        types = ", ".join(f"{name} {number}" for name, number in by_type.most_common() if number)
-        lines = [f"{counts.total()} would be {self.done}{types and ': '}{types}."]
-        lines += [f"{count} cannot be {self.done}: {why}." for why, count in cannot.most_common()]
+        types = ", ".join(f"{name} {text.number(n)}" for name, n in by_type.most_common() if n)
+        total = text.number(counts.total())
+        lines = [f"{total} would be {self.done}{types and ': '}{types}."]
+        lines += [
+            f"{text.number(count)} cannot be {self.done}: {why}."
+            for why, count in cannot.most_common()
+        ]
         return {
             "outcome": "\n".join(lines),
             "plan": {
@@ -216,7 +225,7 @@ class SelectingSubcommand(Subcommand):
 
         Raises CommandError unless the answer is yes.
         """
-        self.say(f"Instances selected: {count}")
+        self.say(f"Instances selected: {text.number(count)}")
         if options["yes"] or not count:
             return
         if options["json"] or sys.stdin is None or not sys.stdin.isatty():
@@ -290,7 +299,7 @@ class Redrive(SelectingSubcommand):
     def text(self, document: Document) -> str:
         if "outcome" in document:
             return _format_outcome(document)
-        return f"Instances redriven: {document['redriven']}"
+        return f"Instances redriven: {text.number(document['redriven'])}"
 
 
 class Cancel(SelectingSubcommand):
@@ -328,9 +337,10 @@ class Cancel(SelectingSubcommand):
     def text(self, document: Document) -> str:
         if "outcome" in document:
             return _format_outcome(document)
-        lines = f"Instances cancelled: {document['cancelled']}"
+        lines = f"Instances cancelled: {text.number(document['cancelled'])}"
         if document["asked"]:
-            lines += f"\nInstances that their daemons are asked to end: {document['asked']}"
+            asked = text.number(document["asked"])
+            lines += f"\nInstances that their daemons are asked to end: {asked}"
         return lines
 
 
@@ -375,12 +385,13 @@ class Delete(Subcommand):
     def text(self, document: Document) -> str:
         if "outcome" in document:
             return _format_outcome(document)
-        return f"Instances removed: {document['removed']}"
+        return f"Instances removed: {text.number(document['removed'])}"
 
     def check(self, document: Document, options: dict[str, Any]) -> None:
         if "outcome" not in document and document["removed"] < document["asked"]:
+            kept = text.number(document["asked"] - document["removed"])
             raise CommandError(
-                f"Instances not removed: {document['asked'] - document['removed']}. Their files "
+                f"Instances not removed: {kept}. Their files "
                 "could not be removed, they have been redriven meanwhile, or a daemon has not "
                 "ended them yet."
             )
@@ -391,7 +402,7 @@ class Delete(Subcommand):
 
 class Errors(Subcommand):
     name = "errors"
-    help = "Error groups: dead letters by their causes, those that failed last first."
+    help = "Error groups: causes of dead letters. Those with dead letters left come first."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
@@ -399,10 +410,14 @@ class Errors(Subcommand):
         add("--limit", type=arguments.positive, default=20, help="at most this many (default: 20)")
 
     def run(self, options: dict[str, Any]) -> Document:
-        rows = operations.filter_groups(queue.error_groups(), type=options["type"] or "")
-        page = paging.page(rows, ("-last_seen", "-id"), size=options["limit"])
-        groups = [operations.group_document(each) for each in operations.load_groups(page.rows)]
-        return {"time": overview.now(), "errors": groups}
+        most, rows = options["limit"], []
+        for left in ("true", "false"):
+            groups = operations.filter_groups(
+                queue.error_groups(), options["type"] or "", left=left
+            )
+            rows += paging.page(groups, ("-last_seen", "-id"), size=most).rows
+        found = operations.load_groups(rows[:most])
+        return {"time": overview.now(), "errors": list(map(operations.group_document, found))}
 
     def text(self, document: Document) -> str:
         if not document["errors"]:
@@ -413,12 +428,13 @@ class Errors(Subcommand):
 
 
 def _group_row(document: Document, now: datetime) -> list[object]:
+    has_older = document["left"] > operations.NEWEST
     return [
         document["name"],
         document["type"],
         document["count"],
         f"{document['left']}{'+' if document['is_more'] else ''}",
-        document["collections"],
+        f"{document['collections']}+" if has_older else document["collections"],
         text.age(document["last_seen"], now),
         text.shorten(document["title"], 60) + (" (muted)" if document["muted_by"] else ""),
     ]

@@ -22,6 +22,7 @@ from ..operations.matching import CANCEL, DELETE, REDRIVE, Judge, Selection
 from ..states import Event, State
 from ..store import get_store
 from ..store.values.moves import Move
+from ..text import number
 
 # The maximum number of Instances to which one transaction applies the operation.
 PORTION = 100
@@ -129,7 +130,7 @@ class BulkOperation:
         self._left[_REFUSED[self.selection.verb]] += len(keys) - len(done)
         self._sent += len(done)
         self._done += len(done)
-        message = f"{self._done} of {self.count}"
+        message = f"{number(self._done)} of {number(self.count)}"
         self.context.progress(self._done, max(self.count, 1), message)
         return done
 
@@ -256,7 +257,7 @@ class BulkRedrive(BulkOperation):
             raise Fatal(
                 f"stopped: {len(ends.failed)} of {ended} {what} FAILED, but at most "
                 f"{1 - self._threshold:.0%} may: {ends.describe_errors()}. Not redriven: "
-                f"{left}.",
+                f"{number(left)}.",
                 fingerprint="stopped",
             )
 
@@ -318,7 +319,7 @@ class _Ends:
             title = groups[key].title if key in groups else "a new error"
             titles[key] = f"{title} (group {ErrorGroup(pk=key).name})"
         most = self._errors.most_common(5)
-        return "; ".join(f"{count} × {titles[key]}" for key, count in most)
+        return "; ".join(f"{number(count)} × {titles[key]}" for key, count in most)
 
 
 # The Types ``atp.redrive``, ``atp.cancel`` and ``atp.delete``.

@@ -187,8 +187,8 @@ def backfill_schedule(
     slots = timing_of(row).slots(since - timedelta.resolution, until, MOST_BACKFILLED + 1)
     if len(slots) > MOST_BACKFILLED:
         raise InvalidSchedule(
-            f"start={since}: there are more than {MOST_BACKFILLED} slots from then to {until}. "
-            "Choose a shorter period.",
+            f"start={since}: there are more than {text.number(MOST_BACKFILLED)} slots from then "
+            f"to {until}. Choose a shorter period.",
             parameter="start",
         )
     return get_store().schedules.backfill(identifier, slots, who=by)
@@ -444,7 +444,7 @@ OPERATIONS: tuple[ScheduleOperation, ...] = (
         label="Backfill",
         explanation="Enqueue Instances for the slots in the past that were not run.",
         call=lambda schedule, **values: backfill_schedule(schedule.identifier, **values),
-        told=lambda _, planned: f"Instances enqueued: {planned.enqueued}.",
+        told=lambda _, planned: f"Instances enqueued: {text.number(planned.enqueued)}.",
         parameters=(
             Parameter(name="start", kind=Past(), help="Slots from this time on.", is_required=True),
             Parameter(name="end", kind=Past(), help="Slots up to this time; empty means now."),

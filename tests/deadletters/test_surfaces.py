@@ -1,6 +1,7 @@
 """Dead letters on the pages, in the API, in the shell and in the admin."""
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -9,11 +10,13 @@ from django.core.management import CommandError
 from django.urls import reverse
 
 from atp import queue
+from atp.deadletters import operations
 from atp.deadletters import pages as failures
 from atp.deadletters.operations import load_groups
 from atp.models import Daemon, ErrorGroup, Instance
 from atp.operations import matching
 from atp.reports import overview
+from atp.states import Reason
 from atp.store import get_store
 from tests.app.tasks import echo
 from tests.helpers import shell
@@ -100,10 +103,6 @@ def test_error_groups_can_be_listed_and_filtered_on_the_pages(logged_in, group, 
 
     text = logged_in.get(address).content.decode()
     assert "ValueError: tile 7" in text
-    # It leads to what is in no group.
-    for reason in ("MISSED", "DROPPED", "CANCELLED", "UPSTREAM"):
-        assert f"?state=FAILED&amp;reason={reason}" in text
-    assert "reason=ERROR" not in text
     text = logged_in.get(reverse("atp:failure", args=[group.name])).content.decode()
     assert all(str(each.uuid) in text for each in Instance.objects.all())
     assert logged_in.get(reverse("atp:failure", args=["0123"])).status_code == 404
@@ -121,6 +120,51 @@ def test_error_groups_can_be_listed_and_filtered_on_the_pages(logged_in, group, 
     )  # fmt: skip
     found = logged_in.get(f"{address}?left=").context
     assert [row.pk for row in listed(f"?{found['query']}page={found['page'].next}")] == [1]
+
+
+def test_the_failures_page_counts_the_failed_instances_that_have_no_group(
+    logged_in, user, group, monkeypatch
+):
+    """The numbers lead to the lists of these Instances."""
+    address = reverse("atp:failures")
+    assert "Without a group" not in logged_in.get(address).content.decode()
+    cancelled = echo.enqueue_many([{}] * 4)
+    queue.cancel(*cancelled)
+    Instance.objects.filter(pk=cancelled[0].pk).update(reason=Reason.MISSED)
+    Instance.objects.filter(pk=cancelled[1].pk).update(reason=Reason.DROPPED)
+    text = logged_in.get(address).content.decode()
+    for reason, count in (("MISSED", 1), ("DROPPED", 1), ("CANCELLED", 2)):
+        assert f'?state=FAILED&amp;reason={reason}">{count} {reason}</a>' in text
+    assert "reason=ERROR" not in text
+    monkeypatch.setattr(operations, "MOST", 1)
+    assert ">1+ CANCELLED</a>" in logged_in.get(address).content.decode()
+    user.user_permissions.remove(Permission.objects.get(codename="view_instance"))
+    assert "Without a group" not in logged_in.get(address).content.decode()
+
+
+def test_a_count_of_collections_that_leaves_out_dead_letters_is_a_lower_bound(
+    logged_in, group, monkeypatch
+):
+    address = reverse("atp:failure", args=[group.name])
+    assert f"{COUNT}, of 2 collections<" in logged_in.get(address).content.decode()
+    monkeypatch.setattr(operations, "NEWEST", 2)
+    assert f"{COUNT}, of 2+ collections<" in logged_in.get(address).content.decode()
+    assert re.search(rf" {COUNT} +2\+ ", shell("errors"))
+    Instance.objects.filter(error=group.pk).update(collection="")
+    assert f"<dd>{COUNT}</dd>" in logged_in.get(address).content.decode()
+
+
+def test_the_shell_lists_groups_without_dead_letters_last(group):
+    """They come last even if they have failed since."""
+    ErrorGroup.objects.create(
+        pk=1, type="a", fingerprint=b"a", version=1, count=1, first_seen=group.last_seen,
+        last_seen=group.last_seen + timedelta(hours=1), first_instance=group.first_instance,
+        last_instance=group.last_instance,
+    )  # fmt: skip
+    listed = json.loads(shell("errors", "--json"))["errors"]
+    assert [each["left"] for each in listed] == [COUNT, 0]
+    [only] = json.loads(shell("errors", "--json", "--limit", "1"))["errors"]
+    assert only["name"] == group.name
 
 
 @pytest.mark.slow

@@ -51,6 +51,26 @@ def test_the_list_shows_timing_and_last_slot_of_each_schedule(
     assert f'href="{PAGE}"' in shown
 
 
+def test_the_list_shows_how_many_slots_were_missed_in_the_last_day(full, operator):
+    """A later slot that was enqueued does not hide them."""
+    now, row = full.world.store.now(), create("hourly")
+    for hours, values in (
+        (30, {"outcome": Outcome.MISSED}),
+        (5, {"outcome": Outcome.MISSED, "count": 2, "until": now - timedelta(hours=4)}),
+        (3, {"outcome": Outcome.SKIPPED}),
+        (2, {"outcome": Outcome.ENQUEUED}),
+    ):
+        Slot.objects.create(schedule=row, at=now - timedelta(hours=hours), decided=now, **values)
+    shown = text(operator.get(LIST))
+    assert '<span class="condition missed">2 missed</span>' in shown
+    assert '<span class="condition skipped">1 skipped</span>' in shown
+    last = {"at": now, "until": now, "outcome": Outcome.MISSED, "count": 7, "is_more": True}
+    Slot.objects.create(schedule=row, decided=now, **last)
+    shown = text(operator.get(LIST))
+    assert '<span class="condition missed">9 missed</span>' in shown
+    assert "× more than 7" in shown
+
+
 @pytest.mark.slow
 def test_the_state_of_a_schedule_is_shown(full, operator):
     # Also of one that cannot be read.
@@ -153,7 +173,7 @@ def test_the_backfill_form_refuses_a_delay_as_its_start(full, operator):
     assert "as 2030-01-31T18:00" in shown
     assert "delay" not in shown
     create("often", every=3600)
-    for start, told in (("1h", "is a delay"), ("2020-01-01T00:00", "more than 10000 slots")):
+    for start, told in (("1h", "is a delay"), ("2020-01-01T00:00", "more than 10,000 slots")):
         answer = operator.post("/atp/schedules/often/backfill/", {"start": start})
         assert answer.status_code == 422
         assert told in text(answer)
@@ -225,5 +245,5 @@ def test_the_menu_marks_the_current_page(full, operator):
         (NEW, "true", "Types"),
         ("/atp/graphs/nothing/", "true", "Graphs"),
     ):
-        shown = text(operator.get(path))
-        assert re.findall(r'aria-current="(\w+)">(\w+)<', shown) == [tuple(current)], path
+        [menu] = re.findall(r"<header>.*?</header>", text(operator.get(path)), re.DOTALL)
+        assert re.findall(r'aria-current="(\w+)">(\w+)<', menu) == [tuple(current)], path
