@@ -68,6 +68,7 @@ __all__ = [
     "Type",
     "Uncounted",
     "Undo",
+    "Usage",
 ]
 
 MAX_DETAIL = 64
@@ -592,7 +593,8 @@ class Kind(TextChoices):
     # About an Instance.
     MESSAGE = "message", "a message of its handler"
     LEFT_OUT = "left_out", "messages of its handler were left out here"
-    ASK = "ask", "its holder was asked to cancel, release, pause or resume it"
+    ASK = "ask", "its holder was asked to cancel, release, pause or resume it, or for its stack"
+    STACK = "stack", "the stack of its attempt: the detail says what it was taken for"
     CHANGE = "change", "priority, due time or collection were changed"
     LATE = "late", "an attempt wrote after its Task had been taken away: the write was refused"
     REFUSED = "refused", "another write was refused, because the attempt had ended"
@@ -628,6 +630,9 @@ class Kind(TextChoices):
 
 # The store writes a record of one of these kinds when it removes the row of a daemon.
 DEPARTURES = (Kind.LEFT, Kind.LOST)
+# The detail of the record of a stack for which somebody asked. For a stack that was taken before a
+# kill, the detail is the cause of the kill.
+ASKED = "asked"
 # The detail of a deferral for incompatible inputs: this, and the signature of the handler.
 _MISFIT = "misfit:"
 
@@ -794,7 +799,7 @@ class Response(models.Model):
         return [self.file] * bool(self.file) + [entry["path"] for entry in self.files]
 
 
-# Statistics: the numbers of events by minute and Type.
+# Statistics: the numbers of events by minute and Type, and what the workers of daemons did.
 
 # The number of buckets of a histogram. The first is for durations of less than a millisecond. The
 # upper bound of each next bucket is twice as large; the last bucket has no upper bound.
@@ -812,6 +817,8 @@ FAILURE_COLUMNS = tuple(failure_column(reason.value) for reason in Reason)
 # Columns of numbers; columns of lists of BUCKETS numbers.
 COUNTS = ("started", "finished", "retried", "deferred", "lost", *FAILURE_COLUMNS, "wall_us")
 HISTOGRAMS = ("wait", "run")
+# The type of the rows that add up all Types. The identifier of a Type is never empty.
+ALL_TYPES = ""
 
 
 def bucket_of(microseconds: int) -> int:
@@ -823,7 +830,7 @@ def bucket_of(microseconds: int) -> int:
 
 
 class Span(models.IntegerChoices):
-    """The length of the period that a Statistic row covers, in seconds; 0 is all time."""
+    """The length of the period that a Statistic or Usage covers, in seconds; 0 is all time."""
 
     MINUTE = 60, "a minute"
     HOUR = 3600, "an hour"
@@ -838,6 +845,9 @@ class Statistic(models.Model):
     ``type`` is the identifier of the Type instead of a reference, so that the counts outlive its
     registration. ``wait`` and ``run`` are histograms of durations: from due to start, and from
     start to end.
+
+    The rows whose ``type`` is :data:`ALL_TYPES` repeat the events of all Types, so that a chart of
+    the queue reads one row for each period. Readers that add up Types leave these rows out.
     """
 
     span = models.PositiveSmallIntegerField(choices=Span)
@@ -860,10 +870,50 @@ class Statistic(models.Model):
     run = models.JSONField(default=list, help_text="Numbers of ends, by bucket.")
 
     class Meta:
-        indexes = [models.Index(fields=["span", "start", "type"], name="atp_statistic_key")]
+        indexes = [
+            # The counts of all Types since a time; and the rows that a maintenance job replaces.
+            models.Index(fields=["span", "start", "type"], name="atp_statistic_key"),
+            # The history of one Type.
+            models.Index(fields=["type", "span", "start"], name="atp_statistic_of_type"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.type} {self.start:%Y-%m-%d %H:%M}"
+
+
+class Usage(models.Model):
+    """What the workers of one daemon did in one period: a minute, or later an hour.
+
+    A daemon writes a row after each minute, and one when it ends. Its first and its last row cover
+    only a part of a minute. Rows are inserted and never updated. There may be several rows for one
+    daemon and period, and readers add them up, but of ``memory`` they take the largest. A
+    maintenance job replaces the minutes by hours after 2 days, and removes the hours after 90 days.
+
+    ``capacity_us`` is the number of workers that the daemon may have at work, times the
+    microseconds for which it ran, also while it was quiet or stopping. ``busy_us`` is the time for
+    which attempts ran, as measured and not sampled, in microseconds. The time for which an attempt
+    was paused does not count. A daemon that is killed loses what it has not written: a minute and a
+    few seconds at most.
+
+    ``memory`` is in bytes. Each sample adds up the memory of all worker processes, and counts
+    memory that they share in each of them. Processes that handlers start are not in it. It is 0 if
+    nothing was measured.
+    """
+
+    span = models.PositiveSmallIntegerField(choices=Span)
+    start = InstantField()
+    daemon = models.UUIDField(help_text="The uuid that the daemon had when it wrote the row.")
+    name = models.CharField(max_length=300, help_text="Its host and pid, as HOST:PID.")
+    capacity_us = models.BigIntegerField(help_text="Microseconds of workers, busy or idle.")
+    busy_us = models.BigIntegerField(help_text="Microseconds of workers that ran attempts.")
+    ended = models.BigIntegerField(help_text="Attempts that ended.")
+    memory = models.BigIntegerField(default=0, help_text="The largest sample, in bytes.")
+
+    class Meta:
+        indexes = [models.Index(fields=["span", "start"], name="atp_usage_start")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.start:%Y-%m-%d %H:%M}"
 
 
 class Uncounted(models.Model):

@@ -6,6 +6,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from atp import queue
 from atp.exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
@@ -91,6 +92,22 @@ class TestIndexes:
         plan = lane.in_claiming_order()[:5].explain()
         assert "atp_task_claim" in plan
         assert "Sort" not in plan
+
+    def test_the_ends_of_a_span_of_creation_are_found_by_the_index_on_uuid(self):
+        echo.enqueue()
+        time, is_sqlite = now(), connection.vendor == "sqlite"
+        with CaptureQueriesContext(connection) as asked:
+            Instance.objects.created_between(time, time)
+        assert len(asked) == 2
+        with connection.cursor() as cursor:
+            if not is_sqlite:
+                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+            for query in asked.captured_queries:
+                cursor.execute(f"EXPLAIN {'QUERY PLAN ' * is_sqlite}{query['sql']}")
+                plan = str(cursor.fetchall())
+                assert "(uuid" in plan if is_sqlite else "atp_instance_uuid_key" in plan
+                assert "Sort" not in plan
+                assert "TEMP B-TREE" not in plan
 
 
 class TestWait:

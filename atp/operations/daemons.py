@@ -1,11 +1,12 @@
 """Operations on daemons: find them, command them, and scan the queue for inconsistent states."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from ..commands import DaemonCommand
 from ..conf import settings
-from ..exceptions import InvalidOption, UnknownDaemon
+from ..exceptions import IllegalOrder, InvalidOption, UnknownDaemon
 from ..models import Daemon
 from ..options import resolve_time
 from ..store import get_store
@@ -52,6 +53,47 @@ def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str 
         )
     uuid = daemon.uuid if isinstance(daemon, Daemon) else get_daemon(daemon).uuid
     return get_store().command(uuid, DaemonCommand(order), who=by)
+
+
+def find_daemons(host: str | None = None) -> list[Daemon]:
+    """Return the daemons of a host, or all for None, those running longest first.
+
+    Raises UnknownDaemon if there are none.
+    """
+    rows = list(Daemon.objects.using(settings.DATABASE).order_by("started", "pk"))
+    found = [row for row in rows if host in (None, row.host)]
+    if not found and host is None:
+        raise UnknownDaemon("There is no daemon.")
+    if not found:
+        hint = did_you_mean(host or "", {row.host for row in rows})
+        raise UnknownDaemon(f"There is no daemon on host {host!r}.{hint}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandedDaemons:
+    """The daemons that were told a command, and pairs of those that were not, with the reason."""
+
+    told: tuple[Daemon, ...]
+    left_alone: tuple[tuple[Daemon, str], ...]
+
+
+@needs_tables
+def command_all(
+    order: DaemonCommand | str, *, host: str | None = None, by: str = ""
+) -> CommandedDaemons:
+    """Command all daemons of a host, or all daemons for None, as :func:`command` does.
+
+    A daemon for which the command would change nothing, or that is lost, is left alone. Raises
+    UnknownDaemon if there are no daemons, and InvalidOption if the command is unknown.
+    """
+    told, left_alone = [], []
+    for row in find_daemons(host):
+        try:
+            told.append(command(row, order, by=by))
+        except (IllegalOrder, UnknownDaemon) as error:
+            left_alone.append((row, str(error)))
+    return CommandedDaemons(told=tuple(told), left_alone=tuple(left_alone))
 
 
 @needs_tables

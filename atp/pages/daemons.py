@@ -1,29 +1,38 @@
-"""The pages for daemons, which show their condition and what their workers are doing."""
+"""The pages for daemons, which show their condition and what their workers are doing.
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+The list of daemons can command all daemons of a host at once.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 
+from .. import text
 from ..commands import MODE_CHANGES
 from ..conf import settings
 from ..models import Daemon, LogRecord, Task
-from ..operations.table import DAEMON, OPERATIONS
+from ..operations.daemons import CommandedDaemons, command_all, find_daemons
+from ..operations.table import DAEMON, OPERATIONS, DaemonOperation
 from ..reports import documents, overview, releases
+from ..reports.statistics import SPANS
+from ..reports.usage import UsagePoint, usage, utilisation_now
 from ..web import permissions
 from ..web.permissions import EVERYTHING
+from . import charts
 from .base import Page
+from .operations import OperationPage
 
 # The most log records, and the most Instances that a daemon holds, on its own page.
 MAX_SHOWN = 100
 # The list shows a daemon for this time after it has left.
 A_DAY = timedelta(days=1)
 
-Value = TypeVar("Value")
 # Pairs: the key of a daemon, and the uuid of an Instance that it holds.
 Held = Collection[tuple[int, UUID]]
 
@@ -48,12 +57,17 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonRow:
-    """A daemon with its workers and its condition at a given time: alive, late or lost."""
+    """A daemon with its workers and its condition at a given time: alive, late or lost.
+
+    ``utilisation`` is the busy part of its workers in its last complete minute, from 0 to 1, or
+    None if it is unknown.
+    """
 
     daemon: Daemon
     condition: str
     types: tuple[str, ...]
     workers: tuple[Worker, ...]
+    utilisation: float | None
 
     @property
     def verbs(self) -> list[Any]:
@@ -81,7 +95,9 @@ class DaemonRow:
         return sum(worker.is_paused for worker in self.workers)
 
 
-def daemon_row(daemon: Daemon, now: datetime, held: Held) -> DaemonRow:
+def daemon_row(
+    daemon: Daemon, now: datetime, held: Held, utilisation: float | None = None
+) -> DaemonRow:
     """Return the DaemonRow for a daemon. ``held`` lists the Instances that daemons hold."""
     document = documents.daemon(daemon, now)
     return DaemonRow(
@@ -89,14 +105,15 @@ def daemon_row(daemon: Daemon, now: datetime, held: Held) -> DaemonRow:
         condition=document["condition"],
         types=tuple(document["types"]),
         workers=tuple(_read_worker(entry, daemon, held) for entry in document["workers"]),
+        utilisation=utilisation,
     )
 
 
 def daemon_rows(now: datetime) -> list[DaemonRow]:
     """Return a DaemonRow for each daemon; the one that has run longest comes first."""
     daemons = overview.daemons()
-    held = _find_held(daemons)
-    return [daemon_row(daemon, now, held) for daemon in daemons]
+    held, busy = _find_held(daemons), utilisation_now(now)
+    return [daemon_row(daemon, now, held, busy.get(daemon.uuid)) for daemon in daemons]
 
 
 def departed_daemons(now: datetime, rows: Iterable[DaemonRow]) -> list[overview.DepartedDaemon]:
@@ -111,31 +128,49 @@ def _find_held(daemons: Iterable[Daemon]) -> Held:
 
 
 def _read_worker(entry: dict[str, Any], daemon: Daemon, held: Held) -> Worker:
-    instance = _parse_or_none(UUID, entry["instance"])
+    instance = _uuid_or_none(entry["instance"])
     return Worker(
         number=entry["worker"],
         pid=entry["pid"],
         type=entry["type"],
         instance=instance,
         has_ended=instance is not None and (daemon.pk, instance) not in held,
-        since=_parse_or_none(_parse_time, entry["since"]),
+        since=documents.time_or_none(entry["since"]),
         is_paused=entry["paused"],
     )
 
 
-def _parse_time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"{text} has no offset")
-    return time
-
-
-def _parse_or_none(parse: Callable[[str], Value], text: Any) -> Value | None:
-    """Return ``parse(text)``, or None if the text is missing or invalid."""
+def _uuid_or_none(text: Any) -> UUID | None:
     try:
-        return parse(text)
+        return UUID(text)
     except (TypeError, ValueError, AttributeError):
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRow:
+    """A host with the number of its daemons.
+
+    ``verbs`` are the operations that at least one of these daemons allows now.
+    """
+
+    name: str
+    count: int
+    verbs: tuple[DaemonOperation, ...]
+
+
+def host_rows(rows: Iterable[DaemonRow]) -> list[HostRow]:
+    """Return a HostRow for each host whose daemons allow an operation, sorted by name."""
+    by_host: dict[str, list[DaemonRow]] = {}
+    for row in rows:
+        by_host.setdefault(row.daemon.host, []).append(row)
+    hosts = []
+    for name, found in sorted(by_host.items()):
+        allowed = [verb for row in found for verb in row.verbs]
+        verbs = tuple(verb for verb in OPERATIONS[DAEMON].values() if verb in allowed)
+        if verbs:
+            hosts.append(HostRow(name=name, count=len(found), verbs=verbs))
+    return hosts
 
 
 class DaemonsPage(Page):
@@ -151,6 +186,7 @@ class DaemonsPage(Page):
         return self.show(
             now=now,
             daemons=rows,
+            hosts=host_rows(rows),
             releases=releases.releases([row.daemon for row in rows], now),
             gone=departed_daemons(now, rows),
         )
@@ -161,23 +197,31 @@ class DaemonPage(Page):
 
     permissions = (permissions.VIEW_DAEMON,)
     template_name = "atp/daemon.html"
+    parameters = ("span",)
 
     def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         self.check_unrestricted()
-        daemon = _find_daemon(uuid)
+        daemon, now, span = _find_daemon(uuid), overview.now(), charts.span_of(request.GET)
         self.subject = EVERYTHING
+        shown: dict[str, Any] = {
+            "now": now,
+            "spans": SPANS,
+            "span": span,
+            "charts": usage_charts(usage(SPANS[span], now, daemon=daemon.uuid)),
+        }
         if isinstance(daemon, overview.DepartedDaemon):
             return self.show(
                 template="atp/daemon_gone.html",
                 gone=daemon,
                 log=_find_log(daemon.name) if self.may(permissions.VIEW_LOG) else None,
+                **shown,
             )
-        now = overview.now()
+        busy = utilisation_now(now).get(daemon.uuid)
         return self.show(
-            now=now,
-            row=daemon_row(daemon, now, _find_held([daemon])),
+            row=daemon_row(daemon, now, _find_held([daemon]), busy),
             held=self._visible_tasks(daemon),
             log=_find_log(daemon) if self.may(permissions.VIEW_LOG) else None,
+            **shown,
         )
 
     def _visible_tasks(self, daemon: Daemon) -> list[Task] | None:
@@ -194,7 +238,7 @@ class DaemonPage(Page):
 
 def _find_daemon(uuid: str) -> Daemon | overview.DepartedDaemon:
     """Return the daemon, or its DepartedDaemon if it has left. Raises Http404 if unknown."""
-    parsed = _parse_or_none(UUID, uuid)
+    parsed = _uuid_or_none(uuid)
     daemon = Daemon.objects.using(settings.DATABASE).filter(uuid=parsed).first() if parsed else None
     if daemon is None and parsed and (left := overview.departed_daemons(parsed)):
         return left[0]
@@ -206,3 +250,94 @@ def _find_daemon(uuid: str) -> Daemon | overview.DepartedDaemon:
 def _find_log(daemon: Daemon | str) -> list[LogRecord]:
     records = LogRecord.objects.using(settings.DATABASE).about(f"daemon:{daemon}")
     return list(records.reverse()[:MAX_SHOWN])
+
+
+# The charts of what a daemon's workers did.
+
+_MIB = 1024.0**2
+
+
+def usage_charts(points: Sequence[UsagePoint]) -> list[charts.Chart]:
+    """Draw the utilisation of a daemon's workers, the attempts that ended, and the memory."""
+    ratios = [
+        charts.Ratio(
+            begin=point.begin,
+            seconds=point.seconds,
+            value=point.value,
+            is_partial=point.is_partial,
+        )
+        for point in points
+    ]
+    return [charts.utilisation_chart(ratios), _ended_chart(points), _memory_chart(points)]
+
+
+def _ended_chart(points: Sequence[UsagePoint]) -> charts.Chart:
+    # A daemon writes a minute when that is over: until then its numbers are unknown.
+    rates = [60 * point.ended / point.seconds if point.capacity else None for point in points]
+    measure = charts.Measure(
+        name="ended",
+        phrase="{} ended",
+        css="finished",
+        values=tuple(rates),
+        words=tuple(text.number(point.ended) if point.capacity else "" for point in points),
+    )
+    scale = charts.linear_scale(max((rate for rate in rates if rate), default=0.0))
+    layers = charts.stack_bars(points, (measure,), scale)
+    return charts._chart("ended", "bars", "Attempts ended per minute", points, layers, scale, ())
+
+
+def _memory_chart(points: Sequence[UsagePoint]) -> charts.Chart:
+    sizes = [point.memory / _MIB or None for point in points]
+    measure = charts.Measure(
+        name="memory",
+        phrase="{}",
+        css="scheduled",
+        values=tuple(sizes),
+        words=tuple(text.size(point.memory) if point.memory else "" for point in points),
+    )
+    round_scale = charts.linear_scale(max((size for size in sizes if size), default=0.0))
+    scale = replace(round_scale, words=lambda size: text.size(size * _MIB))
+    layers = (charts.draw_line(measure, scale),)
+    return charts._chart("memory", "lines", "Memory of the workers", points, layers, scale, ())
+
+
+# Commands to all daemons of a host.
+
+
+class HostOperationPage(OperationPage):
+    """The page for an operation on all daemons of the host that the query string names."""
+
+    kind = DAEMON
+    model = Daemon
+    view_permission = permissions.VIEW_DAEMON
+    parameters = ("host",)
+
+    @property
+    def verb(self) -> DaemonOperation:
+        """The operation on a daemon, made one on a host. Raises Http404 if there is none."""
+        one: DaemonOperation = super().verb
+        return replace(
+            one,
+            call=lambda host, by: command_all(one.order, host=host, by=by),
+            told=lambda host, commanded: _describe_commanded(one, commanded),
+        )
+
+    def find(self) -> str:
+        self.check_unrestricted()
+        host = self.request.GET.get("host", "")
+        find_daemons(host)
+        return host
+
+    def page_to_return_to(self) -> str:
+        return reverse("atp:daemons")
+
+    def heading(self, subject: str) -> str:
+        names = [str(row) for row in find_daemons(subject)]
+        return f"all daemons on host {subject} ({', '.join(names)})"
+
+
+def _describe_commanded(operation: DaemonOperation, commanded: CommandedDaemons) -> str:
+    names = ", ".join(map(str, commanded.told)) or "No daemon"
+    verb = "have" if len(commanded.told) > 1 else "has"
+    sentences = [f"{names} {verb} been told to {operation.order.label}."]
+    return " ".join([*sentences, *(why for _, why in commanded.left_alone)])

@@ -17,7 +17,7 @@ AGAIN, FIRST, LETTERS = 1.0, 500, 2_000
 
 
 class Count(Chore):
-    """The chore that counts the log records that daemons left uncounted, and folds Statistic.
+    """The chore that counts the log records that daemons left uncounted, and folds the rows.
 
     If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
     """
@@ -45,7 +45,9 @@ class Count(Chore):
             folded = 0
             if folds:
                 with self._rows.measured() as limit:
-                    folded = store.statistics.fold(store.now(), limit)
+                    now = store.now()
+                    folded = store.statistics.fold(now, limit)
+                    folded += store.statistics.fold_usage(now, limit)
             if not paid:
                 connections[settings.DATABASE].close()
             return paid, folded

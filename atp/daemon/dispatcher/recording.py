@@ -57,6 +57,7 @@ class Recording:
     def leave(self, then):
         """Give up the daemon's row."""
         daemon, store = self._core.identity.current, self._core.store
+        self._core.statistics.add_usage(self._attempts.usage.close())
         counts = self._core.statistics.send(is_last=True)
 
         def leave():

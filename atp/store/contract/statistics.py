@@ -1,4 +1,4 @@
-"""Statistic: adding the counts of daemons, counting from the log, folding."""
+"""Statistic and Usage: adding the counts of daemons, counting from the log, folding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ class Statistics(ABC):
     A daemon counts the moves of its attempts itself, and adds the counts about once a second.
     Every other event is counted by the transaction that writes it; its LogRecord says so. When a
     daemon's identity ends, the counts that it has not added are owed: they are counted from the
-    log.
+    log. Its usage is nowhere else: the daemon keeps it, and adds it under its next identity.
     """
 
     @abstractmethod
@@ -24,7 +24,7 @@ class Statistics(ABC):
 
     @abstractmethod
     def add(self, daemon: UUID, counts: Counts) -> bool:
-        """Add a daemon's counts of everything that it has recorded so far.
+        """Add a daemon's counts of everything that it has recorded so far, and its usage.
 
         The thread that records calls it. Returns False if nothing was added: another session holds
         a lock, the identity has ended, or the database had no room.
@@ -52,6 +52,14 @@ class Statistics(ABC):
 
         Rows of the same minute become one. Minutes become hours after 2 days; hours become part of
         the totals after 90 days. It is one transaction, and waits for no lock.
+        """
+
+    @abstractmethod
+    def fold_usage(self, now: datetime, limit: int = 1000) -> int:
+        """Replace the minutes of Usage by hours after 2 days, and remove the hours after 90 days.
+
+        Returns how many rows were replaced or removed, at most ``limit`` of each. It is one
+        transaction, and waits for no lock.
         """
 
     @abstractmethod

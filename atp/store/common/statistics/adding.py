@@ -2,7 +2,7 @@
 
 from django.db import DatabaseError
 
-from ....models import Daemon, Statistic, Uncounted
+from ....models import Daemon, Statistic, Uncounted, Usage
 from ...contract.statistics import Statistics
 
 
@@ -28,6 +28,7 @@ class Adding(Statistics):
                 if not is_there or self.rows(Uncounted).filter(daemon=daemon).exists():
                     raise _HasEnded
                 self.rows(Statistic).bulk_create(counts.rows())
+                self.rows(Usage).bulk_create(period.row(daemon) for period in counts.usage)
         except _HasEnded:
             return False
         except DatabaseError:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from django.db.models import Count, Q
 
-from ....models import EPOCH, Span, Statistic
+from ....models import EPOCH, Span, Statistic, Usage
 from ...contract.statistics import Statistics
 from ...counts import Cell
 
@@ -46,6 +46,34 @@ class Folding(Statistics):
             groups |= Q(span=one["span"], start=one["start"], type=one["type"])
         return self.rows(Statistic).filter(groups).order_by("pk")
 
+    def fold_usage(self, now, limit=1000):
+        minutes = self.rows(Usage).filter(span=Span.MINUTE, start__lt=_hour(now - KEEP_MINUTES))
+        hours = self.rows(Usage).filter(span=Span.HOUR, start__lt=_hour(now - KEEP_HOURS))
+        over = list(hours.order_by("start").values_list("pk", flat=True)[:limit])
+        first = minutes.order_by("start").first()
+        if first is None and not over:
+            return 0
+        with self.store.atomic():
+            self.rows(Usage).filter(pk__in=over).delete()
+            folded = 0 if first is None else self._fold_hour(minutes, _hour(first.start), limit)
+        return len(over) + folded
+
+    def _fold_hour(self, minutes, hour, limit):
+        """Replace the minutes of one hour by a row for each daemon."""
+        rows = minutes.filter(start__lt=hour + timedelta(hours=1)).order_by("daemon", "start", "pk")
+        keys = list(rows.values_list("pk", flat=True)[:limit])
+        locked = self.rows(Usage).filter(pk__in=keys).order_by("pk")
+        folded = {}
+        rows = list(locked.select_for_update(skip_locked=True))
+        for row in rows:
+            into = folded.setdefault(row.daemon, _no_usage(row, hour))
+            for name in ("capacity_us", "busy_us", "ended"):
+                setattr(into, name, getattr(into, name) + getattr(row, name))
+            into.memory = max(into.memory, row.memory)
+        self.rows(Usage).filter(pk__in=[row.pk for row in rows]).delete()
+        self.rows(Usage).bulk_create(folded.values())
+        return len(rows)
+
     @staticmethod
     def _into(row, now):
         """Return span, start and Type of the row that this row is added to."""
@@ -55,6 +83,12 @@ class Folding(Statistics):
         if span is Span.HOUR and start < _hour(now - KEEP_HOURS):
             span, start = Span.TOTAL, EPOCH
         return span, start, row.type
+
+
+def _no_usage(row, hour):
+    """Return an unsaved row for the same daemon in an hour, with the numbers 0."""
+    numbers = {"capacity_us": 0, "busy_us": 0, "ended": 0, "memory": 0}
+    return Usage(span=Span.HOUR, start=hour, daemon=row.daemon, name=row.name, **numbers)
 
 
 def _hour(time):
