@@ -7,7 +7,7 @@ import pytest
 from django.forms import model_to_dict
 
 from atp import queue
-from atp.models import BUCKETS, Instance, Span, Statistic, Type, bucket_of
+from atp.models import ALL_TYPES, BUCKETS, Instance, Span, Statistic, Type, bucket_of
 from atp.reports import documents, overview, statistics, timeline
 from atp.states import Event, Reason, State
 from atp.store import get_store
@@ -177,6 +177,74 @@ def test_quantiles_lie_within_their_buckets():
     half, most = statistics.quantiles(TYPE, "run", (0.5, 0.95), now=NOW)
     assert 0.002 <= half <= 0.004
     assert 0.512 <= most <= 1.024
+
+
+def test_sums_and_rates_leave_out_the_rows_of_all_types():
+    count(1, started=60)
+    Statistic.objects.update(type=ALL_TYPES)
+    assert statistics.sums() == {}
+    assert statistics.start_rate(ALL_TYPES, now=NOW) == 0.0
+
+
+@pytest.mark.each_database
+def test_series_has_the_events_of_each_minute_of_an_hour(django_assert_num_queries):
+    """FAILED Instances that are no dead letters are dropped ones."""
+    count(0, finished=1)
+    count(1, started=9, finished=2, retried=3, lost=4)
+    count(1, failed_error=1, failed_stale=1, failed_missed=1, failed_upstream=2)
+    count(59, finished=5, run=[0, 0, 90], wait=[0, 4])
+    count(60, finished=1000)
+    Statistic.objects.create(span=Span.MINUTE, start=NOW, type=ALL_TYPES, finished=1000)
+    with django_assert_num_queries(1):
+        found = statistics.series(TYPE, statistics.SPANS["1h"], NOW)
+    assert (found.type, found.step, len(found.points)) == (TYPE, timedelta(minutes=1), 60)
+    first, *_, one, last = found.points
+    assert (first.begin, last.begin) == (
+        NOW - timedelta(minutes=59, seconds=30),
+        NOW - timedelta(seconds=30),
+    )
+    assert [(point.finished, point.is_partial) for point in (first, one, last)] == [
+        *((5, False), (2, False), (1, True))
+    ]
+    assert (one.started, one.failed, one.dropped, one.retried, one.lost) == (9, 2, 3, 3, 4)
+    assert 0.001 <= first.wait_p50 < first.wait_p95 <= 0.002 <= first.run_p50 < first.run_p99
+    assert (one.wait_p95, one.run_p50) == (None, None)
+    assert sum(point.finished for point in found.points) == 8
+
+
+def test_series_of_all_types_reads_only_the_rows_of_all_types():
+    count(1, finished=1)
+    start = NOW.replace(second=0)
+    Statistic.objects.create(span=Span.MINUTE, start=start, type=ALL_TYPES, finished=3)
+    found = statistics.series(None, timedelta(minutes=1), NOW)
+    assert [point.finished for point in found.points] == [3]
+
+
+def test_series_has_at_most_288_points():
+    steps = {name: statistics.series(TYPE, span, NOW) for name, span in statistics.SPANS.items()}
+    assert {name: (len(s.points), s.step / timedelta(minutes=1)) for name, s in steps.items()} == {
+        "1h": (60, 1),
+        "6h": (180, 2),
+        "24h": (288, 5),
+        "7d": (168, 60),
+    }
+    for span in (timedelta(seconds=59), timedelta(days=13)):
+        with pytest.raises(ValueError, match="it must be from a minute to 288 hours"):
+            statistics.series(TYPE, span)
+
+
+def test_series_spreads_counts_of_an_hour_over_its_points():
+    """A series of a week has the counts of minutes and of hours together."""
+    hour = NOW.replace(minute=0, second=0)
+    Statistic.objects.create(span=Span.HOUR, start=hour, type=TYPE, finished=61, run=[600])
+    found = statistics.series(TYPE, timedelta(minutes=30), hour + timedelta(minutes=29))
+    assert [point.finished for point in found.points] == [1] * 30
+    assert all(point.run_p50 is not None for point in found.points)
+    later = statistics.series(TYPE, timedelta(minutes=30), hour + timedelta(minutes=59))
+    assert sum(point.finished for point in later.points) == 31
+    count(1, finished=4)
+    week = statistics.series(TYPE, statistics.SPANS["7d"], NOW)
+    assert [point.finished for point in week.points[-2:]] == [0, 65]
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from prometheus_client.registry import Collector as Base
 from ..conf import settings
 from ..downstreams.protection import State as Protection
 from ..models import (
+    ALL_TYPES,
     BUCKETS,
     COUNTS,
     HISTOGRAMS,
@@ -231,7 +232,7 @@ def _read_sums(rows: QuerySet[Statistic], *, histograms: bool = True) -> _Sums:
 
 
 def _rows() -> QuerySet[Statistic]:
-    return Statistic.objects.using(settings.DATABASE).order_by()
+    return Statistic.objects.using(settings.DATABASE).exclude(type=ALL_TYPES).order_by()
 
 
 # Gauges for gates, limits, daemons, schedules, tailers and the database.

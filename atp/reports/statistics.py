@@ -1,18 +1,31 @@
-"""Compute rates and durations of Types from the daemons' counts."""
+"""Compute rates, durations and their history from the daemons' counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import Max, Q, QuerySet, Sum
 
 from ..conf import settings
-from ..models import BUCKETS, FAILURE_COLUMNS, HISTOGRAMS, LogRecord, Span, Statistic, Uncounted
+from ..models import (
+    ALL_TYPES,
+    BUCKETS,
+    EPOCH,
+    FAILURE_COLUMNS,
+    HISTOGRAMS,
+    LogRecord,
+    Span,
+    Statistic,
+    Uncounted,
+    failure_column,
+)
+from ..states import DEAD_LETTER
 from ..store import get_store
 from ..store.counts import Cell, Counts
 
-MINUTE = timedelta(minutes=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 # The number of LogRecords that are recounted in one query.
 PIECE = 20_000
 
@@ -101,7 +114,7 @@ def recounted() -> dict[str, Cell]:
     for start in range(0, last, PIECE):
         piece = records.filter(pk__gt=start, pk__lte=min(start + PIECE, last))
         counts.merge(get_store().statistics.counted(piece))
-    return _add_by_type(counts.rows())
+    return _add_by_type(row for row in counts.rows() if row.type != ALL_TYPES)
 
 
 def owed() -> int:
@@ -147,9 +160,218 @@ def _start_of_minute(time: datetime) -> datetime:
 
 
 def _rows() -> QuerySet[Statistic]:
-    return Statistic.objects.using(settings.DATABASE)
+    """Select the rows of single Types."""
+    return Statistic.objects.using(settings.DATABASE).exclude(type=ALL_TYPES)
 
 
 def _rows_since(since: datetime, type: str | None = None) -> QuerySet[Statistic]:
     rows = _rows().filter(span__in=(Span.MINUTE, Span.HOUR), start__gte=since)
     return rows if type is None else rows.filter(type=type)
+
+
+# The history of the counts, for charts.
+
+# The spans of time that a chart can show, by their names.
+SPANS = {
+    "1h": HOUR,
+    "6h": 6 * HOUR,
+    "24h": 24 * HOUR,
+    "7d": 7 * 24 * HOUR,
+}
+# A chart has at most this many points. Each covers the shortest of these times that is possible.
+MOST_POINTS = 288
+_STEPS = (MINUTE, 2 * MINUTE, 5 * MINUTE, HOUR)
+_COLUMNS = ("started", "finished", "retried", "lost", *FAILURE_COLUMNS)
+_DEAD_COLUMNS = tuple(failure_column(reason) for reason in DEAD_LETTER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The events in one period of a :class:`Series`, which begins at ``begin``.
+
+    ``seconds`` is the length of the period. The period still goes on if ``is_partial`` is True.
+    ``failed`` counts the Instances that became dead letters. ``dropped`` counts those that FAILED
+    on purpose or as a consequence: cancelled, dropped, missed, or behind another node. ``retried``
+    and ``lost`` count attempts. The quantiles of waiting and run times are in seconds, or None if
+    no time was counted; see :func:`quantiles`.
+    """
+
+    begin: datetime
+    seconds: float
+    is_partial: bool
+    started: int
+    finished: int
+    failed: int
+    dropped: int
+    retried: int
+    lost: int
+    wait_p50: float | None
+    wait_p95: float | None
+    run_p50: float | None
+    run_p95: float | None
+    run_p99: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The history of one Type, or of all Types if ``type`` is None.
+
+    ``points`` are successive periods of the length ``step``, the oldest first.
+    """
+
+    type: str | None
+    step: timedelta
+    points: tuple[Point, ...]
+
+
+def series(type: str | None, span: timedelta, now: datetime | None = None) -> Series:
+    """Return the history of a Type, or of all Types for None, in one query.
+
+    It covers ``span`` up to the end of the period that contains ``now``; ``now`` is by default the
+    database's time. Periods begin at whole multiples of their length in UTC. Counts that the
+    database keeps by hours are spread evenly over shorter periods. An unknown Type has points
+    without events. Raises ValueError if ``span`` is shorter than a minute or longer than
+    MOST_POINTS hours.
+    """
+    step = step_of(span)
+    now = now or get_store().now()
+    number = span // step
+    begin = EPOCH + ((now - EPOCH) // step + 1 - number) * step
+    cells = [Cell() for _ in range(number)]
+    rows = Statistic.objects.using(settings.DATABASE).filter(
+        Q(span=Span.MINUTE, start__gte=begin) | Q(span=Span.HOUR, start__gt=begin - HOUR),
+        type=ALL_TYPES if type is None else type,
+        start__lt=begin + number * step,
+    )
+    for length, start, *counted in rows.values_list("span", "start", *HISTOGRAMS, *_COLUMNS):
+        parts = max(timedelta(seconds=length) // step, 1)
+        for part, at in enumerate(range((start - begin) // step, number)[:parts]):
+            if at >= 0:
+                _add_counts(cells[at], counted, part, parts)
+    points = (_point(cell, begin + at * step, step, now) for at, cell in enumerate(cells))
+    return Series(type=type, step=step, points=tuple(points))
+
+
+def step_of(span: timedelta) -> timedelta:
+    """Return the length of a point of a history that covers ``span``. Raises ValueError."""
+    if not MINUTE <= span <= MOST_POINTS * HOUR:
+        raise ValueError(f"span is {span}; it must be from a minute to {MOST_POINTS} hours")
+    return next(step for step in _STEPS if span <= MOST_POINTS * step)
+
+
+def _add_counts(cell: Cell, counted: Sequence[Any], part: int, parts: int) -> None:
+    """Add one of ``parts`` equal parts of a row's histograms and numbers, in their order here."""
+    wait, run, *numbers = counted
+    if parts > 1:
+        wait, run, numbers = (_share(each, part, parts) for each in (wait, run, numbers))
+    for own, histogram in ((cell.wait, wait), (cell.run, run)):
+        for place, number in enumerate(histogram):
+            own[place] += number
+    for name, number in zip(_COLUMNS, numbers, strict=True):
+        cell.counts[name] += number
+
+
+def _share(numbers: Iterable[int], part: int, parts: int) -> list[int]:
+    """Return one of ``parts`` shares, which are as equal as possible and add up to the numbers."""
+    return [number * (part + 1) // parts - number * part // parts for number in numbers]
+
+
+def _point(cell: Cell, begin: datetime, step: timedelta, now: datetime) -> Point:
+    counts = cell.counts
+    failed = sum(counts[name] for name in _DEAD_COLUMNS)
+    wait = quantiles_of(cell.wait, (0.5, 0.95)) or (None, None)
+    run = quantiles_of(cell.run) or (None, None, None)
+    return Point(
+        begin=begin,
+        seconds=step.total_seconds(),
+        is_partial=begin + step > now,
+        started=counts["started"],
+        finished=counts["finished"],
+        failed=failed,
+        dropped=sum(counts[name] for name in FAILURE_COLUMNS) - failed,
+        retried=counts["retried"],
+        lost=counts["lost"],
+        wait_p50=wait[0],
+        wait_p95=wait[1],
+        run_p50=run[0],
+        run_p95=run[1],
+        run_p99=run[2],
+    )
+
+
+# The last hour of several Types, for a table.
+
+# A rate is that of these last whole minutes.
+_RATE_OVER = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """The Instances that FINISHED, and those that became dead letters, in one period."""
+
+    begin: datetime
+    seconds: float
+    finished: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The last hour of a Type.
+
+    ``per_minute`` is the number of Instances that ended per minute, within the last five minutes.
+    ``failed`` is the number of dead letters of the hour, and ``share`` their share of all that
+    ended, or None if nothing ended. ``wait_p95`` and ``run_p95`` are in seconds, or None; see
+    :func:`quantiles`. ``minutes`` contains the ends in each minute, the oldest first.
+    """
+
+    per_minute: float
+    failed: int
+    share: float | None
+    wait_p95: float | None
+    run_p95: float | None
+    minutes: tuple[Ends, ...]
+
+
+def figures(types: Iterable[str], now: datetime | None = None) -> dict[str, Figures]:
+    """Return the Figures of Types, by identifier, in one query."""
+    now = now or get_store().now()
+    begin = _start_of_minute(now) - HOUR + MINUTE
+    number = HOUR // MINUTE
+    cells = {type: [Cell() for _ in range(number)] for type in types}
+    rows = Statistic.objects.using(settings.DATABASE).filter(
+        span=Span.MINUTE, start__gte=begin, type__in=list(cells)
+    )
+    for type, start, *counted in rows.values_list("type", "start", *HISTOGRAMS, *_COLUMNS):
+        at = (start - begin) // MINUTE
+        if at < number:
+            _add_counts(cells[type][at], counted, 0, 1)
+    return {type: _figures(own, begin) for type, own in cells.items()}
+
+
+def _figures(cells: Sequence[Cell], begin: datetime) -> Figures:
+    minutes, whole = [], Cell()
+    for at, cell in enumerate(cells):
+        whole.add(cell)
+        failed = sum(cell.counts[name] for name in _DEAD_COLUMNS)
+        minutes.append(
+            Ends(
+                begin=begin + at * MINUTE,
+                seconds=MINUTE.total_seconds(),
+                finished=cell.counts["finished"],
+                failed=failed,
+            )
+        )
+    ended = [minute.finished + minute.failed for minute in minutes]
+    failed = sum(minute.failed for minute in minutes)
+    [wait_p95] = quantiles_of(whole.wait, [0.95]) or [None]
+    [run_p95] = quantiles_of(whole.run, [0.95]) or [None]
+    return Figures(
+        # The minute that still goes on is left out.
+        per_minute=sum(ended[-_RATE_OVER - 1 : -1]) / _RATE_OVER,
+        failed=failed,
+        share=failed / sum(ended) if any(ended) else None,
+        wait_p95=wait_p95,
+        run_p95=run_p95,
+        minutes=tuple(minutes),
+    )

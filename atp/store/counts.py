@@ -1,12 +1,27 @@
-"""Counts of events, by minute and Type: added up in memory, and written as rows of Statistic."""
+"""Counts of events, by minute and Type: added up in memory, and written as rows of Statistic.
+
+With them goes what the workers of a daemon did, which is written as rows of Usage.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
-from ..models import BUCKETS, COUNTS, HISTOGRAMS, Span, Statistic, bucket_of, failure_column
+from ..models import (
+    ALL_TYPES,
+    BUCKETS,
+    COUNTS,
+    HISTOGRAMS,
+    Span,
+    Statistic,
+    Usage,
+    bucket_of,
+    failure_column,
+)
 from ..states import TRANSITIONS, Event, Reason
 
 COLUMNS = {row.event: row.statistic for row in TRANSITIONS if row.statistic}
@@ -47,17 +62,43 @@ class Cell:
         return Statistic(span=span, start=start, type=type, **self.counts, **told)
 
 
+@dataclass(frozen=True, kw_only=True)
+class UsagePeriod:
+    """What a daemon's workers did in a part of the minute ``start``, in the units of Usage."""
+
+    start: datetime
+    name: str
+    capacity_us: int
+    busy_us: int
+    ended: int
+    memory: int
+
+    def row(self, daemon: UUID) -> Usage:
+        """Return an unsaved row of Usage with these numbers."""
+        return Usage(
+            span=Span.MINUTE,
+            start=self.start,
+            daemon=daemon,
+            name=self.name,
+            capacity_us=self.capacity_us,
+            busy_us=self.busy_us,
+            ended=self.ended,
+            memory=self.memory,
+        )
+
+
 class Counts:
-    """The cells of all minutes and Types."""
+    """The cells of all minutes and Types; and in ``usage`` the periods of the daemon's workers."""
 
     def __init__(self) -> None:
+        self.usage: list[UsagePeriod] = []
         self._minutes: dict[datetime, dict[str, Cell]] = {}
         # The minute of the last event, and its cells: most events belong to the same minute.
         self._from = self._until = datetime(1, 1, 1, tzinfo=UTC)
         self._cells: dict[str, Cell] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._minutes)
+        return bool(self._minutes or self.usage)
 
     def add(
         self,
@@ -103,16 +144,23 @@ class Counts:
         cell.run[bucket_of(took)] += 1
 
     def merge(self, other: Counts) -> None:
-        """Add all counts of another object."""
+        """Add all counts and periods of another object."""
+        self.usage += other.usage
         for minute, cells in other._minutes.items():
             for type, cell in cells.items():
                 self._cell(minute, type).add(cell)
 
     def rows(self) -> Iterator[Statistic]:
-        """Yield unsaved rows of Statistic with all these counts."""
+        """Yield unsaved rows of Statistic with all these counts.
+
+        Each minute has one row for each Type, and one row of :data:`ALL_TYPES` that adds them up.
+        """
         for minute, cells in self._minutes.items():
+            whole = Cell()
             for type, cell in cells.items():
+                whole.add(cell)
                 yield cell.row(Span.MINUTE, minute, type)
+            yield whole.row(Span.MINUTE, minute, ALL_TYPES)
 
     def _cell(self, time: datetime, type: str) -> Cell:
         if not self._from <= time < self._until:

@@ -20,7 +20,17 @@ from atp import queue
 from atp.commands import Mode
 from atp.contrib import prometheus
 from atp.contrib.prometheus import metrics
-from atp.models import BUCKETS, Daemon, Downstream, Gate, Instance, Schedule, Statistic, Type
+from atp.models import (
+    ALL_TYPES,
+    BUCKETS,
+    Daemon,
+    Downstream,
+    Gate,
+    Instance,
+    Schedule,
+    Statistic,
+    Type,
+)
 from atp.sources import CursorMove, Note
 from atp.states import State
 from atp.store import get_store
@@ -300,6 +310,13 @@ def count(start, **counts):
     numbers = [1, 2, *[0] * (BUCKETS - 3), 4]
     start = start.replace(second=0, microsecond=0)
     Statistic.objects.create(span=60, start=start, type=ECHO, wait=numbers, run=numbers, **counts)
+
+
+def test_metrics_have_no_type_for_the_rows_of_all_types(world):
+    count(world.store.now(), started=7)
+    Statistic.objects.update(type=ALL_TYPES)
+    with pytest.raises(KeyError):
+        Scrape().of("attempts_total", type=ALL_TYPES, event="started")
 
 
 def test_metrics_that_cannot_be_read_in_time_are_omitted(world, monkeypatch, caplog):

@@ -1,19 +1,30 @@
 """The store contract: Statistic says what the log says."""
 
+from collections import Counter
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 
-from atp.models import EPOCH, LogRecord, Span, Statistic, Type, Uncounted
+from atp.models import (
+    ALL_TYPES,
+    COUNTS,
+    EPOCH,
+    HISTOGRAMS,
+    LogRecord,
+    Span,
+    Statistic,
+    Type,
+    Uncounted,
+)
 from atp.reports import statistics
 from atp.states import Event, Reason
 
 from ..helpers import open_transaction
 from .broken import execute
 from .internals import Statistics
-from .world import DAY, ONE, SECOND, move_of, needs_row_locks, only_sqlite
+from .world import DAY, ONE, SECOND, TWO, move_of, needs_row_locks, only_sqlite
 
 
 class Counting:
@@ -148,8 +159,8 @@ def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
         world.store.limit_waiting(0.1)
         assert daemon.add() == (locked == "ROWS")
         if locked == "ROWS":
-            # It steps over the locked rows. Of the others there may be two, of two minutes.
-            assert world.store.statistics.fold(world.store.now() + timedelta(minutes=3)) <= 2
+            # It steps over the locked rows. Of the others there may be four, of two minutes.
+            assert world.store.statistics.fold(world.store.now() + timedelta(minutes=3)) <= 4
         world.store.limit_waiting(0)
     assert locked == "ROWS" or daemon.add()
     assert counted() == {"started": 2, "finished": 2, "wall_us": 2_000_000}
@@ -196,6 +207,44 @@ def test_the_counts_of_a_type_outlive_it(world, daemon):
     world.store.unregister(ONE)
     assert not LogRecord.objects.filter(kind=Event.FINISH).exists()
     assert plain(statistics.sums()) == before
+
+
+def added_up(rows):
+    """Return the counts of all the rows together, by span and start."""
+    added = {}
+    for row in rows:
+        counts = added.setdefault((row.span, row.start), Counter())
+        counts.update({name: getattr(row, name) for name in COUNTS})
+        for name in HISTOGRAMS:
+            counts.update({(name, place): n for place, n in enumerate(getattr(row, name))})
+    return added
+
+
+def test_rows_of_all_types_equal_the_sum_over_the_types(world, daemon):
+    """Counts of a daemon, of other transactions, and of the log are added to them."""
+
+    def check():
+        of_all = Statistic.objects.filter(type=ALL_TYPES)
+        assert added_up(of_all) == added_up(Statistic.objects.exclude(type=ALL_TYPES))
+        return sum((+counts for counts in added_up(of_all).values()), Counter())
+
+    daemon.attempt(Event.FINISH)
+    assert daemon.add()
+    [key] = world.enqueue(type=TWO)
+    world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
+    daemon.attempt(Event.RETRY, delay=DAY)
+    daemon.host.lose_lease()
+    world.store.sweep()
+    pay(world)
+    before = check()
+    names = ("started", "finished", "failed_cancelled", "retried")
+    assert [before[name] for name in names] == [2, 1, 1, 1]
+    for later in (timedelta(minutes=3), 3 * DAY, 100 * DAY):
+        while world.store.statistics.fold(world.store.now() + later):
+            assert check() == before
+    assert set(Statistic.objects.values_list("span", "type")) == {
+        (Span.TOTAL, type) for type in (ALL_TYPES, ONE, TWO)
+    }
 
 
 def old_rows(now):
