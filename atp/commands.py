@@ -14,6 +14,21 @@ RELEASE = "release"
 CANCEL = "cancel"
 # Each of these two replaces the other one.
 PAUSE, RESUME = "pause", "resume"
+# The command to take the stack of the attempt replaces no other command, and none replaces it but a
+# cancel. It stands behind the other one in the row: "pause+stack", or "+stack" alone.
+STACK = "stack"
+STACK_MARK = f"+{STACK}"
+
+
+def split_request(request: str) -> tuple[str, bool]:
+    """Return the command in the request of a Task's row, and whether the stack is wanted, too."""
+    command = request.removesuffix(STACK_MARK)
+    return command, command != request
+
+
+def join_request(command: str, *, with_stack: bool) -> str:
+    """Return the request for a Task's row, from what :func:`split_request` returns."""
+    return f"{command}{STACK_MARK}" if with_stack else command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ from .states import Event
 if TYPE_CHECKING:
     from .models import Gate
     from .store.values.scopes import Fill
+    from .store.values.sessions import Session
 
 # The maximum number of processes left running that a message names.
 MAX_PROCESSES_NAMED = 5
@@ -191,6 +192,39 @@ def with_processes(count: int) -> str:
 
 def resumed_to_end(why: str) -> str:
     return f"resumed so that it can end: {why}"
+
+
+# The stack of a running attempt.
+
+
+def stack(resident: int, seconds: float, busy: float | None) -> str:
+    """Say how much memory and processor time the worker of an attempt uses.
+
+    ``resident`` is in bytes; ``seconds`` is its processor time since its start. ``busy`` is the
+    share of one processor that it lately used; None if that is unknown.
+    """
+    lately = "" if busy is None else f", lately {busy:.0%} of a processor"
+    return f"stack: {text.size(resident)} resident, {seconds:.1f} s of processor time{lately}"
+
+
+def stack_unavailable(why: str) -> str:
+    """Say why a stack could not be taken; ``why`` is a constant of ``daemon/shared/stacks.py``."""
+    return {
+        "stopped": "its worker is stopped, because the attempt is paused",
+        "taken": "its handler uses the signal that asks for the stack",
+    }.get(why, "its main thread did not answer in time")
+
+
+def session(found: Session) -> str:
+    """Say what the database session of an attempt does."""
+    words = f"database session {found.pid}: {found.state or 'state unknown'}"
+    if found.wait:
+        words += f", waits for {found.wait_type} {found.wait}"
+    if found.seconds is not None:
+        words += f", its statement began {found.seconds:.1f} s ago"
+    if found.blockers:
+        words += f", blocked by session {', '.join(map(str, found.blockers))}"
+    return words
 
 
 # How a handler ended.

@@ -41,6 +41,7 @@ from .operations.instances import (
     resume,
     size,
     steps,
+    take_stack,
     task,
     waiting,
 )
@@ -89,6 +90,7 @@ __all__ = [  # noqa: RUF022 (by noun)
     "release",
     "pause",
     "resume",
+    "take_stack",
     "cancel",
     "delete",
     "purge",

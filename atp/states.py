@@ -45,6 +45,8 @@ class Reason(TextChoices):
 
 #: The reasons of dead letters: Instances that may succeed after a redrive.
 DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
+#: An Instance that FAILED for one of these reasons might not have been running.
+NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 class Event(TextChoices):

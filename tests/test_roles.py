@@ -29,7 +29,10 @@ from .views.pages import ACTING
 # The operations of the table that each permission allows.
 MATRIX = {
     "operate": {
-        *(f"instance {name}" for name in ("redrive", "release", "pause", "resume", "run-now")),
+        *(
+            f"instance {name}"
+            for name in ("redrive", "release", "pause", "resume", "run-now", "stack")
+        ),
         *(f"instance {name}" for name in ("change", "cancel")),
         *("schedule run", "schedule backfill", "graph cancel", "graph redrive"),
         *("matching redrive", "matching cancel"),
@@ -138,7 +141,7 @@ SHELL = {
     "enqueue tests.echo --identifier a --existing redrive": set(),
     **{
         f"{name} {UUID}": {"operate"}
-        for name in ("redrive", "release", "pause", "resume", "run-now", "cancel")
+        for name in ("redrive", "release", "pause", "resume", "run-now", "cancel", "stack")
     },
     f"change {UUID} --priority 3": {"operate"},
     "redrive --all --yes": {"operate"},

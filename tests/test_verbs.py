@@ -80,6 +80,7 @@ OF_STATE = {
     "release": State.RUNNING,
     "pause": State.RUNNING,
     "resume": State.PAUSED,
+    "stack": State.RUNNING,
     "run-now": State.ACCEPTED,
     "change": State.ACCEPTED,
     "cancel": State.RUNNING,

@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
 
 from .. import text
-from ..commands import CANCEL, PAUSE, RELEASE, RESUME
+from ..commands import CANCEL, PAUSE, RELEASE, RESUME, STACK, split_request
 from ..conf import settings
 from ..exceptions import (
     LONGEST_DELAY,
@@ -274,6 +274,29 @@ def resume(instance: InstanceLike, by: str = "") -> None:
     _send_command(instance, RESUME, Event.RESUME, "resumed", by)
 
 
+@needs_tables
+def take_stack(instance: InstanceLike, by: str = "") -> None:
+    """Ask where the running attempt of an Instance stands.
+
+    The daemon that runs it writes the stacks of its threads to the log within about two seconds,
+    with memory, processor time and, on PostgreSQL, what its database session waits for. The command
+    leaves a pending pause or release as it is. Raises IllegalTransition if the Instance is neither
+    RUNNING nor PAUSED, if it is being cancelled, or if the stack was asked for before.
+    """
+    [instance] = find_instances([instance], by)
+    if get_store().request(instance.pk, STACK, who=by):
+        return
+    refresh([instance])
+    request = _pending_request(instance)
+    more = f", and {_BEING_CANCELLED}" if request == CANCEL else ""
+    more = ", and somebody has asked for it already" if split_request(request)[1] else more
+    raise IllegalTransition(
+        f"The stack of {instance.uuid} cannot be taken: it is {text.describe_state(instance)}"
+        f"{more}.",
+        state=State(instance.state),
+    )
+
+
 def _send_command(instance: Instance, command: str, event: Event, done: str, by: str) -> None:
     """Send a command to the attempt of an Instance. Raises IllegalTransition.
 
@@ -295,6 +318,10 @@ def _send_command(instance: Instance, command: str, event: Event, done: str, by:
 
 def _pending_command(instance: Instance) -> str:
     """Return the command that an Instance's attempt has not obeyed yet; "" if there is none."""
+    return split_request(_pending_request(instance))[0]
+
+
+def _pending_request(instance: Instance) -> str:
     tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
     return tasks.values_list("request", flat=True).first() or ""
 

@@ -28,6 +28,7 @@ from ..models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type, gro
 from ..options import check_text, resolve_time
 from ..payload import binding, codec
 from ..payload.binding import inputs_shape
+from ..querysets import TRIED_AGAIN
 from ..states import DEAD_LETTER, LIVE, Reason, State
 from ..store import get_store
 from ..text import did_you_mean
@@ -101,7 +102,8 @@ class Selection:
     ``verb`` is the name of the operation. "redrive" and "delete" select dead letters that ended at
     or before ``until``, and "cancel" selects live Instances that were enqueued at or before
     ``until``, a time in ISO 8601. ``type`` is a pattern for identifiers of Types, such as "dem.*",
-    and ``error`` is the key of an error group.
+    and ``error`` is the key of an error group. The other times are in ISO 8601, too. ``state`` is
+    for "cancel" alone, ``reason`` and the times of the end are for the others.
     """
 
     verb: str
@@ -110,6 +112,12 @@ class Selection:
     error: int | None = None
     collection: str | None = None
     reason: str | None = None
+    state: str | None = None
+    created_after: str | None = None
+    created_before: str | None = None
+    ended_after: str | None = None
+    created_by: str | None = None
+    tried_again: bool | None = None
 
     def rows(self) -> QuerySet[Instance]:
         """Return a QuerySet of the Instances that match the filter now."""
@@ -127,12 +135,26 @@ class Selection:
             rows = rows.filter(error=self.error)
         if self.collection is not None:
             rows = rows.filter(collection=self.collection)
-        return rows
+        if self.state is not None:
+            rows = rows.filter(state=self.state)
+        if self.created_after or self.created_before:
+            span = _time_of(self.created_after), _time_of(self.created_before)
+            rows = rows.filter(rows.created_between(*span))
+        if self.ended_after is not None:
+            rows = rows.filter(finished__gte=_time_of(self.ended_after))
+        if self.created_by is not None:
+            rows = rows.filter(created_by=self.created_by)
+        return rows.filter(TRIED_AGAIN) if self.tried_again else rows
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that are set, as a dict of plain values."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def filter(self) -> dict[str, Any]:
-        """The fields of the selection except ``until``, as a dict."""
-        return {name: value for name, value in asdict(self).items() if name != "until"}
+        """The fields that are set, except ``until``, as a dict."""
+        return {name: value for name, value in self.fields.items() if name != "until"}
 
     @property
     def key(self) -> str:
@@ -144,10 +166,14 @@ class Selection:
     def text(self) -> str:
         """The filter in words, such as "type 'dem.*', reason 'ERROR'", or "all"."""
         error = None if self.error is None else f"{self.error:0{DIGITS}x}"[:8]
-        facts = {"type": self.type, "error": error}
-        facts |= {"collection": self.collection, "reason": self.reason}
-        parts = [f"{name} {value!r}" for name, value in facts.items() if value is not None]
+        facts = {name: value for name, value in self.filter.items() if name != "verb"}
+        facts |= {} if error is None else {"error": error}
+        parts = [f"{name.replace('_', ' ')} {value!r}" for name, value in facts.items()]
         return ", ".join(parts) or "all"
+
+
+def _time_of(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def types_of(pattern: str | None) -> list[int]:
@@ -177,13 +203,20 @@ def selection(
     until: datetime | None = None,
     collection: str | None = None,
     reason: Reason | str | None = None,
+    state: State | str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    ended_after: datetime | None = None,
+    created_by: str | None = None,
+    tried_again: bool = False,
     all: bool = False,
 ) -> Selection:
     """Check a filter and return it as a :class:`Selection`.
 
     Raises InvalidSelection, UnknownErrorGroup, or UnknownType if no Type matches.
     """
-    filters = (type, error, collection, reason)
+    filters = (type, error, collection, reason, state, created_by, tried_again or None)
+    filters += (created_after, created_before, ended_after)
     if all is not True and all is not False:
         raise InvalidSelection(f"all={all!r}: must be True or False.")
     is_empty = not any(value is not None for value in filters)
@@ -199,8 +232,22 @@ def selection(
         type=None if type is None else checked_pattern(str(type)),
         error=None if group is None else group.pk,
         collection=None if collection is None else _check_text("collection", collection),
-        reason=None if reason is None else _check_reason(reason),
+        reason=None if reason is None else _check_word("reason", reason, Reason.values),
+        state=None if state is None else _check_word("state", state, sorted(LIVE)),
+        created_after=_check_time("created_after", created_after),
+        created_before=_check_time("created_before", created_before),
+        ended_after=_check_time("ended_after", ended_after),
+        created_by=None if created_by is None else _check_text("created_by", created_by),
+        tried_again=True if tried_again else None,
     )
+
+
+def _check_time(name: str, time: datetime | None) -> str | None:
+    try:
+        time = resolve_time(name, time)
+    except InvalidOption as error:
+        raise InvalidSelection(str(error), errors=[(name, str(error))]) from None
+    return None if time is None else time.isoformat()
 
 
 def _check_until(until: datetime | None, verb: str) -> datetime:
@@ -236,12 +283,12 @@ def _check_text(name: str, value: object) -> str:
     return str(value)
 
 
-def _check_reason(reason: str) -> str:
-    if reason in Reason.values:
-        return str(Reason(reason).value)
-    hint = did_you_mean(str(reason), Reason.values)
-    why = f"must be one of {', '.join(Reason.values)}, not {reason!r}.{hint}"
-    raise InvalidSelection(f"reason: {why}", errors=[("reason", why)])
+def _check_word(name: str, word: str, words: Sequence[str]) -> str:
+    if word in words:
+        return str(word)
+    hint = did_you_mean(str(word), words)
+    why = f"must be one of {', '.join(words)}, not {word!r}.{hint}"
+    raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
 
 
 # Plans: the Instances to which an operation would be applied, and those to which it cannot be.
@@ -450,6 +497,11 @@ class RedriveArgs(TypedDict, total=False):
     type: TypeLike | None
     error: ErrorGroup | str | None
     ended_before: datetime | None
+    ended_after: datetime | None
+    created_after: datetime | None
+    created_before: datetime | None
+    created_by: str | None
+    tried_again: bool
     collection: str | None
     reason: Reason | str | None
     all: bool
@@ -475,6 +527,11 @@ def redrive_matching(
     type: TypeLike | None = None,
     error: ErrorGroup | str | None = None,
     ended_before: datetime | None = None,
+    ended_after: datetime | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    created_by: str | None = None,
+    tried_again: bool = False,
     collection: str | None = None,
     reason: Reason | str | None = None,
     all: bool = False,
@@ -487,7 +544,9 @@ def redrive_matching(
     """Enqueue an Instance of ``atp.redrive`` that redrives all matching dead letters; return it.
 
     ``type`` is an identifier or a pattern, such as "dem.*". ``reason`` is a Reason of FAILED;
-    without ``reason``, dead letters with any reason match. ``ended_before`` defaults to now.
+    without ``reason``, dead letters with any reason match. ``ended_before`` defaults to now. The
+    times include the moment that they name. ``created_by`` is the actor that enqueued the
+    Instances, and ``tried_again`` selects those with an attempt that raised or was lost.
     ``rate``, such as "20/s", limits the speed. If ``canary`` is not 0, that number of dead letters
     is redriven first. The others follow once these have all ended, if the fraction ``threshold`` of
     them is FINISHED. With ``dry_run`` this only returns the :class:`Plan`.
@@ -501,6 +560,11 @@ def redrive_matching(
         type=type,
         error=error,
         until=ended_before,
+        ended_after=ended_after,
+        created_after=created_after,
+        created_before=created_before,
+        created_by=created_by,
+        tried_again=tried_again,
         collection=collection,
         reason=reason,
         all=all,
@@ -515,6 +579,11 @@ def delete_matching(
     type: TypeLike | None = None,
     error: ErrorGroup | str | None = None,
     ended_before: datetime | None = None,
+    ended_after: datetime | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    created_by: str | None = None,
+    tried_again: bool = False,
     collection: str | None = None,
     reason: Reason | str | None = None,
     all: bool = False,
@@ -532,6 +601,11 @@ def delete_matching(
         type=type,
         error=error,
         until=ended_before,
+        ended_after=ended_after,
+        created_after=created_after,
+        created_before=created_before,
+        created_by=created_by,
+        tried_again=tried_again,
         collection=collection,
         reason=reason,
         all=all,
@@ -544,7 +618,11 @@ def cancel_matching(
     *,
     type: TypeLike | None = None,
     collection: str | None = None,
+    state: State | str | None = None,
+    created_after: datetime | None = None,
     created_before: datetime | None = None,
+    created_by: str | None = None,
+    tried_again: bool = False,
     all: bool = False,
     rate: str | None = None,
     dry_run: bool = False,
@@ -552,11 +630,22 @@ def cancel_matching(
 ) -> Plan | Instance:
     """Enqueue an Instance of ``atp.cancel`` that cancels all matching live Instances; return it.
 
-    ``created_before`` selects the Instances that were enqueued at or before that time. The other
+    ``created_before`` selects the Instances that were enqueued at or before that time, and
+    ``state`` those in one of the live states, while the plan and the operation read them. The other
     parameters are those of :func:`redrive_matching`. With ``dry_run`` this only returns the
     :class:`Plan`.
     """
-    chosen = selection(CANCEL, type=type, collection=collection, until=created_before, all=all)
+    chosen = selection(
+        CANCEL,
+        type=type,
+        collection=collection,
+        state=state,
+        created_after=created_after,
+        until=created_before,
+        created_by=created_by,
+        tried_again=tried_again,
+        all=all,
+    )
     return _plan_or_enqueue(chosen, {"rate": rate}, dry_run, by)
 
 
@@ -578,7 +667,7 @@ def _plan_or_enqueue(
             f"There is nothing to {chosen.verb} for this filter: {chosen.text}."
             + (f" Instances that match but are left out: {refused}." if refused else "")
         )
-    inputs = {"selection": chosen.__dict__, "count": planned.count, "by": by, **how}
+    inputs = {"selection": chosen.fields, "count": planned.count, "by": by, **how}
     type = registry.get(f"atp.{chosen.verb}").with_options(unique=chosen.key, created_by=by)
     try:
         return enqueue(type, **inputs)

@@ -253,6 +253,17 @@ INSTANCE_OPERATIONS = (
         call=instances.resume,
     ),
     InstanceOperation(
+        name="stack",
+        label="Show the stack",
+        phrase="Show the stack of {}",
+        explanation="Show where the handler is now: the stacks of its threads, its memory and "
+        "processor time, and what its database session waits for. The log keeps it.",
+        told=lambda *_: "The daemon that holds it will write its stack to the log.",
+        states=frozenset({State.RUNNING, State.PAUSED}),
+        actor=Actor.HOLDER,
+        call=instances.take_stack,
+    ),
+    InstanceOperation(
         name="run-now",
         label="Run now",
         phrase="Run {} now",
@@ -524,11 +535,12 @@ def allowed_operations(instance: Instance, task: Task | None = None) -> list[Ins
     that only the daemon can carry out. While the Instance is being cancelled, only its deletion is
     left.
     """
-    request = "" if task is None else task.request
+    request, has_stack = commands.split_request("" if task is None else task.request)
+    given = {request, commands.STACK} if has_stack else {request}
     found = [
         each
         for each in OPERATIONS[INSTANCE].values()
-        if each.name != request and (each.is_allowed(instance) or _withdraws(each, request))
+        if each.name not in given and (each.is_allowed(instance) or _withdraws(each, request))
     ]
     if request == "cancel":
         found = [each for each in found if each.method == "DELETE"]

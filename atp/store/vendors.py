@@ -19,6 +19,8 @@
 ``open_transactions(connection, longer, locking, instance)``
     The database's time, and the transactions of other sessions that have been open for
     ``longer`` seconds, or lock something: see :meth:`.contract.Store.open_transactions`.
+``sessions(connection, application)``
+    What the sessions of this application name do: see :meth:`.contract.Store.sessions`.
 """
 
 from importlib import import_module

@@ -26,7 +26,7 @@ from django.db.models import QuerySet
 from .. import __version__, signals
 from ..authoring.context import Context, LogCapture
 from ..authoring.steps import Asleep, StepContext
-from ..commands import CANCEL, RELEASE, AttemptCommand
+from ..commands import CANCEL, RELEASE, STACK, AttemptCommand
 from ..conf import settings
 from ..daemon.options import hostname
 from ..daemon.shared.outcome import Kind, Outcome
@@ -280,7 +280,7 @@ class InProcessDaemon:
     def command_for(self, claimed: Claimed) -> AttemptCommand | None:
         """Return the command to this attempt, such as a cancel, or None."""
         for command in self.store.asked(self.uuid):
-            if (command.instance, command.attempt) == claimed.key:
+            if (command.instance, command.attempt) == claimed.key and command.request != STACK:
                 return command
         return None
 

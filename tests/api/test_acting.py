@@ -44,9 +44,10 @@ def test_actions_are_accepted_exactly_when_the_instance_lists_them(full, api):
 def test_a_pending_command_removes_its_action_from_the_instance(full, api):
     address = f"instances/{full[State.RUNNING].uuid}"
     for name, actions in (
-        ("pause", {"resume", "release", "cancel"}),
+        ("pause", {"resume", "release", "stack", "cancel"}),
         # A wish to pause can be taken back.
-        ("resume", {"pause", "release", "cancel"}),
+        ("resume", {"pause", "release", "stack", "cancel"}),
+        ("stack", {"pause", "release", "cancel"}),
         ("cancel", set()),
     ):
         found = api.post(f"{address}/{name}").json()

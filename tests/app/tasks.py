@@ -19,6 +19,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_poison,
     tasks_pools,
     tasks_saga,
+    tasks_stacks,
     tasks_steps,
     tasks_tailers,
     tasks_testing,

@@ -377,3 +377,8 @@ def talkative(context, *, path, until, pause=0.2):
 
 
 schedule("of-the-code", noop, cron="@yearly")
+
+
+@task_type("daemon.rest")
+def rest(context, *, seconds):
+    time.sleep(seconds)

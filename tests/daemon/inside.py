@@ -21,14 +21,17 @@ from atp.daemon.dispatcher.stopping import DELIVERY_GRACE
 from atp.daemon.dispatcher.unrecorded import BATCH, UnrecordedChanges
 from atp.daemon.dispatcher.wakeups import PIECE, Wakeups
 from atp.daemon.membership.identity import Identity
-from atp.daemon.options import Options
+from atp.daemon.options import Options, hostname
 from atp.daemon.pool import hand_out, pool, stuck_workers
+from atp.daemon.pool import statistics as pool_statistics
 from atp.daemon.pool.attempts import Attempts
+from atp.daemon.pool.deaths import Deaths
 from atp.daemon.pool.downstreams import SOONEST, Downstreams
 from atp.daemon.pool.ending import STOP_GRACE
 from atp.daemon.pool.misfits import Misfits
 from atp.daemon.pool.pool import STEAL_AFTER, Pool
 from atp.daemon.pool.reader import Reader
+from atp.daemon.pool.statistics import UsageMeter
 from atp.daemon.pool.stuck_workers import KILL_AFTER, TAKE_BACK_AFTER, StuckWorkers
 from atp.daemon.pool.worker_link import WorkerLink
 from atp.daemon.shared.channel import Channel, Closed
@@ -38,13 +41,15 @@ from atp.daemon.shared.outcome import Kind, Outcome, move
 from atp.daemon.shared.packing import packed_end, unpacked_end
 from atp.daemon.shared.ring import Ring
 from atp.daemon.shared.running_page import NEVER, Page, Running
+from atp.daemon.shared.stacks import StackFiles
 from atp.daemon.shared.tokens import Tokens
 from atp.daemon.sinks import log_thread
 from atp.daemon.sinks.log_thread import LogThread
 from atp.daemon.supervisor import worker_output
+from atp.daemon.supervisor.looks import Looks
 from atp.daemon.supervisor.output_lines import marked
 from atp.daemon.supervisor.worker_output import EVERY, RATE, WorkerOutput
-from atp.daemon.system import abandoned, memory
+from atp.daemon.system import abandoned, memory, processes
 from atp.daemon.system.descendants import MARK
 from atp.daemon.system.folders import DaemonFolders
 from atp.daemon.system.memory import MemoryWatch

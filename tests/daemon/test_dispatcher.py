@@ -47,6 +47,7 @@ def hall(linked):
     core.pool.add(link)
     attempts = inside.Attempts(core)
     return SimpleNamespace(
+        core=core,
         page=core.page,
         pool=core.pool,
         unrecorded=core.unrecorded,
@@ -131,6 +132,64 @@ def test_attempt_that_has_just_ended_is_not_killed(hall):
     end(hall, holding.key, inside.uptime(), inside.uptime())
     hall.reader.look(hall.link)
     assert hall.told == []
+
+
+# The usage of the workers
+
+
+def run_for(hall, seconds):
+    """Have the worker run an attempt that has started so long ago; returns holding and start."""
+    holding = give(hall, claimed(1))
+    started = inside.uptime() - seconds
+    enter(hall, holding.key, started)
+    hall.reader.look(hall.link)
+    return holding, started
+
+
+def test_attempt_counts_in_each_period_in_which_it_runs(hall):
+    """And as ended in the last one."""
+    holding, started = run_for(hall, 10)
+    first = hall.attempts.usage.close()
+    ended = inside.uptime()
+    end(hall, holding.key, started, ended)
+    last = hall.attempts.usage.close()
+    assert first.busy_us == pytest.approx(10e6, abs=1e6)
+    assert first.busy_us + last.busy_us == pytest.approx(1e6 * (ended - started), abs=2)
+    assert (first.ended, last.ended) == (0, 1)
+
+
+def test_paused_attempt_does_not_count_as_work(hall):
+    holding, started = run_for(hall, 10)
+    hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0)
+    holding.pause.since -= 8
+    first = hall.attempts.usage.close()
+    assert first.busy_us == pytest.approx(2e6, abs=1e6)
+    end(hall, holding.key, started, inside.uptime())
+    assert hall.attempts.usage.close().busy_us == pytest.approx(0, abs=1e6)
+
+
+def test_attempt_whose_worker_dies_counts_as_work(hall):
+    holding, _ = run_for(hall, 10)
+    deaths = inside.Deaths(hall.core, hall.attempts)
+    deaths.died(hall.pool.remove(0), holding.key, "it died")
+    found = hall.attempts.usage.close()
+    assert (found.busy_us, found.ended) == (pytest.approx(10e6, abs=1e6), 1)
+
+
+def test_period_of_usage_ends_with_its_minute(hall, monkeypatch):
+    """It begins where the last one ended, on the clock of the database."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(inside.pool_statistics, "uptime", lambda: clock.now)
+    monkeypatch.setattr(inside.pool_statistics.time, "time", lambda: clock.now)
+    hall.core.identity.offset = timedelta(seconds=40)
+    usage = inside.UsageMeter(hall.pool, hall.core.identity, 3)
+    for seconds, is_over in ((39.5, False), (0.5, True)):
+        clock.now += seconds
+        assert usage.is_over() == is_over
+    period = usage.close()
+    assert (period.start.timestamp(), period.capacity_us) == (1020, 120e6)
+    assert not usage.is_over()
+    assert usage.close().start.timestamp() == 1080
 
 
 # Handing out: who gets what, what is handed out ahead, what is taken back

@@ -53,9 +53,8 @@ def worker(said, tmp_path, transactional_db, monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers])
     (tmp_path / "worker-0").mkdir()
     folders = SimpleNamespace(scratch=tmp_path)
-    made = inside.Worker(
-        0, said, None, inside.Inherited(inside.Page(1), inside.Options(processes=1), folders)
-    )
+    shared = inside.Page(1), inside.Options(processes=1), folders, inside.StackFiles(1)
+    made = inside.Worker(0, said, None, inside.Inherited(*shared))
     logging.root.addHandler(made._capture)
     return made
 

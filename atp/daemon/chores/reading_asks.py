@@ -1,7 +1,8 @@
-"""Reading the asks to the Tasks that this daemon holds: cancel, pause, resume, release."""
+"""Reading the asks to the Tasks that this daemon holds: cancel, pause, resume, release, stack."""
 
 from functools import partial
 
+from ...commands import STACK
 from ...conf import settings
 from .chore import Chore
 
@@ -25,5 +26,10 @@ class ReadAsks(Chore):
         return partial(self.core.store.asked, self.core.identity.current)
 
     def done(self, result):
+        stacks = []
         for asked in result.value:
-            self.attempts.asked(asked)
+            if asked.request == STACK:
+                stacks.append((asked.instance, asked.attempt))
+            else:
+                self.attempts.asked(asked)
+        self.attempts.stacks.asked(stacks)

@@ -1,7 +1,12 @@
-"""Telling the supervisor that the dispatcher is alive, and the log what was done lately."""
+"""The chores of the event loop: a sign of life, a summary for the log, the usage of the workers."""
+
+import time
 
 from ..shared import messages
 from .chore import Chore
+
+# The memory of the workers is measured this often, in seconds. A minute is a multiple of it.
+MEASURE_EVERY = 10.0
 
 
 class SignOfLife(Chore):
@@ -29,3 +34,19 @@ class Summarize(Chore):
 
     def run(self):
         self.core.counters.summarize(self.every())
+
+
+class Measure(Chore):
+    """The chore that measures the workers' memory, and ends a period of usage at each minute."""
+
+    name = "usage"
+
+    def every(self):
+        clock = time.time() + self.core.identity.offset.total_seconds()
+        return MEASURE_EVERY - clock % MEASURE_EVERY
+
+    def run(self):
+        usage = self.attempts.usage
+        usage.weigh()
+        if usage.is_over():
+            self.core.statistics.add_usage(usage.close())

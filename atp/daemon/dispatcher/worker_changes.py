@@ -25,6 +25,7 @@ class WorkerChanges:
             messages.WorkerDied: self._remove,
             messages.Frozen: self._frozen,
             messages.Thawed: self._thawed,
+            messages.StackTaken: self._stack_taken,
         }
 
     def _add(self, slot, pid, channel, taking, giving):
@@ -43,7 +44,7 @@ class WorkerChanges:
         link = self._core.pool.links.get(slot)
         return link if link is not None and link.pid == pid else None
 
-    def _remove(self, slot, pid, how, why, running, left, cause):
+    def _remove(self, slot, pid, how, why, running, left, cause, stack):
         link = self._find(slot, pid)
         if link is None:
             return
@@ -51,7 +52,7 @@ class WorkerChanges:
         self._core.pool.remove(slot)
         self.sessions.discard(pid)
         why = why or attempt_messages.worker_died(how)
-        self._deaths.died(link, running, why, left, cause)
+        self._deaths.died(link, running, why, left, cause, stack)
         link.close()
 
     def _frozen(self, slot, pid, key, at):
@@ -63,3 +64,8 @@ class WorkerChanges:
         link = self._find(slot, pid)
         if link is not None:
             self._attempts.pausing.thawed(link, key, at)
+
+    def _stack_taken(self, slot, pid, key, at, stack):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.stacks.taken.append((link, key, at, stack))

@@ -14,6 +14,8 @@ from ..system.processes import uptime
 from .ending import Ending
 from .limited import PUTS_BACK, LimitedAttempts
 from .pausing import Pausing
+from .stacks import Stacks
+from .statistics import UsageMeter
 from .times import Times
 
 
@@ -36,6 +38,8 @@ class Attempts:
         self.limited = LimitedAttempts(core.queue)
         self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
         self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
+        self.stacks = Stacks(core, self)
+        self.usage = UsageMeter(core.pool, core.identity, processes)
         self.stopping = ""
         self.undecided = {}
 

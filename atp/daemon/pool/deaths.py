@@ -17,16 +17,22 @@ class Deaths:
         self._core = core
         self._attempts = attempts
 
-    def died(self, link, running, why, left=0, cause=""):
+    def died(self, link, running, why, left=0, cause="", stack=None):
         """Handle the death of a worker; ``running`` is the key of the attempt it ran, or None.
 
         ``why`` is the reason of the death, and ``cause`` is the reason as data. ``left`` is the
-        number of the worker's own processes that were killed with it.
+        number of the worker's own processes that were killed with it. ``stack`` is the stack of
+        the attempt before the worker was killed, or None.
         """
         holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
+        ran = link.assigned.get(running) or link.revoked.get(running)
+        if ran is not None:
+            self._attempts.usage.ended(ran, ran.run_time(uptime()))
         again = []
         for holding in holdings:
             if holding.key == running:
+                if stack is not None and not holding.concluded:
+                    self._attempts.stacks.record(link, holding, stack, detail=cause)
                 self._lose(holding, link, why, left, cause)
             elif holding.start_known:
                 # Its start is recorded, so it cannot simply be handed to another worker.

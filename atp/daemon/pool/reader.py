@@ -83,6 +83,7 @@ class Reader:
         revoked = link.revoked.pop(key, None)
         if holding is None:
             if revoked is not None:
+                self._attempts.usage.ended(revoked, ended - started - revoked.paused)
                 self._unrecorded.doubt(key)
                 self._record_end(revoked, link, end, who)
             return
@@ -90,9 +91,11 @@ class Reader:
         if holding.pause is not None:
             # The message that it has gone on may come after its end.
             self._attempts.pausing.over(holding, link, ended + self._times.clock)
+        ran = ended - started - holding.paused
+        self._attempts.usage.ended(holding, ran)
         move = self._record_end(holding, link, end, who)
         if move is not None:
-            self._counters.ended(holding, move, ended - started - holding.paused)
+            self._counters.ended(holding, move, ran)
 
     def _record_end(self, holding, link, end, who):
         """Add the Move of an attempt's end and return it; None if it was released or is gone."""

@@ -35,6 +35,8 @@ class Holding:
     is_to_pause: bool = False
     pause: object = None
     paused: float = 0.0
+    # The seconds of its run time that earlier periods of usage have counted.
+    counted: float = 0.0
 
     def __init__(self, claimed, since, place=0, *, alone=False):
         self.claimed = claimed
@@ -44,6 +46,13 @@ class Holding:
         self.place = place
         self.alone = alone
         self.single = alone
+
+    def run_time(self, now):
+        """Return the seconds that it has run until ``now``, on the uptime clock, without pauses."""
+        if self.started is None:
+            return 0.0
+        until = now if self.pause is None else self.pause.since
+        return until - self.started - self.paused
 
 
 @dataclass(eq=False)

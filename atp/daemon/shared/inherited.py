@@ -6,6 +6,7 @@ from uuid import UUID
 from ..options import Options
 from ..system.folders import DaemonFolders
 from .running_page import Page
+from .stacks import StackFiles
 
 
 class Inherited(NamedTuple):
@@ -14,6 +15,7 @@ class Inherited(NamedTuple):
     page: Page
     options: Options
     folders: DaemonFolders
+    stacks: StackFiles
 
 
 class Predecessor(NamedTuple):

@@ -14,6 +14,8 @@ time on the host's clock. ``why`` is a reason in words.
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from .stacks import Stack
+
 Key = tuple[int, int]
 
 
@@ -32,7 +34,8 @@ class WorkerDied(NamedTuple):
 
     ``why`` is the supervisor's reason for killing it, "" if the supervisor did not kill it.
     ``running`` is the key of the attempt that it was running, or None. ``left`` is the number
-    of processes that it had left behind and that the supervisor has killed.
+    of processes that it had left behind and that the supervisor has killed. ``stack`` is the
+    stack of the attempt before the kill, None if it was not taken.
     """
 
     slot: int
@@ -42,6 +45,7 @@ class WorkerDied(NamedTuple):
     running: Key | None
     left: int
     cause: str = ""
+    stack: Stack | None = None
 
 
 class Frozen(NamedTuple):
@@ -60,6 +64,16 @@ class Thawed(NamedTuple):
     pid: int
     key: Key
     at: float
+
+
+class StackTaken(NamedTuple):
+    """The supervisor has taken the stack of this attempt."""
+
+    slot: int
+    pid: int
+    key: Key
+    at: float
+    stack: Stack
 
 
 class Stop(NamedTuple):
@@ -122,6 +136,14 @@ class Kill(NamedTuple):
 
 class Interrupt(NamedTuple):
     """Interrupt the handler that runs this attempt."""
+
+    slot: int
+    pid: int
+    key: Key
+
+
+class TakeStack(NamedTuple):
+    """Take the stack of this attempt. The supervisor answers with :class:`StackTaken`."""
 
     slot: int
     pid: int

@@ -13,6 +13,7 @@ from ..dispatcher.stopping import ORPHANED
 from ..sinks.log_thread import LogThread
 from ..started import tell_started
 from ..system import descendants, processes
+from ..system.database import name_sessions
 from ..system.stderr import NonBlockingStream
 from ..worker import preparing, worker
 
@@ -25,6 +26,7 @@ def be_dispatcher(parent, control, inherited, predecessor):
     processes.title("atpd-dispatch")
     # The dispatcher makes and frees thousands of small objects a second, which form no cycles.
     gc.set_threshold(GARBAGE)
+    inherited.stacks.close()
     log = LogThread(journal.lines_dropped)
     log.start()
     sys.stderr = NonBlockingStream()
@@ -59,6 +61,8 @@ def be_worker(parent, channel, inherited, slot, tokens, output):
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
     preparing.draw_other_numbers()
+    name_sessions()
+    inherited.stacks.answer(slot)
     tell_started("worker")
     return worker.main(slot, channel, tokens, inherited)
 

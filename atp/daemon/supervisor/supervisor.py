@@ -22,8 +22,9 @@ from ..options import named
 from ..shared import messages
 from ..shared.inherited import Inherited
 from ..shared.running_page import Page
+from ..shared.stacks import StackFiles
 from ..started import tell_started
-from ..system import descendants, memory, processes
+from ..system import descendants, processes
 from ..system.database import close_connections
 from ..system.descendants import LeftBehind
 from ..system.folders import DaemonFolders
@@ -43,6 +44,7 @@ ASKED = {
     messages.Interrupt: WorkerProcesses.interrupt,
     messages.Freeze: WorkerProcesses.freeze,
     messages.Thaw: WorkerProcesses.thaw,
+    messages.TakeStack: WorkerProcesses.look,
 }
 ANSWERS = {messages.Freeze: messages.Frozen, messages.Thaw: messages.Thawed}
 
@@ -55,7 +57,8 @@ class Supervisor:
         self._log = log
         self._page = Page(slots(options.processes))
         self._folders = DaemonFolders()
-        self._workers = WorkerProcesses(self._page, options.processes)
+        self._stacks = StackFiles(slots(options.processes))
+        self._workers = WorkerProcesses(self._page, options.processes, self._stacks)
         self._dispatcher = DispatcherProcess()
         self._deaths = []
         self._stops = 0
@@ -75,11 +78,16 @@ class Supervisor:
         self._folders.make()
         self._signals = Signals()
         self._output = WorkerOutput(self._page.name_of)
-        processes.allow_descriptors(2 * self._options.processes + 64)
-        inherited = Inherited(self._page, self._options, self._folders)
+        processes.allow_descriptors(4 * self._options.processes + 64)
+        self._stacks.open()
+        inherited = Inherited(self._page, self._options, self._folders, self._stacks)
         leaving = (self._signals.leave_to_parent, self._log.forget)
         self._starts = Forking(self._workers, self._dispatcher, self._output, leaving, inherited)
-        self._log.leaving = (self._starts.leave_to_parent, self._folders.close)
+        self._log.leaving = (
+            self._starts.leave_to_parent,
+            self._folders.close,
+            self._stacks.close,
+        )
         tell_started("supervisor")
         registry.declare_own()
         # Forked children share this process's memory for as long as nobody writes to it.
@@ -111,6 +119,7 @@ class Supervisor:
         self._dispatcher.close()
         self._signals.close()
         self._folders.close()
+        self._stacks.close()
 
     def _wait(self):
         # The descriptors change, and a poll object is quickly made.
@@ -139,7 +148,9 @@ class Supervisor:
             self._on_death(*self._deaths.pop(0))
         if self._status is not None:
             return
-        self._pause = memory.LOOK_EVERY if self._workers.enforce_limits() else TURN
+        self._pause = min(TURN, self._workers.enforce_limits())
+        for slot, pid, key, stack in self._workers.looked():
+            self._dispatcher.send(messages.StackTaken(slot, pid, key, time.time(), stack))
         self._enforce_lease()
         self._reload_if_changed()
         if self._starts.start_missing(stopping=self._stops > 0) and self._stops:
@@ -221,7 +232,8 @@ class Supervisor:
             journal.left_behind(worker=dead.slot, count=left)
         key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
-        self._dispatcher.send(messages.WorkerDied(dead.slot, pid, how, dead.why, key, left, cause))
+        facts = how, dead.why, key, left, cause, dead.stack
+        self._dispatcher.send(messages.WorkerDied(dead.slot, pid, *facts))
 
     def _on_dispatcher_death(self, status):
         self._receive()

@@ -10,10 +10,13 @@ from ... import messages
 from ...store.failures import MEMORY, TIMEOUT
 from .. import journal
 from ..shared.running_page import NEVER, NOTHING
+from ..shared.stacks import Stack
 from ..system import descendants, processes
-from ..system.memory import MemoryWatch
+from ..system.memory import LOOK_EVERY, MemoryWatch
 from ..system.processes import uptime
 from ..worker import interruption
+from . import looks
+from .looks import Looks
 
 # A worker that dies within this many seconds, and has run nothing, counts as unable to start.
 QUICK_DEATH = 1.0
@@ -33,7 +36,8 @@ class WorkerProcess:
 
     ``cause`` is that reason as data if the attempt exceeded a limit. ``frozen`` is the key of
     the attempt for which the worker is stopped, or None; ``left`` is the time that attempt
-    has left, in seconds.
+    has left, in seconds. ``look`` is the look at the attempt that goes on, or None; ``stack``
+    is what the one before the kill has found, or None.
     """
 
     slot: int
@@ -43,13 +47,16 @@ class WorkerProcess:
     cause: str = field(default="", init=False)
     frozen: tuple[int, int] | None = field(default=None, init=False)
     left: float = field(default=0.0, init=False)
+    look: looks.Look | None = field(default=None, init=False)
+    stack: Stack | None = field(default=None, init=False)
 
 
 class WorkerProcesses:
     """The worker processes, by slot."""
 
-    def __init__(self, page, size):
+    def __init__(self, page, size, stacks):
         self._page = page
+        self._looks = Looks(stacks)
         self._size = size
         self._workers = {}
         self._memory = MemoryWatch()
@@ -93,23 +100,75 @@ class WorkerProcesses:
     def enforce_limits(self):
         """Kill the workers whose attempt has exceeded its time-out or its memory.
 
-        Return whether an attempt with a memory limit runs, which has to be checked again soon.
+        A worker is asked for its stack first. Return the time in seconds after which this has to
+        be called again; it is infinite if no attempt is near a limit.
         """
         now = uptime()
-        limited = {}
+        limited, exceeding = {}, set()
         for process in list(self._workers.values()):
             running = self._page.read(process.slot)
             if running is None or process.why:
                 continue
             if now >= running.deadline:
-                why = messages.timed_out(running.timeout)
-                self.kill_if_running(process.slot, process.pid, running.key, why, TIMEOUT)
+                exceeding.add(process.pid)
+                self._kill(process, running.key, messages.timed_out(running.timeout), TIMEOUT)
             elif running.memory and processes.LINUX:
-                limited[process.pid] = process.slot, running
+                limited[process.pid] = process, running
         for pid, why in self._memory.excesses({p: r for p, (_, r) in limited.items()}):
-            slot, running = limited[pid]
-            self.kill_if_running(slot, pid, running.key, why, MEMORY)
-        return bool(limited)
+            exceeding.add(pid)
+            process, running = limited[pid]
+            self._kill(process, running.key, why, MEMORY)
+        is_looking = False
+        for process in self._workers.values():
+            look = process.look
+            if look is not None and not look.is_asked and process.pid not in exceeding:
+                process.look = None  # the attempt has ended, or was given more time
+            is_looking |= process.look is not None
+        if is_looking:
+            return looks.LOOK_EVERY
+        return LOOK_EVERY if limited else NEVER
+
+    def _kill(self, process, key, why, cause):
+        """Kill a worker that runs the attempt ``key``, after it has answered with its stack."""
+        look = process.look
+        if look is None or look.key != key:
+            look = process.look = self._begin_look(process, key, is_asked=False)
+        look.hurry()
+        if not self._looks.is_over(look):
+            return
+        process.look, process.stack = None, self._looks.result(look)
+        self.kill_if_running(process.slot, process.pid, key, why, cause)
+
+    # Looks
+
+    def look(self, slot, pid, key):
+        """Begin to look at a worker that runs the attempt, unless a look goes on."""
+        process = self._find(slot, pid)
+        if process is not None and process.look is None and self._runs(process, key):
+            process.look = self._begin_look(process, key, is_asked=True)
+
+    def looked(self):
+        """Yield the slot, the pid, the attempt and the :class:`Stack` of each look that is over.
+
+        These are the looks for which somebody has asked.
+        """
+        for process in self._workers.values():
+            look = process.look
+            if look is None or not look.is_asked or not self._looks.is_over(look):
+                continue
+            process.look = None
+            if self._runs(process, look.key):
+                yield process.slot, process.pid, look.key, self._looks.result(look)
+
+    def _begin_look(self, process, key, *, is_asked):
+        is_stopped = process.frozen == key
+        return self._looks.begin(
+            process.slot, process.pid, key, is_asked=is_asked, is_stopped=is_stopped
+        )
+
+    def _runs(self, process, key):
+        running = self._page.read(process.slot)
+        return running is not None and running.key == key
 
     def _find(self, slot, pid):
         """Return the worker of this slot if it has this pid and was not killed; else None."""

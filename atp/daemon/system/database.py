@@ -6,6 +6,7 @@ import socket
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from ...conf import settings
+from ..options import hostname
 
 
 def is_outage(error):
@@ -22,6 +23,19 @@ def bound_connecting(limit):
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))
+
+
+def session_name(pid):
+    """Return the name by which PostgreSQL knows the sessions of the worker of this pid."""
+    return f"atpd-worker {hostname()[:40]}:{pid}"
+
+
+def name_sessions():
+    """Give this worker's sessions of PostgreSQL a name, unless the project has given them one."""
+    wrapper = connections[settings.DATABASE]
+    if wrapper.vendor == "postgresql":
+        name = session_name(os.getpid())
+        wrapper.settings_dict["OPTIONS"].setdefault("fallback_application_name", name)
 
 
 def as_stores_expect():

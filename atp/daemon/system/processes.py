@@ -158,13 +158,57 @@ _MEANINGS = {
 }
 
 
-def resident_bytes():
-    """Return the resident memory of this process, in bytes; 0 if unknown."""
+def resident_bytes(pid="self"):
+    """Return the resident memory of a process, in bytes; 0 if unknown."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def kill_thread(pid, thread, signum):
+    """Send a signal to one thread of a process; do nothing if the thread is gone.
+
+    If the system's library does not offer that, send it to the process, which handles it in its
+    main thread.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "tgkill"):
+        library.tgkill(pid, thread, signum)
+    elif thread == pid:
+        kill(pid, signum)
+
+
+def threads(pid):
+    """Return the identifiers of a process's threads, its main thread first."""
+    try:
+        found = map(int, os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return [pid]
+    return [pid, *sorted(set(found) - {pid})]
+
+
+def processor_seconds(pid):
+    """Return the processor time that a process has used since its start; 0 if unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def signal_masks(pid, thread):
+    """Return the signals of a thread: pending, blocked, caught; each as a set of bits.
+
+    Bit 0 is for signal 1. All sets are empty if unknown, or if the thread is gone.
+    """
+    try:
+        text = Path(f"/proc/{pid}/task/{thread}/status").read_text("ascii", "replace")
+    except OSError:
+        return 0, 0, 0
+    values = dict(line.split(":", 1) for line in text.splitlines() if line.startswith("Sig"))
+    return tuple(int(values[name], 16) for name in ("SigPnd", "SigBlk", "SigCgt"))
 
 
 def allow_descriptors(number):

@@ -30,6 +30,9 @@ class ORMBase(Store):
     def open_transactions(self, longer, *, locking=None, instance=None):
         return self.vendor.open_transactions(self.connection, longer, locking, instance)
 
+    def sessions(self, application):
+        return self.vendor.sessions(self.connection, application)
+
     def file_id(self):
         """Return an identity of the database's file; None if the database is not a file."""
         return self.vendor.file_id(self.connection)

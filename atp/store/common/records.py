@@ -4,8 +4,11 @@ import logging
 from dataclasses import replace
 
 from django.db import IntegrityError
+from django.db.models import Value
+from django.db.models.functions import Replace
 
 from ... import messages
+from ...commands import STACK_MARK
 from ...exceptions import TaskGone
 from ...models import Daemon, Instance, Kind, LogRecord, Response, Task
 from ...states import Actor, Event, State
@@ -88,7 +91,7 @@ class Records(Late):
 
     def _unsaid(self, note):
         """Return the note without the messages and files that have been stored already."""
-        said = set(self._own_messages(note).values_list("time", "message"))
+        said = set(self._own_messages(note, Kind.STACK).values_list("time", "message"))
         response = self.rows(Response).filter(instance=note.instance).first()
         stored = {file["path"] for file in response.files} if response is not None else ()
         return replace(
@@ -100,6 +103,7 @@ class Records(Late):
     def _say(self, notes, states):
         self._write_progress(notes)
         self._write_messages(notes, states)
+        self._answer_stacks(notes)
         self._leave_out(notes)
         self._write_files(notes)
 
@@ -119,17 +123,25 @@ class Records(Late):
                 LogRecord(
                     instance_id=note.instance,
                     time=message.time,
-                    kind=Kind.MESSAGE,
+                    kind=message.kind,
                     state=states[note.instance],
                     attempt=note.attempt,
                     level=message.level,
                     who=note.who,
                     message=message.text,
+                    detail=message.detail,
                 )
                 for note in notes
                 for message in note.messages
             ]
         )
+
+    def _answer_stacks(self, notes):
+        """Remove the command for the stack from the Tasks of these notes that bring one."""
+        keys = [n.instance for n in notes if any(m.kind is Kind.STACK for m in n.messages)]
+        if keys:
+            answered = Replace("request", Value(STACK_MARK), Value(""))
+            self.rows(Task).filter(pk__in=keys).update(request=answered)
 
     def _leave_out(self, notes):
         """Delete the middle messages of attempts that wrote more than ``kept()`` allows."""
@@ -152,12 +164,15 @@ class Records(Late):
                     detail=str(note.left_out),
                 )
 
-    def _own_messages(self, note):
-        """Return the records of an attempt's messages, and the one that says some were left out."""
+    def _own_messages(self, note, *kinds):
+        """Return the records of an attempt's messages, and the one that says some were left out.
+
+        Include the records of these other ``kinds``.
+        """
         return self.rows(LogRecord).filter(
             instance=note.instance,
             attempt=note.attempt,
-            kind__in=(Kind.MESSAGE, Kind.LEFT_OUT),
+            kind__in=(Kind.MESSAGE, Kind.LEFT_OUT, *kinds),
             who=note.who,
         )
 

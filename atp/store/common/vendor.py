@@ -32,3 +32,7 @@ def kept_type(types, identifier):
 
 def open_transactions(connection, longer, locking, instance):
     return now(connection), []
+
+
+def sessions(connection, application):
+    return []

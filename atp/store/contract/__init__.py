@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from ..values import OpenTransaction
+from ..values import OpenTransaction, Session
 from .claims import Claims
 from .control import Control
 from .daemons import Daemons
@@ -111,4 +111,11 @@ class Store(
         list has a few transactions at most: those that have locked something, then the oldest. It
         is empty if the database does not tell. Of other users' sessions this user may see those
         alone that have locked something.
+        """
+
+    @abstractmethod
+    def sessions(self, application: str) -> list[Session]:
+        """Return what the sessions of this application name do: a few :class:`Session` at most.
+
+        The list is empty if the database does not tell.
         """

@@ -76,7 +76,8 @@ class Control(ABC):
         """Ask the holder of a claimed Task for something, and log who asked.
 
         Returns False, and writes nothing, if the Task is not claimed or its holder was asked to
-        cancel it.
+        cancel it. The command for the stack replaces no other command, and is refused unless the
+        Instance is RUNNING or PAUSED.
         """
 
     @abstractmethod

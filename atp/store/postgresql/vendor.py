@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from ..common.vendor import file_id, lock_folder
-from ..values import OpenTransaction
+from ..values import OpenTransaction, Session
 from .driver.guests import as_guest
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "log_position",
     "now",
     "open_transactions",
+    "sessions",
 ]
 
 # The oldest come first. A session that this user may not see shows no xact_start.
@@ -92,6 +93,15 @@ _HELD = """(
     WHERE pid NOT IN (SELECT pid FROM tables)
 )"""
 
+# The session that is at work comes first, then the one that was so last.
+MOST_SESSIONS = 3
+_SESSIONS = """
+SELECT pid, coalesce(state, ''), coalesce(wait_event_type, ''), coalesce(wait_event, ''),
+    extract(epoch FROM clock_timestamp() - query_start)::float8, pg_blocking_pids(pid)
+FROM pg_stat_activity WHERE application_name = %s AND pid <> pg_backend_pid()
+ORDER BY state = 'idle', state_change DESC LIMIT %s
+"""
+
 _KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
 # Every record that is logged later gets a higher number, whenever it commits.
 _LOG_POSITION = """
@@ -144,6 +154,22 @@ def open_transactions(connection, longer, locking, instance):
         if pid is not None
     ]
     return _time(rows[0][0]), found
+
+
+def sessions(connection, application):
+    with connection.cursor() as cursor:
+        cursor.execute(_SESSIONS, [application, MOST_SESSIONS])
+        return [
+            Session(
+                pid=pid,
+                state=state,
+                wait_type=wait_type,
+                wait=wait,
+                seconds=seconds,
+                blockers=tuple(blockers),
+            )
+            for pid, state, wait_type, wait, seconds, blockers in cursor.fetchall()
+        ]
 
 
 def kept_type(types, identifier):

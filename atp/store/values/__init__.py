@@ -16,6 +16,7 @@ from .outlooks import OpenTransaction, Outlook
 from .responses import ResponseData
 from .schedules import Planned, ScheduleSpec
 from .scopes import Fill, Scope
+from .sessions import Session
 from .shapes import Shape
 from .steps import Checkpoint, CursorMove, Settled
 from .submissions import Submission
@@ -53,6 +54,7 @@ __all__ = [
     "ResponseData",
     "ScheduleSpec",
     "Scope",
+    "Session",
     "Settled",
     "Shape",
     "Submission",

@@ -4,14 +4,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...models import Kind
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """One message in an Instance's log, which is no transition."""
+    """One message in an Instance's log, which is no transition.
+
+    Its ``kind`` is MESSAGE, or STACK: then the record answers the command for the stack.
+    """
 
     time: datetime
     level: int
     text: str
+    kind: Kind = Kind.MESSAGE
+    detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ import time
 from functools import partial
 from operator import attrgetter
 
+from ...shared import stacks
 from . import interpreter, logs
 from .entry import Entry
 
@@ -69,6 +70,12 @@ def _put_back_handlers(before, numbers=_SIGNALS):
         # A handler that was not set from Python cannot be put back.
         if _getsignal(number) is not handler and handler is not None:
             signal.signal(number, handler)
+
+
+def _put_back_real_time_handlers(before):
+    _put_back_handlers(before, numbers=_REAL_TIME)
+    # The handler of faulthandler is none of those that Python knows.
+    stacks.answer_again()
 
 
 def _put_back_standard_input(*before):
@@ -133,7 +140,7 @@ ENTRIES = (
     Entry(
         "handlers of real-time signals",
         (partial(_handlers, _REAL_TIME),),
-        partial(_put_back_handlers, numbers=_REAL_TIME),
+        _put_back_real_time_handlers,
         is_slow=True,
     ),
     Entry(

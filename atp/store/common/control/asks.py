@@ -3,7 +3,16 @@
 import logging
 
 from .... import messages
-from ....commands import CANCEL, PAUSE, RESUME, AttemptCommand, Cancelled
+from ....commands import (
+    CANCEL,
+    PAUSE,
+    RESUME,
+    STACK,
+    AttemptCommand,
+    Cancelled,
+    join_request,
+    split_request,
+)
 from ....models import Instance, Kind, LogRecord, Task
 from ....states import Actor, Event, Reason, State
 from ...values.moves import Move
@@ -19,9 +28,15 @@ class Asks(ORMBase):
             if task is None:
                 return False
             states = dict(self.rows(Instance).values_list("pk", "state").filter(pk=instance))
-            if not _makes_sense(request, task.request, states[instance]):
+            before, has_stack = split_request(task.request)
+            if request == STACK:
+                if has_stack or states[instance] not in (State.RUNNING, State.PAUSED):
+                    return False
+                tasks.update(request=join_request(before, with_stack=True))
+            elif not _makes_sense(request, before, states[instance]):
                 return False
-            tasks.update(request=request)
+            else:
+                tasks.update(request=join_request(request, with_stack=has_stack))
             self._log_requests([task], states, request, who, message)
             return True
 
@@ -86,10 +101,20 @@ class Asks(ORMBase):
         now = self.now() if cancels else None
         return [
             AttemptCommand(
-                instance=key, attempt=attempt, request=request, **_by(cancels.get(key), now)
+                instance=key, attempt=attempt, request=command, **_by(cancels.get(key), now)
             )
             for key, attempt, request in asked
+            for command in _commands(request)
         ]
+
+
+def _commands(request):
+    """Yield the commands in the request of a Task's row."""
+    command, has_stack = split_request(request)
+    if command:
+        yield command
+    if has_stack:
+        yield STACK
 
 
 def _makes_sense(request, before, state):

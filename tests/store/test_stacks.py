@@ -1,0 +1,62 @@
+"""The store contract: the command for the stack of an attempt, and the stack in the log."""
+
+import logging
+
+import pytest
+
+from atp.commands import CANCEL, PAUSE, RESUME, STACK
+from atp.models import ASKED, Kind
+from atp.states import State
+from atp.store.values import Message, Note
+
+
+def commands(world, host):
+    return [command.request for command in world.store.asked(host.uuid)]
+
+
+def note_with_stack(world, case, **more):
+    stack = Message(
+        time=world.store.now(), level=logging.INFO, text="a stack", kind=Kind.STACK, detail=ASKED
+    )
+    return Note(instance=case.instance, attempt=case.attempt, messages=(stack,), **more)
+
+
+def test_command_for_the_stack_stands_beside_another_command(world, host):
+    case = world.bring_to(State.RUNNING, host)
+    assert world.store.request(case.instance, PAUSE, who="ann")
+    assert world.store.request(case.instance, STACK, who="bob")
+    assert commands(world, host) == [PAUSE, STACK]
+    last = world.log(case.instance)[-1]
+    assert (last.kind, last.detail, last.who) == (Kind.ASK, STACK, "bob")
+    assert world.store.note([note_with_stack(world, case)], daemon=host.uuid) == []
+    assert commands(world, host) == [PAUSE]
+
+
+def test_other_commands_leave_the_command_for_the_stack(world, host):
+    case = world.bring_to(State.RUNNING, host)
+    assert world.store.request(case.instance, STACK, who="ann")
+    assert world.store.request(case.instance, PAUSE, who="ann")
+    assert commands(world, host) == [PAUSE, STACK]
+    assert world.store.request(case.instance, RESUME, who="ann")
+    assert commands(world, host) == [RESUME, STACK]
+    world.store.cancel([case.instance], who="ann")
+    assert commands(world, host) == [CANCEL]
+
+
+@pytest.mark.parametrize("state", State)
+def test_stack_is_asked_for_once_and_only_of_an_attempt_that_runs_or_is_paused(world, host, state):
+    case = world.bring_to(state, host)
+    may = state in (State.RUNNING, State.PAUSED)
+    assert world.store.request(case.instance, STACK, who="ann") is may
+    assert world.store.request(case.instance, STACK, who="ann") is False
+    assert len([row for row in world.log(case.instance) if row.kind == Kind.ASK]) == may
+
+
+def test_stack_is_written_once_even_if_its_note_is_sent_again(world, host):
+    case = world.bring_to(State.RUNNING, host)
+    note = note_with_stack(world, case)
+    world.store.note([note], daemon=host.uuid)
+    again = Note(instance=case.instance, attempt=case.attempt, messages=note.messages, again=True)
+    assert world.store.note([again], daemon=host.uuid) == []
+    [row] = [row for row in world.log(case.instance) if row.kind == Kind.STACK]
+    assert (row.message, row.detail, row.attempt) == ("a stack", ASKED, case.attempt)
