@@ -182,6 +182,11 @@ def uuid7_numbers(count: int) -> list[int]:
     ]
 
 
+def first_uuid7(time: datetime) -> uuid.UUID:
+    """Return the smallest uuid that is not less than any version 7 UUID of an earlier time."""
+    return uuid.UUID(int=(int(time.timestamp() * 1000) & _TIME) << 80)
+
+
 def uuid7_time(uuid: uuid.UUID) -> datetime:
     """Return the time in a version 7 UUID, to the millisecond.
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
 from django.apps import apps
 from django.db import models
-from django.db.models import IntegerField, Q, Subquery
+from django.db.models import F, IntegerField, Q, Subquery
 from django.db.models.functions import Left, Now
 
 from .conf import settings
 from .exceptions import IllegalTransition
-from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
+from .fields import first_uuid7
+from .states import CLAIMED, DEAD_LETTER, LIVE, NOT_RUNNING, TERMINAL, Event, State
 from .text import NO_DAEMON
 
 # The order in which daemons claim the Tasks of a lane (G8). Python code derives the order from this
@@ -27,6 +29,38 @@ LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
 # index, because it changes while the Instance is live.
 _FINISHED = Q(finished__isnull=False, reason="")
 _FAILED = Q(finished__isnull=False, reason__gt="")
+# Primary keys are in the order of ``created``, except for enqueues that overlap. No enqueue takes
+# longer than this from its reading of the clock to its primary key.
+_OVERLAP = timedelta(minutes=1)
+# Times for which a uuid can be made.
+_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+# A page reads at most this many rows to find those that match conditions without an index.
+MOST_SEARCHED = 200_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How :func:`atp.reports.paging.page` finds rows by conditions that no index answers.
+
+    ``base`` selects rows without these conditions, so that an index has them in the order of the
+    list. For each page the search reads at most ``most`` of them. If ``accepts`` is set, a row
+    also has to have an annotation ``searched`` for whose value ``accepts`` returns True.
+    """
+
+    base: Any
+    most: int = MOST_SEARCHED
+    accepts: Callable[[Any], bool] | None = None
+
+
+# The Instances with an attempt that raised, or was lost while running.
+TRIED_AGAIN = Q(retries__gt=0) | Q(restarts__gt=0)
+
+
+def _ran_longer(duration: timedelta, now: datetime) -> Q:
+    """Return the condition that the last attempt ran longer than ``duration``, or has until now."""
+    runs = Q(state__in=(State.RUNNING, State.PAUSED), started__lt=now - duration)
+    ran = Q(finished__isnull=False, finished__gt=F("started") + duration)
+    return runs | (ran & ~Q(reason__in=NOT_RUNNING))
 
 
 def refuse_removal(instance: Any) -> IllegalTransition:
@@ -39,6 +73,29 @@ def refuse_removal(instance: Any) -> IllegalTransition:
 
 
 class InstanceQuerySet(models.QuerySet):
+    # How pages of these rows are found; None if an index answers all conditions.
+    search: Search | None = None
+
+    def _clone(self) -> Self:
+        clone = super()._clone()  # type: ignore[misc]
+        clone.search = self.search
+        return clone
+
+    def searched(
+        self,
+        condition: Q,
+        *,
+        most: int = MOST_SEARCHED,
+        accepts: Callable[[Any], bool] | None = None,
+    ) -> Self:
+        """Select the rows that match a condition that no index answers; see :class:`Search`."""
+        found = self.filter(condition)
+        before = self.search or Search(base=self)
+        found.search = Search(
+            base=before.base, most=min(most, before.most), accepts=accepts or before.accepts
+        )
+        return found
+
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the Instances as Django does. Raises IllegalTransition if any of them is live.
 
@@ -108,11 +165,19 @@ class InstanceQuerySet(models.QuerySet):
         collection: str = "",
         identifier: str = "",
         created_by: str = "",
+        ended_after: datetime | None = None,
+        ended_before: datetime | None = None,
+        longer_than: timedelta | None = None,
+        now: datetime | None = None,
+        tried_again: bool = False,
+        daemons: Iterable[models.Model] | None = None,
     ) -> Self:
         """Select the rows that match all given values; None and "" set no condition.
 
         Every list of Instances uses this method. It selects the same rows as a plain ``filter()``
-        on the columns, but by conditions that an index can answer. ``type`` is a Type.
+        on the columns, but by conditions that an index can answer, or else by a :class:`Search`.
+        ``type`` is a Type, and ``daemons`` are rows of Daemon. ``longer_than`` selects Instances
+        whose last attempt ran longer, or has run longer at ``now``.
         """
         if state:
             rows = self._filter_by_state(State(state), type, collection)
@@ -122,7 +187,48 @@ class InstanceQuerySet(models.QuerySet):
             rows = rows.filter(_FAILED, reason=reason)
         if identifier:
             rows = rows._filter_by_identifier(identifier, type)
-        return rows.filter(created_by=created_by) if created_by else rows
+        if daemons is not None:  # by the index atp_task_held
+            task: Any = self.model._meta.get_field("task").related_model
+            held = task.objects.using(self.db).filter(daemon__in=list(daemons))
+            rows = rows.filter(pk__in=held.values("pk"))
+        if ended_before is not None:
+            # What ended by then was created by then: so the search begins there.
+            rows = rows.filter(rows.created_between(None, ended_before))
+        # These columns are in no index that has the order of the list.
+        if created_by:
+            rows = rows.searched(Q(created_by=created_by))
+        if ended_after is not None:
+            rows = rows.searched(Q(finished__gte=ended_after))
+        if ended_before is not None:
+            rows = rows.searched(Q(finished__lte=ended_before))
+        if tried_again:
+            rows = rows.searched(TRIED_AGAIN)
+        if longer_than is not None and now is not None:
+            rows = rows.searched(_ran_longer(longer_than, now))
+        return rows
+
+    def created_between(self, after: datetime | None, before: datetime | None) -> Q:
+        """Return the condition that selects the rows created in a span, ends included.
+
+        None leaves an end open. No index has ``created``. But the index on ``uuid`` finds a row
+        that was created a little earlier, or later, than the span, and so the span becomes a range
+        of primary keys, with which all indexes of lists end or begin. This takes one short query
+        for each end.
+        """
+        rows, condition = self.model._base_manager.using(self.db), Q()
+        if after is not None:
+            condition &= Q(created__gte=after)
+            time = max(after, _EARLIEST) - _OVERLAP
+            earlier = rows.filter(uuid__lt=first_uuid7(time), created__lt=time).order_by("-uuid")
+            key = earlier.values_list("pk", flat=True).first()
+            condition &= Q() if key is None else Q(pk__gt=key)
+        if before is not None:
+            condition &= Q(created__lte=before)
+            time = max(min(before, _LATEST), _EARLIEST) + _OVERLAP
+            later = rows.filter(uuid__gte=first_uuid7(time), created__gt=time).order_by("uuid")
+            key = later.values_list("pk", flat=True).first()
+            condition &= Q() if key is None else Q(pk__lt=key)
+        return condition
 
     def _filter_by_lane(self, type: models.Model | None, collection: str) -> Self:
         rows = self if type is None else self.filter(type=type)

@@ -254,6 +254,13 @@ class InstanceParts(ViewSet):
         return raw.response_with_file(queue.response(instance), int(number))
 
 
+class InstancePageSerializer(page_of(InstanceSerializer)):  # type: ignore[misc]
+    searched_to = schema.time(
+        "The search stopped at an Instance that was created then; null if it did not stop.",
+        null=True,
+    )
+
+
 @with_operations(
     INSTANCE, VIEW_INSTANCE, lambda each: (each.id, each.said_of("an Instance"), each.explanation)
 )
@@ -298,10 +305,21 @@ class InstanceViewSet(InstanceParts):
         return self.detail_response(instance)
 
     @endpoint(
-        "list_instances", "Instances, newest first", VIEW_INSTANCE, query=query_of(InstanceFilter)
+        "list_instances",
+        "Instances, newest first",
+        VIEW_INSTANCE,
+        description="`ended_after`, `ended_before`, `created_by`, `longer_than`, `tried_again` and "
+        "`input` are searched for, newest Instances first. A page can then have fewer rows than "
+        "`limit`, or none: `searched_to` says how far the search came, and the next page goes on "
+        "from there.",
+        query=query_of(InstanceFilter),
+        answer=InstancePageSerializer,
     )
     def list(self, request: Request) -> Response:
-        return self.page_response(self.filter_queryset(self.get_queryset()))
+        response = self.page_response(self.filter_queryset(self.get_queryset()))
+        reached = self.paginator.page.reached
+        response.data["searched_to"] = None if reached is None else reached.created
+        return response
 
     @endpoint(
         "enqueue",

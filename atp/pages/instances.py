@@ -23,13 +23,14 @@ from ..graphs.operations import get_node
 from ..models import ErrorGroup, Instance, LogRecord, Node, Schedule, Task
 from ..operations.operation import PRIORITY, RETRIES, TIMEOUT, Moment, Text
 from ..operations.registry import Declaration, is_enqueueable, is_identifier
-from ..operations.table import allowed_operations
+from ..operations.table import INSTANCE, OPERATIONS, allowed_operations
 from ..options import EXISTING, MAX_IDENTIFIER
 from ..payload import binding, codec
 from ..payload import json as tagged_json
-from ..reports import documents, overview, paging
+from ..reports import documents, listing, overview, paging
 from ..reports.explaining.explain import explain, main_causes
 from ..reports.explaining.sentences import start_sentence
+from ..reports.stacks import ShownStack, newest_stack
 from ..reports.timeline import run_time_without_pauses, timeline
 from ..states import Event, Reason, State
 from ..web import permissions, raw
@@ -37,6 +38,7 @@ from ..web.filters import ListedFilter, bind_filters
 from ..web.permissions import PAGE, actor, enqueue, require_enqueue
 from ..web.problems import status_of
 from .base import Page, show_inputs, show_response
+from .bulk import TICKED, operations_on_all
 from .operations import KindField
 
 # How often a page reads an Instance whose state changes meanwhile.
@@ -49,9 +51,8 @@ LOG_PAGE_SIZE = 200
 STEPS_SHOWN = 50
 # The message of these events says why the last attempt failed.
 _ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
-NEWEST_FIRST = ("-id",)
 # The orders of a page of the log.
-_ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
+_ORDERS = {"oldest": ("id",), "newest": listing.NEWEST_FIRST}
 
 # The page to enqueue an Instance: a form for each Type that this process declares.
 
@@ -239,7 +240,16 @@ def as_json(value: Any) -> str:
 # The pages of Instances: the list, one Instance, its log, its response and its files.
 
 
+# The filters that the form hides in a fold until one of them is set.
+_MORE_FILTERS = frozenset(
+    {"ended_after", "ended_before", "daemon", "created_by", "longer_than", "tried_again"}
+    | {"due", "no_collection"}
+)
+
+
 class InstancesPage(Page):
+    """The list of Instances, with its filters, a tab for each state, and what acts on many."""
+
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/instances.html"
     parameters = (*ListedFilter.base_filters, "page")
@@ -248,18 +258,72 @@ class InstancesPage(Page):
         rows = self.narrow_rows(Instance.objects.using(settings.DATABASE).select_related("type"))
         filters = bind_filters(ListedFilter, request.GET, rows, others=("page",), user=request.user)
         key = request.GET.get("page")
-        page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
+        found = filters.qs
+        page = paging.page(found, listing.NEWEST_FIRST, size=PAGE_SIZE, key=key)
         now = overview.now()
         _add_due_times(page.rows)
         _add_causes(page.rows, now, request.user)
+        # A search would have to read all rows to count those that match.
+        counts = None if found.search else _count_states(filters)
+        values = filters.values
         return self.show(
             now=now,
             form=filters.form,
-            is_filtered=any(filters.form.cleaned_data.values()),
+            main_fields=[f for f in filters.form if f.name not in {*_MORE_FILTERS, "state"}],
+            more_fields=[f for f in filters.form if f.name in _MORE_FILTERS],
+            is_more_set=any(name in values for name in _MORE_FILTERS),
+            state=values.get("state", ""),
+            is_filtered=bool(values),
+            tabs=_tabs(request, values.get("state", ""), counts),
+            number=counts and counts[values.get("state", "")],
+            most_counted=listing.MOST_COUNTED,
             page=page,
             is_first=key is None,
             query=query_without_page(request),
+            on_all=operations_on_all(request.user, values),
+            on_ticked=[OPERATIONS[INSTANCE][name] for name in TICKED if self._may_tick(name)],
         )
+
+    def _may_tick(self, name: str) -> bool:
+        return self.may(*OPERATIONS[INSTANCE][name].needs)
+
+
+def _count_states(filters: ListedFilter) -> dict[str, int]:
+    """Return the numbers of rows that match the other filters, by state, and by "" for all."""
+    values = {name: value for name, value in filters.values.items() if name != "state"}
+    return listing.count_by_state(
+        lambda state: filters.select(
+            filters.queryset, **values | ({"state": state} if state else {})
+        )
+    )
+
+
+def _tabs(
+    request: HttpRequest, current: str, counts: dict[str, int] | None
+) -> list[dict[str, Any]]:
+    """Return the tabs above the list: the query string, the label and the number of each."""
+    tabs = []
+    for state in ("", *State):
+        query = request.GET.copy()
+        query.pop("page", None)
+        query.pop("state", None)
+        if state:
+            query["state"] = state
+        tabs.append(
+            {
+                "query": query.urlencode(),
+                "label": state or "All",
+                "number": None if counts is None else _bounded(counts[state]),
+                "is_current": state == current,
+            }
+        )
+    return tabs
+
+
+def _bounded(count: int) -> str:
+    """Return a bounded count as text: "1,000+" where the counting stopped."""
+    most = listing.MOST_COUNTED
+    return f"{text.number(most)}+" if count > most else text.number(count)
 
 
 def _add_due_times(instances: Iterable[Any]) -> None:
@@ -301,7 +365,7 @@ class InstancePage(Page):
         if self.may(permissions.VIEW_STEP):
             context |= _step_context(instance)
         if self.may(permissions.VIEW_LOG):
-            context |= _log_context(instance)
+            context |= _log_context(instance, overview.now())
             context["ran"] = run_time_without_pauses(context["timeline"], overview.now())
         if self.may(permissions.VIEW_INPUTS):
             context["inputs"] = show_inputs(queue.inputs(instance))
@@ -406,8 +470,11 @@ def _step_context(instance: Instance) -> dict[str, Any]:
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
-def _log_context(instance: Instance) -> dict[str, Any]:
-    """Return the template's context for the latest log records, the failure and the time line."""
+def _log_context(instance: Instance, now: datetime) -> dict[str, Any]:
+    """Return the template's context for the latest log records and what they tell.
+
+    This is the failure, the newest stack, and the time line.
+    """
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
     message = last.message if last is not None and last.event in _ENDED_BADLY else ""
@@ -415,12 +482,22 @@ def _log_context(instance: Instance) -> dict[str, Any]:
         # Begin with the message of the last expiry, which says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         message = f"{lost}\n{message}".strip()
+    stack = newest_stack(instance, latest, now, is_cut=len(latest) > LOG_SHOWN)
     return {
+        "stack": stack,
+        "is_stack_of_failure": bool(message) and _is_of_failure(stack, last),
         "log": _mark_repetitions(latest[:LOG_SHOWN][::-1]),
         "is_log_cut": len(latest) > LOG_SHOWN,
         "failure": _split_failure(message) if message else None,
         "timeline": timeline(instance),
     }
+
+
+def _is_of_failure(stack: ShownStack | None, failure: LogRecord | None) -> bool:
+    """Return True if the stack was taken before the kill that made the attempt fail."""
+    if stack is None or failure is None:
+        return False
+    return stack.is_before_kill and stack.attempt == failure.attempt
 
 
 def _split_failure(message: str) -> dict[str, str]:

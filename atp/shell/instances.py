@@ -6,8 +6,9 @@ import json
 import logging
 import shutil
 import sys
-from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from .. import contracts, queue, text
 from ..conf import settings
@@ -26,20 +28,22 @@ from ..exceptions import (
     UnknownInstance,
     WaitTimeout,
 )
-from ..models import Instance, LogRecord, Response
+from ..models import Instance, Kind, LogRecord, Response
 from ..operations.operation import RETRIES, TIMEOUT
+from ..operations.table import INSTANCE, OPERATIONS
 from ..options import EXISTING
 from ..payload import binding, codec
 from ..payload import json as tagged_json
 from ..querysets import InstanceQuerySet
-from ..reports import documents, overview, paging
+from ..reports import documents, overview, paging, searching
 from ..reports.documents import Document
 from ..reports.explaining.causes import OPEN
 from ..reports.explaining.explain import why
+from ..reports.listing import MOST_EXPORTED, NEWEST_FIRST, Export, daemons_named
 from ..reports.timeline import attempt_duration, run_time_without_pauses, timeline
 from ..states import TERMINAL, State
 from ..web import permissions
-from ..web.permissions import VIEW_INSTANCE, VIEW_RESPONSE, holds
+from ..web.permissions import VIEW_INPUTS, VIEW_INSTANCE, VIEW_RESPONSE, holds
 from . import arguments, present
 from .base import Subcommand, acting_user, actor, find_instance, visible_instances
 
@@ -53,7 +57,13 @@ _OPTIONS = (
     *("identifier", "existing", "priority", "collection", "run_after", "start_before"),
     *("timeout", "max_retries", "unique"),
 )
-_FILTERS = ("state", "reason", "collection", "identifier", "created_by")
+_FILTERS = (
+    *("state", "reason", "collection", "identifier", "created_by"),
+    *("ended_after", "ended_before", "longer_than", "tried_again"),
+)
+# The number of Instances that ``list`` shows, and the formats in which it writes all of them.
+_LISTED = 20
+FORMATS = {"csv": "CSV", "jsonl": "JSON lines"}
 
 
 class Enqueue(Subcommand):
@@ -223,20 +233,75 @@ class List(Subcommand):
         add("--collection", type=arguments.text, help="of this collection")
         add("--identifier", type=arguments.text, help="with this identifier")
         add("--created-by", type=arguments.text, help="enqueued by this user")
-        add("--limit", type=arguments.positive, default=20, help="at most this many (default: 20)")
+        for name in ("created", "ended"):
+            for side in ("after", "before"):
+                add(
+                    f"--{name}-{side}",
+                    type=_read_time,
+                    metavar="TIME",
+                    help=f"{name} {side} 2030-01-31T18:00, inclusive",
+                )
+        add("--daemon", type=arguments.text, help="held by this daemon: host:pid, or its uuid")
+        add(
+            "--longer-than",
+            type=arguments.delay,
+            metavar="TIME",
+            help="whose last attempt ran, or has run, longer than this, as 90s or 5m",
+        )
+        add("--tried-again", action="store_true", help="with an attempt that raised or was lost")
+        add(
+            "--input",
+            type=arguments.text,
+            metavar="TEXT",
+            help="with this text in the inputs, or this argument as key=value; needs --type, and "
+            "without --created-after covers a day",
+        )
+        add("--limit", type=arguments.positive, help="at most this many (default: 20)")
         add("--before", type=arguments.uuid_prefix, metavar="UUID", help="older than this one")
+        formats = parser.add_mutually_exclusive_group()
+        for name, words in FORMATS.items():
+            formats.add_argument(
+                f"--{name}", action="store_true", help=f"write all that match as {words}"
+            )
 
-    def run(self, options: dict[str, Any]) -> Document:
-        page = paging.page(_select_instances(options), ("-id",), size=options["limit"])
+    def run(self, options: dict[str, Any]) -> Document | None:
+        rows = _select_instances(options)
+        format = next((name for name in FORMATS if options[name]), None)
+        if format is not None:
+            if options["json"]:
+                raise CommandError(f"--{format} cannot be used with --json.")
+            self._export(rows, format, options["limit"])
+            return None
+        page = paging.page(rows, NEWEST_FIRST, size=options["limit"] or _LISTED)
+        last = page.reached or (page.rows[-1] if page.rows else None)
         return {
             "time": overview.now(),
             "instances": [documents.instance(row) for row in page.rows],
-            "next": None if page.next is None else page.rows[-1].uuid,
+            "next": None if page.next is None or last is None else last.uuid,
+            "searched_to": None if page.reached is None else page.reached.created,
         }
+
+    def _export(self, rows: InstanceQuerySet[Instance], format: str, limit: int | None) -> None:
+        """Write all rows to stdout, as soon as each is read."""
+        acting = acting_user()
+        sees_inputs = acting is None or acting.user.has_perm(VIEW_INPUTS)
+        export = Export(
+            rows,
+            errors=lambda rows: _permitted(rows, permissions.may_see_errors),
+            inputs=(lambda rows: _permitted(rows, _may_see_inputs)) if sees_inputs else None,
+            most=limit or MOST_EXPORTED,
+        )
+        try:
+            for line in export.csv() if format == "csv" else export.json_lines():
+                self.command.stdout.write(line, ending="")
+            self.command.stdout.flush()
+        except OSError as error:
+            raise CommandError(f"The output cannot be written: {error.strerror}.") from error
 
     def text(self, document: Document) -> str:
         if not document["instances"]:
-            return "There are no such Instances."
+            table = "There are no such Instances."
+            return "\n\n".join([table, *_describe_search(document)])
         headings = [
             "uuid",
             "type",
@@ -249,26 +314,70 @@ class List(Subcommand):
         ]
         now = document["time"]
         table = present.table(headings, [_row(row, now) for row in document["instances"]])
+        if document["searched_to"]:
+            return "\n\n".join([table, *_describe_search(document)])
         if document["next"]:
             table += f"\n\nOlder ones: --before {document['next']}"
         return table
+
+
+def _describe_search(document: Document) -> list[str]:
+    """Return the sentence that says how far a search came, in a list.
+
+    The list is empty if the search came to the end.
+    """
+    if not document["searched_to"]:
+        return []
+    time = text.moment(document["searched_to"])
+    return [f"Searched back to {time}. Search on: --before {document['next']}"]
+
+
+def _read_time(given: str) -> datetime:
+    """Parse a time; without an offset it is in the current time zone. A delay is an error."""
+    time = arguments.moment(given)
+    if isinstance(time, timedelta):
+        raise ArgumentTypeError(f"{given!r} is a delay from now, not a time")
+    return time
+
+
+def _permitted(
+    instances: Sequence[Instance], may: Callable[[Any, Instance], bool]
+) -> list[Instance]:
+    """Return those of the Instances for which ``may(user, instance)`` is True for ``--user``."""
+    acting = acting_user()
+    return [each for each in instances if acting is None or may(acting.user, each)]
+
+
+def _may_see_inputs(user: Any, instance: Instance) -> bool:
+    return holds(user, VIEW_INPUTS, instance)
 
 
 def _select_instances(options: Mapping[str, Any]) -> InstanceQuerySet[Instance]:
     values = {name: options[name] for name in _FILTERS if options[name] is not None}
     if options["type"] is not None:
         values["type"] = queue.get_type(options["type"])
-    rows = visible_instances().selected(**values)
+    rows: Any = visible_instances()
+    acting, now = acting_user(), overview.now()
+    if options["before"] is not None:
+        rows = rows.filter(pk__lt=find_instance(options["before"]).pk)
     # An empty text selects the Instances without a value; selected() would select all of them.
     empty = [name for name in ("collection", "created_by") if options[name] == ""]
     rows = rows.filter(**dict.fromkeys(empty, ""))
     if options["identifier"] == "":
         rows = rows.filter(identifier=None)
-    return (
-        rows
-        if options["before"] is None
-        else rows.filter(pk__lt=find_instance(options["before"]).pk)
-    )
+    after, before = options["created_after"], options["created_before"]
+    if options["input"]:
+        after, before = searching.span_of_search(after, before, now)
+        if acting is not None:
+            rows = permissions.narrow_rows(acting.user, VIEW_INPUTS, rows)
+    if options["daemon"]:
+        if acting is not None:
+            permissions.require(acting.user, permissions.EVERYTHING, permissions.VIEW_DAEMON)
+        values["daemons"] = daemons_named(options["daemon"])
+    rows = rows.filter(rows.created_between(after, before)).selected(**values, now=now)
+    if options["input"]:
+        return searching.search_inputs(rows, values.get("type"), options["input"])
+    return rows
 
 
 def _row(document: Document, now: datetime) -> list[object]:
@@ -329,6 +438,62 @@ class Show(Subcommand):
             parts.append(_format_steps(document["steps"]))
         parts.append(_format_log(document["log"]))
         return "\n\n".join(parts)
+
+
+# How long ``stack`` waits for the daemon, and how often it looks, in seconds.
+_STACK_WITHIN, _STACK_EVERY = 10.0, 0.1
+
+
+class Stack(Subcommand):
+    name = "stack"
+    help = OPERATIONS[INSTANCE]["stack"].explanation
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "uuid", type=arguments.uuid_prefix, help="its uuid, or its first digits"
+        )
+
+    def run(self, options: dict[str, Any]) -> Document:
+        operation = OPERATIONS[INSTANCE]["stack"]
+        instance = find_instance(options["uuid"])
+        if (acting := acting_user()) is not None:
+            permissions.require_operation(acting.user, operation, instance, {})
+        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
+        before = records.order_by("-pk").values_list("pk", flat=True).first() or 0
+        outcome = operation.perform(instance, actor())
+        found = None
+        until = time.monotonic() + _STACK_WITHIN
+        is_seen = not _is_in_transaction()
+        while is_seen and found is None and time.monotonic() < until:
+            time.sleep(_STACK_EVERY)
+            found = records.filter(kind=Kind.STACK, pk__gt=before).order_by("pk").first()
+        return {
+            "uuid": instance.uuid,
+            "outcome": outcome.told,
+            "stack": None if found is None else documents.log_record(found),
+            "is_awaited": is_seen,
+        }
+
+    def text(self, document: Document) -> str:
+        if document["stack"] is None:
+            return f"{document['uuid']}: {document['outcome']}"
+        facts, _, frames = document["stack"]["message"].partition("\n\n")
+        lines = present.printable_lines(facts)
+        if frames:
+            lines += ["", *present.printable_lines(text.handler_frames(frames))]
+        return "\n".join(lines)
+
+    def check(self, document: Document, options: dict[str, Any]) -> None:
+        if document["stack"] is None and document["is_awaited"]:
+            raise CommandError(
+                f"The daemon has not written the stack within {_STACK_WITHIN:.0f} s. The attempt "
+                "may have ended, or the daemon may be busy."
+            )
+
+
+def _is_in_transaction() -> bool:
+    """Return True if a transaction is open, so that no daemon sees the command before its end."""
+    return connections[settings.DATABASE].in_atomic_block
 
 
 def _find_instance(options: Mapping[str, Any]) -> Instance:
@@ -492,7 +657,8 @@ def _format_record(record: Document, same_as: int | None) -> Iterator[str]:
     The first line has the time, the attempt, the message and the actor; the traceback follows. If
     an earlier attempt had the same traceback, ``same_as`` is its number, and the lines refer to it.
     """
-    first, *more = present.printable_lines(text.without_own_frames(record["message"])) or [""]
+    cut = text.handler_frames if record["kind"] == Kind.STACK else text.without_own_frames
+    first, *more = present.printable_lines(cut(record["message"])) or [""]
     if same_as is not None:
         headline = present.printable(text.headline(record["message"]))
         first, more = f"{headline} (with the traceback of #{same_as})", []
