@@ -11,7 +11,9 @@ if not apps.is_installed("django_htmx"):
 
 from .deadletters.pages import ErrorOperationPage, FailurePage, FailuresPage
 from .graphs.pages import GraphPage, GraphsPage, MermaidText, NodesPage
-from .pages.daemons import DaemonPage, DaemonsPage
+from .pages.activity import ActivityPage
+from .pages.bulk import ExportPage, MatchingPage, TickedPage
+from .pages.daemons import DaemonPage, DaemonsPage, HostOperationPage
 from .pages.gates import DownstreamPage, DownstreamsPage, GatePage, LimitPage
 from .pages.instances import (
     EnqueuePage,
@@ -36,8 +38,12 @@ app_name = "atp"
 
 urlpatterns = [
     path("", OverviewPage.as_view(), name="overview"),
+    path("activity/", ActivityPage.as_view(), name="activity"),
     path("gate/", GatePage.as_view(), name="gate"),
     path("instances/", InstancesPage.as_view(), name="instances"),
+    path("instances/export", ExportPage.as_view(), name="export"),
+    path("instances/all/<str:name>/", MatchingPage.as_view(), name="matching"),
+    path("instances/ticked/<str:name>/", TickedPage.as_view(), name="ticked"),
     path("instances/<str:uuid>/", InstancePage.as_view(), name="instance"),
     path("instances/<str:uuid>/log/", LogPage.as_view(), name="log"),
     path("instances/<str:uuid>/response", ResponseBody.as_view(), name="response"),
@@ -77,6 +83,7 @@ urlpatterns = [
     ),
     path("daemons/", DaemonsPage.as_view(), name="daemons"),
     path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
+    path("daemons/hosts/<str:name>/", HostOperationPage.as_view(), name="host-verb"),
     path("daemons/<str:uuid>/<str:name>/", DaemonOperationPage.as_view(), name="daemon-verb"),
     path("<str:name>/", TargetOperationPage.as_view(), name="verb"),
 ]

@@ -98,6 +98,7 @@ def calls(full):
         "release": ["release", str(full[State.RUNNING].uuid)],
         "pause": ["pause", str(full[State.RUNNING].uuid)],
         "resume": ["resume", str(full[State.PAUSED].uuid)],
+        "stack": ["stack", str(full[State.RUNNING].uuid)],
         "run-now": ["run-now", str(full[State.ACCEPTED].uuid)],
         "cancel": ["cancel", str(full[State.RUNNING].uuid)],
         "purge": ["purge"],
@@ -278,6 +279,32 @@ def test_list_subcommand_filters_instances_and_shows_them_page_by_page(full):
     found += [row["uuid"] for row in page["instances"]]
     assert found == [str(i.uuid) for i in everything]
     assert f"--before {found[1]}" in run("list", "--limit", "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "states"),
+    [
+        (["--daemon", "host:1"], [State.PAUSED, State.RUNNING, State.SCHEDULED]),
+        (["--created-after", "2020-01-01", "--ended-before", "2099-01-01T00:00Z"], None),
+        (["--tried-again"], []),
+        (["--longer-than", "1h"], []),
+        (["--type", "tests.add", "--input", "second=2"], [State.ACCEPTED]),
+    ],
+    ids=str,
+)
+def test_list_subcommand_has_the_filters_of_the_pages(full, options, states):
+    states = [State.FINISHED, State.FAILED] if states is None else states
+    assert listed(*options) == [str(full[state].uuid) for state in states]
+
+
+def test_list_subcommand_writes_all_that_match_as_csv_or_json_lines(full):
+    lines = run("list", "--csv", "--state", "failed").splitlines()
+    assert lines[0].startswith("uuid,type,identifier")
+    assert len(lines) == 2
+    assert ESCAPE not in lines[1]
+    uuids = [json.loads(line)["uuid"] for line in run("list", "--jsonl").splitlines()]
+    assert uuids == [str(each.uuid) for each in Instance.objects.newest_first()]
+    assert "# 1 rows: stopped at the limit" in run("list", "--csv", "--limit", "1")
 
 
 # show

@@ -7,8 +7,20 @@ from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from atp import queue
-from atp.models import Daemon, Downstream, Instance, Schedule
+from atp.models import (
+    BUCKETS,
+    Daemon,
+    Downstream,
+    Instance,
+    Schedule,
+    Slot,
+    Span,
+    Statistic,
+    bucket_of,
+)
 from atp.reports import health, overview
+from atp.schedules.models import Outcome
+from atp.states import Event
 
 from .app import tasks_downstream
 from .app.tasks import add, echo
@@ -71,6 +83,125 @@ def test_health_reports_due_slots_that_no_daemon_plans(world):
     assert words.startswith("Schedule 'each.hour' has been due for")
     Schedule.objects.update(trouble="timezone='Mars/Base': no time zone has this name.")
     assert health.health().problems[0].endswith("no time zone has this name.")
+
+
+def warnings():
+    return health.warnings(overview.daemons(), overview.now())
+
+
+def test_warning_about_a_lost_daemon_ends_with_a_new_daemon_on_its_host(world, host):
+    other = world.host("tests.echo", name="other")
+    host.lose_lease()
+    [problem] = warnings()
+    assert (problem.severity, problem.name) == ("warning", str(host.uuid))
+    assert problem.sentence.endswith(
+        "no daemon has started on its host since: 1 of 2 daemons is missing."
+    )
+    other.lose_lease()
+    world.store.sweep()
+    assert len(warnings()) == 2
+    world.host("tests.echo", name="other")
+    [problem] = warnings()
+    assert problem.daemon == "host:1"
+    assert problem.without_daemon().sentence.startswith("A daemon was lost ")
+
+
+def test_warning_about_a_late_daemon(world, host):
+    seen = world.store.now() - timedelta(seconds=60)
+    Daemon.objects.filter(uuid=host.uuid).update(seen=seen)
+    [problem] = warnings()
+    assert (problem.code, problem.since) == ("daemon-late", seen)
+
+
+def test_warning_about_missed_slots_of_a_day(world):
+    now = world.store.now()
+    rows = [
+        queue.create_schedule(name, "tests.echo", every=timedelta(hours=1)) for name in ("a", "b")
+    ]
+    for row, at in ((rows[0], now - 2 * LONG), (rows[0], now), (rows[1], now - timedelta(days=2))):
+        Slot.objects.create(schedule=row, at=at, outcome=Outcome.MISSED, decided=now)
+    [problem] = warnings()
+    assert problem.sentence.startswith("Schedule 'a' has missed 2 slots within a day")
+    assert (problem.since, problem.types, problem.name) == (now - 2 * LONG, ("tests.echo",), "a")
+
+
+def count(minutes_ago, **counts):
+    start = (overview.now() - timedelta(minutes=minutes_ago)).replace(second=0, microsecond=0)
+    Statistic.objects.create(span=Span.MINUTE, start=start, type="tests.echo", **counts)
+
+
+def test_warning_about_a_type_that_fails_more_often_than_on_the_rest_of_the_day(world):
+    for hour in range(1, 24):
+        count(60 * hour, failed_error=20)
+    count(2, failed_error=4)
+    assert warnings() == ()
+    count(2, retried=3, lost=1)
+    [problem] = warnings()
+    assert problem.sentence == (
+        "8 attempts of tests.echo failed within 5 min; the average of the day is 1.6."
+    )
+    assert (problem.kind, problem.name) == ("errors", "tests.echo")
+
+
+def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(world, host):
+    long_ago = overview.now() - timedelta(seconds=60)
+    worker = {"worker": 1, "pid": 2, "type": "tests.echo", "instance": str(host.uuid)}
+    Daemon.objects.update(workers=[worker | {"since": long_ago.isoformat()}])
+    run = [0] * BUCKETS
+    run[bucket_of(15_000_000)] = 29
+    count(100, run=run)
+    assert warnings() == ()
+    run[bucket_of(15_000_000)] = 1
+    count(99, run=run)
+    [problem] = warnings()
+    assert (problem.code, problem.since, problem.name) == ("slow", long_ago, str(host.uuid))
+    Daemon.objects.update(workers=[worker | {"since": overview.now().isoformat()}])
+    assert warnings() == ()
+
+
+def test_problem_of_a_downstream_tells_the_error_of_the_calls(world):
+    host = world.host("downstream.call")
+    queue.register(tasks_downstream.call, by="tests")
+    tasks_downstream.call.enqueue(path="", answers="")
+    Downstream.objects.filter(name="relay").update(state="throttled", per_second=2.5)
+    assert health.health().problems == ()
+    [claimed] = host.claim()
+    host.move(claimed, Event.START)
+    host.move(claimed, Event.DEFER, message="429 Too many requests", delay=timedelta(0))
+    [problem] = warnings()
+    assert problem.sentence == (
+        "Downstream 'relay' refuses calls: ATP calls it 2.5 times a second at most."
+    )
+    assert problem.error == "429 Too many requests"
+    assert problem.types == ("downstream.call", "downstream.other")
+
+
+def test_warning_about_a_backlog_names_the_lane_with_most_of_it(world, monkeypatch):
+    monkeypatch.setattr(health, "MOST", 3)
+    monkeypatch.setattr(health, "BACKLOG", timedelta(seconds=1))
+    world.host("tests.echo")
+    echo.using(collection="acme").enqueue_many([{}] * 4)
+    echo.using(collection="other").enqueue()
+
+    def backlogs():
+        found = health.problems_now(overview.overview(history=False), overview.daemons())
+        return [each for each in found if each.code == "backlog"]
+
+    assert backlogs() == []  # the rate is unknown
+    count(2, finished=30)
+    [problem] = backlogs()
+    assert problem.sentence.startswith("5 Tasks of tests.echo are due, which take ")
+    assert problem.sentence.endswith("4 of them are in collection “acme”.")
+    assert (problem.collection, problem.due) == ("acme", 4)
+
+
+def test_problem_of_an_unserved_type_tells_since_when_how_much_is_due(world):
+    world.host("tests.add")
+    first = echo.using(collection="a").enqueue()
+    echo.using(priority=5).enqueue()
+    [problem] = health.problems_now(overview.overview(history=False), overview.daemons())
+    assert (problem.severity, problem.types) == ("failing", ("tests.echo",))
+    assert (problem.since, problem.due) == (first.task.due_at, 2)
 
 
 def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):

@@ -4,6 +4,7 @@ One tells whether this web process answers, one whether daemons work on the queu
 the live Instances can run under this process's code.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
@@ -16,12 +17,14 @@ from rest_framework.response import Response
 
 from .. import queue
 from ..models import Type
-from ..reports import health, pending
+from ..reports import health, overview, pending
+from ..reports.health import Severity
 from ..reports.pending import Kind
 from ..web import permissions
 from ..web.permissions import EVERYTHING, look_up, require
 from . import schema
 from .base import View
+from .instances import HelpSerializer
 from .schema import TypeQuery, endpoint
 
 
@@ -44,7 +47,31 @@ class HealthSerializer(rest.Serializer):
         "The earliest due time of all due Tasks; null if none is due.", absent=True, null=True
     )
     problems = schema.texts("What is wrong, a sentence each.")
+    warnings = schema.texts("What somebody should look at; no warning makes the status failing.")
     notes = schema.texts("Gates and limits that are set, and the due Tasks that wait for them.")
+
+
+class QueueProblemSerializer(rest.Serializer):
+    code = schema.text("The kind of problem, as a word for programs.")
+    severity = schema.word(
+        Severity, "A failing problem makes `health` fail. A note is about what somebody has set."
+    )
+    sentence = schema.text("What is wrong.")
+    since = schema.time("When it began, if that is known.", null=True)
+    types = rest.ListField(child=schema.text(), help_text="The Types that it affects.")
+    collection = schema.text("The lane of the Type; null: the whole Type.", null=True)
+    due = schema.count("Due Tasks that it delays; null if they were not counted.", null=True)
+    due_more = schema.flag("Whether there are more due Tasks than that.")
+    kind = schema.text("The kind of its subject, such as daemon; empty without one.")
+    name = schema.text("The identifier or uuid of its subject; empty without one.")
+    daemon = schema.text("Host and pid of the daemon in the sentence; empty without one.")
+    error = schema.text("The newest error line; empty without one, or if you may not see it.")
+    helps = HelpSerializer(allow_null=True, help_text="What would resolve it, if that is known.")
+
+
+class ProblemsSerializer(rest.Serializer):
+    time = schema.time("By the database's clock.")
+    problems = QueueProblemSerializer(many=True, help_text="The worst first.")
 
 
 class FindingSerializer(rest.Serializer):
@@ -155,9 +182,42 @@ class HealthView(View):
                 "daemons": report.daemons or None,
                 "oldest_due": health.oldest_due(type) if report.database else None,
                 "problems": report.problems,
-                "notes": health.notes(report.time) if report.time else (),
+                "warnings": [],
+                "notes": [],
             }
+            if report.time:
+                rows = overview.daemons()
+                document["warnings"] = _sentences(health.warnings(rows, report.time))
+                document["notes"] = _sentences(health.notes(report.time))
         return Response(document, status=200 if report.status == health.OK else 503)
+
+
+def _sentences(problems: Iterable[health.QueueProblem]) -> list[str]:
+    return [each.sentence for each in problems]
+
+
+class ProblemsView(View):
+    """The problems of the queue: the same list as on the overview page."""
+
+    tag = "health"
+    action = "get"
+
+    @endpoint(
+        "get_problems",
+        "What is wrong, since when, whom it affects, and what helps",
+        permissions.VIEW_INSTANCE,
+        description="Unlike `health`, this also has warnings, and notes about gates and limits; "
+        "the status is always 200. Problems of Types that you may not see are left out. Without "
+        f"`{permissions.VIEW_DAEMON}`, no problem names a daemon.",
+        answer=ProblemsSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        found = overview.overview(history=False)
+        problems = health.problems_now(found, overview.daemons())
+        visible = permissions.visible_problems(request.user, problems)
+        return Response(
+            {"time": found.time, "problems": [health.document(each) for each in visible]}
+        )
 
 
 class PendingView(View):

@@ -19,6 +19,7 @@ from ..operations.registry import registry
 from ..operations.table import DAEMON, DOWNSTREAM, OPERATIONS, TARGET, Level
 from ..querysets import LANES_ORDER
 from ..reports import documents, overview
+from ..reports.usage import utilisation_now
 from ..text import did_you_mean
 from ..web.filters import TaskFilter
 from ..web.permissions import (
@@ -194,7 +195,8 @@ class DaemonViewSet(ViewSet):
         # The views that drf-spectacular makes for the schema have a mark. They must not query the
         # database.
         if not getattr(self, "swagger_fake_view", False):
-            context["now"] = overview.now()
+            context["now"] = now = overview.now()
+            context["utilisation"] = utilisation_now(now)
         return context
 
     def find(self) -> Daemon:

@@ -6,6 +6,7 @@ This module has serializer fields, query parameters, pagination, and the decorat
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from datetime import datetime
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
@@ -24,12 +25,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..exceptions import ATPError
-from ..operations.operation import Choice, Kind, Number, WholeNumber
+from ..operations.operation import DATE_TIME, Choice, Kind, Number, WholeNumber, time_from_json
 from ..operations.registry import IDENTIFIER
 from ..options import MAX_IDENTIFIER
 from ..reports import paging
 from ..text import did_you_mean
-from ..web.filters import TypeFilter, UUIDFilter, WordFilter, bind_filters
+from ..web.filters import InstantFilter, TypeFilter, UUIDFilter, WordFilter, bind_filters
 from .problems import BYTES, JSON, MOST, PROBLEM
 
 TAGGED = (
@@ -188,6 +189,15 @@ class Plain(Kind):
         return text
 
 
+class Instant(Kind):
+    """A Kind for a time in ISO 8601 with an offset."""
+
+    schema = DATE_TIME
+
+    def from_text(self, text: str) -> datetime:
+        return time_from_json(text)
+
+
 class Parameter(KindField):
     """A query parameter. It rejects a request that gives the parameter more than once."""
 
@@ -257,6 +267,8 @@ def _kind_of(filter: Any) -> Kind:
         return TypeIdentifier()
     if isinstance(filter, UUIDFilter):
         return Plain(pattern="^-*([0-9A-Fa-f]-*){8,32}$")
+    if isinstance(filter, InstantFilter):
+        return Instant()
     least = 0 if filter.field_name == COLLECTION else 1
     return Plain(minLength=least, maxLength=filter.extra["max_length"])
 

@@ -272,9 +272,16 @@ class DaemonSerializer(DocumentSerializer):
     started = schema.time()
     seen = schema.time("Its last renewal.")
     condition = schema.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
+    utilisation = rest.FloatField(
+        min_value=0,
+        max_value=1,
+        allow_null=True,
+        help_text="The busy part of its workers in its last complete minute; null if unknown.",
+    )
 
     def to_representation(self, instance: Daemon) -> dict[str, Any]:
         document = documents.daemon(instance, self.context["now"])
+        document["utilisation"] = self.context["utilisation"].get(instance.uuid)
         if not self.context["request"].user.has_perm(permissions.VIEW_INSTANCE):
             document["workers"] = [each | {"instance": None} for each in document["workers"]]
         return document

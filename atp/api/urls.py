@@ -21,7 +21,7 @@ from ..graphs.api import GraphViewSet
 from ..schedules.api import ScheduleViewSet
 from ..tailers.api import TailerViewSet
 from .base import UnknownView
-from .health import HealthView, LivenessView, PendingView
+from .health import HealthView, LivenessView, PendingView, ProblemsView
 from .instances import InstanceViewSet
 from .resources import (
     DaemonViewSet,
@@ -54,6 +54,7 @@ _resources = [
     path("health/live", LivenessView.as_view(), name="liveness"),
     path("health/pending", PendingView.as_view(), name="pending"),
     path("health", HealthView.as_view(), name="health"),
+    path("problems", ProblemsView.as_view(), name="problems"),
 ]
 # ATOMIC_REQUESTS must not apply to these views, because they wait, go on after a failed query, or
 # read for a long time.

@@ -44,6 +44,7 @@ _MENU = (
     ("atp:graphs", "Graphs", permissions.VIEW_GRAPH),
     ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
+    ("atp:activity", "Activity", permissions.VIEW_LOG),
 )
 # After these statuses a live part of a page does not refresh any more.
 _FINAL_STATUSES = (400, 403, 404)

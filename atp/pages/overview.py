@@ -1,76 +1,182 @@
 """The overview page, and the pages for Types."""
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import Any, Self, TypeVar
 
+from django.contrib.messages import get_messages
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from .. import contracts, queue, text
 from ..conf import settings
-from ..models import Limit, LogRecord, Type
+from ..deadletters import operations as errors
+from ..models import Gate, Limit, LogRecord, Task, Type
 from ..operations import base
 from ..operations.gates import describe_queue_depth
 from ..operations.registry import is_enqueueable, registry
 from ..operations.table import OPERATIONS, TARGET, Level
-from ..reports import documents, health, overview
+from ..reports import documents, health, overview, statistics
 from ..reports.explaining.explain import explain
 from ..reports.explaining.sentences import start_sentence
+from ..reports.statistics import SPANS
+from ..reports.usage import usage
 from ..schedules import reports as schedules
+from ..states import DEAD_LETTER
 from ..tailers.operations import tailer_of_type
 from ..web import permissions
+from . import charts
+from .activity import address_of, address_of_operation, marks_since
 from .base import Page
-from .daemons import daemon_rows, departed_daemons
+from .daemons import A_DAY, DaemonRow, daemon_rows, departed_daemons
+
+Found = TypeVar("Found")
 
 # Log records about the whole queue.
 OVERVIEW_LOG_SHOWN = 3
+# The most lanes, attempts and error groups on a Type's own page.
+MOST_LANES, MOST_ATTEMPTS, MOST_ERRORS = 20, 10, 5
 # Log records on a Type's own page.
 TYPE_LOG_SHOWN = 100
-# If there are more gates, the page folds those over Types. If there are more Types, it folds the
-# idle ones.
-GATES, TYPES = 3, 10
+# If there are more problems, the page folds the rest. If there are more Types, it folds the idle
+# ones.
+PROBLEMS, TYPES = 12, 10
+# The most Types that the page shows: those with the most to see.
+MOST_TYPES = 50
+# All viewers of a process see the same numbers for so many seconds.
+KEPT_FOR = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What the overview page shows to everybody, at the time of its Overview."""
+
+    queue: overview.Overview
+    daemons: list[DaemonRow]
+    gone: list[overview.DepartedDaemon]
+    gates: list[Gate]
+    problems: list[health.QueueProblem]
+    figures: dict[str, statistics.Figures]
+
+    @classmethod
+    def take(cls) -> Self:
+        """Read the state of the queue."""
+        found = overview.overview(history=False)
+        rows = daemon_rows(found.time)
+        daemons = [row.daemon for row in rows]
+        shut = queue.gates(now=found.time)
+        return cls(
+            queue=found,
+            daemons=rows,
+            gone=departed_daemons(found.time, rows),
+            gates=shut,
+            problems=health.problems_now(found, daemons, shut=shut),
+            figures=statistics.figures(
+                [each.type for each in _worst_first(found.types)[:MOST_TYPES]], found.time
+            ),
+        )
+
+
+class Shared:
+    """Keeps for KEPT_FOR what all viewers see, so that many open pages cost as little as one.
+
+    One thread of a process computes it; the others wait for that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: dict[Hashable, tuple[float, Any]] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], Found], *, fresh: bool = False) -> Found:
+        """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True."""
+        with self._lock:
+            time, kept = self._kept.get(key, (-inf, None))
+            if fresh or monotonic() - time > KEPT_FOR:
+                kept, now = compute(), monotonic()
+                young = {name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR}
+                self._kept = young | {key: (now, kept)}
+            return kept
+
+
+shared = Shared()
+
+
+def draw_charts(span: str, *, marked: bool) -> SafeString:
+    """Return the charts of the queue as HTML. ``span`` is a key of SPANS."""
+    now = overview.now()
+    series = statistics.series(None, SPANS[span], now)
+    marks = marks_since(series.points[0].begin) if marked else []
+    drawn = [
+        charts.throughput_chart(series, marks),
+        charts.waiting_chart(series, marks),
+        charts.utilisation_chart(usage(SPANS[span], now), marks),
+    ]
+    return render_to_string("atp/parts/charts.html", {"charts": drawn})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemRow:
+    """A problem with its links on the page.
+
+    ``address`` leads to the page of the problem's subject, or is "". ``button`` is the address of
+    the operation that helps, or "" if the user cannot perform it on a page. The operation needs a
+    form if ``has_page`` is True, otherwise a POST.
+    """
+
+    problem: health.QueueProblem
+    address: str
+    button: str
+    has_page: bool
 
 
 class OverviewPage(Page):
-    """The overview page: how many Instances are waiting, running and failed, and the daemons."""
+    """The overview page: the problems of the queue, its counts by Type, and the daemons."""
 
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/overview.html"
+    parameters = ("span",)
 
     def get(self, request: HttpRequest) -> HttpResponseBase:
-        found = overview.overview(history=False)
+        # Somebody who has just done something wants to see what it has changed.
+        is_fresh = not self.request.htmx and len(get_messages(request)) > 0
+        snapshot = shared.get("snapshot", Snapshot.take, fresh=is_fresh)
+        found = snapshot.queue
         is_all = permissions.holds(request.user, permissions.VIEW_INSTANCE)
         if not is_all:
             found = self._narrow_overview(found)
-        now = found.time
-        rows = daemon_rows(now)
-        daemons = [row.daemon for row in rows]
-        shut = [
-            gate
-            for gate in queue.gates(now=now)
-            if gate.type_id is None or self.filter_permitted([gate])
+        span = charts.span_of(request.GET)
+        types = [
+            TypeRow(counts=each, figures=snapshot.figures.get(each.type))
+            for each in _worst_first(found.types)
         ]
-        over_everything = [gate for gate in shut if gate.type_id is None]
-        shown, idle = _split_idle(found.types)
+        shown = types[:MOST_TYPES]
+        is_folded = len(shown) > TYPES
+        visible = permissions.visible_problems(request.user, snapshot.problems)
+        problems = [self._problem_row(each) for each in visible]
         may_see_daemons = permissions.holds(request.user, permissions.VIEW_DAEMON)
-        problems: tuple[str, ...] = ()
-        if is_all:
-            problems = health.problems(daemons, now, shut, names=may_see_daemons)
         return self.show(
             queue=found,
-            now=now,
-            gates=shut,
-            gates_shown=shut if len(shut) <= GATES else over_everything,
-            gates_folded=[] if len(shut) <= GATES else [gate for gate in shut if gate.type_id],
-            types_shown=shown,
-            types_idle=idle,
-            limited=health.limited_notes(now, shut) if is_all else (),
-            problems=problems,
-            quieted=health.quiet_types(daemons, now) if is_all else (),
+            now=found.time,
+            problems=problems[:PROBLEMS],
+            problems_folded=problems[PROBLEMS:],
+            spans=SPANS,
+            span=span,
+            charts=self._draw_charts(span) if is_all else "",
+            gates=snapshot.gates,
+            types_shown=[row for row in shown if not (is_folded and row.counts.is_idle)],
+            types_idle=[row for row in shown if is_folded and row.counts.is_idle],
+            types_left=len(types) - len(shown),
+            dead=DEAD_LETTER,
             log=self._find_log(),
-            daemons=rows if may_see_daemons else None,
-            gone=departed_daemons(now, rows) if may_see_daemons else None,
+            daemons=snapshot.daemons if may_see_daemons else None,
+            gone=snapshot.gone if may_see_daemons else None,
         )
 
     def _narrow_overview(self, found: overview.Overview) -> overview.Overview:
@@ -78,21 +184,54 @@ class OverviewPage(Page):
         types = tuple(each for each in found.types if self.filter_permitted([(each.type, None)]))
         return replace(found, types=types, oldest_due=None, next_due=None)
 
+    def _draw_charts(self, span: str) -> SafeString:
+        marked = not permissions.missing_permissions(
+            self.request.user, [permissions.VIEW_LOG, permissions.VIEW_DAEMON]
+        )
+        key = span, marked, timezone.get_current_timezone_name()
+        return shared.get(key, lambda: draw_charts(span, marked=marked))
+
     def _find_log(self) -> list[LogRecord] | None:
         may_see = permissions.holds(self.request.user, permissions.VIEW_LOG)
         return queue.scope_log(limit=OVERVIEW_LOG_SHOWN) if may_see else None
 
+    def _problem_row(self, problem: health.QueueProblem) -> ProblemRow:
+        helps = problem.helps
+        button, has_page = "", False
+        if helps is not None and helps.verb:
+            places = [(type, problem.collection) for type in problem.types]
+            if permissions.holds(self.request.user, helps.permission, *places):
+                button, has_page = _address_of_help(problem, helps.verb)
+        address = address_of(problem.kind, problem.name, problem.collection)
+        return ProblemRow(problem=problem, address=address, button=button, has_page=has_page)
 
-def _split_idle(types: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """Return two lists: the Types to show, those with recent failures first, and those to fold.
 
-    If there are many Types, the idle ones are folded.
-    """
-    rows = sorted(types, key=lambda counts: (-counts.failed_lately, -counts.due))
-    if len(rows) <= TYPES:
-        return rows, []
-    idle = [counts for counts in rows if counts.is_idle]
-    return [counts for counts in rows if not counts.is_idle], idle
+def _address_of_help(problem: health.QueueProblem, verb: str) -> tuple[str, bool]:
+    """Return the address of the operation that helps, and True if it needs a form."""
+    if problem.kind in ("gate", "limit"):
+        return address_of(problem.kind, problem.name, problem.collection), True
+    address = address_of_operation(problem.kind, problem.name, verb)
+    return address, OPERATIONS[problem.kind][verb].has_page
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeRow:
+    """A Type in the table of the overview; ``figures`` are of its last hour."""
+
+    counts: overview.RecentCounts
+    figures: statistics.Figures | None
+
+    @property
+    def claimed(self) -> int:
+        """The number of Instances that daemons hold."""
+        return self.counts.scheduled + self.counts.running + self.counts.paused
+
+
+def _worst_first(types: Iterable[Any]) -> list[Any]:
+    """Sort Types: those with recent failures first, then those with due work, then busy ones."""
+    return sorted(
+        types, key=lambda counts: (-counts.failed_lately, -counts.due, -counts.ended, counts.type)
+    )
 
 
 class TypesPage(Page):
@@ -127,11 +266,46 @@ def _describe_limit(limit: Limit) -> dict[str, str | None]:
     return {"collection": limit.collection, "words": text.describe_limits(limit)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TypeSnapshot:
+    """What the page of a Type shows of its work: lanes, attempts, and the daemons that serve it."""
+
+    lanes: list[overview.Lane]
+    lanes_left: int
+    attempts: list[Task]
+    daemons: list[DaemonRow]
+
+    @classmethod
+    def take(cls, row: Type, now: datetime) -> Self:
+        lanes, number = overview.lanes(row, now, MOST_LANES)
+        daemons = [each for each in daemon_rows(now) if row.identifier in each.types]
+        return cls(
+            lanes=lanes,
+            lanes_left=number - len(lanes),
+            attempts=overview.longest_attempts(row, MOST_ATTEMPTS),
+            daemons=daemons,
+        )
+
+
+def draw_type_charts(identifier: str, span: str, *, marked: bool) -> SafeString:
+    """Return the charts of a Type as HTML, with those of a day before in pale behind them."""
+    now = overview.now()
+    series = statistics.series(identifier, SPANS[span], now)
+    before = statistics.series(identifier, SPANS[span], now - A_DAY) if span != "7d" else None
+    marks = marks_since(series.points[0].begin, type=identifier) if marked else []
+    drawn = [
+        draw(series, marks, before)
+        for draw in (charts.throughput_chart, charts.waiting_chart, charts.running_chart)
+    ]
+    return render_to_string("atp/parts/charts.html", {"charts": drawn})
+
+
 class TypePage(Page):
-    """The page for one Type: its parameters, gates, limits and log."""
+    """The page for one Type: charts, lanes, errors, attempts, parameters, limits and log."""
 
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/type.html"
+    parameters = ("span",)
 
     def get(self, request: HttpRequest, identifier: str) -> HttpResponseBase:
         row = self.look_up(Type, identifier, lambda: queue.get_type(identifier))
@@ -140,11 +314,17 @@ class TypePage(Page):
         may_see_log = self.may(permissions.VIEW_LOG)
         explanation = explain(row, **permissions.explanation_options(request.user, row))
         shut = queue.gates(now=explanation.looked_at)
+        span = charts.span_of(request.GET)
         return self.show(
             now=explanation.looked_at,
             explanation=explanation,
             starts=start_sentence(explanation.starts),
             type=documents.type(row),
+            spans=SPANS,
+            span=span,
+            charts=self._draw_charts(row, span),
+            work=self._find_work(row, explanation.looked_at),
+            errors=self._find_errors(row),
             gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
             limits=[(limit, describe_queue_depth(limit)) for limit in queue.limits(identifier)],
             declared=declared,
@@ -158,6 +338,30 @@ class TypePage(Page):
             schedules=self._visible_schedules(row),
             log=queue.scope_log(identifier, limit=TYPE_LOG_SHOWN) if may_see_log else None,
         )
+
+    def _draw_charts(self, row: Type, span: str) -> SafeString | str:
+        if not self.may(permissions.VIEW_INSTANCE):
+            return ""
+        marked = self.may(permissions.VIEW_LOG)
+        key = row.identifier, span, marked, timezone.get_current_timezone_name()
+        return shared.get(key, lambda: draw_type_charts(row.identifier, span, marked=marked))
+
+    def _find_work(self, row: Type, now: datetime) -> TypeSnapshot | None:
+        """Return the work of a Type, or None if the user may not see all its Instances."""
+        if not self.may(permissions.VIEW_INSTANCE):
+            return None
+        found = shared.get(("work", row.identifier), lambda: TypeSnapshot.take(row, now))
+        if permissions.holds(self.request.user, permissions.VIEW_DAEMON):
+            return found
+        return replace(found, daemons=[])
+
+    def _find_errors(self, row: Type) -> list[Any] | None:
+        """Return the newest error groups of a Type, or None if the user may not see them."""
+        if not self.may(permissions.VIEW_ERROR):
+            return None
+        rows = queue.error_groups().filter(type=row.identifier).order_by("-last_seen", "-pk")
+        lines = permissions.may_see_errors(self.request.user, row)
+        return errors.load_groups(rows[:MOST_ERRORS], lines=lines)
 
     def _visible_schedules(self, row: Type) -> list[dict[str, Any]] | None:
         """Return the Type's schedules that the user may see.

@@ -14,6 +14,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Left
 
 from .. import text
+from ..commands import split_request
 from ..conf import settings
 from ..models import (
     BLOCKED,
@@ -213,14 +214,15 @@ def task(row: Task | None) -> Document | None:
     return {
         "due_at": blocked_due(row),
         "daemon": None if row.daemon is None else str(row.daemon),
-        "request": row.request,
+        "request": split_request(row.request)[0],
     }
 
 
 def pending_command(state: str, request: str) -> str:
     """Return the command that the daemon holding an Instance has not carried out yet, or ""."""
     done = {"pause": State.PAUSED, "resume": State.RUNNING}
-    return "" if done.get(request) == state else request
+    command, _ = split_request(request)
+    return "" if done.get(command) == state else command
 
 
 def queued_task(row: Task) -> Document:
@@ -231,6 +233,7 @@ def queued_task(row: Task) -> Document:
         "instance": row.instance.uuid,
         "type": row.type.identifier,
         "daemon": None if row.daemon is None else str(row.daemon),
+        "request": split_request(row.request)[0],
     }
 
 
@@ -312,6 +315,15 @@ def daemon(row: Daemon, now: datetime) -> Document:
 def _worker_document(worker: Document) -> Document:
     document = {name: worker.get(name) for name in WORKER_FIELDS}
     return document | {"paused": worker.get("paused") is True}
+
+
+def time_or_none(text: object) -> datetime | None:
+    """Return the time in a text that a daemon wrote, or None if it is no time with an offset."""
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if time is None or time.tzinfo is None else time
 
 
 # One-line error messages of FAILED Instances.

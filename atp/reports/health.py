@@ -1,41 +1,131 @@
-"""The health of the queue: problems, and notes about due Tasks that gates or limits delay."""
+"""The health of the queue: its problems, each with its severity, since when, and what helps.
+
+A *failing* problem stops work that should run. A *warning* needs a look. A *note* tells what
+somebody has set on purpose: gates, and limits that delay due Tasks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from django.db import Error
-from django.db.models import Exists, Min, OuterRef, Q, Subquery
+from django.db.models import F, Max, Min, OuterRef, Q, Subquery, Sum
 
 from .. import commands, text
 from ..commands import Mode
 from ..conf import settings
 from ..downstreams.protection import State
-from ..models import Daemon, Downstream, Gate, Limit, Schedule, Tailer, Task, Type
+from ..models import (
+    ALL_TYPES,
+    Daemon,
+    Downstream,
+    ErrorGroup,
+    Gate,
+    Instance,
+    Limit,
+    LogRecord,
+    Schedule,
+    Slot,
+    Span,
+    Statistic,
+    Tailer,
+    Task,
+    Type,
+    failure_column,
+)
 from ..operations import base, daemons
 from ..operations.gates import gates, limits
+from ..operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, TARGET
 from ..querysets import LANES_ORDER, TaskQuerySet
+from ..schedules.models import Outcome
+from ..states import Event, Reason
 from ..store import get_store
-from ..store.findings import Trouble
-from . import documents, overview, releases
+from ..store.findings import Finding, Trouble
+from ..store.values.outlooks import OpenTransaction
+from . import documents, overview, releases, statistics
 from .documents import Document
 from .explaining import causes, sentences
+from .explaining.facts import Help
 from .explaining.gathering import check_full, limits_with_counts
 
 OK, FAILING = "ok", "failing"
 # A transaction that others wait for is a problem after it has been open for this many seconds.
 BLOCKING = 10.0
-# A tailer's lost records are a problem for this long. Its log and its counts show them longer.
-LOST_FOR = timedelta(days=1)
-# The longest error of a tailer in a problem, in characters.
+# A tailer's lost records and a schedule's missed slots are problems for this long.
+LATELY = timedelta(days=1)
+# A lost daemon is a problem for this long, unless another one has started on its host.
+LOST_FOR = timedelta(hours=1)
+# The longest error of a tailer or a downstream in a problem, in characters.
 MAX_ERROR = 500
-# At most this many Tasks are counted for a note, and this many gates and limits are listed.
+# At most this many Tasks are counted for a problem, and this many gates and limits are listed.
 MOST, SHOWN = 1000, 20
 NOTHING = "no waiting Task is due"
+# An attempt is slow if it has run for this many times its Type's p99, of at least this many runs
+# within a day. Attempts below SLOW_FROM are not checked, and at most MOST_SLOW Types are.
+SLOW_TIMES, SLOW_RUNS, SLOW_FROM, MOST_SLOW = 2, 30, timedelta(seconds=10), 5
+# A Type fails more than usual if at least this many attempts have failed within these minutes, at
+# this many times the rate of the day.
+RISING_FAILURES, RISING_FOR, RISING_TIMES = 5, timedelta(minutes=5), 3
+# More due Tasks of a Type than MOST are a backlog if they take this long at the present rate. At
+# most so many Types are checked: those with the most due Tasks.
+BACKLOG, MOST_BACKLOGS = timedelta(minutes=10), 3
+# The newest error is told with its collections, if its newest Instances have only a few of them.
+NEWEST, FEW = 200, 3
+# The error that has opened a downstream is searched for among this many Tasks.
+MOST_CALLS = 200
+
+
+class Severity(StrEnum):
+    """How bad a problem is; the worst comes first."""
+
+    FAILING = "failing"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueProblem:
+    """A problem of the queue, with a ``sentence`` for people and a ``code`` for programs.
+
+    ``since`` is when it began, or None if unknown. ``types`` contains the identifiers of the Types
+    that it affects, and ``collection`` the lane of the only Type. ``due`` is the number of due
+    Tasks that it delays, or None if they were not counted; ``due_more`` is True if there are more.
+    ``kind`` and ``name`` identify the subject, such as ("daemon", its uuid); both are "" if the
+    problem has no single subject. ``daemon`` is the name of a daemon in the sentence, or "".
+    ``error`` is the newest error line, which may quote inputs, or "". ``helps`` is the action that
+    would resolve the problem, or None.
+    """
+
+    code: str
+    severity: Severity
+    sentence: str
+    since: datetime | None = None
+    types: tuple[str, ...] = ()
+    collection: str | None = None
+    due: int | None = None
+    due_more: bool = False
+    kind: str = ""
+    name: str = ""
+    daemon: str = ""
+    error: str = ""
+    helps: Help | None = None
+
+    def without_daemon(self) -> QueueProblem:
+        """Return the problem without the name of a daemon, for users who may not see daemons."""
+        if not self.daemon:
+            return self
+        sentence = self.sentence.replace(f"Daemon {self.daemon}", "A daemon")
+        return replace(self, sentence=sentence, daemon="", kind="", name="")
+
+
+def document(problem: QueueProblem) -> Document:
+    """Return a problem as plain values by name."""
+    return asdict(problem) | {"severity": problem.severity.value, "types": list(problem.types)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +134,8 @@ class Health:
 
     ``database`` is True if the database answers and has been migrated; otherwise the other fields
     except ``problems`` keep their defaults. ``daemons`` has the numbers of daemons that are alive,
-    late and lost. ``problems`` contains sentences, and is empty if the queue is healthy.
+    late and lost. ``problems`` contains sentences about the failing problems, and is empty if the
+    queue is healthy.
     """
 
     time: datetime | None = None
@@ -96,8 +187,41 @@ def _check_queue(type: str | None) -> Health:
         time=time,
         database=True,
         daemons={name: counted[name] for name in names},
-        problems=problems(daemons, time, type=type),
+        problems=tuple(each.sentence for each in problems(daemons, time, type=type)),
     )
+
+
+def problems_now(
+    found: overview.Overview, daemons: Sequence[Daemon], *, shut: Sequence[Gate] | None = None
+) -> list[QueueProblem]:
+    """Return all problems, warnings and notes of the queue, the worst first.
+
+    ``found`` is the Overview at the same time; its counts say how many Tasks of a Type are due, and
+    since when. ``daemons`` are the Daemon rows, and ``shut`` the shut gates, if they were read.
+    """
+    time = found.time
+    shut = gates(now=time) if shut is None else shut
+    every = (
+        *problems(daemons, time, shut),
+        *warnings(daemons, time),
+        *_find_backlogs(found),
+        *notes(time, shut),
+    )
+    counts = {each.type: each for each in found.types}
+    return [_with_counts(each, counts) for each in every]
+
+
+def _with_counts(problem: QueueProblem, counts: Mapping[str, overview.LiveCounts]) -> QueueProblem:
+    """Return a problem with the number of due Tasks of its Types, and since when, if unknown."""
+    if not problem.types or problem.collection is not None or problem.due is not None:
+        return problem
+    own = [counts[type] for type in problem.types if type in counts]
+    oldest = [each.oldest_due for each in own if each.oldest_due is not None]
+    since = min(oldest, default=None) if problem.code == "unserved" else problem.since
+    return replace(problem, due=sum(each.due for each in own), since=since)
+
+
+# Failing problems: work that should run does not.
 
 
 def problems(
@@ -105,158 +229,47 @@ def problems(
     time: datetime,
     shut: Iterable[Gate] | None = None,
     type: str | None = None,
-    *,
-    names: bool = True,
-) -> tuple[str, ...]:
-    """Return sentences about all problems of the queue.
+) -> tuple[QueueProblem, ...]:
+    """Return all failing problems of the queue.
 
     ``daemons`` are the Daemon rows as read at ``time``. ``shut`` are the shut gates, if the caller
-    has read them. With the identifier of a ``type``, only the work of this Type is checked. Without
-    ``names``, the sentences do not contain the names of daemons.
+    has read them. With the identifier of a ``type``, only the work of this Type is checked.
     """
     shut = gates(now=time) if shut is None else shut
     return (
-        *_find_unattended_work(daemons, time, shut, type, names),
-        *releases.describe_refused_inputs(daemons, time, type),
+        *_find_unattended_work(daemons, time, shut, type),
+        *_find_refused_inputs(daemons, time, type),
         *_find_tailer_problems(time, type),
-        *_find_inconsistencies(time, type, names),
+        *_find_inconsistencies(time, type),
         *_find_failing_downstreams(time, type),
         *_find_blocking_transactions(time),
     )
 
 
-def _find_failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
-    """Return a sentence about each downstream that fails while work that calls it is due."""
-    due = Task.objects.using(settings.DATABASE).due(time)
-    calling = Type.objects.using(settings.DATABASE).filter(downstream=OuterRef("name"))
-    calling = calling.filter(identifier=type) if type else calling
-    # One index look-up for each Type, as in _types_with_due_work().
-    first = due.filter(type=OuterRef("pk")).order_by(*LANES_ORDER).values("pk")[:1]
-    waiting = calling.annotate(first=Subquery(first)).filter(first__isnull=False)
-    rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
-    rows = rows.exclude(state=State.THROTTLED).filter(Exists(waiting))
-    return tuple(
-        f"Downstream {row.name!r} has failed for {text.age(row.since, time)}, and work that "
-        "calls it is due."
-        for row in rows.order_by("name")
-    )
-
-
-def _find_blocking_transactions(time: datetime) -> tuple[str, ...]:
-    """Return a sentence about each long open transaction that delays other sessions or daemons.
-
-    Daemons do not wait for the lock of a table; they try again later.
-    """
-    _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
-    return tuple(
-        f"{sentences.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
-        for each in found
-        if each.waits_for_it or each.locked
-    )
-
-
-def _find_tailer_problems(time: datetime, type: str | None) -> Iterator[str]:
-    """Yield sentences about tailers that are paused, have lost records, or cannot read some."""
-    rows = Tailer.objects.using(settings.DATABASE).filter(
-        ~Q(error="") | Q(skipped__gt=0) | Q(lost_at__gt=time - LOST_FOR)
-    )
-    found = list(rows.filter(identifier=type) if type else rows)
-    if not found:
-        return
-    schedules = Schedule.objects.using(settings.DATABASE).in_bulk(
-        [row.identifier for row in found], field_name="identifier"
-    )
-    for row in found:
-        schedule = schedules.get(row.identifier)
-        if schedule is None or schedule.retired is None:
-            yield from _describe_tailer(row, schedule, time)
-
-
-def _describe_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterator[str]:
-    show = f"manage.py atp tailer show {row.identifier} shows details."
-    if row.error and schedule is not None and schedule.is_paused(time):
-        yield (
-            f"Tailer {row.identifier!r} has paused its schedule: "
-            f"{text.shorten(row.error, MAX_ERROR)} "
-            f"Fix the cause, then run manage.py atp schedule resume {row.identifier}."
-        )
-    elif row.error and schedule is None:
-        yield (
-            f"The last attempt of tailer {row.identifier!r} has failed: "
-            f"{text.shorten(row.error, MAX_ERROR)}"
-        )
-    if row.lost_at is not None and row.lost_at > time - LOST_FOR:
-        yield (
-            f"Tailer {row.identifier!r} found {text.age(row.lost_at, time)} ago that its "
-            f"source had removed records before the tailer read them; {row.lost} have been lost "
-            f"since it was declared. {show}"
-        )
-    if row.skipped:
-        yield f"Tailer {row.identifier!r} cannot read {row.skipped} records of its source. {show}"
-
-
-def _daemon_name(name: str, names: bool) -> str:
-    """Return the words for a daemon; without ``names`` they are only "A daemon"."""
-    return f"Daemon {name}" if names else "A daemon"
+def _failing(code: str, sentence: str, **more: Any) -> QueueProblem:
+    return QueueProblem(code=code, severity=Severity.FAILING, sentence=sentence, **more)
 
 
 def _find_unattended_work(
-    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None, names: bool
-) -> tuple[str, ...]:
-    """Return sentences about due work that no daemon claims."""
+    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None
+) -> Iterator[QueueProblem]:
+    """Yield a problem for each Type with due work that no daemon claims."""
     every = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in every if daemon["condition"] != overview.LOST]
     if not living:
-        return _find_abandoned_work(every, time, shut, type, names)
+        yield from _find_abandoned_work(every, time, shut, type)
+        return
     modes = _modes_by_type(living)
     served = {identifier for identifier, found in modes.items() if Mode.RUNNING in found}
-    return tuple(
-        f"Work of Type {identifier!r} is due, and {_why_unserved(modes.get(identifier))}."
-        for identifier in _types_with_due_work(served, time, shut, type)
-    )
-
-
-_SUSPICIONS = {
-    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
-    "idle daemon that serves the Type does not claim it. Restart that daemon; manage.py atp check "
-    "shows details.",
-    Trouble.UNSWEPT: "{daemon} was lost {since} ago, and no other daemon has rescued its "
-    "Tasks. Read the logs of the other daemons; manage.py atp check rescues the Tasks.",
-    Trouble.OWNERLESS: "{daemon} has no row any more, but holds Tasks. A daemon or "
-    "manage.py atp check will rescue the Tasks.",
-    Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), but "
-    "no daemon has planned its slots. {why}",
-}
-
-
-def _find_inconsistencies(time: datetime, type: str | None, names: bool) -> tuple[str, ...]:
-    """Return sentences about inconsistent states that indexes show, each with a remedy."""
-    groups = defaultdict(list)
-    found = daemons.suspicions(now=time)
-    for finding in found if type is None else [each for each in found if each.type == type]:
-        groups[finding.trouble, finding.type, finding.daemon].append(finding)
-    return tuple(
-        _SUSPICIONS[trouble].format(
-            count=len(findings),
-            type=type,
-            daemon=_daemon_name(daemon, names),
-            schedule=findings[0].schedule,
-            why=findings[0].why or "Restart the daemons, and read their logs.",
-            since=text.age(min((f.since for f in findings if f.since), default=time), time),
+    for identifier in _types_with_due_work(served, time, shut, type):
+        yield _failing(
+            "unserved",
+            f"Work of Type {identifier!r} is due, and {_why_unserved(modes.get(identifier))}.",
+            types=(identifier,),
+            kind="type",
+            name=identifier,
+            helps=causes.daemon_help(),
         )
-        for (trouble, type, daemon), findings in groups.items()
-    )
-
-
-def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
-    """Return the identifiers of the Types that quiet daemons serve and no daemon claims."""
-    every = [documents.daemon(row, time) for row in daemons]
-    modes = _modes_by_type([daemon for daemon in every if daemon["condition"] != overview.LOST])
-    return sorted(
-        identifier
-        for identifier, found in modes.items()
-        if Mode.QUIET in found and Mode.RUNNING not in found
-    )
 
 
 def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
@@ -278,30 +291,34 @@ def _why_unserved(modes: Collection[Mode] | None) -> str:
 
 
 def _find_abandoned_work(
-    lost: Iterable[Document],
-    time: datetime,
-    shut: Iterable[Gate],
-    type: str | None,
-    names: bool,
-) -> tuple[str, ...]:
-    """Return sentences about work that waits because no daemon has a valid lease."""
-    found = []
-    if _types_with_due_work((), time, shut, type):
-        found.append("Work is due, and no daemon is alive.")
+    lost: Iterable[Document], time: datetime, shut: Iterable[Gate], type: str | None
+) -> Iterator[QueueProblem]:
+    """Yield problems with work that waits because no daemon has a valid lease."""
+    start = causes.daemon_help("Start a daemon")
+    types = _types_with_due_work((), time, shut, type)
+    if types:
+        words = "Work is due, and no daemon is alive."
+        yield _failing("unserved", words, types=tuple(types), helps=start)
     schedules = Schedule.objects.using(settings.DATABASE).filter(due_at__lte=time)
-    if (schedules.filter(type__identifier=type) if type else schedules).exists():
-        found.append("Slots of schedules are due, and no daemon is alive.")
+    schedules = schedules.filter(type__identifier=type) if type else schedules
+    if since := schedules.aggregate(first=Min("due_at"))["first"]:
+        words = "Slots of schedules are due, and no daemon is alive."
+        yield _failing("unplanned", words, since=since, helps=start)
     tasks = Task.objects.using(settings.DATABASE).claimed()
     tasks = tasks.filter(type__identifier=type) if type else tasks
-    held = tasks.values_list("daemon__uuid", flat=True)
-    holders = set(held.distinct())
+    holders = set(tasks.values_list("daemon__uuid", flat=True).distinct())
     for daemon in lost:
         if daemon["uuid"] in holders:
-            name = _daemon_name(f"{daemon['host']}:{daemon['pid']}", names)
-            found.append(
-                f"{name} was lost while it held Tasks, and no daemon is alive to rescue them."
+            yield _failing(
+                "daemon-lost",
+                f"Daemon {daemon['host']}:{daemon['pid']} was lost while it held Tasks, and no "
+                "daemon is alive to rescue them.",
+                since=daemon["seen"],
+                kind="daemon",
+                name=str(daemon["uuid"]),
+                daemon=f"{daemon['host']}:{daemon['pid']}",
+                helps=start,
             )
-    return tuple(found)
 
 
 def _types_with_due_work(
@@ -329,34 +346,472 @@ def _types_with_due_work(
     return list(waiting.values_list("identifier", flat=True))
 
 
-# Notes for operators: due Tasks that wait because of a gate or a limit, and who set it.
+def _find_refused_inputs(
+    daemons: Iterable[Daemon], time: datetime, type: str | None
+) -> Iterator[QueueProblem]:
+    for identifier, sentence in releases.describe_refused_inputs(daemons, time, type).items():
+        yield _failing("misfit", sentence, types=(identifier,), kind="type", name=identifier)
 
 
-def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
-    """Return sentences about the due Tasks that wait because of gates and limits.
+def _find_tailer_problems(time: datetime, type: str | None) -> Iterator[QueueProblem]:
+    """Yield problems of tailers that are paused, have lost records, or cannot read some."""
+    rows = Tailer.objects.using(settings.DATABASE).filter(
+        ~Q(error="") | Q(skipped__gt=0) | Q(lost_at__gt=time - LATELY)
+    )
+    found = list(rows.filter(identifier=type) if type else rows)
+    if not found:
+        return
+    schedules = Schedule.objects.using(settings.DATABASE).in_bulk(
+        [row.identifier for row in found], field_name="identifier"
+    )
+    for row in found:
+        schedule = schedules.get(row.identifier)
+        if schedule is None or schedule.retired is None:
+            for since, sentence in _describe_tailer(row, schedule, time):
+                yield _failing(
+                    "tailer",
+                    sentence,
+                    since=since,
+                    types=(row.identifier,),
+                    kind="tailer",
+                    name=row.identifier,
+                )
+
+
+def _describe_tailer(
+    row: Tailer, schedule: Schedule | None, time: datetime
+) -> Iterator[tuple[datetime | None, str]]:
+    show = f"manage.py atp tailer show {row.identifier} shows details."
+    if row.error and schedule is not None and schedule.is_paused(time):
+        yield (
+            schedule.paused_since,
+            f"Tailer {row.identifier!r} has paused its schedule: "
+            f"{text.shorten(row.error, MAX_ERROR)} "
+            f"Fix the cause, then run manage.py atp schedule resume {row.identifier}.",
+        )
+    elif row.error and schedule is None:
+        yield (
+            None,
+            f"The last attempt of tailer {row.identifier!r} has failed: "
+            f"{text.shorten(row.error, MAX_ERROR)}",
+        )
+    if row.lost_at is not None and row.lost_at > time - LATELY:
+        yield (
+            row.lost_at,
+            f"Tailer {row.identifier!r} found {text.age(row.lost_at, time)} ago that its "
+            f"source had removed records before the tailer read them; {row.lost} have been lost "
+            f"since it was declared. {show}",
+        )
+    if row.skipped:
+        words = f"Tailer {row.identifier!r} cannot read {row.skipped} records of its source."
+        yield None, f"{words} {show}"
+
+
+_SUSPICIONS = {
+    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
+    "idle daemon that serves the Type does not claim it. Restart that daemon; manage.py atp check "
+    "shows details.",
+    Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other daemon has rescued its "
+    "Tasks. Read the logs of the other daemons; manage.py atp check rescues the Tasks.",
+    Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
+    "manage.py atp check will rescue the Tasks.",
+    Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), but "
+    "no daemon has planned its slots. {why}",
+}
+
+
+def _find_inconsistencies(time: datetime, type: str | None) -> Iterator[QueueProblem]:
+    """Yield a problem for each kind of inconsistency that indexes show, with a remedy."""
+    groups: defaultdict[tuple[Trouble, str, str], list[Finding]] = defaultdict(list)
+    found = daemons.suspicions(now=time)
+    for finding in found if type is None else [each for each in found if each.type == type]:
+        groups[finding.trouble, finding.type, finding.daemon].append(finding)
+    for (trouble, identifier, daemon), findings in groups.items():
+        since = min((each.since for each in findings if each.since), default=None)
+        schedule = findings[0].schedule
+        yield _failing(
+            trouble.value,
+            _SUSPICIONS[trouble].format(
+                count=len(findings),
+                type=identifier,
+                daemon=daemon,
+                schedule=schedule,
+                why=findings[0].why or "Restart the daemons, and read their logs.",
+                since=text.age(since or time, time),
+            ),
+            since=since,
+            types=(identifier,) if identifier else (),
+            kind="schedule" if schedule else "type" if identifier else "",
+            name=schedule or identifier,
+            daemon=daemon,
+            helps=Help(label="Show details", command=f"{causes.MANAGE} check --dry-run"),
+        )
+
+
+def _find_failing_downstreams(time: datetime, type: str | None) -> Iterator[QueueProblem]:
+    """Yield a problem for each downstream that fails while work that calls it is due."""
+    rows = Downstream.objects.using(settings.DATABASE)
+    for row in rows.filter(state__in=(State.OPEN, State.HALF_OPEN)):
+        calling = _calling_types(row)
+        waiting = _with_due_work(calling, time)
+        if waiting and (type is None or type in waiting):
+            yield _downstream_problem(row, calling, Severity.FAILING, time)
+
+
+def _calling_types(row: Downstream) -> list[str]:
+    types = Type.objects.using(settings.DATABASE).filter(downstream=row.name)
+    return list(types.order_by("identifier").values_list("identifier", flat=True))
+
+
+def _with_due_work(types: Collection[str], time: datetime) -> list[str]:
+    """Return those of the Types that have due Tasks, by one index look-up for each."""
+    due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
+    first = due.order_by(*LANES_ORDER).values("pk")[:1]
+    rows = Type.objects.using(settings.DATABASE).filter(identifier__in=types)
+    waiting = rows.annotate(first=Subquery(first)).filter(first__isnull=False)
+    return list(waiting.values_list("identifier", flat=True))
+
+
+def _downstream_problem(
+    row: Downstream, calling: Sequence[str], severity: Severity, time: datetime
+) -> QueueProblem:
+    if row.state == State.THROTTLED:
+        words = f"Downstream {row.name!r} refuses calls: ATP calls it {row.per_second:.3g} times "
+        words += "a second at most."
+    else:
+        due = ", and work that calls it is due" if severity is Severity.FAILING else ""
+        words = f"Downstream {row.name!r} has failed for {text.age(row.since, time)}{due}."
+    return QueueProblem(
+        code="downstream",
+        severity=severity,
+        sentence=words,
+        since=row.since,
+        types=tuple(calling),
+        kind="downstream",
+        name=row.name,
+        error=_error_of_calls(calling),
+        helps=causes.operation_help(DOWNSTREAM, "reset", row.name),
+    )
+
+
+def _error_of_calls(calling: Sequence[str]) -> str:
+    """Return the newest error with which a waiting Task of these Types was deferred, or ""."""
+    tasks = Task.objects.using(settings.DATABASE).filter(type__identifier__in=calling)
+    sample = tasks.order_by(*LANES_ORDER).values("pk")[:MOST_CALLS]
+    records = LogRecord.objects.using(settings.DATABASE).filter(kind=Event.DEFER)
+    newest = records.filter(instance__in=list(sample.values_list("pk", flat=True)))
+    found = newest.order_by("-pk").values_list("message", flat=True).first()
+    return text.shorten(text.headline(found), MAX_ERROR) if found else ""
+
+
+def _find_blocking_transactions(time: datetime) -> Iterator[QueueProblem]:
+    """Yield a problem for each long open transaction that delays other sessions or daemons.
+
+    Daemons do not wait for the lock of a table; they try again later.
+    """
+    _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
+    for each in found:
+        if each.waits_for_it or each.locked:
+            yield _blocking_problem(each, time)
+
+
+def _blocking_problem(each: OpenTransaction, time: datetime) -> QueueProblem:
+    end = causes.terminate_help(each.pid)
+    words = f"{sentences.transaction(each, time)} To end it: {end.command}"
+    return _failing("transaction", words, since=each.since, helps=end)
+
+
+# Warnings: something has happened that somebody should look at.
+
+
+def warnings(daemons: Sequence[Daemon], time: datetime) -> tuple[QueueProblem, ...]:
+    """Return all warnings about the queue. ``daemons`` are the Daemon rows as read at ``time``."""
+    return (
+        *_find_missing_daemons(daemons, time),
+        *_find_quiet_types(daemons, time),
+        *_find_rising_failures(time),
+        *_find_slow_attempts(daemons, time),
+        *_find_missed_slots(time),
+        *_find_other_downstreams(time),
+    )
+
+
+def _warning(code: str, sentence: str, **more: Any) -> QueueProblem:
+    return QueueProblem(code=code, severity=Severity.WARNING, sentence=sentence, **more)
+
+
+def _find_missing_daemons(daemons: Sequence[Daemon], time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning for each daemon that is late, or was lost within LOST_FOR.
+
+    A lost daemon is not missed if another one has started on its host since.
+    """
+    conditions = {row: overview.condition(row, time) for row in daemons}
+    living = [row for row, condition in conditions.items() if condition != overview.LOST]
+    lost = {(row.host, str(row), row.uuid): row.seen for row in daemons if row not in living}
+    for left in overview.departed_daemons(since=time - LOST_FOR):
+        if left.was_lost:
+            lost[left.name.rpartition(":")[0], left.name, left.uuid] = left.time
+    missed = {
+        (name, uuid): since
+        for (host, name, uuid), since in lost.items()
+        if not any(row.host == host and row.started >= since for row in living)
+    }
+    for (name, uuid), since in missed.items():
+        share = f"{len(missed)} of {len(missed) + len(living)} daemons"
+        is_or_are = "is" if len(missed) == 1 else "are"
+        yield _warning(
+            "daemon-lost",
+            f"Daemon {name} was lost {text.ago(since, time)}, and no daemon has started on its "
+            f"host since: {share} {is_or_are} missing.",
+            since=since,
+            kind="daemon",
+            name=str(uuid),
+            daemon=name,
+            helps=causes.daemon_help("Start a daemon on that host"),
+        )
+    for row in living:
+        if conditions[row] == overview.LATE:
+            yield _warning(
+                "daemon-late",
+                f"Daemon {row} has not renewed its lease for {text.age(row.seen, time)}.",
+                since=row.seen,
+                kind="daemon",
+                name=str(row.uuid),
+                daemon=str(row),
+            )
+
+
+def _find_quiet_types(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning if quiet daemons serve Types that no other daemon claims."""
+    types = quiet_types(daemons, time)
+    if types:
+        names = ", ".join(types[:3])
+        if len(types) > 3:
+            more = len(types) - 3
+            names += f" and {more} more Type{'' if more == 1 else 's'}"
+        yield _warning(
+            "quiet",
+            f"No daemon claims {names}: an operator told each daemon that serves "
+            f"{'it' if len(types) == 1 else 'them'} to go quiet or to stop.",
+            types=tuple(types),
+        )
+
+
+def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
+    """Return the identifiers of the Types that quiet daemons serve and no daemon claims."""
+    every = [documents.daemon(row, time) for row in daemons]
+    modes = _modes_by_type([daemon for daemon in every if daemon["condition"] != overview.LOST])
+    return sorted(
+        identifier
+        for identifier, found in modes.items()
+        if Mode.QUIET in found and Mode.RUNNING not in found
+    )
+
+
+def _find_rising_failures(time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning for each Type that fails far more often now than within the day."""
+    columns = ("retried", "lost", failure_column(Reason.ERROR), failure_column(Reason.FATAL))
+    failed = sum((F(name) for name in columns[1:]), start=F(columns[0]))
+    has_failed = Q(*((f"{name}__gt", 0) for name in columns), _connector=Q.OR)
+    rows = Statistic.objects.using(settings.DATABASE).exclude(type=ALL_TYPES)
+    rows = rows.filter(span=Span.MINUTE)
+
+    def failures(since: datetime, types: Collection[str] | None = None) -> dict[str, Any]:
+        found = rows.filter(start__gt=since - timedelta(minutes=1))
+        found = found if types is None else found.filter(type__in=types)
+        summed = (
+            found.order_by()
+            .values("type")
+            .annotate(
+                failed=Sum(failed),
+                first=Min("start", filter=has_failed),
+            )
+        )
+        return {row["type"]: row for row in summed}
+
+    now = failures(time - RISING_FOR)
+    candidates = [type for type, row in now.items() if row["failed"] >= RISING_FAILURES]
+    if not candidates:
+        return
+    day = failures(time - LATELY, candidates)
+    for type in sorted(candidates):
+        count, of_day = now[type]["failed"], day[type]["failed"]
+        usual = of_day * (RISING_FOR / LATELY)
+        if count >= RISING_TIMES * usual:
+            newest, where = _newest_error(type)
+            is_new = newest is not None and newest.first_seen > time - LATELY
+            yield _warning(
+                "failures",
+                f"{count:,} attempts of {type} failed within {text.duration(RISING_FOR)}; the "
+                f"average of the day is {usual:.2g}.{where}",
+                since=newest.first_seen if newest and is_new else now[type]["first"],
+                error=text.shorten(newest.title, MAX_ERROR) if newest else "",
+                types=(type,),
+                kind="errors",
+                name=type,
+            )
+
+
+def _newest_error(type: str) -> tuple[ErrorGroup | None, str]:
+    """Return the newest error group of a Type, and a sentence about its collections, or ""."""
+    groups = ErrorGroup.objects.using(settings.DATABASE).filter(type=type)
+    newest = groups.order_by("-last_seen", "-pk").first()
+    if newest is None:
+        return None, ""
+    failed = Instance.objects.using(settings.DATABASE).filter(error=newest).order_by("-pk")
+    lanes = dict.fromkeys(failed.values_list("collection", flat=True)[:NEWEST])
+    names = [f"“{name}”" if name else "none" for name in lanes]
+    where = f" Collections of the newest error: {', '.join(names)}." if len(names) <= FEW else ""
+    return newest, where if names else ""
+
+
+def _find_slow_attempts(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning for each attempt that runs for much longer than its Type's p99."""
+    running: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
+    for row in daemons:
+        for worker in documents.daemon(row, time)["workers"]:
+            since = documents.time_or_none(worker["since"])
+            if since is not None and time - since > SLOW_FROM and not worker["paused"]:
+                running[str(worker["type"])].append((since, str(worker["instance"])))
+    longest_first = sorted(running, key=lambda each: min(running[each]))
+    for type in longest_first[:MOST_SLOW]:
+        counts = statistics.histogram(type, "run", seconds=LATELY.total_seconds(), now=time)
+        if sum(counts) < SLOW_RUNS:
+            continue
+        [p99] = statistics.quantiles_of(counts, [0.99]) or [0.0]
+        for since, uuid in sorted(running[type]):
+            if (time - since).total_seconds() > SLOW_TIMES * p99:
+                yield _warning(
+                    "slow",
+                    f"An attempt of {type} has run for {text.age(since, time)}; 99 of 100 end "
+                    f"within {text.duration(timedelta(seconds=p99))}.",
+                    since=since,
+                    types=(type,),
+                    kind="instance",
+                    name=uuid,
+                    helps=causes.operation_help(INSTANCE, "cancel", uuid),
+                )
+
+
+def _find_backlogs(found: overview.Overview) -> Iterator[QueueProblem]:
+    """Yield a warning for each Type whose due work takes BACKLOG or longer at the present rate."""
+    for counts in sorted(found.types, key=lambda each: -each.due)[:MOST_BACKLOGS]:
+        rate = statistics.end_rate(counts.type, now=found.time) if counts.due > MOST else 0.0
+        if not rate or counts.due < rate * BACKLOG.total_seconds():
+            continue
+        type = Type.objects.using(settings.DATABASE).get(identifier=counts.type)
+        [lane, *_], _ = overview.lanes(type, found.time, 1)
+        is_alone = lane.due > counts.due / 2
+        where = f" {lane.due:,} of them are in collection “{lane.collection}”." if is_alone else ""
+        takes = text.duration(timedelta(seconds=counts.due / rate))
+        yield _warning(
+            "backlog",
+            f"{counts.due:,} Tasks of {counts.type} are due, which take {takes} at the present "
+            f"rate of {60 * rate:.3g} a minute.{where}",
+            since=counts.oldest_due,
+            types=(counts.type,),
+            collection=lane.collection if is_alone else None,
+            due=lane.due if is_alone else counts.due,
+            kind="limit",
+            name=counts.type,
+            helps=causes.operation_help(
+                TARGET,
+                "limit",
+                type=counts.type,
+                collection=lane.collection if is_alone else None,
+                label="Limit this lane" if is_alone else "",
+            ),
+        )
+
+
+def _find_missed_slots(time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning for each schedule that has missed slots within LATELY."""
+    slots = Slot.objects.using(settings.DATABASE).filter(
+        outcome=Outcome.MISSED, at__gt=time - LATELY, schedule__retired=None
+    )
+    names = ("schedule__identifier", "schedule__type__identifier")
+    missed = slots.order_by("schedule__identifier").values(*names)
+    for row in missed.annotate(number=Sum("count"), first=Min("at"), last=Max("at")):
+        number, identifier = row["number"], row["schedule__identifier"]
+        yield _warning(
+            "missed",
+            f"Schedule {identifier!r} has missed {number} slot{'' if number == 1 else 's'} within "
+            f"a day, the last one {text.ago(row['last'], time)}.",
+            since=row["first"],
+            types=(row["schedule__type__identifier"],),
+            kind="schedule",
+            name=identifier,
+            helps=causes.operation_help(SCHEDULE, "backfill", identifier),
+        )
+
+
+def _find_other_downstreams(time: datetime) -> Iterator[QueueProblem]:
+    """Yield a warning for each downstream that is not closed, but is not a failing problem."""
+    rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
+    for row in rows.order_by("name"):
+        calling = _calling_types(row)
+        if row.state == State.THROTTLED or not _with_due_work(calling, time):
+            yield _downstream_problem(row, calling, Severity.WARNING, time)
+
+
+# Notes: due Tasks that wait because of a gate or a limit, and who set it.
+
+
+def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[QueueProblem, ...]:
+    """Return notes about the due Tasks that wait because of gates and limits.
 
     ``shut`` are the shut gates, if the caller has read them. It takes as long with a million
     waiting Tasks as with a few thousand.
     """
     shut = gates(now=now) if shut is None else shut
-    found = [f"{sentences.shut(gate)}: {_describe_due(gate, now)}." for gate in shut[:SHOWN]]
+    found = [
+        _note("gate", gate, f"{sentences.shut(gate)}: ", now, since=gate.since)
+        for gate in shut[:SHOWN]
+    ]
     if len(shut) > SHOWN:
-        found.append(f"{len(shut) - SHOWN} more gates are shut.")
-    return (*found, *limited_notes(now, shut))
+        found.append(_plain_note(f"{len(shut) - SHOWN} more gates are shut."))
+    return (*found, *_limited_notes(now, shut))
 
 
-def limited_notes(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
-    """Return sentences about due Tasks that wait only because of a limit; see :func:`notes`."""
-    found = []
+def _limited_notes(now: datetime, shut: Sequence[Gate]) -> Iterator[QueueProblem]:
+    """Yield notes about due Tasks that wait only because of a limit; see :func:`notes`."""
     binding = [row for row in limits() if _limits_starts(row) and not _is_shut(row, shut)]
     keys = [row.pk for row in binding[:SHOWN]]
     for limit in limits_with_counts(Q(pk__in=keys)) if keys else ():
         full = check_full(limit, now)
-        if full is not None and (due := _describe_due(limit, now)) != NOTHING:
-            found.append(f"{sentences.full(full)}: {due}.")
+        if full is not None:
+            who = f" (set by {limit.who})" if limit.is_set and limit.who else ""
+            since = limit.since if limit.is_set else None
+            note = _note("limit", limit, f"{sentences.full(full)}{who}: ", now, since=since)
+            if note.due:
+                yield note
     if len(binding) > SHOWN:
-        found.append(f"{len(binding) - SHOWN} more limits are set, but were not checked here.")
-    return tuple(found)
+        yield _plain_note(f"{len(binding) - SHOWN} more limits are set, but were not checked here.")
+
+
+def _note(
+    code: str, row: Gate | Limit, words: str, now: datetime, since: datetime | None = None
+) -> QueueProblem:
+    """Return a note about a gate or a limit, with the number of due Tasks that it covers."""
+    count = _select_tasks(row).due(now).order_by()[: MOST + 1].count()
+    type = None if row.type is None else row.type.identifier
+    return QueueProblem(
+        code=code,
+        severity=Severity.NOTE,
+        sentence=f"{words}{_describe_due(count)}.",
+        since=since,
+        types=() if type is None else (type,),
+        collection=row.collection,
+        due=min(count, MOST),
+        due_more=count > MOST,
+        kind=code,
+        name=type or "",
+        helps=causes.target_help("open" if code == "gate" else "limit", row),
+    )
+
+
+def _plain_note(words: str) -> QueueProblem:
+    return QueueProblem(code="more", severity=Severity.NOTE, sentence=words)
 
 
 def control_notes() -> dict[str, list[str]]:
@@ -396,11 +851,10 @@ def _limits_starts(limit: Limit) -> bool:
     return any(value is not None for value in values)
 
 
-def _describe_due(row: Any, now: datetime) -> str:
-    count = _select_tasks(row).due(now).order_by()[: MOST + 1].count()
+def _describe_due(count: int) -> str:
     if not count:
         return NOTHING
-    number = f"more than {MOST}" if count > MOST else count
+    number = f"more than {MOST:,}" if count > MOST else f"{count:,}"
     return f"{number} waiting Task{'' if count == 1 else 's'} {_are(count)} due"
 
 

@@ -7,12 +7,12 @@ open all day.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Subquery
 
 from ..conf import settings
 from ..models import BLOCKED, DEPARTURES, Daemon, Instance, Kind, LogRecord, Task, Type
@@ -33,13 +33,14 @@ MAX_DEPARTED = 100  # daemons that have left
 class LiveCounts:
     """The exact numbers of live Instances of a Type.
 
-    ``due`` and ``later`` are the numbers of waiting Instances that are due now or later.
-    ``scheduled``, ``running`` and ``paused`` are the numbers of Instances that a daemon holds, by
-    state.
+    ``due`` and ``later`` are the numbers of waiting Instances that are due now or later, and
+    ``oldest_due`` is the earliest due time among the due ones, or None. ``scheduled``, ``running``
+    and ``paused`` are the numbers of Instances that a daemon holds, by state.
     """
 
     type: str
     due: int = 0
+    oldest_due: datetime | None = None
     later: int = 0
     scheduled: int = 0
     running: int = 0
@@ -124,20 +125,24 @@ def overview(*, history: bool = True) -> Overview:
     time = now()
     since = None if history else time - RECENTLY
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    oldest_due, next_due = _count_waiting(counts, time)
+    found: list[tuple[int, TypeCounts | RecentCounts]]
+    oldest, next_due = _count_waiting(counts, time)
     _count_claimed(counts)
     if since is None:
         _count_terminal(counts)
         types = Type.objects.using(settings.DATABASE).order_by("identifier")
-        found = [_type_counts(type, counts[type.pk]) for type in types.filter(pk__in=list(counts))]
-        return Overview(time=time, oldest_due=oldest_due, next_due=next_due, types=tuple(found))
-    rows = list(_types_with_recent_counts(since))
-    lately = _count_failed_lately(rows, since)
+        found = [
+            (row.pk, _type_counts(row, counts[row.pk])) for row in types.filter(pk__in=list(counts))
+        ]
+    else:
+        rows = list(_types_with_recent_counts(since))
+        lately = _count_failed_lately(rows, since)
+        found = [(row.pk, _recent_counts(row, counts[row.pk], lately.get(row.pk))) for row in rows]
     return Overview(
         time=time,
-        oldest_due=oldest_due,
+        oldest_due=min(oldest.values(), default=None),
         next_due=next_due,
-        types=tuple(_recent_counts(row, counts[row.pk], lately.get(row.pk)) for row in rows),
+        types=tuple(replace(each, oldest_due=oldest.get(key)) for key, each in found),
         since=since,
     )
 
@@ -180,6 +185,54 @@ def departed_daemons(
         )
         for record in records.reverse()[:MAX_DEPARTED]
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """A lane of a Type with the numbers of its due and claimed Tasks.
+
+    ``oldest_due`` is the earliest due time of the due Tasks, or None.
+    """
+
+    collection: str
+    due: int = 0
+    oldest_due: datetime | None = None
+    claimed: int = 0
+
+
+def lanes(type: Type, now: datetime, limit: int) -> tuple[list[Lane], int]:
+    """Return the lanes of a Type with due or claimed Tasks, and the number of all such lanes.
+
+    The lanes with most due Tasks come first; at most ``limit`` are returned. This takes two
+    queries, which read all waiting Tasks of the Type from an index.
+    """
+    tasks = Task.objects.using(settings.DATABASE).filter(type=type).order_by()
+    by_lane = tasks.due(now).values("collection")
+    due = by_lane.annotate(number=Count("*"), oldest=Min("due_at"))
+    found = {
+        row["collection"]: Lane(
+            collection=row["collection"], due=row["number"], oldest_due=row["oldest"]
+        )
+        for row in due
+    }
+    for row in tasks.claimed().values("collection").annotate(number=Count("*")):
+        lane = found.get(row["collection"]) or Lane(collection=row["collection"])
+        found[row["collection"]] = replace(lane, claimed=row["number"])
+    ordered = sorted(found.values(), key=lambda lane: (-lane.due, -lane.claimed, lane.collection))
+    return ordered[:limit], len(ordered)
+
+
+def longest_attempts(type: Type, limit: int) -> list[Task]:
+    """Return the claimed Tasks of a Type whose attempt has run longest, with their Instances.
+
+    The attribute ``last_heard`` of each Task is the time of the newest log record, or None.
+    """
+    records = LogRecord.objects.using(settings.DATABASE).filter(instance=OuterRef("pk"))
+    newest = records.order_by("-pk").values("time")[:1]
+    running = Task.objects.using(settings.DATABASE).claimed().filter(type=type)
+    running = running.filter(instance__state__in=CLAIMED, instance__started__isnull=False)
+    rows = running.order_by("instance__started", "pk").annotate(last_heard=Subquery(newest))
+    return list(rows.select_related("instance", "daemon")[:limit])
 
 
 def condition(daemon: Daemon, time: datetime) -> str:
@@ -256,8 +309,11 @@ def _recent_counts(row: Any, live: Counter[str], lately: Any) -> RecentCounts:
 
 def _count_waiting(
     counts: defaultdict[int, Counter[str]], time: datetime
-) -> tuple[datetime | None, datetime | None]:
-    """Add the waiting Tasks to ``counts``; return the oldest due time and the next one."""
+) -> tuple[dict[int, datetime], datetime | None]:
+    """Add the waiting Tasks to ``counts``.
+
+    Return the oldest due time of each Type with due Tasks, by key, and the next due time of all.
+    """
     waiting = Task.objects.using(settings.DATABASE).waiting()
     is_later = Q(due_at__gt=time)
     counted = waiting.values("type_id").annotate(
@@ -269,7 +325,7 @@ def _count_waiting(
     rows = list(counted)
     for row in rows:
         counts[row["type_id"]].update(due=row["waiting"] - row["later"], later=row["later"])
-    oldest = min((row["first"] for row in rows if row["first"] <= time), default=None)
+    oldest = {row["type_id"]: row["first"] for row in rows if row["first"] <= time}
     return oldest, min((row["next"] for row in rows if row["next"]), default=None)
 
 

@@ -29,8 +29,8 @@ _ENDS = events(lambda row: row.ends) | {Event.REDRIVE}
 
 def describe_refused_inputs(
     daemons: Iterable[Daemon], time: datetime, type: str | None = None
-) -> tuple[str, ...]:
-    """Return sentences about Instances whose inputs no living daemon accepts.
+) -> dict[str, str]:
+    """Return sentences about Instances whose inputs no living daemon accepts, by Type.
 
     An Instance counts if, for each handler signature of the daemons that serve its Type, one of
     these daemons has refused the Instance. With the identifier of a ``type``, only Instances of
@@ -38,11 +38,11 @@ def describe_refused_inputs(
     """
     alive = living_daemons(daemons, time)
     types = {type for daemon in alive for type in daemon["misfits"]}
-    return tuple(
-        sentence
+    return {
+        identifier: sentence
         for identifier in sorted(types if type is None else types & {type})
         if (sentence := _describe_refused(identifier, alive))
-    )
+    }
 
 
 def _describe_refused(identifier: str, alive: list[Document]) -> str:

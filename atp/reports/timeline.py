@@ -7,15 +7,13 @@ from itertools import zip_longest
 from typing import Any
 
 from ..models import Instance, LogRecord
-from ..states import TERMINAL, Event, Reason, State, events
+from ..states import NOT_RUNNING, TERMINAL, Event, State, events
 from .documents import Document
 
 # The maximum number of transitions that are read: an Instance may have very many attempts.
 MOST = 400
 # Events after which the attempt continues.
 _CONTINUING = events(lambda transition: transition.continues)
-# An Instance that FAILED for one of these reasons might not have been running.
-NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,6 +195,12 @@ def _delete(options: dict[str, Any]) -> tuple[str, ...]:
     return permissions.VIEW_INSTANCE, permissions.DELETE, *live
 
 
+def _list(options: dict[str, Any]) -> tuple[str, ...]:
+    inputs = (permissions.VIEW_INPUTS,) if options["input"] else ()
+    daemon = (permissions.VIEW_DAEMON,) if options["daemon"] else ()
+    return permissions.VIEW_INSTANCE, *inputs, *daemon
+
+
 def _gate(options: dict[str, Any]) -> tuple[str, ...]:
     log = (permissions.VIEW_LOG,) if options["log"] else ()
     mode = options["mode"]
@@ -229,6 +235,7 @@ _NEEDS: dict[str, Needs] = {
         if name != "delete"
     },
     "delete": _delete,
+    "stack": _always(permissions.VIEW_INSTANCE, permissions.VIEW_LOG, permissions.OPERATE),
     "status": _always(permissions.VIEW_INSTANCE, permissions.VIEW_TYPE, permissions.VIEW_DAEMON),
     "check": _always(permissions.VIEW_DAEMON, permissions.OPERATE),
     "types": _always(permissions.VIEW_TYPE),
@@ -237,7 +244,7 @@ _NEEDS: dict[str, Needs] = {
     "limits": _always(permissions.VIEW_TYPE),
     "statistics": _always(permissions.VIEW_TYPE),
     "metrics": _always(permissions.VIEW_TYPE),
-    "list": _always(permissions.VIEW_INSTANCE),
+    "list": _list,
     "show": _always(
         permissions.VIEW_INSTANCE,
         permissions.VIEW_INPUTS,

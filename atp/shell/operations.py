@@ -13,8 +13,8 @@ from django.db import transaction
 
 from .. import queue
 from ..conf import settings
-from ..exceptions import IllegalOrder, UnknownDaemon
 from ..models import Daemon, Instance
+from ..operations.daemons import command_all
 from ..operations.operation import (
     Delay,
     Flag,
@@ -36,15 +36,13 @@ from ..operations.table import (
     Level,
     TargetOperation,
 )
-from ..reports import overview
 from ..reports.documents import Document, blocked_due
-from ..text import did_you_mean
 from ..web import permissions
 from . import arguments, present
 from .base import Subcommand, acting_user, actor, find_instances
 
-# Operations whose subcommands are written by hand: they select Instances or wait for their end.
-BESPOKE = ("redrive", "cancel", "delete")
+# Operations whose subcommands are written by hand: they select Instances, or wait for something.
+BESPOKE = ("redrive", "cancel", "delete", "stack")
 # The word for a value in the help, by kind; by default the name of the option.
 _METAVARS: dict[type[Kind], str] = {
     Delay: "DELAY",
@@ -244,15 +242,8 @@ class DaemonSubcommand(Subcommand):
                 for row in chosen.values():
                     operation.perform(row, actor())
             return _daemons_document(operation, chosen.values(), [])
-        done: list[Daemon] = []
-        refused: list[tuple[Daemon, str]] = []
-        for row in _select_daemons(options):
-            try:
-                operation.perform(row, actor())
-                done.append(row)
-            except (IllegalOrder, UnknownDaemon) as error:
-                refused.append((row, str(error)))
-        return _daemons_document(operation, done, refused)
+        commanded = command_all(operation.order, host=options["host"], by=actor())
+        return _daemons_document(operation, commanded.told, commanded.left_alone)
 
     def text(self, document: Document) -> str:
         label = OPERATIONS[DAEMON][document["order"]].label.lower()
@@ -260,23 +251,6 @@ class DaemonSubcommand(Subcommand):
         lines += [f"{present.INDENT}{present.printable(name)}" for name in document["told"]]
         lines += [present.printable(left["why"]) for left in document["left_alone"]]
         return "\n".join(lines)
-
-
-def _select_daemons(options: Mapping[str, Any]) -> list[Daemon]:
-    """Return the daemons that ``--all`` or ``--host`` selects.
-
-    Raises CommandError or UnknownDaemon if there are none.
-    """
-    rows = overview.daemons()
-    if options["all"]:
-        if not rows:
-            raise CommandError("There is no daemon.")
-        return rows
-    chosen = [row for row in rows if row.host == options["host"]]
-    if not chosen:
-        hint = did_you_mean(options["host"], {row.host for row in rows})
-        raise UnknownDaemon(f"There is no daemon on host {options['host']!r}.{hint}")
-    return chosen
 
 
 def _daemons_document(

@@ -16,11 +16,17 @@ from ..models import Daemon
 from ..operations.registry import registry
 from ..reports import documents, health, overview, releases
 from ..reports.documents import Document
+from ..reports.health import Severity
+from ..reports.usage import utilisation_now
 from ..text import did_you_mean
 from . import arguments, present
 from .base import Subcommand
 
-_COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "reasons")]
+_COUNTS = [
+    f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "oldest_due", "reasons")
+]
+# Before the line of a problem, by its severity.
+_MARKS = {Severity.FAILING: "!", Severity.WARNING: "?", Severity.NOTE: "-"}
 HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
 OWNERSHIP = ("downstream", "owner", "runbook")
 
@@ -38,18 +44,15 @@ class Status(Subcommand):
             "oldest_due": queue.oldest_due,
             "next_due": queue.next_due,
             "types": [asdict(counts) for counts in queue.types],
-            "daemons": [documents.daemon(row, queue.time) for row in daemons],
+            "daemons": _daemon_documents(daemons, queue.time),
             "releases": _release_documents(daemons, queue.time),
-            "problems": list(health.problems(daemons, queue.time)),
-            "notes": list(health.notes(queue.time)),
+            "problems": [health.document(each) for each in health.problems_now(queue, daemons)],
         }
 
     def text(self, document: Document) -> str:
         parts = [_format_summary(document)]
         if document["problems"]:
-            parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
-        if document["notes"]:
-            parts.append("\n".join(f"- {present.printable(each)}" for each in document["notes"]))
+            parts.append("\n".join(map(_format_problem, document["problems"])))
         if document["types"]:
             parts.append(_types_table(document["types"]))
         parts.append(_daemons_table(document["daemons"], document["time"]))
@@ -57,8 +60,15 @@ class Status(Subcommand):
         return "\n\n".join(parts)
 
     def check(self, document: Document, options: dict[str, Any]) -> None:
-        if document["problems"]:
-            raise CommandError(f"Problems: {len(document['problems'])}.")
+        failing = [each for each in document["problems"] if each["severity"] == Severity.FAILING]
+        if failing:
+            raise CommandError(f"Problems: {len(failing)}.")
+
+
+def _format_problem(problem: Document) -> str:
+    """Return the line for a problem, with "!" before a failing one and "?" before a warning."""
+    words = " ".join(filter(None, (problem["sentence"], problem["error"])))
+    return f"{_MARKS[problem['severity']]} {present.printable(words)}"
 
 
 def _format_summary(document: Document) -> str:
@@ -68,7 +78,7 @@ def _format_summary(document: Document) -> str:
         waiting += f" (the oldest for {text.duration(now - document['oldest_due'])})"
     waiting += f", {document['later']} later"
     if document["next_due"]:
-        waiting += f" (the next {text.age(document['next_due'], now)})"
+        waiting += f" (the next {text.due(document['next_due'], now)})"
     claimed = ", ".join(f"{document[name]} {name}" for name in ("scheduled", "running", "paused"))
     ended = ", ".join(f"{document[name]} {name}" for name in ("finished", "failed"))
     return present.pairs(
@@ -102,7 +112,7 @@ class Daemons(Subcommand):
         rows = overview.daemons()
         return {
             "time": now,
-            "daemons": [documents.daemon(row, now) for row in rows],
+            "daemons": _daemon_documents(rows, now),
             "releases": _release_documents(rows, now),
         }
 
@@ -111,6 +121,12 @@ class Daemons(Subcommand):
         parts = [_daemons_table(document["daemons"], now), *_releases_table(document["releases"])]
         parts.extend(_format_daemon(daemon, now) for daemon in document["daemons"])
         return "\n\n".join(parts)
+
+
+def _daemon_documents(daemons: Sequence[Daemon], now: datetime) -> list[Document]:
+    """Return a document for each daemon, with the utilisation of its workers."""
+    busy = utilisation_now(now)
+    return [documents.daemon(row, now) | {"utilisation": busy.get(row.uuid)} for row in daemons]
 
 
 def _daemons_table(daemons: Sequence[Document], now: datetime) -> str:
@@ -126,14 +142,14 @@ def _daemons_table(daemons: Sequence[Document], now: datetime) -> str:
             len(daemon["workers"]),
             sum(_is_busy(worker) for worker in daemon["workers"]),
             sum(worker["paused"] for worker in daemon["workers"]),
+            text.percent(daemon["utilisation"]),
             text.age(daemon["started"], now),
             text.ago(daemon["seen"], now),
         ]
         for daemon in daemons
     ]
-    return present.table(
-        ["daemon", "condition", "mode", "lease", "workers", "busy", "paused", "up", "seen"], rows
-    )
+    headings = ["daemon", "condition", "mode", "lease", "workers", "busy", "paused", "last minute"]
+    return present.table([*headings, "up", "seen"], rows)
 
 
 def _release_documents(daemons: Sequence[Daemon], now: datetime) -> list[Document]:

@@ -1,8 +1,8 @@
-"""Template tags for the pages: times and durations in words, states, and the time line."""
+"""Template tags for the pages: times and durations in words, states, time lines and charts."""
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,9 +13,13 @@ from django.utils.html import format_html
 
 from .. import text
 from ..models import Instance
+from ..pages import charts
+from ..pages.activity import address_of
 from ..pages.base import content_security_policy_in_page
 from ..reports import documents, timeline
+from ..reports.explaining.facts import Reason
 from ..reports.overview import Overview
+from ..reports.statistics import Ends, Point
 from ..schedules.models import Outcome, Slot
 
 # The width of the time line and of its narrowest bar, in units of the drawing.
@@ -87,6 +91,18 @@ def seconds(value: timedelta | None) -> str:
 
 
 @register.filter
+def number(value: int) -> str:
+    """Return a whole number with a comma between thousands, such as 25,000."""
+    return text.number(value)
+
+
+@register.filter
+def brief_seconds(value: float | None) -> str:
+    """Return a number of seconds as a duration in words, or "" for None."""
+    return "" if value is None else text.duration(timedelta(seconds=value))
+
+
+@register.filter
 def level(number: int) -> str:
     """Return the name of a logging level, such as WARNING."""
     return logging.getLevelName(number)
@@ -107,10 +123,16 @@ def brief(value: str, limit: int) -> str:
     return text.shorten(value, limit)
 
 
+@register.filter
+def rate(value: float) -> str:
+    """Return a number of events per minute, with a decimal if it is below ten."""
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else f"{value:,.0f}"
+
+
 @register.simple_tag
-def total(queue: Overview, name: str) -> int:
+def total(queue: Overview, name: str) -> str:
     """Return the count ``name`` in an Overview, summed over all Types."""
-    return queue.total(name)
+    return text.number(queue.total(name))
 
 
 @register.filter
@@ -127,6 +149,27 @@ def state(of: Any, reason: str = "") -> dict[str, Any]:
     return {"state": of, "reason": reason}
 
 
+# The kind of page on which the cause of a delay can be resolved, by the cause's code; and the fact
+# that names the subject.
+_REMEDIES = {
+    "gate": ("gate", "type"),
+    "max-running": ("limit", "type"),
+    "max-running-per-collection": ("limit", "type"),
+    "rate": ("limit", "type"),
+    "downstream": ("downstream", "downstream"),
+    "schedule-paused": ("schedule", "schedule"),
+}
+
+
+@register.filter
+def remedy(reason: Reason) -> str:
+    """Return the address of the page on which the cause of a delay can be resolved, or ""."""
+    if reason.code not in _REMEDIES:
+        return ""
+    kind, fact = _REMEDIES[reason.code]
+    return address_of(kind, reason.facts[fact] or "", reason.facts.get("collection"))
+
+
 @register.simple_tag
 def took(instance: Instance, now: datetime) -> str:
     """Return how long the last attempt took, or has taken until ``now`` if it still runs."""
@@ -135,7 +178,10 @@ def took(instance: Instance, now: datetime) -> str:
 
 @register.inclusion_tag("atp/parts/timeline.html")
 def drawn(line: timeline.Timeline, now: datetime) -> dict[str, Any]:
-    """Draw each span of a time line as a coloured bar. Its width shows the span's duration."""
+    """Draw each span of a time line as a coloured bar. Its width shows the span's duration.
+
+    Below are the times of both ends, and how long the Instance was in each state.
+    """
     spans = [(span, (span.end or now) - span.begin) for span in line.spans]
     if not spans:
         return {"bars": []}
@@ -150,7 +196,17 @@ def drawn(line: timeline.Timeline, now: datetime) -> dict[str, Any]:
         }
         for span, length in spans
     ]
-    return {"bars": bars, "width": _WIDTH + _NARROWEST, "whole": timedelta(seconds=whole)}
+    states: dict[str, timedelta] = {}
+    for span, length in spans:
+        states[span.state] = states.get(span.state, timedelta()) + length
+    return {
+        "bars": bars,
+        "width": _WIDTH + _NARROWEST,
+        "whole": timedelta(seconds=whole),
+        "begin": begin,
+        "end": spans[-1][0].end or now,
+        "states": list(states.items()),
+    }
 
 
 @register.inclusion_tag("atp/parts/strip.html")
@@ -176,3 +232,15 @@ def strip(slots: Iterable[Slot]) -> dict[str, Any]:
         x -= bar["width"]
         bar |= {"x": x, "y": 24 - bar["height"], "width": bar["width"] - 0.15}
     return {"bars": bars[::-1], "whole": whole, "counts": counts.most_common()}
+
+
+@register.inclusion_tag("atp/parts/chart.html")
+def chart(drawing: charts.Chart) -> dict[str, Any]:
+    """Show a chart, with its numbers in a folded table."""
+    return {"chart": drawing, "units": charts.UNITS}
+
+
+@register.inclusion_tag("atp/parts/sparkline.html")
+def sparkline(points: Sequence[Point | Ends]) -> dict[str, Any]:
+    """Show the failed and the finished Instances of each point as a tiny picture."""
+    return {"line": charts.draw_sparkline(points), "height": charts.SPARKLINE_HEIGHT}

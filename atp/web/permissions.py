@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,7 @@ from ..options import MAX_IDENTIFIER
 
 if TYPE_CHECKING:
     from ..operations.registry import Declaration
+    from ..reports.health import QueueProblem
 
 
 __all__ = ["CONTROL", "DELETE", "ENQUEUE", "OPERATE"]
@@ -467,6 +469,22 @@ def permissions_to_enqueue(existing: str | None) -> tuple[str, ...]:
 def explanation_options(user: Any, *subjects: Any) -> dict[str, bool]:
     """Return the arguments that tell an explanation whether to show errors and daemons' names."""
     return {"errors": may_see_errors(user, *subjects), "daemons": holds(user, VIEW_DAEMON)}
+
+
+def visible_problems(user: Any, problems: Iterable[QueueProblem]) -> list[QueueProblem]:
+    """Return those problems of the queue that concern Instances which the user may see.
+
+    A problem without a Type needs an unrestricted permission. Daemons' names and error lines are
+    left out if the user may not see them.
+    """
+    names = holds(user, VIEW_DAEMON)
+    visible = []
+    for each in problems:
+        places = [(type, each.collection) for type in each.types]
+        if holds(user, VIEW_INSTANCE, *places):
+            shown = each if names else each.without_daemon()
+            visible.append(shown if may_see_errors(user, *places) else replace(shown, error=""))
+    return visible
 
 
 def missing_permissions(user: Any, permissions: Iterable[str]) -> list[str]:

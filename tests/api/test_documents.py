@@ -10,7 +10,7 @@ import pytest
 from atp import queue
 from atp.models import Inputs, Instance, Task, Type
 from atp.operations.table import allowed_operations
-from atp.reports import documents
+from atp.reports import documents, paging
 from atp.states import CLAIMED, Event, State
 
 from ..app.tasks import add, echo
@@ -107,12 +107,32 @@ def test_the_instance_list_is_newest_first_and_can_be_paged_backward(
     assert api.get(third["previous"]).json()["results"] == second["results"]
 
 
+def test_a_search_in_the_api_says_how_far_it_came(api, world, monkeypatch):
+    monkeypatch.setattr(paging, "_FIRST_PORTION", 2)
+    monkeypatch.setattr(paging, "_LONGEST", 0.0)
+    made = [echo.using(created_by="ann" if n == 0 else "bob").enqueue() for n in range(3)]
+    first = api.get("instances?created_by=ann").json()
+    assert first["results"] == []
+    assert datetime.fromisoformat(first["searched_to"]) == made[1].created
+    second = api.get(first["next"]).json()
+    assert [each["uuid"] for each in second["results"]] == [str(made[0].uuid)]
+    assert second["searched_to"] is second["next"] is None
+
+
 BAD = [
     # What each filter takes is shown in tests/web/test_filters.py.
     ("instances?stat=FAILED", "invalid-parameter", ["stat"], "Did you mean 'state'"),
     ("instances?state=FAILD", "invalid-selection", ["state"], "Did you mean 'FAILED'"),
     ("instances?state=", "invalid-parameter", ["state"], "has no value"),
     ("instances?state=FAILED&state=RUNNING", "invalid-parameter", ["state"], "more than once"),
+    (
+        "instances?created_after=2030-01-31T18:00",
+        "invalid-parameter",
+        ["created_after"],
+        "an offset",
+    ),
+    ("instances?longer_than=x", "invalid-selection", ["longer_than"], "5m"),
+    ("instances?input=alps", "invalid-selection", ["input"], "within one Type"),
     ("instances?limit=0", "invalid-parameter", ["limit"], "from 1 to 500"),
     ("instances?limit=%D9%A3", "invalid-parameter", ["limit"], "whole number"),
     ("instances?page=2", "invalid-page-key", [], "Begin with the first page"),

@@ -37,6 +37,7 @@ def test_health_details_are_shown_with_the_permission_view_daemon(full, user_wit
         "daemons": {"alive": 1, "late": 0, "lost": 0},
         "oldest_due": waiting.task.due_at.isoformat(),
         "problems": [],
+        "warnings": [],
         "notes": [],
     }
     full.host.lose_lease()

@@ -75,6 +75,7 @@ NEEDED = {
     "get_daemon": ["view_daemon"],
     **acting(table.DAEMON, "view_daemon", "_daemon"),
     "get_pending": ["view_daemon", "operate"],
+    "get_problems": ["view_instance"],
 }
 OPEN = {"get_health", "get_liveness"}
 OPERATIONS = {operation["operationId"]: (path, method) for path, method, operation in operations()}
@@ -94,6 +95,7 @@ def address(name, full):
         "release": State.RUNNING,
         "pause": State.RUNNING,
         "resume": State.PAUSED,
+        "stack": State.RUNNING,
         "run_now": State.ACCEPTED,
         "cancel": State.RUNNING,
     }.get(name, State.FINISHED)

@@ -64,6 +64,22 @@ def test_refreshing_waits_while_text_is_selected(overview):
         expect(due(overview)).to_have_text(str(number + 1))
 
 
+def test_a_list_does_not_refresh_while_something_is_ticked(page, world):
+    echo.enqueue()
+    page.clock.install()
+    page.goto("/atp/instances/")
+    ticks = page.locator("[name=ticked]")
+    ticks.check()
+    echo.enqueue()
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
+        page.clock.fast_forward(6_000)
+    page.clock.run_for(500)
+    expect(ticks).to_be_checked()
+    ticks.uncheck()
+    page.clock.fast_forward(6_000)
+    expect(ticks).to_have_count(2)
+
+
 def test_a_refresh_keeps_the_focus_and_waits_while_a_key_or_button_is_down(overview):
     """A keyboard user can move past a part that refreshes itself.
 

@@ -35,7 +35,7 @@ def test_filters_and_paging_work_without_javascript(page, full):
     echo.enqueue_many({"number": n} for n in range(60))
     page.goto("/atp/instances/")
     rows = page.get_by_role("table").locator("tbody").get_by_role("row")
-    page.get_by_label("State").select_option("FAILED")
+    page.get_by_role("navigation", name="States").get_by_role("link", name="FAILED").click()
     page.get_by_label("Collection", exact=True).fill("books")
     page.get_by_role("button", name="Filter").click()
     expect(rows).to_have_count(1)
@@ -44,10 +44,22 @@ def test_filters_and_paging_work_without_javascript(page, full):
     newest = rows.count()
     page.get_by_role("link", name="Older").click()
     expect(rows).to_have_count(60 - newest)
-    expect(page.get_by_label("State")).to_have_value("ACCEPTED")
+    tab = page.get_by_role("navigation", name="States").locator("[aria-current]")
+    expect(tab).to_contain_text("ACCEPTED")
     expect(page.get_by_role("link", name="Older")).to_have_count(0)
     page.get_by_role("link", name="Newer").click()
     expect(rows).to_have_count(newest)
+
+
+def test_ticked_instances_are_cancelled_without_javascript(page, world):
+    echo.enqueue_many([{}] * 3)
+    page.goto("/atp/instances/?state=ACCEPTED")
+    page.locator("[name=ticked]").first.check()
+    page.get_by_role("button", name="Cancel what is ticked").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel what is ticked")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("status")).to_have_text("1 cancelled.")
+    assert Instance.objects.failed().count() == 1
 
 
 def test_the_forms_to_enqueue_change_and_delete_work_without_javascript(page, world):

@@ -51,9 +51,8 @@ def tell(host, *instances):
 
 
 def problems():
-    return [
-        each for each in health.problems(overview.daemons(), overview.now()) if "accept" in each
-    ]
+    found = health.problems(overview.daemons(), overview.now())
+    return [each.sentence for each in found if "accept" in each.sentence]
 
 
 def explained(instance):

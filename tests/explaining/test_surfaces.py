@@ -177,21 +177,25 @@ class TestQueries:
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
 
 
+def told():
+    return [note.sentence for note in notes(overview.now())]
+
+
 def test_health_reports_how_many_due_tasks_wait_at_a_gate(scene, monkeypatch):
     echo.enqueue()
     echo.using(run_after=HOUR).enqueue()
     queue.hold("tests.echo", by="ann")
     queue.hold("tests.add")
-    assert notes(overview.now()) == (
+    assert told() == [
         "tests.add is held: no waiting Task is due.",
         "tests.echo is held by ann: 1 waiting Task is due.",
-    )
+    ]
     # No more is counted than has to be.
     monkeypatch.setattr(health, "MOST", 2)
     echo.enqueue_many([{}] * 3)
     queue.open_gate("tests.add")
-    [told] = notes(overview.now())
-    assert told == "tests.echo is held by ann: more than 2 waiting Tasks are due."
+    [words] = told()
+    assert words == "tests.echo is held by ann: more than 2 waiting Tasks are due."
 
 
 def test_health_reports_how_many_due_tasks_wait_for_a_full_limit(scene, monkeypatch):
@@ -199,16 +203,18 @@ def test_health_reports_how_many_due_tasks_wait_for_a_full_limit(scene, monkeypa
     echo.enqueue_many([{}] * 5)
     for claimed in scene.host.claim():
         scene.host.move(claimed, Event.START)
-    [told] = notes(overview.now())
-    assert told == "tests.echo is limited to 2 at once, and 2 are claimed: 3 waiting Tasks are due."
+    [words] = told()
+    assert (
+        words == "tests.echo is limited to 2 at once, and 2 are claimed: 3 waiting Tasks are due."
+    )
     queue.hold("tests.echo")
-    assert len(notes(overview.now())) == 1  # the limit is not what they wait for
+    assert len(told()) == 1  # the limit is not what they wait for
     # Not all of very many are shown.
     monkeypatch.setattr(health, "SHOWN", 1)
     for name in "abc":
         queue.hold("tests.echo", name)
         queue.limit("tests.add", name, max_running=1)
-    assert len(notes(overview.now())) == 3
+    assert len(told()) == 3
 
 
 def test_lists_show_the_first_cause_of_the_explanation(scene, world):

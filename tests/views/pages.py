@@ -43,8 +43,12 @@ class PageCase:
 
 PAGES = (
     PageCase("overview", "/atp/", (INSTANCE,)),
+    PageCase("activity", "/atp/activity/", (LOG,)),
     PageCase("gate", "/atp/gate/", (TYPE, CONTROL)),
     PageCase("instances", "/atp/instances/", (INSTANCE,)),
+    PageCase("export", "/atp/instances/export", (INSTANCE,)),
+    PageCase("matching", "/atp/instances/all/redrive/?state=FAILED", (INSTANCE, OPERATE)),
+    PageCase("ticked", "/atp/instances/ticked/redrive/", (INSTANCE, OPERATE), "post", 302),
     PageCase("instance", "/atp/instances/{finished}/", (INSTANCE,)),
     PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
     PageCase("response", "/atp/instances/{finished}/response", (INSTANCE, RESPONSE)),
@@ -96,6 +100,7 @@ PAGES = (
     PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, CONTROL)),
     PageCase("daemons", "/atp/daemons/", (DAEMON,)),
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
+    PageCase("host-verb", "/atp/daemons/hosts/quiet/?host=host", (DAEMON, CONTROL), "post", 302),
     PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, CONTROL), "post", 302),
     PageCase("verb", "/atp/purge/", (TYPE, DELETE)),
 )
@@ -103,5 +108,6 @@ PAGES = (
 SHOWN = tuple(
     page
     for page in PAGES
-    if (page.method, page.shows) == ("get", 200) and page.name not in ("response", "graph-mermaid")
+    if (page.method, page.shows) == ("get", 200)
+    and page.name not in ("response", "graph-mermaid", "export")
 )

@@ -27,7 +27,7 @@ def test_every_page_requires_a_login(full, client):
         before = full.world.snapshot()
         answer = getattr(client, page.method)(address)
         assert answer.status_code == 302, page.path
-        back = re.sub(r"(redrive|quiet|resume)/$", "", address)
+        back = re.sub(r"(hosts/|ticked/)?(redrive|quiet|resume)/(\?.*)?$", "", address)
         assert answer["Location"].startswith(f"/login/?next={back}"), page.path
         assert full.world.snapshot() == before, page.path
 

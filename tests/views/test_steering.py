@@ -109,7 +109,7 @@ def test_pages_show_the_mode_and_the_pending_command_of_a_daemon(full, operator)
     assert not any("told to" in shown for shown in pages())
     queue.command(host.uuid, "quiet")
     assert all("told to go quiet" in shown for shown in pages())
-    assert "No daemon that serves tests.add, tests.echo claims anything" in pages()[0]
+    assert "No daemon claims tests.add, tests.echo: an operator told each daemon" in pages()[0]
     full.world.store.renew(host.uuid, lease=30, mode=Mode.QUIET)
     for shown in pages():
         assert '<span class="condition quiet">quiet</span>' in shown

@@ -19,7 +19,7 @@ from ...schedules.shell import ImportBeat, Schedule, Schedules
 from ...shell import present
 from ...shell.base import Subcommand, acting_as
 from ...shell.gates import Downstream, Downstreams, Gate, Gates, Limit, Limits
-from ...shell.instances import Enqueue, List, Show
+from ...shell.instances import Enqueue, List, Show, Stack
 from ...shell.operations import DaemonSubcommand
 from ...shell.operations import subcommands as operation_subcommands
 from ...shell.reports import Check, Metrics, Statistics, Why
@@ -111,7 +111,7 @@ def subcommands() -> tuple[type[Subcommand], ...]:
     """Return all Subcommand classes, in the order in which the help lists them."""
     found: list[type[Subcommand]] = [
         *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
-        *(Redrive, Cancel),
+        *(Redrive, Cancel, Stack),
         *operation_subcommands(),
         Delete,
         *(Gates, Gate, Limits, Limit, Downstreams, Downstream),

@@ -30,14 +30,13 @@ from ...models import (
 from ...operations.gates import gates
 from ...operations.registry import registry
 from ...querysets import CLAIMING_ORDER, RowCount, TaskQuerySet
-from ...states import Event
+from ...states import NOT_RUNNING, Event
 from ...store import get_store
 from ...store.buckets import Bucket
 from ...text import as_timedelta
 from .. import overview, releases
 from ..documents import Document
 from ..statistics import histogram, quantiles_of, start_rate
-from ..timeline import NOT_RUNNING
 from .facts import MOST_COUNTED, Facts, Flow, FullLimit, QueuePosition
 
 # The position of a waiting Task in the queue, the rival Types, and the speed of its Type.
@@ -229,7 +228,9 @@ def gather_type(type: Type, collection: str | None, *, estimates: bool = True) -
         type=type,
         collection=collection,
         daemons=releases.daemon_documents(rows, now),
-        incompatible=" ".join(releases.describe_refused_inputs(rows, now, type.identifier)),
+        incompatible=releases.describe_refused_inputs(rows, now, type.identifier).get(
+            type.identifier, ""
+        ),
         schedule=_find_paused_schedule(type, now),
     )
     return _with_queue(facts, estimates)

@@ -167,13 +167,16 @@ def full(found: FullLimit, lane: str | None = None) -> str:
         assert found.at is not None
         return f"{place(row)} is limited to {row.rate}, and the next may start at {time(found.at)}"
     if found.kind == "running":
+        assert row.max_running is not None
         return (
-            f"{place(row)} is limited to {row.max_running} at once, and {held} {_are(held)} claimed"
+            f"{place(row)} is limited to {text.number(row.max_running)} at once, and "
+            f"{text.number(held)} {_are(held)} claimed"
         )
+    assert row.max_running_per_collection is not None
     own = f"collection {lane!r}" if lane else "the Tasks without a collection"
     return (
-        f"{place(row)} is limited to {row.max_running_per_collection} at once in each collection, "
-        f"and {held} of {own} {_are(held)} claimed"
+        f"{place(row)} is limited to {text.number(row.max_running_per_collection)} at once in each "
+        f"collection, and {text.number(held)} of {own} {_are(held)} claimed"
     )
 
 
@@ -200,7 +203,7 @@ def downstream(row: Downstream, now: datetime) -> str:
 
 
 def _due_words(at: datetime, now: datetime) -> str:
-    return f"in {text.duration(at - now)}, at {time(at)}"
+    return f"{text.due(at, now)}, at {time(at)}"
 
 
 def retry(number: int, most: int, error: str, at: datetime, now: datetime) -> str:
@@ -254,7 +257,7 @@ def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now:
 
 def counted(number: int) -> str:
     """Return a count of Tasks as text: "12,000", or "50,000 or more" from MOST_COUNTED on."""
-    return f"{number:,}{' or more' if number >= MOST_COUNTED else ''}"
+    return f"{text.number(number)}{' or more' if number >= MOST_COUNTED else ''}"
 
 
 def behind(found: QueuePosition) -> str:
@@ -287,9 +290,9 @@ def transaction(found: OpenTransaction, now: datetime) -> str:
         parts.append(f" has locked {what} in the database")
     words = " and".join(parts)
     if found.statement_since is not None:
-        words += f"; its last statement began {text.age(found.statement_since, now)} ago"
+        words += f"; its last statement began {text.ago(found.statement_since, now)}"
     if found.waits_for_it:
-        words += f"; {found.waits_for_it} wait for its locks"
+        words += f"; sessions that wait for its locks: {text.number(found.waits_for_it)}"
     effect = "no daemon can claim it" if found.locked == found.ROW else "no daemon can claim Tasks"
     if not found.locked:
         effect = "no daemon can claim Tasks that it has locked"
