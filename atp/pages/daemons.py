@@ -201,28 +201,30 @@ class DaemonPage(Page):
 
     def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         self.check_unrestricted()
-        daemon, now, span = _find_daemon(uuid), overview.now(), charts.span_of(request.GET)
+        daemon, now = _find_daemon(uuid), overview.now()
         self.subject = EVERYTHING
-        shown: dict[str, Any] = {
-            "now": now,
+        # The part of the page that refreshes itself most often has neither charts nor log.
+        history = {} if self.request.htmx.target == "live" else self._history(daemon, now)
+        if isinstance(daemon, overview.DepartedDaemon):
+            return self.show(template="atp/daemon_gone.html", gone=daemon, **history)
+        busy = utilisation_now(now).get(daemon.uuid)
+        return self.show(
+            now=now,
+            row=daemon_row(daemon, now, _find_held([daemon]), busy),
+            held=self._visible_tasks(daemon),
+            **history,
+        )
+
+    def _history(self, daemon: Daemon | overview.DepartedDaemon, now: datetime) -> dict[str, Any]:
+        """Return what the page shows of the past: the charts and the log."""
+        span = charts.span_of(self.request.GET)
+        name = daemon.name if isinstance(daemon, overview.DepartedDaemon) else daemon
+        return {
             "spans": SPANS,
             "span": span,
             "charts": usage_charts(usage(SPANS[span], now, daemon=daemon.uuid)),
+            "log": _find_log(name) if self.may(permissions.VIEW_LOG) else None,
         }
-        if isinstance(daemon, overview.DepartedDaemon):
-            return self.show(
-                template="atp/daemon_gone.html",
-                gone=daemon,
-                log=_find_log(daemon.name) if self.may(permissions.VIEW_LOG) else None,
-                **shown,
-            )
-        busy = utilisation_now(now).get(daemon.uuid)
-        return self.show(
-            row=daemon_row(daemon, now, _find_held([daemon]), busy),
-            held=self._visible_tasks(daemon),
-            log=_find_log(daemon) if self.may(permissions.VIEW_LOG) else None,
-            **shown,
-        )
 
     def _visible_tasks(self, daemon: Daemon) -> list[Task] | None:
         """Return those Tasks of the daemon whose Instances the user may see.

@@ -13,6 +13,7 @@ from atp import messages as attempt_messages
 from atp.models import Daemon, Instance, Task
 from atp.models import Kind as LogKind
 from atp.states import Event, Reason, State
+from tests import patience
 from tests.app import tasks_transactional as types
 from tests.helpers import DEADLINE, stays, wait_for
 
@@ -118,8 +119,9 @@ def test_slow_or_deadly_callbacks_after_the_commit_change_nothing(atpd, record):
 
 def test_timeout_begins_with_the_transaction(atpd):
     """G5: waiting for SQLite's one writer does not count."""
-    instances = types.row.enqueue_many({"number": n, "seconds": 1} for n in range(4))
-    daemon = atpd(processes=4, settings={"TIMEOUT": 2.5})
+    second = patience.factor()
+    instances = types.row.enqueue_many({"number": n, "seconds": second} for n in range(4))
+    daemon = atpd(processes=4, settings={"TIMEOUT": 2.5 * second})
     for instance in instances:
         instance.wait(DEADLINE)
     assert {(i.state, i.restarts) for i in instances} == {(State.FINISHED, 0)}

@@ -211,7 +211,7 @@ class Rolling:
         def told():
             document = json.loads(self.run(NEW, *manage("atp", "status", "--json")).stdout)
             begins = f"{self._count} Instances of shop.renames have inputs that no living daemon"
-            return any(problem.startswith(begins) for problem in document["problems"])
+            return any(each["sentence"].startswith(begins) for each in document["problems"])
 
         wait_for(told, self._patience, what="a problem, with the next renewal")
 

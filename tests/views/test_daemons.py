@@ -114,3 +114,14 @@ def test_buttons_of_hosts_need_the_permission_to_control(hosts, visitor, allow):
     assert "/daemons/hosts/" not in shown(visitor.get("/atp/daemons/"))
     allow("control")
     assert "/daemons/hosts/" in shown(visitor.get("/atp/daemons/"))
+
+
+def test_refresh_of_the_daemon_page_leaves_out_the_charts(full, operator):
+    """They change once a minute only."""
+    address = f"/atp/daemons/{full.host.uuid}/"
+
+    def refresh(part):
+        return shown(operator.get(address, headers={"HX-Request": "true", "HX-Target": part}))
+
+    assert ("Workers" in refresh("live"), "Over time" in refresh("live")) == (True, False)
+    assert "Over time" in refresh("history")

@@ -15,8 +15,8 @@ from ..system.processes import uptime
 LOOK_EVERY = 0.01
 # The longest look, in seconds: if somebody asks, and if a kill waits for it.
 ASKED_WITHIN, BEFORE_KILL = 1.0, 0.5
-# The longest wait for one thread, in seconds, and for the first line of one that may have no frames
-# of Python; and for how long a turn of the supervisor waits.
+# The longest wait for a thread beside the main thread, in seconds, and for its first line, since it
+# may have no frames of Python; and for how long a turn of the supervisor waits.
 THREAD_WITHIN, FIRST_WITHIN, MOMENT = 0.2, 0.03, 0.002
 # The time for which the use of the processor is measured if somebody asks, in seconds.
 MEASURED_FOR = 0.25
@@ -102,19 +102,17 @@ class Looks:
         if look.asked is None:
             return True
         end = time.monotonic() + MOMENT
-        while self._is_writing(look):
-            if uptime() >= look.asked_at + THREAD_WITHIN:
-                break
+        is_main = look.asked == look.pid
+        until = look.until if is_main else look.asked_at + THREAD_WITHIN
+        while uptime() < until and self._is_writing(look):
             if time.monotonic() >= end:
                 return False
             time.sleep(MOMENT / 10)
         # The first line is the heading of faulthandler.
         _, _, frames = self._files.read(look.slot).partition("\n")
         if frames:
-            name = "Main thread" if look.asked == look.pid else f"Thread {look.asked}"
+            name = "Main thread" if is_main else f"Thread {look.asked}"
             look.texts.append(f"{name} (most recent call first):\n{frames}")
-        elif look.asked == look.pid:
-            look.problem = SILENT
         look.asked = None
         return True
 
@@ -128,8 +126,8 @@ class Looks:
             return True
         # Just before the handler runs, the signal is neither pending nor blocked.
         is_main = look.asked == look.pid
-        within = THREAD_WITHIN if is_main else FIRST_WITHIN
-        return not self._files.read(look.slot) and uptime() < look.asked_at + within
+        may_come = is_main or uptime() < look.asked_at + FIRST_WITHIN
+        return may_come and not self._files.read(look.slot)
 
     def result(self, look: Look) -> Stack:
         """Return the answers, as far as they have come."""
