@@ -13,6 +13,7 @@ from atp import messages, queue
 from atp.exceptions import IllegalTransition
 from atp.models import ASKED, Instance, Kind, LogRecord, Task
 from atp.states import Event, State
+from tests import patience
 from tests.app import tasks_daemon
 from tests.app import tasks_stacks as types
 from tests.helpers import DEADLINE, wait_for
@@ -24,7 +25,7 @@ from .scenario import on_postgresql, wait_until
 JANE = "user jane via page"
 # How many hangs are looked at, how many of their stacks have to show the line, and their time-out
 # in seconds.
-HANGS, LEAST, TIMEOUT = 200, 198, 8.0
+HANGS, LEAST, TIMEOUT = 200, 198, 8.0 * patience.factor()
 
 
 def asked_stack(instance):
