@@ -211,7 +211,7 @@ def throughput_chart(
     )
     earlier = [_ended_per_minute(point) for point in _comparable_points(series, before)]
     scale = linear_scale(max([*map(_ended_per_minute, points), *earlier], default=0.0))
-    return _chart(
+    return chart(
         "throughput",
         "bars",
         "Ended per minute",
@@ -254,7 +254,7 @@ def utilisation_chart(points: Sequence[Ratio | UsagePoint], marks: Iterable[Mark
     )
     scale = Scale(ticks=(0.0, 0.25, 0.5, 0.75, 1.0), words=text.percent)
     layers = stack_bars(points, (busy,), scale)
-    return _chart("utilisation", "bars", "Utilisation", points, layers, scale, marks)
+    return chart("utilisation", "bars", "Utilisation", points, layers, scale, marks)
 
 
 def _counted_measure(
@@ -311,7 +311,7 @@ def _duration_chart(
     earlier = [getattr(point, f"{figure}_p95") for point in _comparable_points(series, before)]
     drawn = [*(measure.values for measure in measures), earlier]
     scale = log_scale([value for values in drawn for value in values if value is not None])
-    return _chart(
+    return chart(
         name,
         "lines",
         title,
@@ -335,7 +335,7 @@ def _timed_measure(points: Sequence[Point], figure: str, quantile: str) -> Measu
     )
 
 
-def _chart(
+def chart(
     name: str,
     kind: str,
     title: str,

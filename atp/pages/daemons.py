@@ -261,16 +261,7 @@ _MIB = 1024.0**2
 
 def usage_charts(points: Sequence[UsagePoint]) -> list[charts.Chart]:
     """Draw the utilisation of a daemon's workers, the attempts that ended, and the memory."""
-    ratios = [
-        charts.Ratio(
-            begin=point.begin,
-            seconds=point.seconds,
-            value=point.value,
-            is_partial=point.is_partial,
-        )
-        for point in points
-    ]
-    return [charts.utilisation_chart(ratios), _ended_chart(points), _memory_chart(points)]
+    return [charts.utilisation_chart(points), _ended_chart(points), _memory_chart(points)]
 
 
 def _ended_chart(points: Sequence[UsagePoint]) -> charts.Chart:
@@ -285,7 +276,7 @@ def _ended_chart(points: Sequence[UsagePoint]) -> charts.Chart:
     )
     scale = charts.linear_scale(max((rate for rate in rates if rate), default=0.0))
     layers = charts.stack_bars(points, (measure,), scale)
-    return charts._chart("ended", "bars", "Attempts ended per minute", points, layers, scale, ())
+    return charts.chart("ended", "bars", "Attempts ended per minute", points, layers, scale, ())
 
 
 def _memory_chart(points: Sequence[UsagePoint]) -> charts.Chart:
@@ -300,7 +291,7 @@ def _memory_chart(points: Sequence[UsagePoint]) -> charts.Chart:
     round_scale = charts.linear_scale(max((size for size in sizes if size), default=0.0))
     scale = replace(round_scale, words=lambda size: text.size(size * _MIB))
     layers = (charts.draw_line(measure, scale),)
-    return charts._chart("memory", "lines", "Memory of the workers", points, layers, scale, ())
+    return charts.chart("memory", "lines", "Memory of the workers", points, layers, scale, ())
 
 
 # Commands to all daemons of a host.

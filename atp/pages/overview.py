@@ -87,21 +87,33 @@ class Snapshot:
 class Shared:
     """Keeps for KEPT_FOR what all viewers see, so that many open pages cost as little as one.
 
-    One thread of a process computes it; the others wait for that.
+    One thread of a process computes a value; others that need the same value wait for it. A value
+    that takes long, for example because of a lock in the database, delays no other value.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._computing: dict[Hashable, Lock] = {}
         self._kept: dict[Hashable, tuple[float, Any]] = {}
 
     def get(self, key: Hashable, compute: Callable[[], Found], *, fresh: bool = False) -> Found:
         """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True."""
         with self._lock:
+            own = self._computing.setdefault(key, Lock())
+        with own:
             time, kept = self._kept.get(key, (-inf, None))
             if fresh or monotonic() - time > KEPT_FOR:
                 kept, now = compute(), monotonic()
-                young = {name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR}
-                self._kept = young | {key: (now, kept)}
+                with self._lock:
+                    young = {
+                        name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR
+                    }
+                    self._kept = young | {key: (now, kept)}
+                    self._computing = {
+                        name: lock
+                        for name, lock in self._computing.items()
+                        if lock.locked() or name in self._kept
+                    }
             return kept
 
 

@@ -1,6 +1,7 @@
 """The content of the pages."""
 
 import re
+import threading
 from datetime import timedelta
 from html import unescape
 from pathlib import Path
@@ -23,6 +24,7 @@ from atp.states import Event, Reason, State
 from atp.store.values import Message, Move, Note
 from tests.app.tasks import add, echo, keyword
 
+from ..helpers import DEADLINE, Thread
 from ..populated import MARKUP
 from ..store.broken import age, settle
 from ..store.world import registration
@@ -410,6 +412,22 @@ def test_charts_of_the_overview_mark_what_operators_did(world, operator, viewer)
     assert "tests.echo: gate: hold (user ann via page)" in shown
     assert "user ann via page" not in text(viewer.get("/atp/"))[: shown.index("Types")]
     assert operator.get("/atp/?span=1y").status_code == 400
+
+
+def test_a_value_that_takes_long_delays_no_other_value():
+    """A lock in the database may stop one of them; viewers of the same value wait for it."""
+    shared, begun, may_end = overview.Shared(), threading.Event(), threading.Event()
+
+    def compute():
+        begun.set()
+        assert may_end.wait(DEADLINE)
+        return "late"
+
+    late = Thread(lambda: shared.get("a", compute))
+    assert begun.wait(DEADLINE)
+    assert shared.get("b", lambda: "prompt") == "prompt"
+    may_end.set()
+    assert late.result() == "late"
 
 
 def test_pages_show_the_owner_the_runbook_and_the_downstream_of_a_type(full, operator):
