@@ -44,6 +44,7 @@ IF_NAMED = (
     "peers",
     "explain",
     "metrics",
+    "pages",
     "tailers",
 )
 ROOT = Path(__file__).resolve().parents[1]

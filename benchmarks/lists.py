@@ -100,12 +100,6 @@ def _everything(filled):
     ):
         yield Asked(name=name, path=path, rows=log, order=("id",), size=size)
     for name, path in (
-        ("page overview", PAGES),
-        ("page types", f"{PAGES}types/"),
-        ("page type", f"{PAGES}types/{history.BIGGEST}/"),
-        ("page daemons", f"{PAGES}daemons/"),
-        ("page instance", f"{PAGES}instances/{filled.newest}/"),
-        ("page instance with a long log", f"{PAGES}{of_longest}/"),
         ("API types", f"{API}types"),
         ("API daemons", f"{API}daemons"),
         ("API instance", f"{API}{of_longest}"),

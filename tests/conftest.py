@@ -18,7 +18,7 @@ from atp import queue
 from atp.authoring.context import Context
 from atp.operations import admission
 from atp.operations.registry import registry
-from atp.pages import overview
+from atp.pages import base
 from atp.store import get_store
 from atp.store.postgresql.driver import sessions
 from tests.samples import claimed
@@ -42,7 +42,7 @@ LEFT = pytest.StashKey[list[str]]()
 # must not depend on the minute.
 sessions.KEEP = math.inf
 # Each request sees what the test has just done.
-overview.KEPT_FOR = -1.0
+base.KEPT_FOR = -1.0
 
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

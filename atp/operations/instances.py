@@ -107,7 +107,11 @@ def _find_instance(instance: object) -> Instance:
 @needs_tables
 def inputs(instance: InstanceLike) -> Inputs | None:
     """Return the Inputs of an Instance; None if ATP has removed them. Raises UnknownInstance."""
-    return Inputs.objects.using(settings.DATABASE).filter(pk=_find_instance(instance).pk).first()
+    owner = _find_instance(instance)
+    row = Inputs.objects.using(settings.DATABASE).filter(pk=owner.pk).first()
+    if row is not None:
+        row.instance = owner
+    return row
 
 
 @needs_tables

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -125,11 +126,11 @@ class Selection:
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
             # There is no index of live Instances, but each of them has a Task.
-            tasks = Task.objects.using(settings.DATABASE).filter(type__in=types_of(self.type))
+            tasks = Task.objects.using(settings.DATABASE).filter(type__in=self._types)
             rows = rows.filter(pk__in=tasks.values("pk"), state__in=LIVE, created__lte=until)
         else:
             reasons = [self.reason] if self.reason else sorted(DEAD_LETTER)
-            rows = rows.filter(type__in=types_of(self.type), reason__in=reasons, reason__gt="")
+            rows = rows.filter(type__in=self._types, reason__in=reasons, reason__gt="")
             rows = rows.filter(state=State.FAILED, finished__isnull=False, finished__lte=until)
         if self.error is not None:
             rows = rows.filter(error=self.error)
@@ -145,6 +146,11 @@ class Selection:
         if self.created_by is not None:
             rows = rows.filter(created_by=self.created_by)
         return rows.filter(TRIED_AGAIN) if self.tried_again else rows
+
+    @cached_property
+    def _types(self) -> list[int]:
+        """The primary keys of the Types that match. A Type that is registered later does not."""
+        return types_of(self.type)
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """The base class of all pages, which handles permissions, errors and security headers.
 
-This module also prepares inputs and responses of Instances for display, as text or as pictures.
+This module also keeps what all viewers see, and prepares inputs and responses of Instances for
+display, as text or as pictures.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
+from threading import Lock
+from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -55,6 +59,49 @@ _POLICY = (
 )
 # The most characters of a text that a page shows; the rest is behind a link.
 MAX_TEXT_SHOWN = 20_000
+# All viewers of a process see the same values for so many seconds.
+KEPT_FOR = 5.0
+
+
+class Shared:
+    """Keeps for KEPT_FOR what all viewers see, so that many open pages cost as little as one.
+
+    One thread of a process computes a value; others that need the same value wait for it. A value
+    that takes long, for example because of a lock in the database, delays no other value.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._computing: dict[Hashable, Lock] = {}
+        self._kept: dict[Hashable, tuple[float, Any]] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], Found], *, fresh: bool = False) -> Found:
+        """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True."""
+        with self._lock:
+            own = self._computing.setdefault(key, Lock())
+        with own:
+            time, kept = self._kept.get(key, (-inf, None))
+            if fresh or monotonic() - time > KEPT_FOR:
+                kept, now = compute(), monotonic()
+                with self._lock:
+                    young = {
+                        name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR
+                    }
+                    self._kept = young | {key: (now, kept)}
+                    self._computing = {
+                        name: lock
+                        for name, lock in self._computing.items()
+                        if lock.locked() or name in self._kept
+                    }
+            return kept
+
+    def clear(self) -> None:
+        """Forget everything that is kept."""
+        with self._lock:
+            self._kept = {}
+
+
+shared = Shared()
 
 
 class PageRequest(HttpRequest):
@@ -152,6 +199,11 @@ class Page(AccessMixin, View):
         if self.subject is None:
             return not permissions.missing_permissions(user, names)
         return all(permissions.holds(user, name, self.subject) for name in names)
+
+    @property
+    def wants_news(self) -> bool:
+        """True if the user has just done something, and wants to see what it has changed."""
+        return not self.request.htmx and len(get_messages(self.request)) > 0
 
     def show(
         self, *, status: int = 200, template: str | None = None, **context: Any

@@ -37,7 +37,7 @@ from ..web import permissions, raw
 from ..web.filters import ListedFilter, bind_filters
 from ..web.permissions import PAGE, actor, enqueue, require_enqueue
 from ..web.problems import status_of
-from .base import Page, show_inputs, show_response
+from .base import Page, shared, show_inputs, show_response
 from .bulk import TICKED, operations_on_all
 from .operations import KindField
 
@@ -336,7 +336,11 @@ def _add_due_times(instances: Iterable[Any]) -> None:
 
 def _add_causes(instances: Sequence[Any], now: datetime, user: Any) -> None:
     """Set the attribute ``cause`` on each Instance: why it does not run, in brief, or None."""
-    found = main_causes(instances, now, **permissions.explanation_options(user, *instances))
+    options = permissions.explanation_options(user, *instances)
+    rows = tuple((row.pk, row.state) for row in instances)
+    found = shared.get(
+        ("causes", rows, *options.values()), lambda: main_causes(instances, now, **options)
+    )
     for row in instances:
         row.cause = found.get(row.pk)
 
@@ -360,12 +364,15 @@ class InstancePage(Page):
     def get(self, request: HttpRequest, uuid: str) -> HttpResponseBase:
         instance, task, explanation = self._read(uuid)
         context: dict[str, Any] = {}
-        if self.may(permissions.VIEW_RESPONSE):
+        has_begun = instance.attempt > 0
+        if has_begun and self.may(permissions.VIEW_RESPONSE):
             context["response"] = show_response(queue.response(instance))
-        if self.may(permissions.VIEW_STEP):
+        if has_begun and self.may(permissions.VIEW_STEP):
             context |= _step_context(instance)
+        log = list(instance.log.reverse()[: LOG_SHOWN + 1])
+        whole_log = log if len(log) <= LOG_SHOWN else None
         if self.may(permissions.VIEW_LOG):
-            context |= _log_context(instance, overview.now())
+            context |= _log_context(instance, log, overview.now())
             context["ran"] = run_time_without_pauses(context["timeline"], overview.now())
         if self.may(permissions.VIEW_INPUTS):
             context["inputs"] = show_inputs(queue.inputs(instance))
@@ -391,7 +398,7 @@ class InstancePage(Page):
             schedule=self._schedule_identifier(instance),
             hooks=[
                 each
-                for each in documents.enqueued_hooks(instance)
+                for each in documents.enqueued_hooks(instance, whole_log)
                 if each.instance is None or self.filter_permitted([each.instance])
             ],
             is_parent_kept=_is_kept(instance.hook_of),
@@ -407,7 +414,8 @@ class InstancePage(Page):
         """
         for _ in range(READS):
             instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
-            task, explanation = queue.task(instance), self._explanation(instance)
+            task = None if instance.is_terminal else queue.task(instance)
+            explanation = self._explanation(instance)
             if not explanation or explanation["explanation"].state == instance.state:
                 break
         return instance, task, explanation
@@ -416,7 +424,12 @@ class InstancePage(Page):
         """Return a dict with a live Instance's explanation and likely start; {} if it has ended."""
         if instance.is_terminal:
             return {}
-        found = explain(instance, **permissions.explanation_options(self.request.user, instance))
+        options = permissions.explanation_options(self.request.user, instance)
+        found = shared.get(
+            ("why", instance.pk, instance.state, instance.attempt, *options.values()),
+            lambda: explain(instance, **options),
+            fresh=self.wants_news,
+        )
         return {"explanation": found, "starts": start_sentence(found.starts)}
 
     def _node(self, instance: Instance) -> Node | None:
@@ -470,26 +483,27 @@ def _step_context(instance: Instance) -> dict[str, Any]:
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
-def _log_context(instance: Instance, now: datetime) -> dict[str, Any]:
+def _log_context(instance: Instance, latest: list[LogRecord], now: datetime) -> dict[str, Any]:
     """Return the template's context for the latest log records and what they tell.
 
-    This is the failure, the newest stack, and the time line.
+    This is the failure, the newest stack, and the time line. ``latest`` are the newest LOG_SHOWN
+    log records and one more, newest first, or the whole log if it is shorter.
     """
-    latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
+    is_cut = len(latest) > LOG_SHOWN
     last = next((record for record in latest if record.event), None)
     message = last.message if last is not None and last.event in _ENDED_BADLY else ""
     if instance.reason == Reason.STALE:
         # Begin with the message of the last expiry, which says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         message = f"{lost}\n{message}".strip()
-    stack = newest_stack(instance, latest, now, is_cut=len(latest) > LOG_SHOWN)
+    stack = newest_stack(instance, latest, now, is_cut=is_cut)
     return {
         "stack": stack,
         "is_stack_of_failure": bool(message) and _is_of_failure(stack, last),
         "log": _mark_repetitions(latest[:LOG_SHOWN][::-1]),
-        "is_log_cut": len(latest) > LOG_SHOWN,
+        "is_log_cut": is_cut,
         "failure": _split_failure(message) if message else None,
-        "timeline": timeline(instance),
+        "timeline": timeline(instance, None if is_cut else latest),
     }
 
 

@@ -1,14 +1,9 @@
 """The overview page, and the pages for Types."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
-from math import inf
-from threading import Lock
-from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from django.contrib.messages import get_messages
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -25,6 +20,7 @@ from ..operations.registry import is_enqueueable, registry
 from ..operations.table import OPERATIONS, TARGET, Level
 from ..reports import documents, health, overview, statistics
 from ..reports.explaining.explain import explain
+from ..reports.explaining.facts import Explanation
 from ..reports.explaining.sentences import start_sentence
 from ..reports.statistics import SPANS
 from ..reports.usage import usage
@@ -34,10 +30,8 @@ from ..tailers.operations import tailer_of_type
 from ..web import permissions
 from . import charts
 from .activity import address_of, address_of_operation, marks_since
-from .base import Page
+from .base import Page, shared
 from .daemons import A_DAY, DaemonRow, daemon_rows, departed_daemons
-
-Found = TypeVar("Found")
 
 # Log records about the whole queue.
 OVERVIEW_LOG_SHOWN = 3
@@ -50,8 +44,6 @@ TYPE_LOG_SHOWN = 100
 PROBLEMS, TYPES = 12, 10
 # The most Types that the page shows: those with the most to see.
 MOST_TYPES = 50
-# All viewers of a process see the same numbers for so many seconds.
-KEPT_FOR = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,42 +74,6 @@ class Snapshot:
                 [each.type for each in _worst_first(found.types)[:MOST_TYPES]], found.time
             ),
         )
-
-
-class Shared:
-    """Keeps for KEPT_FOR what all viewers see, so that many open pages cost as little as one.
-
-    One thread of a process computes a value; others that need the same value wait for it. A value
-    that takes long, for example because of a lock in the database, delays no other value.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._computing: dict[Hashable, Lock] = {}
-        self._kept: dict[Hashable, tuple[float, Any]] = {}
-
-    def get(self, key: Hashable, compute: Callable[[], Found], *, fresh: bool = False) -> Found:
-        """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True."""
-        with self._lock:
-            own = self._computing.setdefault(key, Lock())
-        with own:
-            time, kept = self._kept.get(key, (-inf, None))
-            if fresh or monotonic() - time > KEPT_FOR:
-                kept, now = compute(), monotonic()
-                with self._lock:
-                    young = {
-                        name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR
-                    }
-                    self._kept = young | {key: (now, kept)}
-                    self._computing = {
-                        name: lock
-                        for name, lock in self._computing.items()
-                        if lock.locked() or name in self._kept
-                    }
-            return kept
-
-
-shared = Shared()
 
 
 def draw_charts(span: str, *, marked: bool) -> SafeString:
@@ -156,9 +112,7 @@ class OverviewPage(Page):
     parameters = ("span",)
 
     def get(self, request: HttpRequest) -> HttpResponseBase:
-        # Somebody who has just done something wants to see what it has changed.
-        is_fresh = not self.request.htmx and len(get_messages(request)) > 0
-        snapshot = shared.get("snapshot", Snapshot.take, fresh=is_fresh)
+        snapshot = shared.get("snapshot", Snapshot.take, fresh=self.wants_news)
         found = snapshot.queue
         is_all = permissions.holds(request.user, permissions.VIEW_INSTANCE)
         if not is_all:
@@ -280,23 +234,49 @@ def _describe_limit(limit: Limit) -> dict[str, str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeSnapshot:
-    """What the page of a Type shows of its work: lanes, attempts, and the daemons that serve it."""
+    """What the page of a Type shows to everybody with the same ``errors`` and ``names``.
 
+    ``errors`` is True for users who may see the errors of handlers, and ``names`` for those who may
+    see the names of daemons.
+    """
+
+    explanation: Explanation
     lanes: list[overview.Lane]
     lanes_left: int
     attempts: list[Task]
     daemons: list[DaemonRow]
+    groups: list[errors.Group]
+    gates: list[Gate]
+    limits: list[tuple[Limit, str]]
+    schedules: list[dict[str, Any]]
+    tailer: str | None
+    log: list[LogRecord]
 
     @classmethod
-    def take(cls, row: Type, now: datetime) -> Self:
+    def take(cls, row: Type, *, errors: bool, names: bool) -> Self:
+        """Read the state of a Type."""
+        explanation = explain(row, errors=errors, daemons=names)
+        now = explanation.looked_at
         lanes, number = overview.lanes(row, now, MOST_LANES)
-        daemons = [each for each in daemon_rows(now) if row.identifier in each.types]
         return cls(
+            explanation=explanation,
             lanes=lanes,
             lanes_left=number - len(lanes),
             attempts=overview.longest_attempts(row, MOST_ATTEMPTS),
-            daemons=daemons,
+            daemons=[each for each in daemon_rows(now) if row.identifier in each.types],
+            groups=_newest_groups(row, lines=errors),
+            gates=[each for each in queue.gates(now=now) if each.type_id in (None, row.pk)],
+            limits=[(each, describe_queue_depth(each)) for each in queue.limits(row.identifier)],
+            schedules=schedules.documents(row),
+            tailer=tailer_of_type(row.identifier),
+            log=queue.scope_log(row.identifier, limit=TYPE_LOG_SHOWN),
         )
+
+
+def _newest_groups(row: Type, *, lines: bool) -> list[errors.Group]:
+    """Return the newest error groups of a Type, with their error lines if ``lines`` is True."""
+    rows = queue.error_groups().filter(type=row.identifier).order_by("-last_seen", "-pk")
+    return errors.load_groups(rows[:MOST_ERRORS], lines=lines)
 
 
 def draw_type_charts(identifier: str, span: str, *, marked: bool) -> SafeString:
@@ -323,32 +303,43 @@ class TypePage(Page):
         row = self.look_up(Type, identifier, lambda: queue.get_type(identifier))
         declared = registry.get(identifier) if identifier in registry else None
         contract = None if declared is None else contracts.schema_of(declared)
-        may_see_log = self.may(permissions.VIEW_LOG)
-        explanation = explain(row, **permissions.explanation_options(request.user, row))
-        shut = queue.gates(now=explanation.looked_at)
+        found = self._take_snapshot(row)
         span = charts.span_of(request.GET)
         return self.show(
-            now=explanation.looked_at,
-            explanation=explanation,
-            starts=start_sentence(explanation.starts),
+            now=found.explanation.looked_at,
+            explanation=found.explanation,
+            starts=start_sentence(found.explanation.starts),
             type=documents.type(row),
             spans=SPANS,
             span=span,
             charts=self._draw_charts(row, span),
-            work=self._find_work(row, explanation.looked_at),
-            errors=self._find_errors(row),
-            gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
-            limits=[(limit, describe_queue_depth(limit)) for limit in queue.limits(identifier)],
+            work=found if self.may(permissions.VIEW_INSTANCE) else None,
+            daemons=found.daemons
+            if permissions.holds(request.user, permissions.VIEW_DAEMON)
+            else None,
+            errors=found.groups if self.may(permissions.VIEW_ERROR) else None,
+            gates=found.gates,
+            limits=found.limits,
             declared=declared,
             is_enqueueable=is_enqueueable(identifier)
             and self.touches(identifier, permissions.ENQUEUE),
             contract=contract,
             parameters=contract and declared and contracts.described(contract, declared.signature),
             returned=contract and contracts.words_of(contract.outputs, contract.defs),
-            tailer=tailer_of_type(identifier) if self.may(permissions.VIEW_TAILER) else None,
+            tailer=found.tailer if self.may(permissions.VIEW_TAILER) else None,
             verbs=self._type_operations(),
-            schedules=self._visible_schedules(row),
-            log=queue.scope_log(identifier, limit=TYPE_LOG_SHOWN) if may_see_log else None,
+            schedules=self._visible_schedules(found.schedules),
+            log=found.log if self.may(permissions.VIEW_LOG) else None,
+        )
+
+    def _take_snapshot(self, row: Type) -> TypeSnapshot:
+        user = self.request.user
+        errors = permissions.may_see_errors(user, row)
+        names = permissions.holds(user, permissions.VIEW_DAEMON)
+        return shared.get(
+            ("type", row.pk, errors, names),
+            lambda: TypeSnapshot.take(row, errors=errors, names=names),
+            fresh=self.wants_news,
         )
 
     def _draw_charts(self, row: Type, span: str) -> SafeString | str:
@@ -358,25 +349,8 @@ class TypePage(Page):
         key = row.identifier, span, marked, timezone.get_current_timezone_name()
         return shared.get(key, lambda: draw_type_charts(row.identifier, span, marked=marked))
 
-    def _find_work(self, row: Type, now: datetime) -> TypeSnapshot | None:
-        """Return the work of a Type, or None if the user may not see all its Instances."""
-        if not self.may(permissions.VIEW_INSTANCE):
-            return None
-        found = shared.get(("work", row.identifier), lambda: TypeSnapshot.take(row, now))
-        if permissions.holds(self.request.user, permissions.VIEW_DAEMON):
-            return found
-        return replace(found, daemons=[])
-
-    def _find_errors(self, row: Type) -> list[Any] | None:
-        """Return the newest error groups of a Type, or None if the user may not see them."""
-        if not self.may(permissions.VIEW_ERROR):
-            return None
-        rows = queue.error_groups().filter(type=row.identifier).order_by("-last_seen", "-pk")
-        lines = permissions.may_see_errors(self.request.user, row)
-        return errors.load_groups(rows[:MOST_ERRORS], lines=lines)
-
-    def _visible_schedules(self, row: Type) -> list[dict[str, Any]] | None:
-        """Return the Type's schedules that the user may see.
+    def _visible_schedules(self, found: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """Return those of a Type's schedules that the user may see.
 
         Return None if the user lacks the permission to see schedules.
         """
@@ -384,7 +358,7 @@ class TypePage(Page):
             return None
         return [
             each
-            for each in schedules.documents(row)
+            for each in found
             if self.filter_permitted(
                 [(each["type"], each["collection"])], permissions.VIEW_SCHEDULE
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -368,13 +368,24 @@ class EnqueuedHook:
     instance: Instance | None
 
 
-def enqueued_hooks(instance: Instance) -> list[EnqueuedHook]:
-    """Return the latest MAX_HOOKS hooks that were enqueued when an Instance ended, oldest first."""
+def enqueued_hooks(
+    instance: Instance, log: Sequence[LogRecord] | None = None
+) -> list[EnqueuedHook]:
+    """Return the latest MAX_HOOKS hooks that were enqueued when an Instance ended, oldest first.
+
+    ``log`` is the whole log of the Instance, newest first, if the caller has read it.
+    """
     if not (instance.is_terminal or instance.is_hooked):
         return []  # the usual case when a client polls, without a query
-    records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance, kind=Kind.HOOK)
-    found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:MAX_HOOKS]
-    latest = list(found)[::-1]
+    if log is not None:
+        told = [(each.detail, each.state) for each in log if each.kind == Kind.HOOK and each.detail]
+    else:
+        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
+        rows = records.filter(kind=Kind.HOOK).exclude(detail="").order_by("-pk")
+        told = list(rows.values_list("detail", "state")[:MAX_HOOKS])
+    latest = told[:MAX_HOOKS][::-1]
+    if not latest:
+        return []
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     existing = {str(row.uuid): row for row in rows.filter(uuid__in=[uuid for uuid, _ in latest])}
     return [

@@ -91,10 +91,16 @@ def attempt_duration(instance: Document, now: datetime) -> timedelta | None:
     return max((instance["finished"] or now) - started, timedelta())
 
 
-def timeline(instance: Instance) -> Timeline:
-    """Return the :class:`Timeline` of an Instance."""
-    records = LogRecord.objects.using(instance._state.db).of_instance(instance).transitions()
-    latest = list(records.reverse()[: MOST + 1])
+def timeline(instance: Instance, log: Sequence[LogRecord] | None = None) -> Timeline:
+    """Return the :class:`Timeline` of an Instance.
+
+    ``log`` is the whole log of the Instance, newest first, if the caller has read it.
+    """
+    if log is not None:
+        latest = [record for record in log if record.event]
+    else:
+        records = LogRecord.objects.using(instance._state.db).of_instance(instance)
+        latest = list(records.transitions().reverse()[: MOST + 1])
     transitions = latest[:MOST][::-1]
     return Timeline(
         spans=tuple(_spans(transitions)),

@@ -40,6 +40,8 @@ COLLECTIONS = {
 }
 RARE_COLLECTION, RARE_COLLECTIONS = "cryosat", 5
 UNCOLLECTED = 0.4
+# Of a thousand, like the shares of TYPES.
+SHARE_OF_OTHERS = 100
 REASONS = {"ERROR": 70, "FATAL": 15, "CANCELLED": 10, "STALE": 1, "MISSED": 4}
 NEVER = ("scene.ingest", "MISSED")
 RARE_REASON, RARE_REASONS = "DROPPED", 5
@@ -56,7 +58,8 @@ class Shape:
     """How many of what: ``ended`` Instances, ``failing`` of which is the share that FAILED.
 
     The newest ``logged`` have Inputs and LogRecords, one in the middle of the
-    history a log of ``longest_log`` records.
+    history a log of ``longest_log`` records. If there are more ``types`` than those of TYPES, the
+    others have one in ten Instances. If ``lanes`` is not 0, the biggest Type has so many.
     """
 
     ended: int
@@ -65,6 +68,8 @@ class Shape:
     claimed: int = 0
     logged: int = 100_000
     longest_log: int = 10_000
+    types: int = 0
+    lanes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +124,12 @@ class _Writer:
         self._shape = shape
         self._places = _Places(shape)
         self._random = random.Random(1)
+        more = max(shape.types - len(TYPES) - 1, 0)
+        others = {f"other.type-{number}": SHARE_OF_OTHERS / more for number in range(more)}
+        self._weights = TYPES | others
+        self._collections = dict(COLLECTIONS)
+        if shape.lanes:
+            self._collections[BIGGEST] = [f"lane-{number}" for number in range(shape.lanes)]
         self._now = datetime.now(UTC).replace(microsecond=0)
 
     def write(self):
@@ -131,10 +142,10 @@ class _Writer:
             rows = [self._instance(number) for number in numbers]
             logged = [row for row in rows if self._places.has_log(row["id"])]
             live = [row for row in rows if row["finished"] is None]
-            _insert(self._connection, Instance, rows)
-            _insert(self._connection, Inputs, map(_inputs, logged))
-            _insert(self._connection, LogRecord, chain.from_iterable(map(self._log, logged)))
-            _insert(self._connection, Task, map(self._task, live))
+            insert(self._connection, Instance, rows)
+            insert(self._connection, Inputs, map(_inputs, logged))
+            insert(self._connection, LogRecord, chain.from_iterable(map(self._log, logged)))
+            insert(self._connection, Task, map(self._task, live))
         set_sequence(self._connection, Instance)
         newest, oldest = Instance.objects.order_by("-pk"), Instance.objects.order_by("pk")
         return Filled(
@@ -156,7 +167,7 @@ class _Writer:
                 backoff_max=timedelta(hours=1),
                 registered=self._now,
             )
-            for identifier in [*TYPES, RARE_TYPE]
+            for identifier in [*self._weights, RARE_TYPE]
         ]
         return {row.identifier: row.pk for row in Type.objects.bulk_create(made)}
 
@@ -173,7 +184,7 @@ class _Writer:
                 host=f"worker-{number}.example.org",
                 pid=1000 + number,
                 version="1",
-                types=list(TYPES),
+                types=list(self._weights),
                 workers=workers,
                 lease_until=self._now + timedelta(days=1),
                 started=self._now - timedelta(days=1),
@@ -185,7 +196,7 @@ class _Writer:
 
     def _instance(self, number):
         places = self._places
-        type = RARE_TYPE if number in places.rare_types else self._chosen(TYPES)
+        type = RARE_TYPE if number in places.rare_types else self._chosen(self._weights)
         created = self._now - SPAN + number * (SPAN / places.total)
         row = {
             "id": number,
@@ -224,7 +235,7 @@ class _Writer:
             return RARE_COLLECTION
         if self._random.random() < UNCOLLECTED:
             return ""
-        return self._random.choice(COLLECTIONS.get(type, COLLECTIONS[""]))
+        return self._random.choice(self._collections.get(type, self._collections[""]))
 
     def _reason(self, type):
         """Return why an Instance of this Type failed, or that it did not."""
@@ -278,14 +289,14 @@ def _inputs(row):
     return {"instance_id": row["id"], "format": "json", "data": data}
 
 
-def _insert(connection, model, rows):
+def insert(connection, model, rows):
     """Insert rows, dicts by column, in the quickest way that the database has."""
     rows = list(rows)
     if rows:
         columns = list(rows[0])
         values = ([row[column] for column in columns] for row in rows)
-        insert = _copied if connection.vendor == "postgresql" else _inserted
-        insert(connection, model._meta.db_table, columns, values)
+        write = _copied if connection.vendor == "postgresql" else _inserted
+        write(connection, model._meta.db_table, columns, values)
 
 
 def _copied(connection, table, columns, values):
