@@ -16,8 +16,7 @@ from ..exceptions import ATPError, InvalidOption
 from ..models import ErrorGroup, Instance, Type
 from ..operations import matching
 from ..operations.table import ERROR, OPERATIONS
-from ..pages.base import Page
-from ..pages.instances import query_without_page
+from ..pages.base import Page, query_without_page
 from ..pages.operations import KindForm, OperationPage
 from ..reports import overview, paging
 from ..reports.documents import headlines

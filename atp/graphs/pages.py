@@ -13,8 +13,7 @@ from django.utils.http import urlencode
 from .. import queue
 from ..models import Graph
 from ..operations.table import GRAPH, OPERATIONS
-from ..pages.base import Page
-from ..pages.instances import query_without_page
+from ..pages.base import Page, query_without_page
 from ..reports import documents, overview, paging
 from ..states import LIVE, State
 from ..web import permissions

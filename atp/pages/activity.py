@@ -20,9 +20,8 @@ from ..querysets import LogQuerySet
 from ..reports import overview, paging
 from ..web import permissions
 from ..web.filters import ActivityFilter, bind_filters
-from .base import Page
+from .base import Page, query_without_page
 from .charts import Mark
-from .instances import query_without_page
 
 PAGE_SIZE = 50
 # The kinds of records that charts mark, and the most marks of a chart: the newest.

@@ -4,7 +4,7 @@ This module also keeps what all viewers see, and prepares inputs and responses o
 display, as text or as pictures.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from threading import Lock
@@ -102,6 +102,18 @@ class Shared:
 
 
 shared = Shared()
+
+
+def query_without_page(request: HttpRequest, *, keep: Collection[str] = ()) -> str:
+    """Return the query string with all filters that are set, for links that append a page.
+
+    Filters whose names are in ``keep`` stay even if they are empty.
+    """
+    query = request.GET.copy()
+    query.pop("page", None)
+    for name in [name for name in query if not query[name] and name not in keep]:
+        del query[name]
+    return f"{query.urlencode()}&" if query else ""
 
 
 class PageRequest(HttpRequest):

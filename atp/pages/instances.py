@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from inspect import Signature
 from typing import Any
@@ -37,7 +37,7 @@ from ..web import permissions, raw
 from ..web.filters import ListedFilter, bind_filters
 from ..web.permissions import PAGE, actor, enqueue, require_enqueue
 from ..web.problems import status_of
-from .base import Page, shared, show_inputs, show_response
+from .base import Page, query_without_page, shared, show_inputs, show_response
 from .bulk import TICKED, operations_on_all
 from .operations import KindField
 
@@ -343,18 +343,6 @@ def _add_causes(instances: Sequence[Any], now: datetime, user: Any) -> None:
     )
     for row in instances:
         row.cause = found.get(row.pk)
-
-
-def query_without_page(request: HttpRequest, *, keep: Collection[str] = ()) -> str:
-    """Return the query string with all filters that are set, for links that append a page.
-
-    Filters whose names are in ``keep`` stay even if they are empty.
-    """
-    query = request.GET.copy()
-    query.pop("page", None)
-    for name in [name for name in query if not query[name] and name not in keep]:
-        del query[name]
-    return f"{query.urlencode()}&" if query else ""
 
 
 class InstancePage(Page):

@@ -18,7 +18,7 @@ from ..operations import base
 from ..operations.gates import describe_queue_depth
 from ..operations.registry import is_enqueueable, registry
 from ..operations.table import OPERATIONS, TARGET, Level
-from ..reports import documents, health, overview, statistics
+from ..reports import documents, health, overview, paging, statistics
 from ..reports.explaining.explain import explain
 from ..reports.explaining.facts import Explanation
 from ..reports.explaining.sentences import start_sentence
@@ -28,9 +28,10 @@ from ..schedules import reports as schedules
 from ..states import DEAD_LETTER
 from ..tailers.operations import tailer_of_type
 from ..web import permissions
+from ..web.filters import TypeListFilter, bind_filters
 from . import charts
 from .activity import address_of, address_of_operation, marks_since
-from .base import Page, shared
+from .base import Page, query_without_page, shared
 from .daemons import A_DAY, DaemonRow, daemon_rows, departed_daemons
 
 # Log records about the whole queue.
@@ -42,6 +43,7 @@ TYPE_LOG_SHOWN = 100
 # If there are more problems, the page folds the rest. If there are more Types, it folds the idle
 # ones.
 PROBLEMS, TYPES = 12, 10
+TYPES_PAGE_SIZE = 50
 # The most Types that the page shows: those with the most to see.
 MOST_TYPES = 50
 
@@ -201,15 +203,24 @@ def _worst_first(types: Iterable[Any]) -> list[Any]:
 
 
 class TypesPage(Page):
-    """The page that lists all Types that the user may see."""
+    """The list of the Types that the user may see."""
 
     permissions = (permissions.VIEW_TYPE,)
     template_name = "atp/types.html"
+    parameters = (*TypeListFilter.base_filters, "page")
 
     def get(self, request: HttpRequest) -> HttpResponseBase:
-        types = self.narrow_rows(Type.objects.using(settings.DATABASE))
+        rows = self.narrow_rows(Type.objects.using(settings.DATABASE))
+        filters = bind_filters(TypeListFilter, request.GET, rows, others=("page",))
+        key = request.GET.get("page")
+        page = paging.page(filters.qs, ("identifier",), size=TYPES_PAGE_SIZE, key=key)
         shut, limits = queue.gates(), queue.limits()
         return self.show(
+            form=filters.form,
+            is_filtered=bool(filters.values),
+            page=page,
+            is_first=key is None,
+            query=query_without_page(request),
             migrate=base.migrate_command(settings.DATABASE),
             everything=[gate for gate in shut if gate.type_id is None],
             types=[
@@ -222,7 +233,7 @@ class TypesPage(Page):
                     "is_enqueueable": is_enqueueable(row.identifier)
                     and self.touches(row.identifier, permissions.ENQUEUE),
                 }
-                for row in types
+                for row in page.rows
             ],
         )
 

@@ -15,7 +15,10 @@ from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
+from django.forms.utils import flatatt
 from django.http import QueryDict
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from ..conf import settings
 from ..deadletters import operations as groups
@@ -92,8 +95,30 @@ def _normalize_case(filterset: Any, data: QueryDict) -> QueryDict:
     return data
 
 
+class _Select(forms.Select):
+    """A select that needs little time for hundreds of options.
+
+    Django renders a template for each option.
+    """
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        selected = self.format_value(value)
+        options = format_html_join(
+            "",
+            '<option value="{}"{}>{}</option>',
+            (
+                (key, " selected" if str(key) in selected else "", label)
+                for key, label in self.choices
+            ),
+        )
+        attributes = flatatt({"name": name, **self.build_attrs(self.attrs, attrs)})
+        return format_html("<select{}>{}</select>", attributes, options)
+
+
 class _TypeField(forms.ModelChoiceField):
     """A form field for the identifier of a registered Type. Its error suggests a similar one."""
+
+    widget = _Select
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -107,6 +132,8 @@ class _TypeField(forms.ModelChoiceField):
 
 class _WordField(forms.ChoiceField):
     """A form field for one of a few words. Its error suggests a similar word."""
+
+    widget = _Select
 
     def validate(self, value: Any) -> None:
         words = [word for word, _ in self.choices if word]  # type: ignore[misc, union-attr]
@@ -380,6 +407,19 @@ class TaskFilter(_FilterSet):
     def select(self, rows: Any, claimed: str = "false", **values: str) -> Any:
         rows = rows.claimed() if claimed == "true" else rows.waiting()
         return rows.filter(**values)
+
+
+class TypeListFilter(_FilterSet):
+    """The filters for the list of Types."""
+
+    name = django_filters.CharFilter(max_length=MAX_IDENTIFIER, label="Name contains")
+
+    class Meta:
+        model = Type
+        fields = ()
+
+    def select(self, rows: Any, **values: str) -> Any:
+        return rows.filter(identifier__icontains=values.get("name", ""))
 
 
 class GraphFilter(_FilterSet):

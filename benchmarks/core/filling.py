@@ -101,7 +101,7 @@ def _fill(connection, identifier, count, statements, parameters):
         for first in range(before + 1, before + count + 1, CHUNK):
             last = min(first + CHUNK - 1, before + count)
             with transaction.atomic():
-                _trust(connection, cursor)
+                trust_keys(connection, cursor)
                 for statement in statements:
                     own = {"type": type.pk, "first": first, "last": last}
                     cursor.execute(statement, parameters | own)
@@ -116,7 +116,7 @@ def _last_key(connection):
     return Instance.objects.aggregate(last=Max("pk"))["last"] or 0
 
 
-def _trust(connection, cursor):
+def trust_keys(connection, cursor):
     """Do not check the keys of what is written in this transaction, where that is allowed."""
     if connection.vendor == "postgresql":
         cursor.execute("SHOW is_superuser")

@@ -13,6 +13,7 @@ from itertools import chain
 from uuid import UUID
 
 from .database import set_sequence
+from .filling import trust_keys
 from .log_column import KIND
 
 # Identifier and share of a thousand; the last has a handful of old Instances.
@@ -300,9 +301,12 @@ def insert(connection, model, rows):
 
 
 def _copied(connection, table, columns, values):
+    from django.db import transaction
+
     text = "".join("\t".join(map(_as_text, row)) + "\n" for row in values)
     statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        trust_keys(connection, cursor)
         if hasattr(cursor.cursor, "copy_expert"):
             cursor.cursor.copy_expert(statement, io.StringIO(text))
         else:

@@ -16,7 +16,7 @@ from django.utils import timezone
 import atp
 from atp import queue
 from atp.models import Instance, Slot, Type
-from atp.pages import base, instances
+from atp.pages import base, instances, overview
 from atp.pages.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from atp.reports.explaining.explain import explain
 from atp.schedules.models import Outcome
@@ -376,6 +376,22 @@ def test_many_viewers_share_one_snapshot_of_the_queue(
     # Whoever has done something sees at once what that has changed, and so do the others then.
     assert "Everything is held" in text(operator.post("/atp/gate/", {"mode": "hold"}, follow=True))
     assert "Everything is held" in text(viewer.get("/atp/"))
+
+
+def test_types_are_listed_by_pages_and_by_a_part_of_their_name(full, operator, monkeypatch):
+    monkeypatch.setattr(overview, "TYPES_PAGE_SIZE", 2)
+    known = sorted(Type.objects.values_list("identifier", flat=True))
+    shown, seen = text(operator.get("/atp/types/")), []
+    while True:
+        seen += re.findall(r'data-label="Type"><a href="/atp/types/([^/]+)/"', shown)
+        if not (found := re.search(r'rel="next" href="(\?[^"]*)"', shown)):
+            break
+        shown = text(operator.get(f"/atp/types/{unescape(found[1])}"))
+    assert seen == known
+    shown = text(operator.get("/atp/types/?name=.ECHO"))
+    assert "tests.echo" in shown
+    assert "tests.add" not in shown
+    assert "There are no such Types" in text(operator.get("/atp/types/?name=no-such"))
 
 
 def test_a_type_page_shows_its_lanes_errors_and_longest_attempts(full, operator):
