@@ -231,9 +231,10 @@ def test_the_type_list_shows_gates_and_limits(full, operator):
     queue.hold("tests.add", reason=MARKUP)
     queue.limit("tests.echo", max_running=2, rate="5/s")
     queue.limit("tests.echo", "books", rate="1/s")
-    shown = operator.get("/atp/types/").content.decode()
+    shown = operator.get("/atp/types/?name=tests.add").content.decode()
     assert ">held</span>" in shown
     assert MARKUP not in shown
+    shown = operator.get("/atp/types/?name=tests.echo").content.decode()
     assert "2 at a time; 5/s, 1 at once" in shown
     assert "“books”: 1/s, 1 at once" in shown
     queue.hold(by="ann")
