@@ -45,7 +45,7 @@ TYPE_LOG_SHOWN = 100
 PROBLEMS, TYPES = 12, 10
 TYPES_PAGE_SIZE = 50
 # The most Types that the page shows: those with the most to see.
-MOST_TYPES = 50
+MOST_TYPES = 25
 
 
 @dataclass(frozen=True, kw_only=True)
