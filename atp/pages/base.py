@@ -61,6 +61,8 @@ _POLICY = (
 MAX_TEXT_SHOWN = 20_000
 # All viewers of a process see the same values for so many seconds.
 KEPT_FOR = 5.0
+# Values that change slowly are kept for so many times as long, at most.
+LONGEST_KEPT = 6
 
 
 class Shared:
@@ -75,17 +77,29 @@ class Shared:
         self._computing: dict[Hashable, Lock] = {}
         self._kept: dict[Hashable, tuple[float, Any]] = {}
 
-    def get(self, key: Hashable, compute: Callable[[], Found], *, fresh: bool = False) -> Found:
-        """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True."""
+    def get(
+        self,
+        key: Hashable,
+        compute: Callable[[], Found],
+        *,
+        fresh: bool = False,
+        times: float = 1,
+    ) -> Found:
+        """Return what is kept under a key, or compute it if it is too old or ``fresh`` is True.
+
+        The value is kept for ``times`` KEPT_FOR, at most for LONGEST_KEPT KEPT_FOR.
+        """
         with self._lock:
             own = self._computing.setdefault(key, Lock())
         with own:
             time, kept = self._kept.get(key, (-inf, None))
-            if fresh or monotonic() - time > KEPT_FOR:
+            if fresh or monotonic() - time > times * KEPT_FOR:
                 kept, now = compute(), monotonic()
                 with self._lock:
                     young = {
-                        name: old for name, old in self._kept.items() if now - old[0] <= KEPT_FOR
+                        name: old
+                        for name, old in self._kept.items()
+                        if now - old[0] <= LONGEST_KEPT * KEPT_FOR
                     }
                     self._kept = young | {key: (now, kept)}
                     self._computing = {

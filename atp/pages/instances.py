@@ -31,7 +31,7 @@ from ..reports import documents, listing, overview, paging
 from ..reports.explaining.explain import explain, main_causes
 from ..reports.explaining.sentences import start_sentence
 from ..reports.stacks import ShownStack, newest_stack
-from ..reports.timeline import run_time_without_pauses, timeline
+from ..reports.timeline import read_history, run_time_without_pauses, timeline
 from ..states import Event, Reason, State
 from ..web import permissions, raw
 from ..web.filters import ListedFilter, bind_filters
@@ -357,15 +357,15 @@ class InstancePage(Page):
             context["response"] = show_response(queue.response(instance))
         if has_begun and self.may(permissions.VIEW_STEP):
             context |= _step_context(instance)
+        now = overview.now()
         log = list(instance.log.reverse()[: LOG_SHOWN + 1])
-        whole_log = log if len(log) <= LOG_SHOWN else None
+        history = log if len(log) <= LOG_SHOWN else read_history(instance)
         if self.may(permissions.VIEW_LOG):
-            context |= _log_context(instance, log, overview.now())
-            context["ran"] = run_time_without_pauses(context["timeline"], overview.now())
+            context |= _log_context(instance, log, history, now)
+            context["ran"] = run_time_without_pauses(context["timeline"], now)
         if self.may(permissions.VIEW_INPUTS):
             context["inputs"] = show_inputs(queue.inputs(instance))
             context["carried"] = instance.carried
-        now = overview.now()
         daemon = None if task is None else task.daemon
         holder = None if daemon is None else overview.condition(daemon, now)
         return self.show(
@@ -386,7 +386,7 @@ class InstancePage(Page):
             schedule=self._schedule_identifier(instance),
             hooks=[
                 each
-                for each in documents.enqueued_hooks(instance, whole_log)
+                for each in documents.enqueued_hooks(instance, history)
                 if each.instance is None or self.filter_permitted([each.instance])
             ],
             is_parent_kept=_is_kept(instance.hook_of),
@@ -471,11 +471,14 @@ def _step_context(instance: Instance) -> dict[str, Any]:
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
-def _log_context(instance: Instance, latest: list[LogRecord], now: datetime) -> dict[str, Any]:
+def _log_context(
+    instance: Instance, latest: list[LogRecord], history: list[LogRecord], now: datetime
+) -> dict[str, Any]:
     """Return the template's context for the latest log records and what they tell.
 
     This is the failure, the newest stack, and the time line. ``latest`` are the newest LOG_SHOWN
-    log records and one more, newest first, or the whole log if it is shorter.
+    log records and one more, newest first, or the whole log if it is shorter. ``history`` is that
+    of :func:`read_history`.
     """
     is_cut = len(latest) > LOG_SHOWN
     last = next((record for record in latest if record.event), None)
@@ -484,14 +487,14 @@ def _log_context(instance: Instance, latest: list[LogRecord], now: datetime) -> 
         # Begin with the message of the last expiry, which says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         message = f"{lost}\n{message}".strip()
-    stack = newest_stack(instance, latest, now, is_cut=is_cut)
+    stack = newest_stack(instance, history, now)
     return {
         "stack": stack,
         "is_stack_of_failure": bool(message) and _is_of_failure(stack, last),
         "log": _mark_repetitions(latest[:LOG_SHOWN][::-1]),
         "is_log_cut": is_cut,
         "failure": _split_failure(message) if message else None,
-        "timeline": timeline(instance, None if is_cut else latest),
+        "timeline": timeline(instance, history),
     }
 
 

@@ -31,7 +31,7 @@ from ..web import permissions
 from ..web.filters import TypeListFilter, bind_filters
 from . import charts
 from .activity import address_of, address_of_operation, marks_since
-from .base import Page, query_without_page, shared
+from .base import LONGEST_KEPT, Page, query_without_page, shared
 from .daemons import A_DAY, DaemonRow, daemon_rows, departed_daemons
 
 # Log records about the whole queue.
@@ -89,6 +89,11 @@ def draw_charts(span: str, *, marked: bool) -> SafeString:
         charts.utilisation_chart(usage(SPANS[span], now), marks),
     ]
     return render_to_string("atp/parts/charts.html", {"charts": drawn})
+
+
+def _periods_kept(span: str) -> float:
+    """Return for how many KEPT_FOR charts are kept: points of a long span last longer."""
+    return 1 if span == "1h" else LONGEST_KEPT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +162,7 @@ class OverviewPage(Page):
             self.request.user, [permissions.VIEW_LOG, permissions.VIEW_DAEMON]
         )
         key = span, marked, timezone.get_current_timezone_name()
-        return shared.get(key, lambda: draw_charts(span, marked=marked))
+        return shared.get(key, lambda: draw_charts(span, marked=marked), times=_periods_kept(span))
 
     def _find_log(self) -> list[LogRecord] | None:
         may_see = permissions.holds(self.request.user, permissions.VIEW_LOG)
@@ -358,7 +363,11 @@ class TypePage(Page):
             return ""
         marked = self.may(permissions.VIEW_LOG)
         key = row.identifier, span, marked, timezone.get_current_timezone_name()
-        return shared.get(key, lambda: draw_type_charts(row.identifier, span, marked=marked))
+        return shared.get(
+            key,
+            lambda: draw_type_charts(row.identifier, span, marked=marked),
+            times=_periods_kept(span),
+        )
 
     def _visible_schedules(self, found: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """Return those of a Type's schedules that the user may see.

@@ -369,16 +369,17 @@ class EnqueuedHook:
 
 
 def enqueued_hooks(
-    instance: Instance, log: Sequence[LogRecord] | None = None
+    instance: Instance, history: Sequence[LogRecord] | None = None
 ) -> list[EnqueuedHook]:
     """Return the latest MAX_HOOKS hooks that were enqueued when an Instance ended, oldest first.
 
-    ``log`` is the whole log of the Instance, newest first, if the caller has read it.
+    ``history`` has the hooks in the log of the Instance, newest first, if the caller has read it.
     """
     if not (instance.is_terminal or instance.is_hooked):
         return []  # the usual case when a client polls, without a query
-    if log is not None:
-        told = [(each.detail, each.state) for each in log if each.kind == Kind.HOOK and each.detail]
+    if history is not None:
+        hooks = [each for each in history if each.kind == Kind.HOOK and each.detail]
+        told = [(each.detail, each.state) for each in hooks]
     else:
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
         rows = records.filter(kind=Kind.HOOK).exclude(detail="").order_by("-pk")

@@ -6,7 +6,7 @@ open all day.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -263,19 +263,42 @@ def _types_with_recent_counts(since: datetime) -> QuerySet[Any]:
 
 def _count_failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
     """Count the recent dead letters that are not muted; return a row for each Type, by its key."""
-    dead = [row.pk for row in rows if any(_failed_count(row, reason) for reason in DEAD_LETTER)]
-    if not dead:
+    dead = [
+        row
+        for row in rows
+        if row.ended and any(_failed_count(row, reason) for reason in DEAD_LETTER)
+    ]
+    own = Instance.objects.using(settings.DATABASE).filter(type=OuterRef(OuterRef("pk")))
+    ended = own.filter(finished__gte=since).order_by().values("pk")
+
+    def newest(reason: str) -> QuerySet[Any]:
+        return own.selected(state=State.FAILED, reason=reason).newest_first().values("pk")
+
+    # Where few have ended, it is faster to look through these than through the newest failures.
+    few = [row.pk for row in dead if row.ended <= MOST_ENDED]
+    many = [row.pk for row in dead if row.ended > MOST_ENDED]
+    found = _count_unmuted(few, since, lambda reason: ended[:MOST_ENDED])
+    return found | _count_unmuted(many, since, lambda reason: newest(reason)[:MOST_FAILED])
+
+
+def _count_unmuted(
+    types: Collection[int], since: datetime, keys: Callable[[str], QuerySet[Any]]
+) -> dict[int, Any]:
+    """Count those of the Instances with these keys that failed since then and are not muted.
+
+    ``keys`` returns the keys of Instances of the Type in the outer query, for each reason.
+    """
+    if not types:
         return {}
-    instances = Instance.objects.using(settings.DATABASE)
-    of_type = instances.filter(type=OuterRef(OuterRef("pk")))
     lately = {}
     for reason in DEAD_LETTER:
-        newest = of_type.selected(state=State.FAILED, reason=reason).newest_first()
-        recent = instances.filter(pk__in=newest.values("pk")[:MOST_FAILED], finished__gte=since)
-        unmuted = recent.exclude(error__muted_by__gt="")
-        lately[f"lately_{reason.lower()}"] = RowCount(unmuted.order_by().values("pk"))
-    types = Type.objects.using(settings.DATABASE).filter(pk__in=dead)
-    return {row.pk: row for row in types.annotate(**lately)}
+        recent = Instance.objects.using(settings.DATABASE).filter(
+            pk__in=keys(reason), finished__gte=since, state=State.FAILED, reason=reason
+        )
+        unmuted = recent.exclude(error__muted_by__gt="").order_by()
+        lately[f"lately_{reason.lower()}"] = RowCount(unmuted.values("pk"))
+    rows = Type.objects.using(settings.DATABASE).filter(pk__in=types)
+    return {row.pk: row for row in rows.annotate(**lately)}
 
 
 def _failed_count(row: Any, reason: str) -> int:

@@ -22,7 +22,7 @@ from ..querysets import Search
 _AFTER, _BEFORE = "a", "b"
 _LARGEST = 2**63 - 1
 # A search reads so many rows first, and then twice as many each time, for at most so many seconds.
-_FIRST_PORTION, _LONGEST = 2_000, 1.0
+_FIRST_PORTION, _LONGEST = 8_000, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

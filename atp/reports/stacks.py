@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from .. import text
-from ..conf import settings
 from ..models import ASKED, Instance, Kind, LogRecord
 
 # A stack of a running attempt that is younger is shown; others are folded.
@@ -32,16 +31,13 @@ class ShownStack:
 
 
 def newest_stack(
-    instance: Instance, latest: Iterable[LogRecord], now: datetime, *, is_cut: bool
+    instance: Instance, history: Iterable[LogRecord], now: datetime
 ) -> ShownStack | None:
     """Return the newest stack in the log of an Instance, or None.
 
-    ``latest`` are the latest records of the log, newest first. If ``is_cut``, the log has more.
+    ``history`` is what :func:`.timeline.read_history` returns, or the whole log, newest first.
     """
-    found = next((record for record in latest if record.kind == Kind.STACK), None)
-    if found is None and is_cut:
-        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
-        found = records.filter(kind=Kind.STACK).order_by("-pk").first()
+    found = next((record for record in history if record.kind == Kind.STACK), None)
     return None if found is None else show_stack(found, instance, now)
 
 

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
-from ..models import Instance, LogRecord
+from ..models import Instance, Kind, LogRecord
 from ..states import NOT_RUNNING, TERMINAL, Event, State, events
 from .documents import Document
 
-# The maximum number of transitions that are read: an Instance may have very many attempts.
+# The maximum number of records that are read: an Instance may have very many attempts.
 MOST = 400
 # Events after which the attempt continues.
 _CONTINUING = events(lambda transition: transition.continues)
@@ -91,17 +91,24 @@ def attempt_duration(instance: Document, now: datetime) -> timedelta | None:
     return max((instance["finished"] or now) - started, timedelta())
 
 
-def timeline(instance: Instance, log: Sequence[LogRecord] | None = None) -> Timeline:
+def read_history(instance: Instance) -> list[LogRecord]:
+    """Return the newest transitions, hooks and stacks of an Instance, newest first, up to MOST + 1.
+
+    If there are more than MOST, the history is not whole.
+    """
+    records = LogRecord.objects.using(instance._state.db).of_instance(instance)
+    kinds = [*Event.values, Kind.HOOK, Kind.STACK]
+    return list(records.filter(kind__in=kinds).reverse()[: MOST + 1])
+
+
+def timeline(instance: Instance, history: Sequence[LogRecord] | None = None) -> Timeline:
     """Return the :class:`Timeline` of an Instance.
 
-    ``log`` is the whole log of the Instance, newest first, if the caller has read it.
+    ``history`` is what :func:`read_history` returns, or the whole log, newest first, if it is
+    shorter.
     """
-    if log is not None:
-        latest = [record for record in log if record.event]
-    else:
-        records = LogRecord.objects.using(instance._state.db).of_instance(instance)
-        latest = list(records.transitions().reverse()[: MOST + 1])
-    transitions = latest[:MOST][::-1]
+    latest = read_history(instance) if history is None else history
+    transitions = [record for record in latest[:MOST] if record.event][::-1]
     return Timeline(
         spans=tuple(_spans(transitions)),
         attempts=tuple(_attempts(transitions)),
