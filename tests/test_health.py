@@ -12,6 +12,8 @@ from atp.models import (
     Daemon,
     Downstream,
     Instance,
+    Kind,
+    LogRecord,
     Schedule,
     Slot,
     Span,
@@ -26,6 +28,7 @@ from .app import tasks_downstream
 from .app.tasks import add, echo
 from .helpers import Thread, open_transaction, wait_for
 from .store.broken import LONG, age, execute, settle
+from .store.world import ONE
 
 
 def test_health_is_ok_without_a_daemon_while_nothing_is_due(world):
@@ -125,15 +128,15 @@ def test_warning_about_missed_slots_of_a_day(world):
     assert (problem.since, problem.types, problem.name) == (now - 2 * LONG, ("tests.echo",), "a")
 
 
-def count(minutes_ago, **counts):
+def count(minutes_ago, type="tests.echo", **counts):
     start = (overview.now() - timedelta(minutes=minutes_ago)).replace(second=0, microsecond=0)
-    Statistic.objects.create(span=Span.MINUTE, start=start, type="tests.echo", **counts)
+    Statistic.objects.create(span=Span.MINUTE, start=start, type=type, **counts)
 
 
 def test_warning_about_a_type_that_fails_more_often_than_on_the_rest_of_the_day(world):
     for hour in range(1, 24):
         count(60 * hour, failed_error=20)
-    count(2, failed_error=4)
+    count(1, failed_error=4)
     assert warnings() == ()
     count(2, retried=3, lost=1)
     [problem] = warnings()
@@ -141,6 +144,36 @@ def test_warning_about_a_type_that_fails_more_often_than_on_the_rest_of_the_day(
         "8 attempts of tests.echo failed within 5 min; the average of the day is 1.6."
     )
     assert (problem.kind, problem.name) == ("errors", "tests.echo")
+    assert problem.helps.label == "Hold the Type"
+
+
+def test_warning_about_failures_tells_since_when_and_ends_soon_after_them(world):
+    for minutes in (30, 9, 8, 6, 4):
+        count(minutes, failed_error=7)
+    assert warnings() == ()
+    count(2, failed_error=1)
+    [problem] = warnings()
+    assert problem.sentence.startswith("8 attempts")
+    begin = overview.now() - timedelta(minutes=9)
+    assert timedelta() <= begin - problem.since < timedelta(minutes=2)
+
+
+def test_warning_about_lost_attempts_tells_why_and_which(world):
+    """An error of another time is not taken for the cause."""
+    host = world.host(ONE)
+    world.enqueue(type=ONE, collection="acme")
+    [claimed] = host.claim()
+    host.move(claimed, Event.START)
+    host.move(claimed, Event.EXPIRE, message="its worker was killed by SIGSEGV")
+    count(1, lost=6, type=ONE)
+    [problem] = warnings()
+    assert problem.sentence == (
+        f"6 attempts of {ONE} were lost, because their process died, within 5 min; the average of "
+        "the day is 0.021. They are of 1 Instance. Collection: “acme”."
+    )
+    assert problem.error == "its worker was killed by SIGSEGV"
+    assert (problem.code, problem.name, problem.collection) == ("lost", ONE, "acme")
+    assert problem.helps.label == "Hold this lane"
 
 
 def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(world, host):
@@ -176,6 +209,24 @@ def test_problem_of_a_downstream_tells_the_error_of_the_calls(world):
     assert problem.types == ("downstream.call", "downstream.other")
 
 
+def test_problem_of_a_downstream_began_when_it_was_healthy_last(world):
+    """Probes that fail do not make it younger."""
+    queue.register(tasks_downstream.call, by="tests")
+    Downstream.objects.filter(name="relay").update(state="half-open", since=overview.now())
+    begin = overview.now() - timedelta(minutes=10)
+    for minute, state in enumerate(["open", "closed", "open", "half-open", "open", "half-open"]):
+        LogRecord.objects.create(
+            kind=Kind.DOWNSTREAM,
+            subject="downstream:relay",
+            time=begin + timedelta(minutes=minute),
+            detail=state,
+            level=30,
+        )
+    [problem] = warnings()
+    assert problem.since == begin + timedelta(minutes=2)
+    assert problem.sentence == "Downstream 'relay' has failed for 8 min."
+
+
 def test_warning_about_a_backlog_names_the_lane_with_most_of_it(world, monkeypatch):
     monkeypatch.setattr(health, "MOST", 3)
     monkeypatch.setattr(health, "BACKLOG", timedelta(seconds=1))
@@ -188,7 +239,7 @@ def test_warning_about_a_backlog_names_the_lane_with_most_of_it(world, monkeypat
         return [each for each in found if each.code == "backlog"]
 
     assert backlogs() == []  # the rate is unknown
-    count(2, finished=30)
+    count(1, finished=30)
     [problem] = backlogs()
     assert problem.sentence.startswith("5 Tasks of tests.echo are due, which take ")
     assert problem.sentence.endswith("4 of them are in collection “acme”.")

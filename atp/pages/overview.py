@@ -7,7 +7,9 @@ from typing import Any, Self
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from .. import contracts, queue, text
@@ -176,11 +178,18 @@ class OverviewPage(Page):
             if permissions.holds(self.request.user, helps.permission, *places):
                 button, has_page = _address_of_help(problem, helps.verb)
         address = address_of(problem.kind, problem.name, problem.collection)
+        if problem.code == "lost":
+            chosen = {"type": problem.name, "tried_again": "true"}
+            address = f"{reverse('atp:instances')}?{urlencode(chosen)}"
         return ProblemRow(problem=problem, address=address, button=button, has_page=has_page)
 
 
 def _address_of_help(problem: health.QueueProblem, verb: str) -> tuple[str, bool]:
     """Return the address of the operation that helps, and True if it needs a form."""
+    if verb in ("hold", "limit"):
+        [type] = problem.types
+        kind = "gate" if verb == "hold" else "limit"
+        return address_of(kind, type, problem.collection), True
     if problem.kind in ("gate", "limit"):
         return address_of(problem.kind, problem.name, problem.collection), True
     address = address_of_operation(problem.kind, problem.name, verb)

@@ -19,7 +19,7 @@ from django.db.models import F, Max, Min, OuterRef, Q, Subquery, Sum
 from .. import commands, text
 from ..commands import Mode
 from ..conf import settings
-from ..downstreams.protection import State
+from ..downstreams.protection import State as Protection
 from ..models import (
     ALL_TYPES,
     Daemon,
@@ -27,6 +27,7 @@ from ..models import (
     ErrorGroup,
     Gate,
     Instance,
+    Kind,
     Limit,
     LogRecord,
     Schedule,
@@ -43,7 +44,7 @@ from ..operations.gates import gates, limits
 from ..operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, TARGET
 from ..querysets import LANES_ORDER, TaskQuerySet
 from ..schedules.models import Outcome
-from ..states import Event, Reason
+from ..states import Event, Reason, State
 from ..store import get_store
 from ..store.findings import Finding, Trouble
 from ..store.values.outlooks import OpenTransaction
@@ -71,6 +72,8 @@ SLOW_TIMES, SLOW_RUNS, SLOW_FROM, MOST_SLOW = 2, 30, timedelta(seconds=10), 5
 # A Type fails more than usual if at least this many attempts have failed within these minutes, at
 # this many times the rate of the day.
 RISING_FAILURES, RISING_FOR, RISING_TIMES = 5, timedelta(minutes=5), 3
+# Failures began after the last gap that was longer, and have ended if there was none for so long.
+RISING_GAP = timedelta(minutes=2)
 # More due Tasks of a Type than MOST are a backlog if they take this long at the present rate. At
 # most so many Types are checked: those with the most due Tasks.
 BACKLOG, MOST_BACKLOGS = timedelta(minutes=10), 3
@@ -451,7 +454,7 @@ def _find_inconsistencies(time: datetime, type: str | None) -> Iterator[QueuePro
 def _find_failing_downstreams(time: datetime, type: str | None) -> Iterator[QueueProblem]:
     """Yield a problem for each downstream that fails while work that calls it is due."""
     rows = Downstream.objects.using(settings.DATABASE)
-    for row in rows.filter(state__in=(State.OPEN, State.HALF_OPEN)):
+    for row in rows.filter(state__in=(Protection.OPEN, Protection.HALF_OPEN)):
         calling = _calling_types(row)
         waiting = _with_due_work(calling, time)
         if waiting and (type is None or type in waiting):
@@ -475,23 +478,39 @@ def _with_due_work(types: Collection[str], time: datetime) -> list[str]:
 def _downstream_problem(
     row: Downstream, calling: Sequence[str], severity: Severity, time: datetime
 ) -> QueueProblem:
-    if row.state == State.THROTTLED:
+    since = _troubled_since(row)
+    if row.state == Protection.THROTTLED:
         words = f"Downstream {row.name!r} refuses calls: ATP calls it {row.per_second:.3g} times "
         words += "a second at most."
     else:
         due = ", and work that calls it is due" if severity is Severity.FAILING else ""
-        words = f"Downstream {row.name!r} has failed for {text.age(row.since, time)}{due}."
+        words = f"Downstream {row.name!r} has failed for {text.age(since, time)}{due}."
     return QueueProblem(
         code="downstream",
         severity=severity,
         sentence=words,
-        since=row.since,
+        since=since,
         types=tuple(calling),
         kind="downstream",
         name=row.name,
         error=_error_of_calls(calling),
         helps=causes.operation_help(DOWNSTREAM, "reset", row.name),
     )
+
+
+def _troubled_since(row: Downstream) -> datetime:
+    """Return when a downstream that is not closed was closed last, by its log.
+
+    Probes change its state again and again meanwhile.
+    """
+    log = LogRecord.objects.using(settings.DATABASE).about(f"downstream:{row.name}")
+    changes = log.filter(kind=Kind.DOWNSTREAM)
+    healthy = changes.filter(detail__in=(Protection.CLOSED, "reset")).values_list("pk", flat=True)
+    troubled = changes.filter(
+        pk__gt=healthy.last() or 0, detail__in=set(Protection) - {Protection.CLOSED}
+    )
+    first = troubled.first()
+    return row.since if first is None else first.time
 
 
 def _error_of_calls(calling: Sequence[str]) -> str:
@@ -608,61 +627,148 @@ def quiet_types(daemons: Iterable[Daemon], time: datetime) -> list[str]:
     )
 
 
+@dataclass(kw_only=True)
+class _Troubled:
+    """How many attempts of a Type have ended badly within RISING_FOR.
+
+    ``failed`` and ``lost`` are the numbers; ``usual`` is the average of both within the day.
+    ``since`` is the minute in which they began to end badly, and ``last`` the newest such minute.
+    """
+
+    failed: int = 0
+    lost: int = 0
+    usual: float = 0.0
+    since: datetime
+    last: datetime
+
+    @property
+    def count(self) -> int:
+        return self.failed + self.lost
+
+
 def _find_rising_failures(time: datetime) -> Iterator[QueueProblem]:
     """Yield a warning for each Type that fails far more often now than within the day."""
-    columns = ("retried", "lost", failure_column(Reason.ERROR), failure_column(Reason.FATAL))
-    failed = sum((F(name) for name in columns[1:]), start=F(columns[0]))
-    has_failed = Q(*((f"{name}__gt", 0) for name in columns), _connector=Q.OR)
+    for type, found in sorted(_find_troubled(time).items()):
+        words = f"within {text.duration(RISING_FOR)}; the average of the day is {found.usual:.2g}."
+        describe = _describe_lost if found.lost > found.failed else _describe_failed
+        yield describe(type, found, words, time)
+
+
+def _find_troubled(time: datetime) -> dict[str, _Troubled]:
+    """Return the Types of which more attempts end badly than within the day, by identifier."""
+    failed = ("retried", failure_column(Reason.ERROR), failure_column(Reason.FATAL))
     rows = Statistic.objects.using(settings.DATABASE).exclude(type=ALL_TYPES)
-    rows = rows.filter(span=Span.MINUTE)
-
-    def failures(since: datetime, types: Collection[str] | None = None) -> dict[str, Any]:
-        found = rows.filter(start__gt=since - timedelta(minutes=1))
-        found = found if types is None else found.filter(type__in=types)
-        summed = (
-            found.order_by()
-            .values("type")
-            .annotate(
-                failed=Sum(failed),
-                first=Min("start", filter=has_failed),
-            )
-        )
-        return {row["type"]: row for row in summed}
-
-    now = failures(time - RISING_FOR)
-    candidates = [type for type, row in now.items() if row["failed"] >= RISING_FAILURES]
+    rows = (
+        rows.filter(span=Span.MINUTE)
+        .order_by()
+        .alias(bad=sum((F(name) for name in failed), start=F("lost")))
+    )
+    lately = rows.filter(start__gt=time - RISING_FOR - timedelta(minutes=1))
+    counted = lately.values("type").annotate(number=Sum("bad")).filter(number__gte=RISING_FAILURES)
+    candidates = list(counted.values_list("type", flat=True))
+    found: dict[str, _Troubled] = {}
     if not candidates:
-        return
-    day = failures(time - LATELY, candidates)
-    for type in sorted(candidates):
-        count, of_day = now[type]["failed"], day[type]["failed"]
-        usual = of_day * (RISING_FOR / LATELY)
-        if count >= RISING_TIMES * usual:
-            newest, where = _newest_error(type)
-            is_new = newest is not None and newest.first_seen > time - LATELY
-            yield _warning(
-                "failures",
-                f"{count:,} attempts of {type} failed within {text.duration(RISING_FOR)}; the "
-                f"average of the day is {usual:.2g}.{where}",
-                since=newest.first_seen if newest and is_new else now[type]["first"],
-                error=text.shorten(newest.title, MAX_ERROR) if newest else "",
-                types=(type,),
-                kind="errors",
-                name=type,
-            )
+        return found
+    of_day = rows.filter(start__gt=time - LATELY, type__in=candidates, bad__gt=0)
+    minutes = of_day.values("type", "start").annotate(
+        failed=sum((Sum(name) for name in failed[1:]), start=Sum(failed[0])), lost=Sum("lost")
+    )
+    totals: Counter[str] = Counter()
+    # The newest minute comes first, so a Type is troubled since the last one without a gap.
+    for row in minutes.order_by("type", "-start"):
+        type, start = row["type"], row["start"]
+        totals[type] += row["failed"] + row["lost"]
+        each = found.setdefault(type, _Troubled(since=start, last=start))
+        if each.since - start <= RISING_GAP:
+            each.since = start
+        if start > time - RISING_FOR - timedelta(minutes=1):
+            each.failed += row["failed"]
+            each.lost += row["lost"]
+    for type, each in found.items():
+        each.usual = totals[type] * (RISING_FOR / LATELY)
+    return {
+        type: each
+        for type, each in found.items()
+        if each.count >= RISING_TIMES * each.usual
+        and time - each.last < RISING_GAP + timedelta(minutes=1)
+    }
 
 
-def _newest_error(type: str) -> tuple[ErrorGroup | None, str]:
-    """Return the newest error group of a Type, and a sentence about its collections, or ""."""
+def _describe_failed(type: str, found: _Troubled, words: str, time: datetime) -> QueueProblem:
+    """Return the warning about a Type of which attempts failed, with the newest error."""
+    newest, lanes = _newest_error(type, time)
+    since = found.since
+    if newest is not None and newest.first_seen > since:
+        since = newest.first_seen
+    return _warning(
+        "failures",
+        f"{found.count:,} attempts of {type} failed {words}{_describe_lanes(lanes)}",
+        since=since,
+        error=text.shorten(newest.title, MAX_ERROR) if newest else "",
+        types=(type,),
+        collection=lanes[0] if len(lanes) == 1 else None,
+        kind="errors",
+        name=type,
+        helps=_hold_help(type, lanes),
+    )
+
+
+def _describe_lost(type: str, found: _Troubled, words: str, time: datetime) -> QueueProblem:
+    """Return the warning about a Type of which attempts were lost, with why and in which lanes."""
+    instances = Instance.objects.using(settings.DATABASE).filter(type__identifier=type)
+    tasks = Task.objects.using(settings.DATABASE).filter(type__identifier=type, attempt__gt=0)
+    given_up = instances.selected(state=State.FAILED, reason=Reason.STALE).newest_first()
+    keys = [
+        *tasks.order_by("-pk").values_list("pk", flat=True)[:NEWEST],
+        *given_up.values_list("pk", flat=True)[:NEWEST],
+    ]
+    records = LogRecord.objects.using(settings.DATABASE).filter(
+        instance__in=keys, kind=Event.EXPIRE, time__gt=time - RISING_FOR
+    )
+    lost = records.order_by("-pk").values_list("message", "instance_id", "instance__collection")
+    newest = list(lost[:NEWEST])
+    lanes = list(dict.fromkeys(collection for _, _, collection in newest))
+    number = len({instance for _, instance, _ in newest})
+    of = f" They are of {number} Instance{'s' if number > 1 else ''}." if newest else ""
+    return _warning(
+        "lost",
+        f"{found.count:,} attempts of {type} were lost, because their process died, "
+        f"{words}{of}{_describe_lanes(lanes)}",
+        since=found.since,
+        error=text.shorten(text.headline(newest[0][0]), MAX_ERROR) if newest else "",
+        types=(type,),
+        collection=lanes[0] if len(lanes) == 1 else None,
+        kind="type",
+        name=type,
+        helps=_hold_help(type, lanes),
+    )
+
+
+def _describe_lanes(lanes: Sequence[str]) -> str:
+    """Return a sentence with the collections of failures, or "" if there are none, or many."""
+    names = ", ".join(f"“{name}”" if name else "none" for name in lanes)
+    plural = "s" if len(lanes) > 1 else ""
+    return f" Collection{plural}: {names}." if 0 < len(lanes) <= FEW else ""
+
+
+def _hold_help(type: str, lanes: Sequence[str]) -> Help:
+    """Return a Help that holds the only lane, or the Type if there are more."""
+    lane = lanes[0] if len(lanes) == 1 else None
+    label = "Hold the Type" if lane is None else "Hold this lane"
+    return causes.operation_help(TARGET, "hold", type=type, collection=lane, label=label)
+
+
+def _newest_error(type: str, time: datetime) -> tuple[ErrorGroup | None, list[str]]:
+    """Return the newest error group of a Type, and the collections of its newest Instances.
+
+    The group is None if it has not been seen within RISING_FOR.
+    """
     groups = ErrorGroup.objects.using(settings.DATABASE).filter(type=type)
-    newest = groups.order_by("-last_seen", "-pk").first()
+    newest = groups.filter(last_seen__gt=time - RISING_FOR).order_by("-last_seen", "-pk").first()
     if newest is None:
-        return None, ""
+        return None, []
     failed = Instance.objects.using(settings.DATABASE).filter(error=newest).order_by("-pk")
-    lanes = dict.fromkeys(failed.values_list("collection", flat=True)[:NEWEST])
-    names = [f"“{name}”" if name else "none" for name in lanes]
-    where = f" Collections of the newest error: {', '.join(names)}." if len(names) <= FEW else ""
-    return newest, where if names else ""
+    return newest, list(dict.fromkeys(failed.values_list("collection", flat=True)[:NEWEST]))
 
 
 def _find_slow_attempts(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:
@@ -696,7 +802,11 @@ def _find_slow_attempts(daemons: Iterable[Daemon], time: datetime) -> Iterator[Q
 def _find_backlogs(found: overview.Overview) -> Iterator[QueueProblem]:
     """Yield a warning for each Type whose due work takes BACKLOG or longer at the present rate."""
     for counts in sorted(found.types, key=lambda each: -each.due)[:MOST_BACKLOGS]:
-        rate = statistics.end_rate(counts.type, now=found.time) if counts.due > MOST else 0.0
+        rate = (
+            statistics.end_rate(counts.type, seconds=60, now=found.time)
+            if counts.due > MOST
+            else 0.0
+        )
         if not rate or counts.due < rate * BACKLOG.total_seconds():
             continue
         type = Type.objects.using(settings.DATABASE).get(identifier=counts.type)
@@ -747,10 +857,10 @@ def _find_missed_slots(time: datetime) -> Iterator[QueueProblem]:
 
 def _find_other_downstreams(time: datetime) -> Iterator[QueueProblem]:
     """Yield a warning for each downstream that is not closed, but is not a failing problem."""
-    rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
+    rows = Downstream.objects.using(settings.DATABASE).exclude(state=Protection.CLOSED)
     for row in rows.order_by("name"):
         calling = _calling_types(row)
-        if row.state == State.THROTTLED or not _with_due_work(calling, time):
+        if row.state == Protection.THROTTLED or not _with_due_work(calling, time):
             yield _downstream_problem(row, calling, Severity.WARNING, time)
 
 
