@@ -294,7 +294,8 @@ def _initial_gate_values(gate: Gate | None) -> dict[str, Any]:
         return {"expected": "open", "mode": "hold"}
     until = gate.until and timezone.localtime(gate.until).isoformat(timespec="seconds")
     return {
-        "mode": gate.mode,
+        # Whoever comes to a shut gate mostly wants to open it.
+        "mode": "open",
         "reason": gate.reason,
         "until": until,
         "expected": gate.since.isoformat(),

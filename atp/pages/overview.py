@@ -128,7 +128,15 @@ class OverviewPage(Page):
             found = self._narrow_overview(found)
         span = charts.span_of(request.GET)
         types = [
-            TypeRow(counts=each, figures=snapshot.figures.get(each.type))
+            TypeRow(
+                counts=each,
+                figures=snapshot.figures.get(each.type),
+                gates=tuple(
+                    gate
+                    for gate in snapshot.gates
+                    if gate.type is not None and gate.type.identifier == each.type
+                ),
+            )
             for each in _worst_first(found.types)
         ]
         shown = types[:MOST_TYPES]
@@ -198,10 +206,14 @@ def _address_of_help(problem: health.QueueProblem, verb: str) -> tuple[str, bool
 
 @dataclass(frozen=True, kw_only=True)
 class TypeRow:
-    """A Type in the table of the overview; ``figures`` are of its last hour."""
+    """A Type in the table of the overview; ``figures`` are of its last hour.
+
+    ``gates`` are the shut gates over the Type and its lanes.
+    """
 
     counts: overview.RecentCounts
     figures: statistics.Figures | None
+    gates: tuple[Gate, ...] = ()
 
     @property
     def claimed(self) -> int:

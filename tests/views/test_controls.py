@@ -114,7 +114,7 @@ def test_the_gate_form_returns_409_if_somebody_has_changed_the_gate_meanwhile(fu
     answer = operator.get(f"{ADD}/gate/", {"of": "lane", "collection": "a"})
     assert "Now: dropped by ann, since" in answer.content.decode()
     given = form_of(answer)
-    assert (given["mode"], given["reason"], given["collection"]) == ("drop", "spam", "a")
+    assert (given["mode"], given["reason"], given["collection"]) == ("open", "spam", "a")
     assert given["until"]
     queue.open_gate("tests.add", "a")
     given = form_of(operator.get(f"{ADD}/gate/"))
