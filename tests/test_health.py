@@ -178,7 +178,8 @@ def test_warning_about_lost_attempts_tells_why_and_which(world):
 
 def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(world, host):
     long_ago = overview.now() - timedelta(seconds=60)
-    worker = {"worker": 1, "pid": 2, "type": "tests.echo", "instance": str(host.uuid)}
+    uuid = str(echo.using(collection="acme").enqueue().uuid)
+    worker = {"worker": 1, "pid": 2, "type": "tests.echo", "instance": uuid}
     Daemon.objects.update(workers=[worker | {"since": long_ago.isoformat()}])
     run = [0] * BUCKETS
     run[bucket_of(15_000_000)] = 29
@@ -187,7 +188,8 @@ def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(wor
     run[bucket_of(15_000_000)] = 1
     count(99, run=run)
     [problem] = warnings()
-    assert (problem.code, problem.since, problem.name) == ("slow", long_ago, str(host.uuid))
+    assert (problem.code, problem.since, problem.name) == ("slow", long_ago, uuid)
+    assert problem.collection == "acme"
     Daemon.objects.update(workers=[worker | {"since": overview.now().isoformat()}])
     assert warnings() == ()
 

@@ -785,14 +785,21 @@ def _find_slow_attempts(daemons: Iterable[Daemon], time: datetime) -> Iterator[Q
         if sum(counts) < SLOW_RUNS:
             continue
         [p99] = statistics.quantiles_of(counts, [0.99]) or [0.0]
-        for since, uuid in sorted(running[type]):
-            if (time - since).total_seconds() > SLOW_TIMES * p99:
+        slow = sorted(
+            each for each in running[type] if (time - each[0]).total_seconds() > SLOW_TIMES * p99
+        )
+        instances = Instance.objects.using(settings.DATABASE)
+        named = instances.filter(uuid__in=[uuid for _, uuid in slow])
+        lanes = {str(uuid): lane for uuid, lane in named.values_list("uuid", "collection")}
+        for since, uuid in slow:
+            if uuid in lanes:
                 yield _warning(
                     "slow",
                     f"An attempt of {type} has run for {text.age(since, time)}; 99 of 100 end "
                     f"within {text.duration(timedelta(seconds=p99))}.",
                     since=since,
                     types=(type,),
+                    collection=lanes[uuid] or None,
                     kind="instance",
                     name=uuid,
                     helps=causes.operation_help(INSTANCE, "cancel", uuid),
