@@ -4,7 +4,7 @@ The charts mark the same records.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -110,22 +110,25 @@ def marks_since(since: datetime, *, type: str | None = None) -> list[Mark]:
     """Return a mark for a chart for each of the newest records since a time, in one query.
 
     With the identifier of a ``type``, only records about this Type, its lanes, everything and
-    daemons are marked.
+    daemons are marked. If there are more than MOST_MARKS, the first mark says so.
     """
     records = _records().filter(kind__in=MARKED, time__gte=since)
     if type is not None:
         own = Q(subject__in=(f"type:{type}", "queue")) | Q(subject__startswith=f"lane:{type}/")
         records = records.filter(own | Q(subject__startswith="daemon:"))
-    records = records.order_by("-pk")[:MOST_MARKS]
+    newest = list(records.order_by("-pk")[: MOST_MARKS + 1])
     activity = reverse("atp:activity")
-    return [
+    marks = [
         Mark(
             time=act.record.time,
             text=_mark_text(act),
             url=f"{activity}?{urlencode({'subject': act.record.subject})}",
         )
-        for act in acts(list(records)[::-1])
+        for act in acts(newest[::-1])
     ]
+    if len(newest) > MOST_MARKS:
+        marks[0] = replace(marks[0], text="What happened before is only in Activity", url=activity)
+    return marks
 
 
 def _mark_text(act: Act) -> str:

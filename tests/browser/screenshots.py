@@ -1,15 +1,19 @@
 """Makes the screenshots for the docs: ``python -m tests.browser.screenshots [folder]``.
 
 The demo runs in a temporary directory until all of its tasks are done. Then more tasks are
-enqueued, so that some run and some wait. Each page is captured in a light theme, in a dark theme,
-and on a phone.
+enqueued, so that some run and some wait. The overview and the page of a Type are those of the
+incident drill, which has a history of three days and a problem. Each page is captured in a light
+theme, in a dark theme, and on a phone.
 """
 
 import argparse
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +35,8 @@ SMALLER = ((1, 256), (1, 128), (1, 64), (0.75, 64), (0.6, 64), (0.5, 64), (0.5, 
 # Colours that are left as they are.
 KEPT = 16
 DEADLINE = 180
+# The variables that lead to the demo.
+DEMO = ("DEMO_DIR", "DJANGO_SETTINGS_MODULE")
 # Options of every browser context.
 CONTEXT = {"reduced_motion": "reduce", "locale": "en-GB", "timezone_id": "UTC"}
 
@@ -47,14 +53,17 @@ def main(arguments=None):
         return 1
     with tempfile.TemporaryDirectory(prefix="atp-screenshots-") as directory:
         _set_up(directory)
-        with _demo(Path(directory)) as (site, password, pages):
-            take(site, password, pages, folder)
+        clear(folder)
+        with _demo(Path(directory)) as site:
+            take(site, folder)
+    with _drill() as site:
+        take(site, folder)
     return 0
 
 
 def _set_up(directory):
     """Configure Django with the settings of the demo and a database in the directory."""
-    os.environ |= {"DEMO_DIR": directory, "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
+    os.environ |= dict(zip(DEMO, (directory, "demo_project.settings"), strict=True))
     os.environ.pop("DATABASE_URL", None)
 
     import django
@@ -62,11 +71,49 @@ def _set_up(directory):
     django.setup()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A web server with pages: ``pages`` has the path of each by the name of its screenshot.
+
+    ``shows`` is a text on the first page, which it may only show after a while.
+    """
+
+    address: str
+    user: str
+    password: str
+    pages: dict
+    shows: str = ""
+
+
+@contextmanager
+def _drill():
+    """Run the first incident of the drill, and yield its Site."""
+    command = [sys.executable, "-m", "tests.drill", "--json", "--port=0", "--incident=1"]
+    own = {name: value for name, value in os.environ.items() if name not in DEMO}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as drill:
+        print("Waiting for the drill …", flush=True)
+        told = json.loads(drill.stdout.readline())
+        drill.stdout.readline()  # the incident has begun
+        try:
+            yield Site(
+                address=told["address"].removesuffix("/atp/"),
+                user=told["user"],
+                password=told["password"],
+                pages={"overview": "/atp/", "type": "/atp/types/shop.invoice/"},
+                shows="of shop.invoice failed within",
+            )
+        finally:
+            drill.stdin.close()
+
+
 @contextmanager
 def _demo(directory):
-    """Run the demo; yield its address, its password, and the paths of its pages by name."""
+    """Run the demo, and yield its Site."""
     from demo_project.show import play, programme
     from demo_project.show.children import Child, start_web
+    from demo_project.show.welcome import USER
 
     manage = ROOT / "manage.py"
     password = play.prepare(directory)
@@ -86,7 +133,12 @@ def _demo(directory):
 
         print("Waiting for the tasks of the demo …", flush=True)
         wait_for(is_done, DEADLINE, what="the end of the demo's tasks")
-        yield f"http://127.0.0.1:{port}", password, _pages(ended, _at_work())
+        yield Site(
+            address=f"http://127.0.0.1:{port}",
+            user=USER,
+            password=password,
+            pages=_pages(ended, _at_work()),
+        )
 
 
 def _at_work():
@@ -131,13 +183,11 @@ def _pages(ended, running):
     finished = next(row for row in ended if row.type.identifier == hillshade)
     failed = next(row for row in ended if row.type.identifier == crash)
     return {
-        "overview": "/atp/",
         "instances": "/atp/instances/",
         "instance-running": f"/atp/instances/{running.uuid}/",
         "instance-finished": f"/atp/instances/{finished.uuid}/",
         "instance-failed": f"/atp/instances/{failed.uuid}/",
         "types": "/atp/types/",
-        "type": f"/atp/types/{hillshade}/",
         "enqueue": f"/atp/types/{hillshade}/enqueue/",
         "graphs": "/atp/graphs/",
         "graph": f"/atp/graphs/{graphs['relief']}/",
@@ -149,30 +199,34 @@ def _pages(ended, running):
     }
 
 
-def take(site, password, pages, folder):
-    """Write a screenshot of each page in each look."""
+def clear(folder):
+    """Remove all screenshots from the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for look in chromium.LOOKS:
         for of_before in folder.glob(f"*-{look}.png"):
             of_before.unlink()
+
+
+def take(site, folder):
+    """Write a screenshot of each page of a Site in each look."""
     with chromium.launched() as browser:
         for look, options in chromium.LOOKS.items():
-            context = browser.new_context(base_url=site, **CONTEXT, **options)
+            context = browser.new_context(base_url=site.address, **CONTEXT, **options)
             page = context.new_page()
-            _log_in(page, password)
-            for name, path in pages.items():
+            _log_in(page, site)
+            if site.shows:
+                page.get_by_text(site.shows).first.wait_for(timeout=1000 * DEADLINE)
+            for name, path in site.pages.items():
                 file = folder / f"{name}-{look}.png"
                 file.write_bytes(small(_picture(page, path)))
                 print(f"  {file}  {file.stat().st_size / 1000:.0f} kB", flush=True)
             context.close()
 
 
-def _log_in(page, password):
-    from demo_project.show.welcome import USER
-
+def _log_in(page, site):
     page.goto("/login/")
-    page.get_by_label("Username").fill(USER)
-    page.get_by_label("Password").fill(password)
+    page.get_by_label("Username").fill(site.user)
+    page.get_by_label("Password").fill(site.password)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("/atp/")
 

@@ -49,5 +49,42 @@ def test_no_page_violates_the_axe_rules(visit, operator, full, look):
     assert "html-has-lang" in {each["id"] for each in violations(page)}
 
 
+# What somebody can operate, if it is shown and not disabled. Radio buttons of a group are one.
+CONTROLS = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+MARK_ALL = """selector => {
+    let number = 0;
+    for (const each of document.querySelectorAll(selector)) {
+        if (each.checkVisibility() && !each.disabled) { each.dataset.control = ++number; }
+    }
+    return number;
+}"""
+FOCUSED = "() => Number(document.activeElement.dataset.control || 0)"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_each_control_of_a_page_is_reached_by_the_tab_key(visit, operator, full):
+    paths = {shown.path: shown.address(full) for shown in SHOWN}
+    page = visit(operator, **LOOKS["light"])
+    # Nothing may be replaced while the focus walks.
+    page.route("**/*", lambda route: route.abort() if is_refresh(route) else route.continue_())
+    missed = {}
+    for name, path in paths.items():
+        page.goto(path)
+        count = page.evaluate(MARK_ALL, CONTROLS)
+        reached = set()
+        for _ in range(count + 5):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate(FOCUSED))
+        if left := set(range(1, count + 1)) - reached:
+            find = "each => document.querySelector(`[data-control='${each}']`).outerHTML"
+            missed[name] = [page.evaluate(find, each)[:150] for each in sorted(left)]
+    assert missed == {}
+
+
+def is_refresh(route):
+    return "hx-request" in route.request.headers
+
+
 def violations(page):
     return Axe().run(page, options={"runOnly": TAGS}).response["violations"]

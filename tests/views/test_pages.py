@@ -16,7 +16,7 @@ from django.utils import timezone
 import atp
 from atp import queue
 from atp.models import Instance, Slot, Type
-from atp.pages import base, instances, overview
+from atp.pages import activity, base, instances, overview
 from atp.pages.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from atp.reports.explaining.explain import explain
 from atp.schedules.models import Outcome
@@ -392,6 +392,15 @@ def test_types_are_listed_by_pages_and_by_a_part_of_their_name(full, operator, m
     assert "tests.echo" in shown
     assert "tests.add" not in shown
     assert "There are no such Types" in text(operator.get("/atp/types/?name=no-such"))
+
+
+def test_charts_say_if_there_are_too_many_events_to_mark(full, operator, monkeypatch):
+    for who in ("ann", "ben"):
+        queue.hold("tests.add", by=who)
+    said = "What happened before is only in Activity"
+    assert said not in text(operator.get("/atp/types/tests.add/"))
+    monkeypatch.setattr(activity, "MOST_MARKS", 2)
+    assert said in text(operator.get("/atp/types/tests.add/"))
 
 
 def test_a_type_page_shows_its_lanes_errors_and_longest_attempts(full, operator):
