@@ -158,6 +158,15 @@ def test_warning_about_failures_tells_since_when_and_ends_soon_after_them(world)
     assert timedelta() <= begin - problem.since < timedelta(minutes=2)
 
 
+def test_no_warning_about_a_type_that_only_runs_more_often(world):
+    """As many of a hundred attempts fail as on the rest of the day."""
+    count(60, started=200, failed_error=2)
+    count(1, started=1000, failed_error=10)
+    assert warnings() == ()
+    count(1, started=10, failed_error=40)
+    assert [each.code for each in warnings()] == ["failures"]
+
+
 def test_warning_about_lost_attempts_tells_why_and_which(world):
     """An error of another time is not taken for the cause."""
     host = world.host(ONE)

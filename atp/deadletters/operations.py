@@ -160,10 +160,11 @@ class Ungrouped:
     is_more: bool
 
 
-def count_ungrouped(instances: InstanceQuerySet[Instance]) -> list[Ungrouped]:
+def count_ungrouped(instances: InstanceQuerySet[Instance], pattern: str = "") -> list[Ungrouped]:
     """Count those of these Instances that are FAILED without an error group, in one query.
 
-    Reasons without any such Instance are left out.
+    With a ``pattern``, only the Instances of Types that match it count. Reasons without any such
+    Instance are left out.
     """
     of_type = instances.filter(type=OuterRef("pk")).order_by()
     failed = {
@@ -173,7 +174,8 @@ def count_ungrouped(instances: InstanceQuerySet[Instance]) -> list[Ungrouped]:
         for reason in WITHOUT_GROUP
     }
     types = Type.objects.using(settings.DATABASE).order_by()
-    rows = list(types.annotate(**failed).values_list(*failed))
+    counted = types.annotate(**failed).values_list("identifier", *failed)
+    rows = [row for name, *row in counted if not pattern or matches(pattern, name)]
     found = []
     for number, reason in enumerate(WITHOUT_GROUP):
         counts = [row[number] for row in rows]

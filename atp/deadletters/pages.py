@@ -47,27 +47,32 @@ class FailuresPage(Page):
         query.setdefault("left", "true")
         rows = self.narrow_rows(queue.error_groups())
         filters = bind_filters(ErrorFilter, query, rows, others=("page",))
-        key = request.GET.get("page")
+        key, pattern = request.GET.get("page"), filters.values.get("type", "")
         page = paging.page(filters.qs, ("-last_seen", "-id"), size=PAGE_SIZE, key=key)
         lines = permissions.may_see_errors(request.user, *page.rows)
         return self.show(
             now=overview.now(),
             form=filters.form,
             is_filtered=any(filters.form.cleaned_data.values()),
-            ungrouped=self._count_ungrouped(),
+            ungrouped=self._count_ungrouped(pattern),
+            # The list of Instances takes no pattern.
+            type="" if set(pattern) & set("*?[") else pattern,
             page=page,
             groups=groups.load_groups(page.rows, lines=lines),
             is_first=key is None,
             query=query_without_page(request, keep=("left",)),
         )
 
-    def _count_ungrouped(self) -> list[groups.Ungrouped]:
-        """Count the FAILED Instances without a group that the user may see, by reason."""
+    def _count_ungrouped(self, pattern: str) -> list[groups.Ungrouped]:
+        """Count the FAILED Instances without a group that the user may see, by reason.
+
+        Only Types that match the pattern count, or all if it is "".
+        """
         if not self.may(permissions.VIEW_INSTANCE):
             return []
         instances = Instance.objects.using(settings.DATABASE)
         visible: Any = self.narrow_rows(instances, permissions.VIEW_INSTANCE)
-        return groups.count_ungrouped(visible)
+        return groups.count_ungrouped(visible, pattern)
 
 
 class FailurePage(Page):

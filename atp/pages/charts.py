@@ -22,8 +22,8 @@ from ..reports.usage import UsagePoint
 
 # The width and the height of the square in which lines are drawn.
 UNITS = 1000
-# Marks that are closer than this part of the width are joined into one.
-NEAR = 0.02
+# Marks that are closer than this part of the width are joined into one: their flags would overlap.
+NEAR = 0.07
 # The least height of a bar that is not 0, so that one failure among thousands can be seen.
 LEAST = 0.012
 # The part of a column that separates two bars, if a chart has at most this many columns.

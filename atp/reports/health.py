@@ -669,11 +669,16 @@ def _find_troubled(time: datetime) -> dict[str, _Troubled]:
     found: dict[str, _Troubled] = {}
     if not candidates:
         return found
-    of_day = rows.filter(start__gt=time - LATELY, type__in=candidates, bad__gt=0)
-    minutes = of_day.values("type", "start").annotate(
-        failed=sum((Sum(name) for name in failed[1:]), start=Sum(failed[0])), lost=Sum("lost")
+    of_day = rows.filter(start__gt=time - LATELY, type__in=candidates)
+    minutes = (
+        of_day.filter(bad__gt=0)
+        .values("type", "start")
+        .annotate(
+            failed=sum((Sum(name) for name in failed[1:]), start=Sum(failed[0])), lost=Sum("lost")
+        )
     )
     totals: Counter[str] = Counter()
+    begin = time - RISING_FOR - timedelta(minutes=1)
     # The newest minute comes first, so a Type is troubled since the last one without a gap.
     for row in minutes.order_by("type", "-start"):
         type, start = row["type"], row["start"]
@@ -681,17 +686,32 @@ def _find_troubled(time: datetime) -> dict[str, _Troubled]:
         each = found.setdefault(type, _Troubled(since=start, last=start))
         if each.since - start <= RISING_GAP:
             each.since = start
-        if start > time - RISING_FOR - timedelta(minutes=1):
+        if start > begin:
             each.failed += row["failed"]
             each.lost += row["lost"]
+    started = of_day.values("type").annotate(
+        day=Sum("started"), now=Sum("started", filter=Q(start__gt=begin), default=0)
+    )
+    starts = {row["type"]: (row["now"], row["day"]) for row in started}
     for type, each in found.items():
         each.usual = totals[type] * (RISING_FOR / LATELY)
     return {
         type: each
         for type, each in found.items()
         if each.count >= RISING_TIMES * each.usual
+        and _fails_more_often(each.count, totals[type], *starts[type])
         and time - each.last < RISING_GAP + timedelta(minutes=1)
     }
+
+
+def _fails_more_often(bad: int, bad_of_day: int, started: int, started_of_day: int) -> bool:
+    """Return True unless attempts end badly as often as ever, and there are only more of them.
+
+    They are compared with those of the rest of the day.
+    """
+    others, bad_others = started_of_day - started, bad_of_day - bad
+    usual = bad_others / max(others, bad_others, 1)
+    return bad / max(started, bad) >= min(RISING_TIMES * usual, 0.5)
 
 
 def _describe_failed(type: str, found: _Troubled, words: str, time: datetime) -> QueueProblem:
@@ -759,16 +779,21 @@ def _hold_help(type: str, lanes: Sequence[str]) -> Help:
 
 
 def _newest_error(type: str, time: datetime) -> tuple[ErrorGroup | None, list[str]]:
-    """Return the newest error group of a Type, and the collections of its newest Instances.
+    """Return the most frequent of the newest error groups, and the collections of its Instances.
 
-    The group is None if it has not been seen within RISING_FOR.
+    The group is None if there was none within RISING_FOR. Only the newest FAILED Instances count.
+    If there are none yet, because all are tried again, it is the newest group.
     """
-    groups = ErrorGroup.objects.using(settings.DATABASE).filter(type=type)
-    newest = groups.filter(last_seen__gt=time - RISING_FOR).order_by("-last_seen", "-pk").first()
-    if newest is None:
-        return None, []
-    failed = Instance.objects.using(settings.DATABASE).filter(error=newest).order_by("-pk")
-    return newest, list(dict.fromkeys(failed.values_list("collection", flat=True)[:NEWEST]))
+    since = time - RISING_FOR
+    groups = ErrorGroup.objects.using(settings.DATABASE).filter(type=type, last_seen__gt=since)
+    found: list[tuple[int, ErrorGroup, list[str]]] = []
+    for group in groups.order_by("-last_seen", "-pk")[:FEW]:
+        failed = Instance.objects.using(settings.DATABASE).filter(error=group).order_by("-pk")
+        newest = failed.values_list("finished", "collection")[:NEWEST]
+        lanes = [lane for finished, lane in newest if finished is not None and finished > since]
+        found.append((len(lanes), group, list(dict.fromkeys(lanes))))
+    _, group_or_none, lanes = max(found, key=lambda each: each[0], default=(0, None, []))
+    return group_or_none, lanes
 
 
 def _find_slow_attempts(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:

@@ -136,6 +136,11 @@ def test_the_failures_page_counts_the_failed_instances_that_have_no_group(
     for reason, count in (("MISSED", 1), ("DROPPED", 1), ("CANCELLED", 2)):
         assert f'?state=FAILED&amp;reason={reason}">{count} {reason}</a>' in text
     assert "reason=ERROR" not in text
+    text = logged_in.get(f"{address}?type=*.echo").content.decode()
+    assert '?state=FAILED&amp;reason=MISSED">1 MISSED</a>' in text
+    text = logged_in.get(f"{address}?type=tests.echo").content.decode()
+    assert '?state=FAILED&amp;reason=MISSED&amp;type=tests.echo">1 MISSED</a>' in text
+    assert "Without a group" not in logged_in.get(f"{address}?type=tests.a*").content.decode()
     monkeypatch.setattr(operations, "MOST", 1)
     assert ">1+ CANCELLED</a>" in logged_in.get(address).content.decode()
     user.user_permissions.remove(Permission.objects.get(codename="view_instance"))

@@ -30,6 +30,7 @@ FROM (SELECT) clock LEFT JOIN (
     SELECT session.*, place FROM pg_stat_activity session LEFT JOIN held USING (pid)
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
         backend_type = 'client backend' AND xact_start < clock_timestamp() - %(longer)s::interval
+        AND wait_event_type IS DISTINCT FROM 'Lock' -- it waits for another one itself
         OR place IS NOT NULL
     )
     ORDER BY place IS NULL, xact_start LIMIT %(most)s
