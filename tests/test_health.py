@@ -264,6 +264,10 @@ def test_problem_of_an_unserved_type_tells_since_when_how_much_is_due(world):
     [problem] = health.problems_now(overview.overview(history=False), overview.daemons())
     assert (problem.severity, problem.types) == ("failing", ("tests.echo",))
     assert (problem.since, problem.due) == (first.task.due_at, 2)
+    assert problem.sentence.endswith("no daemon serves it.")
+    Daemon.objects.update(release="2.0")
+    [sentence] = health.health().problems
+    assert sentence.endswith("is due, and no daemon serves it; the daemons run release 2.0.")
 
 
 def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):

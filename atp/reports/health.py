@@ -66,6 +66,7 @@ MAX_ERROR = 500
 # At most this many Tasks are counted for a problem, and this many gates and limits are listed.
 MOST, SHOWN = 1000, 20
 NOTHING = "no waiting Task is due"
+NO_DAEMON = "no daemon serves it"
 # An attempt is slow if it has run for this many times its Type's p99, of at least this many runs
 # within a day. Attempts below SLOW_FROM are not checked, and at most MOST_SLOW Types are.
 SLOW_TIMES, SLOW_RUNS, SLOW_FROM, MOST_SLOW = 2, 30, timedelta(seconds=10), 5
@@ -264,10 +265,12 @@ def _find_unattended_work(
         return
     modes = _modes_by_type(living)
     served = {identifier for identifier, found in modes.items() if Mode.RUNNING in found}
+    running = sorted({daemon["release"] for daemon in living if daemon["release"]})
     for identifier in _types_with_due_work(served, time, shut, type):
         yield _failing(
             "unserved",
-            f"Work of Type {identifier!r} is due, and {_why_unserved(modes.get(identifier))}.",
+            f"Work of Type {identifier!r} is due, and "
+            f"{_why_unserved(modes.get(identifier), running)}.",
             types=(identifier,),
             kind="type",
             name=identifier,
@@ -287,9 +290,11 @@ def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
     return modes
 
 
-def _why_unserved(modes: Collection[Mode] | None) -> str:
+def _why_unserved(modes: Collection[Mode] | None, running: Sequence[str]) -> str:
+    """Say why no daemon claims a Type; ``running`` are the releases of the living daemons."""
     if not modes:
-        return "no daemon serves it"
+        release = f"release{'s' if len(running) > 1 else ''} {', '.join(running)}"
+        return f"no daemon serves it; the daemons run {release}" if running else NO_DAEMON
     return f"every daemon that serves it is {' or '.join(sorted(modes))}"
 
 
