@@ -17,6 +17,8 @@ IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
 def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     atpd(processes=1)
     page.goto("/atp/types/")
+    page.get_by_label("Name contains").fill("hillshade")
+    page.get_by_role("button", name="Filter").click()
     page.get_by_role("link", name="terrain.hillshade").click()
     page.get_by_role("link", name="Enqueue", exact=True).click()
     # The form begins with the defaults of the handler.
