@@ -105,7 +105,7 @@ def _drill():
                 shows="of shop.invoice failed within",
             )
         finally:
-            drill.stdin.close()
+            drill.communicate()
 
 
 @contextmanager
