@@ -67,6 +67,12 @@ def downstream_rate_limited(changes: Mapping[str, float | None]) -> str:
     )
 
 
+def session_ended(pid: int, application: str, user: str) -> str:
+    """Say which session of the database an operator has ended."""
+    of = f" of {application}" if application else ""
+    return f"session {pid}{of} (user {user or 'unknown'}) was ended: others waited for it"
+
+
 def downstream_reset() -> str:
     return "reset: treated as healthy"
 

@@ -608,6 +608,7 @@ class Kind(TextChoices):
     GATE = "gate", "a gate was set: hold, drop or open"
     LIMITS = "limits", "limits were set: by an operator, or by the code"
     FULL = "full", "too many waited: the detail is the number of enqueues refused or delayed"
+    SESSION = "session", "a session of the database was ended, because others waited for it"
     # About a Type.
     REGISTERED = "registered", "the Type was registered"
     PARAMETERS = "parameters", "the parameters of the Type were changed"

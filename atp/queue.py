@@ -13,7 +13,7 @@ from .downstreams.operations import (
     trip_downstream,
 )
 from .graphs.operations import cancel_graph, get_graph, redrive_graph
-from .operations.daemons import command, get_daemon, scan, suspicions
+from .operations.daemons import command, end_session, get_daemon, scan, suspicions
 from .operations.enqueueing import Call, enqueue, enqueue_calls, enqueue_many
 from .operations.gates import (
     declared_limits,
@@ -153,4 +153,5 @@ __all__ = [  # noqa: RUF022 (by noun)
     "explain",
     "scan",
     "suspicions",
+    "end_session",
 ]

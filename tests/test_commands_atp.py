@@ -123,7 +123,8 @@ def calls(full):
 
 
 ALL_NAMES = [subcommand.name for subcommand in subcommands()]
-ELSEWHERE = {"import-beat"}  # see test_commands_import_beat.py
+# See test_commands_import_beat.py and test_health.py.
+ELSEWHERE = {"import-beat", "end-session"}
 
 
 def keys(value):

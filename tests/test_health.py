@@ -7,6 +7,7 @@ from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from atp import queue
+from atp.exceptions import InvalidOption
 from atp.models import (
     BUCKETS,
     Daemon,
@@ -383,3 +384,32 @@ def test_health_reports_a_transaction_that_blocks_others(monkeypatch, transactio
     assert " and has locked the table atp_task in the database; " in problem
     assert ", so no daemon can claim Tasks. To end it: SELECT pg_terminate_backend(" in problem
     assert health.health().problems == ()
+
+
+def sessions():
+    """Return the processes of the sessions of the server."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pid FROM pg_stat_activity")
+        return [pid for (pid,) in cursor.fetchall()]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite does not report its locks")
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_ends_a_session_that_locks_the_queue(transactional_db):
+    """A session that keeps nobody waiting is not ended."""
+    session = connection.copy()
+    session.set_autocommit(False)
+    with session.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+        with pytest.raises(InvalidOption, match="keeps others waiting now"):
+            queue.end_session(pid)
+        cursor.execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")
+    ended = queue.end_session(pid, by="ann")
+    assert (ended.pid, ended.locked) == (pid, "atp_task")
+    wait_for(lambda: pid not in sessions())
+    [record] = LogRecord.objects.about("queue")
+    assert (record.kind, record.who, record.detail) == (Kind.SESSION, "ann", str(pid))
+    with pytest.raises(InvalidOption, match="keeps others waiting now"):
+        queue.end_session(pid)
+    session.close()

@@ -40,6 +40,7 @@ MATRIX = {
     },
     "control": {
         *(f"scope {name}" for name in ("hold", "drop", "open", "limit", "unlimit")),
+        "scope end-session",
         *(f"daemon {name}" for name in ("quiet", "resume", "stop")),
         *(f"schedule {name}" for name in ("pause", "resume", "change", "leave", "delete")),
         *(f"downstream {name}" for name in ("bound", "reset", "trip")),
@@ -150,6 +151,7 @@ SHELL = {
     f"delete {UUID} --cancel": set(),
     "delete --type tests.echo --yes": {"delete_instance"},
     "purge": {"delete_instance"},
+    "end-session --pid 1": {"control"},
     **{f"gate {mode} --type tests.echo": {"control"} for mode in ("hold", "drop", "open")},
     "limit --type tests.echo --max-running 3": {"control"},
     "limit --type tests.echo --default": {"control"},

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db import DatabaseError
+
 from ..commands import DaemonCommand
 from ..conf import settings
 from ..exceptions import IllegalOrder, InvalidOption, UnknownDaemon
@@ -11,6 +13,7 @@ from ..models import Daemon
 from ..options import resolve_time
 from ..store import get_store
 from ..store.findings import NOWHERE, Cursor, Finding
+from ..store.values import OpenTransaction
 from ..text import did_you_mean
 from .base import check_actor, needs_tables
 
@@ -53,6 +56,26 @@ def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str 
         )
     uuid = daemon.uuid if isinstance(daemon, Daemon) else get_daemon(daemon).uuid
     return get_store().command(uuid, DaemonCommand(order), who=by)
+
+
+@needs_tables
+def end_session(pid: int, *, by: str = "") -> OpenTransaction:
+    """End a session of the database that keeps daemons or other sessions waiting.
+
+    ``pid`` is its process on the database server. Its transaction is rolled back, and is returned.
+    Raises InvalidOption if no such session blocks others now, or if the user of this process's
+    connection may not end it. SQLite does not tell its sessions.
+    """
+    check_actor(by)
+    try:
+        ended = get_store().end_session(pid, who=by)
+    except DatabaseError as error:
+        raise InvalidOption(
+            f"pid={pid}: the database refuses to end this session: {error}"
+        ) from error
+    if ended is None:
+        raise InvalidOption(f"pid={pid}: no session with this process keeps others waiting now.")
+    return ended
 
 
 def find_daemons(host: str | None = None) -> list[Daemon]:

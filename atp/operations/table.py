@@ -23,7 +23,7 @@ from ..states import CLAIMED, LIVE, TERMINAL, Actor, Event, State, allowed_event
 from ..store import get_store
 from ..tailers import operations as tailers
 from . import gates, instances
-from .daemons import command
+from .daemons import command, end_session
 from .gates import DROP_HINT, HEAVIEST, HOLD_HINT, LIGHTEST, MOST, SHORTEST_WAIT
 from .instances import change
 from .operation import (
@@ -502,6 +502,25 @@ TARGET_OPERATIONS = (
         is_final=True,
         levels=frozenset({Level.EVERYTHING, Level.TYPE}),
         permission=DELETE,
+    ),
+    TargetOperation(
+        name="end-session",
+        label="End the session",
+        explanation="End a session of the database that keeps others waiting. Its transaction is "
+        "rolled back.",
+        call=lambda _, pid, by: end_session(pid, by=by),
+        told=lambda _, ended: f"The session with process {ended.pid} is ended.",
+        parameters=(
+            Parameter(
+                name="pid",
+                label="Process",
+                kind=WholeNumber(1, 2**31 - 1),
+                help="The process of the session on the database server.",
+                is_required=True,
+            ),
+        ),
+        levels=frozenset({Level.EVERYTHING}),
+        is_final=True,
     ),
 )
 

@@ -271,7 +271,15 @@ class TargetOperationPage(OperationPage):
     model = Type
     key = "identifier"
     view_permission = permissions.VIEW_TYPE
-    parameters = ("collection",)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """A lane, and initial values for the form."""
+        return ("collection", *(each.name for each in self.verb.parameters))
+
+    def initial_values(self, subject: Place) -> dict[str, Any]:
+        names = {each.name for each in self.verb.parameters} & self.request.GET.keys()
+        return super().initial_values(subject) | {name: self.request.GET[name] for name in names}
 
     def find(self) -> Place:
         identifier = self.kwargs.get("identifier")

@@ -194,6 +194,8 @@ class OverviewPage(Page):
 
 def _address_of_help(problem: health.QueueProblem, verb: str) -> tuple[str, bool]:
     """Return the address of the operation that helps, and True if it needs a form."""
+    if verb == "end-session":
+        return f"{reverse('atp:verb', args=[verb])}?{urlencode({'pid': problem.name})}", True
     if verb in ("hold", "limit"):
         [type] = problem.types
         kind = "gate" if verb == "hold" else "limit"

@@ -540,9 +540,17 @@ def _find_blocking_transactions(time: datetime) -> Iterator[QueueProblem]:
 
 
 def _blocking_problem(each: OpenTransaction, time: datetime) -> QueueProblem:
-    end = causes.terminate_help(each.pid)
-    words = f"{sentences.transaction(each, time)} To end it: {end.command}"
-    return _failing("transaction", words, since=each.since, helps=end)
+    words = (
+        f"{sentences.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
+    )
+    return _failing(
+        "transaction",
+        words,
+        since=each.since,
+        kind="session",
+        name=str(each.pid),
+        helps=causes.operation_help(TARGET, "end-session", pid=each.pid),
+    )
 
 
 # Warnings: something has happened that somebody should look at.

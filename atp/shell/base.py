@@ -260,6 +260,7 @@ _NEEDS: dict[str, Needs] = {
     ),
     "enqueue": _enqueue,
     "purge": _always(permissions.VIEW_TYPE, *_TARGET_OPERATIONS["purge"].needs),
+    "end-session": _always(permissions.VIEW_TYPE, *_TARGET_OPERATIONS["end-session"].needs),
     "gate": _gate,
     "limit": _limit,
     "downstreams": _always(permissions.VIEW_DOWNSTREAM),

@@ -44,6 +44,7 @@ KINDS_OF_ACTIVITY = (
     *(Kind.GATE, Kind.LIMITS, Kind.FULL, Kind.REGISTERED, Kind.PARAMETERS, Kind.UNREGISTERED),
     *(Kind.REMOVED, Kind.CURSOR, Kind.GAP, Kind.SOURCE, Kind.DOWNSTREAM, Kind.SCHEDULE),
     *(Kind.STARTED, Kind.REJOINED, Kind.LEFT, Kind.LOST, Kind.ORDER, Kind.MENDED),
+    Kind.SESSION,
 )
 _UUID = re.compile(r"[0-9a-f]{8,32}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")

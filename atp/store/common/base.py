@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from django.db import DatabaseError, connections, transaction
 from django.utils.functional import cached_property
 
-from ...models import LogRecord
+from ... import messages
+from ...models import Kind, LogRecord
 from ..contract import Store
 from ..vendors import vendor_of
 
@@ -29,6 +30,18 @@ class ORMBase(Store):
 
     def open_transactions(self, longer, *, locking=None, instance=None):
         return self.vendor.open_transactions(self.connection, longer, locking, instance)
+
+    def end_session(self, pid, *, who=""):
+        time, found = self.open_transactions(0, locking=0)
+        blocking = [
+            each for each in found if each.pid == pid and (each.waits_for_it or each.locked)
+        ]
+        if not blocking or not self.vendor.end_session(self.connection, blocking[0]):
+            return None
+        [ended] = blocking
+        message = messages.session_ended(pid, ended.application, ended.user)
+        self.log(Kind.SESSION, message, subject="queue", time=time, who=who, detail=str(pid))
+        return ended
 
     def sessions(self, application):
         return self.vendor.sessions(self.connection, application)

@@ -34,5 +34,9 @@ def open_transactions(connection, longer, locking, instance):
     return now(connection), []
 
 
+def end_session(connection, found):
+    return False
+
+
 def sessions(connection, application):
     return []

@@ -114,6 +114,14 @@ class Store(
         """
 
     @abstractmethod
+    def end_session(self, pid: int, *, who: str = "") -> OpenTransaction | None:
+        """End a session that keeps others waiting, or has locked a table of the queue; log it.
+
+        Its transaction is rolled back. Returns that transaction, or None if there is no such
+        session. The database refuses if this user may not end it: raises DatabaseError.
+        """
+
+    @abstractmethod
     def sessions(self, application: str) -> list[Session]:
         """Return what the sessions of this application name do: a few :class:`Session` at most.
 

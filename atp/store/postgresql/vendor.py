@@ -36,6 +36,12 @@ FROM (SELECT) clock LEFT JOIN (
     ORDER BY place IS NULL, xact_start LIMIT %(most)s
 ) other ON true ORDER BY place IS NULL, xact_start
 """
+_END = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid = %(pid)s AND (
+    %(since)s::timestamptz IS NULL OR abs(extract(epoch FROM xact_start - %(since)s)) < 0.001
+)
+"""
 _NOTHING_HELD = "(SELECT NULL::int, NULL::text WHERE false)"
 # A claim changes rows in these tables, which conflicts with these modes of a lock on a table.
 _TABLES = ["atp_task", "atp_instance", "atp_logrecord", "atp_daemon"]
@@ -155,6 +161,13 @@ def open_transactions(connection, longer, locking, instance):
         if pid is not None
     ]
     return _time(rows[0][0]), found
+
+
+def end_session(connection, found):
+    """End the session of an OpenTransaction; return False if it has gone on to another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(_END, {"pid": found.pid, "since": found.since})
+        return cursor.fetchone() == (True,)
 
 
 def sessions(connection, application):
