@@ -18,8 +18,7 @@ from .states import Event
 
 if TYPE_CHECKING:
     from .models import Gate
-    from .store.values.scopes import Fill
-    from .store.values.sessions import Session
+    from .store.facts import Fill, Session
 
 # The maximum number of processes left running that a message names.
 MAX_PROCESSES_NAMED = 5

@@ -98,7 +98,7 @@ class Type(models.Model):
     registered = InstantField(help_text="When the parameters were last changed.")
     hooks = models.JSONField(
         null=True,
-        help_text="The hooks to enqueue when an Instance ends; see atp.store.values.hooks.",
+        help_text="The hooks to enqueue when an Instance ends; see atp.store.values.",
     )
     downstream = models.CharField(
         max_length=MAX_IDENTIFIER,

@@ -71,7 +71,7 @@ def kinds():
 
 def troubles():
     """What a scan may find."""
-    from atp.store.findings import Trouble
+    from atp.store.facts import Trouble
 
     rows = [(f"`{each.value}`", each.label) for each in Trouble]
     return table("| found | an Instance or a daemon that is |", rows)

@@ -13,7 +13,15 @@ from atp.payload import codec
 from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
 from atp.store import get_store
-from atp.store.values import CursorMove, Message, Move, Note, ResponseData, Settled, Submission
+from atp.store.values import (
+    CursorMove,
+    Message,
+    Move,
+    ProgressUpdate,
+    ResponseData,
+    Settled,
+    Submission,
+)
 
 from .app.tasks import add, echo
 from .app.tasks_downstream import call
@@ -191,7 +199,7 @@ def _finished(made):
         "attempt": 1,
     }
     now = made.world.store.now()
-    note = Note(
+    note = ProgressUpdate(
         instance=instance.pk,
         attempt=1,
         who="host worker 0",

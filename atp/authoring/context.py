@@ -27,12 +27,12 @@ from ..conf import settings
 from ..exceptions import Interrupted, TooLarge
 from ..graphs.builder import AdditionWriter, GraphContext, Results
 from ..payload.binding import mask_texts
-from ..store.values.messages import Messages
+from ..store.values import Messages
 from .logs import clean, describe_exception, shorten
 from .steps import Keeper, Stepping
 
 if TYPE_CHECKING:
-    from ..store.values.claims import Claimed
+    from ..store.values import Claimed
 
 
 logger = logging.getLogger("atp.worker")

@@ -28,7 +28,7 @@ from ..options import check_text
 from ..payload import codec
 
 if TYPE_CHECKING:
-    from ..store.values.steps import Checkpoint
+    from ..store.values import Checkpoint
 
 
 R = TypeVar("R")

@@ -32,7 +32,7 @@ from .frameworks import (
 
 if TYPE_CHECKING:
     from ..authoring.context import Context
-    from ..store.values.claims import Claimed
+    from ..store.values import Claimed
 
 
 # The values of a RunningResult that are read from the queue when they are first needed.

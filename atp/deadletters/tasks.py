@@ -21,7 +21,7 @@ from ..operations import gates
 from ..operations.matching import CANCEL, DELETE, REDRIVE, Judge, Selection
 from ..states import Event, State
 from ..store import get_store
-from ..store.values.moves import Move
+from ..store.values import Move
 from ..text import number
 
 # The maximum number of Instances to which one transaction applies the operation.

@@ -19,7 +19,7 @@ from ..operations.enqueueing import read_input, submission_of
 from ..operations.registry import DjangoTask, declared_type, registry
 from ..options import Options, check_text
 from ..store import get_store
-from ..store.values.types import Registration
+from ..store.values import Registration
 from .models import NodeResult
 from .operations import (
     cancel_graph,

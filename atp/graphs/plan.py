@@ -15,8 +15,7 @@ from ..text import did_you_mean
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ..store.values.submissions import Submission
-    from ..store.values.types import Registration
+    from ..store.values import Registration, Submission
 
 
 MOST_NODES = 100_000

@@ -162,7 +162,7 @@ class Migration(migrations.Migration):
                 ('registered', atp.fields.InstantField(help_text='When the parameters were last changed.')),
                 ('late_writes', models.PositiveIntegerField(db_default=0, help_text='Results refused, because their Task had been taken away.')),
                 ('max_memory', models.PositiveBigIntegerField(help_text='In bytes; an attempt is killed when its processes take more.', null=True)),
-                ('hooks', models.JSONField(help_text='The hooks to enqueue when an Instance ends; see atp.store.values.hooks.', null=True)),
+                ('hooks', models.JSONField(help_text='The hooks to enqueue when an Instance ends; see atp.store.values.', null=True)),
                 ('downstream', models.CharField(blank=True, db_default='', default='', help_text='The name of the downstream that its handler calls.', max_length=200)),
                 ('owner', models.CharField(blank=True, db_default='', default='', help_text='Who looks after it.', max_length=200)),
                 ('runbook', models.CharField(blank=True, db_default='', default='', help_text='The address of a page that says what to do about its failures.', max_length=500)),

@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='schedule',
             name='hooks',
-            field=models.JSONField(help_text='The hooks of its Instances; see atp.store.values.hooks.', null=True),
+            field=models.JSONField(help_text='The hooks of its Instances; see atp.store.values.', null=True),
         ),
         migrations.AddField(
             model_name='schedule',

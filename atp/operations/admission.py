@@ -26,9 +26,9 @@ from ..text import as_timedelta, describe_target, duration
 
 if TYPE_CHECKING:
     from ..options import Options
-    from ..store.contract import Store
-    from ..store.values.scopes import Fill
-    from ..store.values.submissions import Submission
+    from ..store.facts import Fill
+    from ..store.protocol import Store
+    from ..store.values import Submission
     from .registry import Declaration
 
 

@@ -12,8 +12,7 @@ from ..exceptions import IllegalOrder, InvalidOption, UnknownDaemon
 from ..models import Daemon
 from ..options import resolve_time
 from ..store import get_store
-from ..store.findings import NOWHERE, Cursor, Finding
-from ..store.values import OpenTransaction
+from ..store.facts import NOWHERE, Cursor, Finding, OpenTransaction
 from ..text import did_you_mean
 from .base import check_actor, needs_tables
 

@@ -21,15 +21,14 @@ from ..models import HOOKED
 from ..options import OF_UNIQUE, Options, check_text, own_options
 from ..payload import binding, codec
 from ..store import get_store
-from ..store.values.submissions import Submission
-from ..store.values.types import Registration
+from ..store.values import Registration, Submission
 from ..text import as_timedelta
 from .admission import admit, is_limited
 from .base import needs_tables
 
 if TYPE_CHECKING:
     from ..models import Instance
-    from ..store.contract import Store
+    from ..store.protocol import Store
     from .registry import Declaration
 
 

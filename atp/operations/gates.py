@@ -13,7 +13,7 @@ from ..exceptions import LONGEST_DELAY, InvalidGate, InvalidLimit, InvalidOption
 from ..models import Gate, Limit, LogRecord
 from ..options import check_text, resolve_time
 from ..store import get_store
-from ..store.values.scopes import Scope
+from ..store.facts import Scope
 from ..text import as_timedelta, describe_limits
 from . import admission
 from .base import check_actor, needs_tables

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..exceptions import ATPError, InvalidOption, InvalidType
 from ..options import is_pattern, own_options
 from ..payload import binding, codec
-from ..store.values.hooks import FACTS, MORE, STATES, Hook
+from ..store.values import HOOK_FACTS, HOOK_STATES, MORE_HOOK_FACTS, Hook
 from ..text import as_timedelta, did_you_mean
 from .registry import HookSpec, declared_hooks, registry
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Declaration")
 
-HOOK_PARAMETERS = tuple(STATES)
+HOOK_PARAMETERS = tuple(HOOK_STATES)
 # A Type, or a pair of a Type and a mapping of inputs, or a list of these.
 HookLike = Any
 
@@ -166,12 +166,12 @@ def _encode_inputs(type: Declaration, inputs: Any) -> str:
     if not isinstance(inputs, Mapping):
         raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {inputs!r}.")
     for name in inputs:
-        if name in FACTS:
+        if name in HOOK_FACTS:
             raise InvalidType(
                 f"{name!r} is given to every hook by ATP, so a declaration cannot set it."
             )
     signature, accepted = type.signatures
-    facts = dict.fromkeys((*FACTS, *_more_facts(type, inputs)), "")
+    facts = dict.fromkeys((*HOOK_FACTS, *_more_facts(type, inputs)), "")
     try:
         binding.bind(type.identifier, signature, (), {**inputs, **facts}, accepted)
     except ATPError as problem:
@@ -192,7 +192,7 @@ def _more_facts(type: Declaration, inputs: Mapping[str, Any]) -> list[str]:
     by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [
         name
-        for name in MORE
+        for name in MORE_HOOK_FACTS
         if name in parameters and parameters[name].kind in by_name and name not in inputs
     ]
 

@@ -28,8 +28,8 @@ from ..models import Inputs, Instance, Node, Response, Step, Task, Type, group_r
 from ..options import Options, resolve_time
 from ..states import Event, State
 from ..store import get_store
-from ..store.values.changes import Changes
-from ..store.values.moves import Move
+from ..store.facts import Changes
+from ..store.values import Move
 from ..text import did_you_mean
 from .base import check_actor, needs_tables
 from .registry import get_type, registry

@@ -33,8 +33,7 @@ from ..exceptions import ATPError, InvalidType, UnknownType, UnregisteredHandler
 from ..models import Type
 from ..options import Options, OptionValues
 from ..payload import binding, codec
-from ..store.values.hooks import Hook
-from ..store.values.types import Registration
+from ..store.values import Hook, Registration
 from ..text import as_timedelta, did_you_mean, read_size
 from .base import needs_tables
 

@@ -35,7 +35,7 @@ from ..models import (
 from ..operations.registry import registry, sensitive_names
 from ..payload import binding, codec
 from ..states import Event, State
-from ..store.values import hooks
+from ..store import values
 from . import overview
 
 if TYPE_CHECKING:
@@ -399,8 +399,8 @@ def describe_hooks(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]
 
     The keys of the lists are the parameters that declare hooks: ``on_finished`` and ``on_failed``.
     """
-    found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
-    for hook in hooks.read(entries):
+    found: dict[str, list[str]] = {on: [] for on in values.HOOK_STATES}
+    for hook in values.read_hooks(entries):
         found.setdefault(hook.on, []).append(
             f"{hook.type} with {_mask_inputs(hook)}" if hook.inputs else hook.type
         )
@@ -411,11 +411,11 @@ def mask_hooks(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Return a copy of stored hooks in which the sensitive arguments are masked."""
     return [
         entry | ({"inputs": _mask_inputs(hook)} if hook.inputs else {})
-        for entry, hook in zip(entries or (), hooks.read(entries), strict=True)
+        for entry, hook in zip(entries or (), values.read_hooks(entries), strict=True)
     ]
 
 
-def _mask_inputs(hook: hooks.Hook) -> str:
+def _mask_inputs(hook: values.Hook) -> str:
     """Return the inputs of a hook as JSON text, with sensitive arguments masked."""
     row = Type.objects.using(settings.DATABASE).filter(identifier=hook.type).first()
     names = sensitive_names(row or Type(identifier=hook.type))

@@ -17,7 +17,7 @@ from django.db import Error, connections
 from ..conf import settings
 from ..models import Instance
 from ..store import get_store
-from ..store.contract.wakeups import Commits
+from ..store.protocol import Commits
 
 # Seconds between two polls. They grow from SOON to SELDOM, and start at SOON again with each
 # new client. If the store reports commits, the thread polls only after one.

@@ -46,8 +46,7 @@ from ..querysets import LANES_ORDER, TaskQuerySet
 from ..schedules.models import Outcome
 from ..states import Event, Reason, State
 from ..store import get_store
-from ..store.findings import Finding, Trouble
-from ..store.values.outlooks import OpenTransaction
+from ..store.facts import Finding, OpenTransaction, Trouble
 from . import documents, overview, releases, statistics
 from .documents import Document
 from .explaining import causes, sentences

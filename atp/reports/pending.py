@@ -33,7 +33,7 @@ from ..payload.codec import check_signature
 from ..schedules.declaring import declared_schedules
 from ..states import TERMINAL, State
 from ..store import get_store
-from ..store.values.shapes import Shape
+from ..store.facts import Shape
 from . import overview, releases
 from .documents import Document
 

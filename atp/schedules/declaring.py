@@ -20,15 +20,15 @@ from ..operations.registry import Declaration, DjangoTask, declared_type, hook_t
 from ..options import Options
 from ..payload import codec
 from ..payload.codec import Payload
-from ..store.values.hooks import STATES, Hook
-from ..store.values.schedules import ScheduleSpec
+from ..store.facts import ScheduleSpec
+from ..store.values import HOOK_STATES, Hook
 from ..text import as_timedelta as as_length
 from ..text import did_you_mean
 from .models import LONGEST_LINE, Missed, Overlap
 from .timing import Cron, Every, Timing, describe_value
 
 if TYPE_CHECKING:
-    from ..store.values.types import Registration
+    from ..store.values import Registration
 
 MOST_MISSED = 10_000
 LONGEST = timedelta(days=3650)
@@ -39,7 +39,7 @@ SLOT = "slot"
 LENGTHS = ("window", "late_after", "jitter")
 _CHOICES = {"missed": Missed, "overlap": Overlap}
 # The options of using() that a schedule accepts. It also takes ``exact`` from the Type.
-_OPTIONS = ("priority", "collection", "start_before", "timeout", *STATES)
+_OPTIONS = ("priority", "collection", "start_before", "timeout", *HOOK_STATES)
 
 
 def schedule(identifier: str, type: Declaration | DjangoTask, **parameters: Any) -> ScheduleSpec:
@@ -151,7 +151,7 @@ def check_schedule(
     """Check the parameters of a schedule; return them with all defaults as a ScheduleSpec.
 
     ``inputs`` can be a stored pickle, as a Payload, and the hooks can be stored hooks, as a list of
-    :class:`atp.store.values.hooks.Hook`; these stay unchanged. Raises InvalidInputs, or
+    :class:`atp.store.values.Hook`; these stay unchanged. Raises InvalidInputs, or
     InvalidSchedule, for example for an unknown parameter.
     """
     for name in unknown:

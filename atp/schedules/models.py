@@ -87,7 +87,7 @@ class Schedule(models.Model):
         null=True, help_text="The time-out of its Instances; null: that of the Type."
     )
     hooks = models.JSONField(
-        null=True, help_text="The hooks of its Instances; see atp.store.values.hooks."
+        null=True, help_text="The hooks of its Instances; see atp.store.values."
     )
     next_at = InstantField(null=True)
     due_at = InstantField(null=True)

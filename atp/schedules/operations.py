@@ -36,8 +36,8 @@ from ..payload import codec
 from ..payload.binding import mask_json
 from ..payload.codec import Payload
 from ..store import get_store
-from ..store.values.hooks import STATES, read
-from ..store.values.schedules import Planned, timing_of
+from ..store.facts import Planned, timing_of
+from ..store.values import HOOK_STATES, read_hooks
 from .declaring import (
     LENGTHS,
     MOST_MISSED,
@@ -52,7 +52,7 @@ from .models import Missed, Overlap
 if TYPE_CHECKING:
     from ..models import Instance
     from ..operations.registry import Declaration
-    from ..store.values.schedules import ScheduleSpec
+    from ..store.facts import ScheduleSpec
 
 # The maximum number of slots of one backfill.
 MOST_BACKFILLED = 10_000
@@ -265,13 +265,13 @@ def _read_parameters(row: Schedule) -> dict[str, Any]:
         *("every", "timezone", "missed", "most", "overlap", "priority", "collection"),
         *("start_before", "timeout", *LENGTHS),
     )
-    hooks = read(row.hooks)
+    hooks = read_hooks(row.hooks)
     stored = Payload(row.format, row.data)
     inputs = codec.decode(stored) if row.format == codec.JSON else stored
     return {name: getattr(row, name) for name in names} | {
         "cron": row.cron or None,
         "inputs": inputs,
-        **{on: [hook for hook in hooks if hook.on == on] or None for on in STATES},
+        **{on: [hook for hook in hooks if hook.on == on] or None for on in HOOK_STATES},
     }
 
 

@@ -15,7 +15,7 @@ from ..models import Instance, Schedule, Slot, Task, Type
 from ..payload import codec
 from ..reports import overview
 from ..reports.documents import describe_hooks, masked_data
-from ..store.values.schedules import timing_of
+from ..store.facts import timing_of
 from . import operations
 from .models import Outcome
 from .timing import Timing

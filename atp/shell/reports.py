@@ -25,7 +25,7 @@ from ..reports.documents import Document
 from ..reports.explaining import sentences
 from ..reports.explaining.explain import explain
 from ..store.counts import Cell
-from ..store.findings import Finding
+from ..store.facts import Finding
 from ..text import did_you_mean
 from . import arguments, present
 from .base import Subcommand, actor, find_instance

@@ -1,6 +1,6 @@
 """The sources from which tailers read records."""
 
-from ..store.values.steps import CursorMove, Note
+from ..store.values import CursorMove, Note
 from .base import Gap, Reader, Record, Source
 from .directory import Directory, FileRecord, FileRefused, open_below
 from .kafka import Kafka

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..exceptions import Fatal, InvalidType
 from ..payload import json as tagged_json
-from ..store.values.steps import CursorMove, Note
+from ..store.values import CursorMove, Note
 
 # A batch ends when its records, or the inputs made from them, reach this size, in bytes.
 BATCH_BYTES = 16 * 2**20

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from ..exceptions import InvalidType
-from ..store.values.steps import CursorMove, Note
+from ..store.values import CursorMove, Note
 from ..tailers.models import MAX_SHARD
 from .base import NAMED, Reader, Record, Source, to_datetime
 

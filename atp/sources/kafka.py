@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exceptions import InvalidType
-from ..store.values.steps import CursorMove, Note
+from ..store.values import CursorMove, Note
 from .base import (
     BATCH_BYTES,
     EARLIEST,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..store.values.steps import CursorMove, Note
+from ..store.values import CursorMove, Note
 from .base import (
     BATCH_BYTES,
     EARLIEST,

@@ -17,7 +17,7 @@ from django.db.models import ExpressionWrapper, F, Q, QuerySet
 
 from ..conf import settings
 from ..exceptions import Fatal, InvalidType
-from ..store.values.steps import Note
+from ..store.values import Note
 from .base import BATCH_BYTES, NAMED, Reader, Record, Source
 
 # The remaining rows are counted up to this number.

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 from ..conf import settings
 
 if TYPE_CHECKING:
-    from .contract import Store
+    from .protocol import Store
 
 # The path of the store class, by the database's vendor. A path is imported only when it is
 # needed, so that a project needs the driver of its own database alone.

@@ -50,7 +50,7 @@ from ..sources import Note, Reader, Record, Source
 from ..sources import base as sources
 from ..sources.base import BATCH_BYTES
 from ..store import get_store
-from ..store.values.steps import CursorMove, Settled
+from ..store.values import CursorMove, Settled
 
 if TYPE_CHECKING:
     from ..authoring.context import Context

@@ -41,11 +41,9 @@ from ..models import Task
 from ..operations.registry import registry
 from ..states import Event
 from ..store import get_store
+from ..store.facts import DaemonFacts
 from ..store.memory import ClaimMemory
-from ..store.values.claims import Claimed
-from ..store.values.daemons import DaemonFacts
-from ..store.values.moves import Move
-from ..store.values.notes import Message, Note
+from ..store.values import Claimed, Message, Move, ProgressUpdate
 from ..webhooks import Message as WebhookMessage
 from ..webhooks import collect_messages
 
@@ -271,7 +269,7 @@ class InProcessDaemon:
         with self.store.as_guest():
             self.store.record([move._replace(who=self.name)], daemon=self.uuid)
 
-    def record_progress(self, notes: Sequence[Note]) -> None:
+    def record_progress(self, notes: Sequence[ProgressUpdate]) -> None:
         """Write progress updates from attempts to the queue."""
         if notes:
             with self.store.as_guest():
@@ -403,7 +401,7 @@ class TestAttempt:
         self._checkpoints = Checkpoints(self._worker_name, self._entry, self._isolation, fault)
         self._signalled_error: BaseException | None = None
         # The progress updates from the handler: messages, progress and files.
-        self.notes: list[Note] = []
+        self.notes: list[ProgressUpdate] = []
 
     @property
     def error(self) -> BaseException | None:
@@ -489,7 +487,7 @@ class TestAttempt:
 
     def _report(self, kind: str, *values: Any, at: float | None = None) -> None:
         note = partial(
-            Note,
+            ProgressUpdate,
             instance=self._claimed.instance,
             attempt=self._claimed.attempt,
             who=self._worker_name,

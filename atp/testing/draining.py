@@ -24,8 +24,7 @@ from ..models import Instance, LogRecord, Response
 from ..models import Kind as LogKind
 from ..states import Event, Reason, State
 from ..store import get_store
-from ..store.values.claims import Claimed
-from ..store.values.moves import Move
+from ..store.values import Claimed, Move
 from .attempt import (
     AttemptLost,
     Fault,

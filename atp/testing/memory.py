@@ -20,9 +20,7 @@ from ..graphs.models import NodeResult
 from ..operations.registry import Declaration
 from ..payload import codec
 from ..states import State
-from ..store.values.claims import Claimed
-from ..store.values.steps import Checkpoint
-from ..store.values.types import Parameters
+from ..store.values import Checkpoint, Claimed, Parameters
 
 if TYPE_CHECKING:
     from ..graphs.builder import GraphExtension, Results

@@ -17,7 +17,7 @@ from atp.backend.running import ATPTaskContext
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.states import Event
-from atp.store.contract import Store
+from atp.store.protocol import Store
 from tests.app.tasks import echo
 
 from . import tasks

@@ -13,7 +13,7 @@ from django.db import OperationalError, connections
 from atp.conf import settings as own
 from atp.states import Event, State
 from atp.store import get_store
-from atp.store.values import Message, Move, Note
+from atp.store.values import Message, Move, ProgressUpdate
 from tests.helpers import DEADLINE
 from tests.samples import claimed
 
@@ -407,7 +407,7 @@ def move(instance, event=Event.START):
 def test_batches_are_of_one_kind_and_in_order():
     unrecorded = inside.UnrecordedChanges()
     message = Message(time=datetime.now(UTC), level=20, text="hello")
-    note = Note(instance=1, attempt=1, messages=(message,))
+    note = ProgressUpdate(instance=1, attempt=1, messages=(message,))
     unrecorded.add(move(1), move(2), note, move(1, Event.FINISH))
     assert unrecorded.take() == [move(1), move(2)]
     assert unrecorded.take() == []

@@ -16,7 +16,8 @@ from atp.exceptions import DuplicateIdentifier, InvalidOption, LeaseLost
 from atp.models import Daemon, Instance, LogRecord, Response, Task
 from atp.payload.codec import Payload
 from atp.states import Event
-from atp.store.values import Changes, Message, Move, Note, ResponseData, Submission
+from atp.store.facts import Changes
+from atp.store.values import Message, Move, ProgressUpdate, ResponseData, Submission
 
 from .model import MAX_RESTARTS, MOVES, Item, Model, Pending
 from .world import HOUR, LEASE, ONE, TWO, Host, registration
@@ -421,7 +422,7 @@ class Holders(Actors):
         text = next(self.texts)
         said = Message(time=self.store.now(), level=logging.INFO, text=text)
         attempt = max(0, item.attempt + off)
-        note = Note(instance=item.key, attempt=attempt, progress=0.5, messages=(said,))
+        note = ProgressUpdate(instance=item.key, attempt=attempt, progress=0.5, messages=(said,))
         refused = self.store.note([note], daemon=self.hosts[name].uuid)
         accepted = item.holder is not None and item.is_held(name, attempt)
         assert refused == ([] if accepted else [note])

@@ -11,7 +11,7 @@ from atp.store.common import ORMStore
 from atp.store.common import scan as scanning
 from atp.store.common.graphs import failing, removing, undoing
 from atp.store.common.mover import Mover
-from atp.store.findings import NOWHERE, Cursor, Marks, Trouble
+from atp.store.facts import NOWHERE, Cursor, Marks, Trouble
 from atp.store.memory import ClaimMemory
 from atp.store.postgresql import PostgreSQLStore
 from atp.store.postgresql import listener as postgresql_listener

@@ -2,7 +2,7 @@
 
 from atp.models import Schedule
 from atp.payload.codec import Payload
-from atp.store.values import ScheduleSpec
+from atp.store.facts import ScheduleSpec
 
 from ..clock import wait_for_moment
 from .world import ONE, TWO, registration

@@ -9,7 +9,7 @@ from atp import messages
 from atp.exceptions import InvalidOption
 from atp.models import Kind, Task
 from atp.states import Event, State
-from atp.store.values import Changes
+from atp.store.facts import Changes
 
 from ..helpers import at_once, wait_for
 from ..nonsense import tells

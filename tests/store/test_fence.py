@@ -8,7 +8,7 @@ import pytest
 from atp import messages
 from atp.models import Kind, LogRecord, Response, Type
 from atp.states import CLAIMED, Event, Reason, State
-from atp.store.values import Message, Note, ResponseData
+from atp.store.values import Message, ProgressUpdate, ResponseData
 
 from ..nonsense import tells
 from .world import ONE, SECOND, file_of, move_of
@@ -25,9 +25,9 @@ def late_writes(world, case):
         yield world.store.record, move_of(case, event, reason=reason, response=response)
     own = {"instance": case.instance, "attempt": case.attempt}
     said = (Message(time=world.store.now(), level=20, text="late"),)
-    yield world.store.note, Note(**own, progress=0.9, progress_message="late")
-    yield world.store.note, Note(**own, messages=said)
-    yield world.store.note, Note(**own, files=(file_of(),))
+    yield world.store.note, ProgressUpdate(**own, progress=0.9, progress_message="late")
+    yield world.store.note, ProgressUpdate(**own, messages=said)
+    yield world.store.note, ProgressUpdate(**own, files=(file_of(),))
 
 
 def nothing_gets_through(world, case, host):
@@ -163,7 +163,7 @@ def test_its_own_end_that_comes_too_late_counts_for_nobody_and_late_notes_count_
     assert [record.kind for record in kept(case)] == [Kind.REFUSED]
     assert counted() == 0
     for number in range(5):
-        note = Note(instance=case.instance, attempt=case.attempt, progress=number / 10)
+        note = ProgressUpdate(instance=case.instance, attempt=case.attempt, progress=number / 10)
         assert world.store.note([note, note], daemon=host.uuid) == [note, note]
     assert [record.kind for record in kept(case)] == [Kind.REFUSED, Kind.LATE]
     assert counted() == 1
@@ -173,7 +173,7 @@ def test_what_is_said_again_is_kept_once(world, host, case):
     """G6: the acknowledgement of messages and files got lost."""
     said = (Message(time=world.store.now(), level=30, text="once"),)
     own = {"instance": case.instance, "attempt": case.attempt, "who": "host:1 worker 0"}
-    note = Note(**own, messages=said, files=(file_of(),))
+    note = ProgressUpdate(**own, messages=said, files=(file_of(),))
     again = replace(note, again=True)
     for each in (note, again):
         assert world.store.note([each], daemon=host.uuid) == []

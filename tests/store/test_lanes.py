@@ -9,7 +9,7 @@ from atp import messages
 from atp.exceptions import GateChanged
 from atp.models import Gate, Kind, LogRecord, Type
 from atp.states import Event
-from atp.store.values import Changes
+from atp.store.facts import Changes
 
 from ..nonsense import tells
 from .world import DAY, HOUR, ONE, SECOND, THREE, TWO, scope

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from atp.models import Edge, Failing, Graph, Kind, Limit, LogRecord, Node, Task, Type
 from atp.states import Event, State
-from atp.store.values import Message, Note
+from atp.store.values import Message, ProgressUpdate
 
 from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
 from .broken import execute
@@ -57,7 +57,7 @@ def test_a_log_that_is_to_be_shortened(world, settings):
 
     def notes(left_out, messages=()):
         said = {"who": "worker", "messages": messages, "left_out": left_out}
-        return [Note(instance=c.instance, attempt=c.attempt, **said) for c in cases]
+        return [ProgressUpdate(instance=c.instance, attempt=c.attempt, **said) for c in cases]
 
     longer = notes(11, messages[-1:])
     assert world.store.note(notes(10, messages[:20]), daemon=host.uuid) == []

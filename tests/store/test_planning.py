@@ -10,7 +10,7 @@ from atp import messages
 from atp.exceptions import ScheduleChanged, TypeInUse
 from atp.models import HOOKED, Instance, LogRecord, Schedule, Slot, Task
 from atp.schedules.models import Outcome
-from atp.store.values import Scope
+from atp.store.facts import Scope
 
 from ..helpers import open_transaction
 from ..nonsense import tells

@@ -11,7 +11,7 @@ from atp.conf import settings
 from atp.exceptions import TaskGone
 from atp.models import Inputs, Instance, LogRecord, Response, Task
 from atp.states import LIVE, Event, Reason, State
-from atp.store.values import Message, Note, ResponseData
+from atp.store.values import Message, ProgressUpdate, ResponseData
 
 from ..helpers import open_transaction
 from .broken import execute
@@ -93,7 +93,7 @@ class TestFiles:
         folder = f"atp/{world.get(case.instance).uuid}"
         paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
         files = tuple(file_of(path) for path in paths[:2])
-        note = Note(instance=case.instance, attempt=case.attempt, files=files)
+        note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=files)
         assert world.store.note([note], daemon=host.uuid) == []
         answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
         host.move(case, Event.FINISH, response=answer)
@@ -209,7 +209,7 @@ def test_it_is_removed_with_its_end_whoever_records_that(world, host, running):
     """G7, G12: with its inputs, log and Response, also in the transaction of its handler."""
     case, other = running(), running()
     message = Message(time=world.store.now(), level=20, text="hello")
-    note = Note(instance=case.instance, attempt=case.attempt, messages=(message,))
+    note = ProgressUpdate(instance=case.instance, attempt=case.attempt, messages=(message,))
     assert world.store.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
     assert is_left(case.instance) == []
@@ -244,7 +244,7 @@ def test_files_go_with_it_at_the_next_purge(world, host, running, media):
     """G12: files go first, but not before it is committed that it FINISHED."""
     case = running()
     path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
-    note = Note(instance=case.instance, attempt=case.attempt, files=(file_of(path),))
+    note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=(file_of(path),))
     assert world.store.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED

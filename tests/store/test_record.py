@@ -4,7 +4,7 @@ import logging
 
 from atp.models import Kind, LogRecord, Response
 from atp.states import Event, Reason, State
-from atp.store.values import Message, Move, Note, ResponseData
+from atp.store.values import Message, Move, ProgressUpdate, ResponseData
 
 from .world import SECOND, file_of, move_of
 
@@ -80,7 +80,7 @@ def test_a_detail_of_a_move_is_logged_with_it(world, host):
 
 
 def note(case, **said):
-    return Note(instance=case.instance, attempt=case.attempt, who="worker", **said)
+    return ProgressUpdate(instance=case.instance, attempt=case.attempt, who="worker", **said)
 
 
 def test_the_first_and_the_last_messages_are_kept(world, settings):

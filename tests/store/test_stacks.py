@@ -7,7 +7,7 @@ import pytest
 from atp.commands import CANCEL, PAUSE, RESUME, STACK
 from atp.models import ASKED, Kind
 from atp.states import State
-from atp.store.values import Message, Note
+from atp.store.values import Message, ProgressUpdate
 
 
 def commands(world, host):
@@ -18,7 +18,7 @@ def note_with_stack(world, case, **more):
     stack = Message(
         time=world.store.now(), level=logging.INFO, text="a stack", kind=Kind.STACK, detail=ASKED
     )
-    return Note(instance=case.instance, attempt=case.attempt, messages=(stack,), **more)
+    return ProgressUpdate(instance=case.instance, attempt=case.attempt, messages=(stack,), **more)
 
 
 def test_command_for_the_stack_stands_beside_another_command(world, host):
@@ -56,7 +56,9 @@ def test_stack_is_written_once_even_if_its_note_is_sent_again(world, host):
     case = world.bring_to(State.RUNNING, host)
     note = note_with_stack(world, case)
     world.store.note([note], daemon=host.uuid)
-    again = Note(instance=case.instance, attempt=case.attempt, messages=note.messages, again=True)
+    again = ProgressUpdate(
+        instance=case.instance, attempt=case.attempt, messages=note.messages, again=True
+    )
     assert world.store.note([again], daemon=host.uuid) == []
     [row] = [row for row in world.log(case.instance) if row.kind == Kind.STACK]
     assert (row.message, row.detail, row.attempt) == ("a stack", ASKED, case.attempt)

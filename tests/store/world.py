@@ -14,7 +14,8 @@ from atp import states
 from atp.models import Daemon, Inputs, Instance, Kind, LogRecord, Node, Response, Task, Type
 from atp.payload.codec import Payload
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
-from atp.store.values import DaemonFacts, Move, Registration, Scope, Submission
+from atp.store.facts import DaemonFacts, Scope
+from atp.store.values import Move, Registration, Submission
 
 from .internals import ClaimMemory, filelock
 

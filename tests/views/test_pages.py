@@ -21,7 +21,7 @@ from atp.pages.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from atp.reports.explaining.explain import explain
 from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
-from atp.store.values import Message, Move, Note
+from atp.store.values import Message, Move, ProgressUpdate
 from tests.app.tasks import add, echo, keyword
 
 from ..helpers import DEADLINE, Thread
@@ -178,7 +178,7 @@ def test_a_long_log_is_shown_in_parts(full, operator):
     messages = tuple(
         Message(time=time, level=20, text=f"line {number}.") for number in range(LOG_PAGE_SIZE + 9)
     )
-    note = Note(instance=instance.pk, attempt=1, who="host", messages=messages)
+    note = ProgressUpdate(instance=instance.pk, attempt=1, who="host", messages=messages)
     full.world.store.note([note], daemon=full.host.uuid)
     shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
     assert f"line {LOG_PAGE_SIZE + 8}." in shown

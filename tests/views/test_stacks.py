@@ -12,7 +12,7 @@ from atp.models import ASKED, Kind, LogRecord
 from atp.shell import instances as shell
 from atp.states import Event, State
 from atp.store import get_store
-from atp.store.values import Message, Note
+from atp.store.values import Message, ProgressUpdate
 
 ATP = "/srv/lib/atp"
 HANDLER = '  File "/srv/site/terrain/tasks.py", line 42 in merge\n'
@@ -36,7 +36,7 @@ def write_stack(full, instance, *, detail=ASKED, age=timedelta()):
         kind=Kind.STACK,
         detail=detail,
     )
-    note = Note(instance=instance.pk, attempt=instance.attempt, messages=(message,))
+    note = ProgressUpdate(instance=instance.pk, attempt=instance.attempt, messages=(message,))
     assert get_store().note([note], daemon=full.host.uuid) == []
 
 

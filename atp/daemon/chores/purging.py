@@ -3,7 +3,7 @@
 from django.db import connections
 
 from ...conf import settings
-from ...store.findings import Marks
+from ...store.facts import Marks
 from .. import journal
 from ..system.processes import uptime
 from .chore import Chore

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ... import states
 from ...states import Event, State
-from ...store.values import Move, Note
+from ...store.values import Move, ProgressUpdate
 from ..system.processes import uptime
 
 BATCH = 1000
@@ -82,7 +82,7 @@ class UnrecordedChanges:
                     break
                 held.add(_key(entry))
             self._sent.append(self._entries.popleft())
-        return merged(self._sent) if kind is Note else list(self._sent)
+        return merged(self._sent) if kind is ProgressUpdate else list(self._sent)
 
     def acknowledge(self, locked=()):
         """Forget the batch that was sent, except for the entries of ``locked`` Instances.
@@ -134,7 +134,7 @@ class UnrecordedChanges:
 
     def give_back(self):
         """Put the batch that was sent first again, because it may not be in the database."""
-        again = [replace(e, again=True) if isinstance(e, Note) else e for e in self._sent]
+        again = [replace(e, again=True) if isinstance(e, ProgressUpdate) else e for e in self._sent]
         self._entries.extendleft(reversed(again))
         self._sent = []
 
@@ -209,7 +209,7 @@ def merged(notes):
             by_key[key] = note
             continue
         newer = note.progress_message is not None
-        by_key[key] = Note(
+        by_key[key] = ProgressUpdate(
             instance=note.instance,
             attempt=note.attempt,
             who=note.who,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from ... import __version__
 from ...conf import settings
 from ...operations.registry import registry
-from ...store.values import DaemonFacts
+from ...store.facts import DaemonFacts
 from ..options import hostname
 from ..system.processes import uptime
 

@@ -9,7 +9,7 @@ from ... import messages
 from ...commands import PAUSE, RESUME
 from ...operations.registry import registry
 from ...states import Event, State
-from ...store.values.moves import Move
+from ...store.values import Move
 from ..system.processes import uptime
 from .ending import Ending
 from .limited import PUTS_BACK, LimitedAttempts

@@ -3,7 +3,7 @@
 from ... import messages as attempt_messages
 from ...operations.registry import registry
 from ...states import Event
-from ...store.values import Message, Move, Note
+from ...store.values import Message, Move, ProgressUpdate
 from .. import journal
 from ..shared import messages
 from ..shared import outcome as outcomes
@@ -169,7 +169,7 @@ class Reader:
         instance, attempt = key
         facts |= {"transactional": registry.is_transactional(holding.type)}
         who = self._attempts.who(link)
-        self._unrecorded.add(Note(instance=instance, attempt=attempt, who=who, **facts))
+        self._unrecorded.add(ProgressUpdate(instance=instance, attempt=attempt, who=who, **facts))
 
     def _on_progress(self, link, key, at, fraction, text):
         self._note(link, key, at, progress=fraction, progress_message=text)

@@ -8,7 +8,8 @@ from typing import Any
 from ... import messages as attempt_messages
 from ...models import ASKED, Kind
 from ...operations.registry import registry
-from ...store.values import Message, Note, Session
+from ...store.facts import Session
+from ...store.values import Message, ProgressUpdate
 from ..shared import messages
 from ..shared.messages import Key
 from ..shared.stacks import Stack
@@ -79,7 +80,7 @@ class Stacks:
             detail=detail,
         )
         instance, attempt = holding.key
-        note = Note(
+        note = ProgressUpdate(
             instance=instance,
             attempt=attempt,
             who=attempts.who(link),

@@ -19,8 +19,7 @@ from ...exceptions import TaskGone
 from ...operations.registry import registry
 from ...states import Event
 from ...store import get_store
-from ...store.values import Message, Move, Note
-from ...store.values.messages import kept
+from ...store.values import Message, Move, ProgressUpdate, count_kept_messages
 from ..shared.channel import Closed
 from ..shared.outcome import Kind, Outcome
 from ..system.database import is_outage
@@ -136,7 +135,9 @@ class Transaction:
         kept = registry.keeps(self._claimed.type)
         end = Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
         messages, files = self._messages(store), self._files()
-        note = Note(messages=messages, files=files, **facts) if messages or files else None
+        note = (
+            ProgressUpdate(messages=messages, files=files, **facts) if messages or files else None
+        )
         store.conclude(end, note=note)
 
     def _extend(self, graphs):
@@ -226,7 +227,7 @@ def _is_cut(error, connection, used):
 
 def _without_the_middle(said, left_out):
     """Return the reports with one line in place of the messages between the first and the last."""
-    first, last = kept()
+    first, last = count_kept_messages()
     logs = [each for each in said if each[1] == "log"]
     middle = logs[first:-last]
     if not middle:

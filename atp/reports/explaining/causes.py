@@ -18,7 +18,7 @@ from ...operations.registry import registry
 from ...operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, OPERATIONS, SCHEDULE, TARGET
 from ...options import MAX_PRIORITY
 from ...states import Event, State
-from ...store.values.outlooks import OpenTransaction
+from ...store.facts import OpenTransaction
 from ...text import duration
 from .. import documents, overview
 from . import sentences

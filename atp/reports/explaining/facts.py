@@ -11,7 +11,7 @@ from typing import Any
 from ... import commands, text
 from ...commands import Mode
 from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task, Type
-from ...store.values.outlooks import OpenTransaction
+from ...store.facts import OpenTransaction
 from ..documents import Document
 
 # Tasks before another one are counted up to this number. They form a range of an index, which the

@@ -10,7 +10,7 @@ from typing import Any
 from ... import text
 from ...models import Downstream, Gate, Instance
 from ...operations.registry import DAEMON_IMPORTS
-from ...store.values.outlooks import OpenTransaction
+from ...store.facts import OpenTransaction
 from .. import documents
 from ..documents import Document
 from .facts import MOST_COUNTED, Estimate, Explanation, FullLimit, QueuePosition

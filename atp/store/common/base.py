@@ -8,7 +8,7 @@ from django.utils.functional import cached_property
 
 from ... import messages
 from ...models import Kind, LogRecord
-from ..contract import Store
+from ..protocol import Store
 from ..vendors import vendor_of
 
 

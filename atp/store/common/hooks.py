@@ -14,8 +14,7 @@ from django.db.models import Q
 
 from ... import messages, options
 from ...models import Instance, Kind, LogRecord, Type
-from ..values import Registration, Submission
-from ..values.hooks import Hook, of_end
+from ..values import Hook, Registration, Submission, hooks_of_end
 
 
 class Ended(NamedTuple):
@@ -34,7 +33,7 @@ class Ended(NamedTuple):
 
     @property
     def hooks(self) -> list[Hook]:
-        return of_end(self.state, self.of_type, (self.own or {}).get(options.HOOKS))
+        return hooks_of_end(self.state, self.of_type, (self.own or {}).get(options.HOOKS))
 
 
 class Hooks:

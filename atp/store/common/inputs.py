@@ -7,8 +7,8 @@ from ...graphs.placeholders import TAG
 from ...models import Task
 from ...payload import codec
 from ...payload.binding import inputs_shape
-from ..contract.inputs import Inputs as InputsContract
-from ..values import Shape
+from ..facts import Shape
+from ..protocol import Inputs as InputsContract
 
 _COLUMNS = ("pk", "type_id", "instance__inputs__format", "instance__inputs__data")
 

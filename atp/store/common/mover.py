@@ -8,7 +8,7 @@ from ...models import Kind, LogRecord
 from ...states import DEAD_LETTER, Actor, Event, Reason, Row, State
 from .. import failures
 from ..misfits import Misfits, is_misfit
-from ..values.moves import Move
+from ..values import Move
 from .batch import Batch
 
 

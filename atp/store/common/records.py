@@ -12,7 +12,7 @@ from ...commands import STACK_MARK
 from ...exceptions import TaskGone
 from ...models import Daemon, Instance, Kind, LogRecord, Response, Task
 from ...states import Actor, Event, State
-from ..values.messages import kept
+from ..values import count_kept_messages
 from .enqueueing import ATTEMPTS
 from .late import Late
 from .mover import Mover
@@ -144,8 +144,8 @@ class Records(Late):
             self.rows(Task).filter(pk__in=keys).update(request=answered)
 
     def _leave_out(self, notes):
-        """Delete the middle messages of attempts that wrote more than ``kept()`` allows."""
-        first, last = kept()
+        """Delete the middle messages of attempts that wrote more than are kept."""
+        first, last = count_kept_messages()
         for note in notes:
             if not note.left_out:
                 continue

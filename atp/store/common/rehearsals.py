@@ -2,7 +2,7 @@
 
 from ...exceptions import UnknownSchedule
 from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
-from ..values.schedules import timing_of
+from ..facts import timing_of
 from .claims import Claims
 from .schedules.slots import move_on
 

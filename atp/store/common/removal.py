@@ -26,7 +26,7 @@ from ...models import (
     Undo,
 )
 from ...text import as_timedelta
-from ..findings import Marks
+from ..facts import Marks
 from .base import ORMBase
 
 logger = logging.getLogger("atp.store")

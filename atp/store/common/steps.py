@@ -8,7 +8,7 @@ from ...exceptions import InvalidStep, TaskGone, TooLarge
 from ...models import Kind, LogRecord, Step, Task
 from ...payload.codec import Payload
 from ...states import State
-from ..contract.keeping import Steps as Contract
+from ..protocol import Steps as Contract
 from ..values import Checkpoint
 
 

@@ -14,7 +14,7 @@ from ...exceptions import UniqueTaken
 from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, group_renamed_types
 from ...options import UNIQUE
 from ...states import State
-from ..values import Changes
+from ..facts import Changes
 from .base import ORMBase
 
 

@@ -9,8 +9,8 @@ from django.db import DatabaseError
 from ...commands import Mode
 from ...exceptions import LeaseLost
 from ..common.daemons import Daemons as ORMDaemons
+from ..facts import NO_MISFITS, Outlook, Renewal
 from ..rotation import most_steps
-from ..values import NO_MISFITS, Outlook, Renewal
 from .driver.arrays import array, texts
 from .driver.cursors import cursor_of
 from .driver.statements import execute

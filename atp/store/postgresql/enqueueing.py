@@ -16,8 +16,7 @@ from ...states import State
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
 from ..common.enqueueing import hooked
 from ..handover import Handing
-from ..values import Submission
-from ..values.enqueued import Enqueued
+from ..values import Enqueued, Submission
 from .driver.arrays import array, texts
 from .driver.codes import refuse_characters
 from .driver.cursors import cursor_of

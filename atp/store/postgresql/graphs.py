@@ -7,7 +7,7 @@ from ...models import HOOKED, Graph
 from ...states import State
 from ..common.graphs import Graphs as ORMGraphs
 from ..common.hooks import Ended
-from ..values.enqueued import Enqueued
+from ..values import Enqueued
 from .driver.arrays import array, texts
 from .driver.cursors import cursor_of
 from .driver.sessions import session_of

@@ -119,7 +119,7 @@ class Listener:
         return heard
 
     def handed(self):
-        """Take the Tasks handed over so far; see :meth:`~atp.store.contract.Store.listener`."""
+        """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         texts, self._handed = self._handed, []
         return [_read(text) for text in texts]
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from ..common.vendor import file_id, lock_folder
-from ..values import OpenTransaction, Session
+from ..facts import OpenTransaction, Session
 from .driver.guests import as_guest
 
 __all__ = [

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..common.daemons import Daemons as ORMDaemons
-from ..values import Outlook
+from ..facts import Outlook
 from .base import as_instant, as_text
 from .look.situation import Asking
 from .look.waiting import Waiting

@@ -8,7 +8,7 @@ from ... import states
 from ...commands import CANCEL
 from ...states import DEAD_LETTER, Event, Reason, Row, State
 from ..misfits import is_misfit
-from ..values.moves import Failed
+from ..values import Failed
 from .base import as_json, as_text
 
 # The events that holders record most. An expiry is not among them: it may end in FAILED, which

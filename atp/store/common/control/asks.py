@@ -15,7 +15,7 @@ from ....commands import (
 )
 from ....models import Instance, Kind, LogRecord, Task
 from ....states import Actor, Event, Reason, State
-from ...values.moves import Move
+from ...values import Move
 from ..base import ORMBase
 from ..mover import Mover, cancel_requests
 

@@ -19,8 +19,7 @@ from ....models import (
     Type,
     group_renamed_types,
 )
-from ...values import Fill, Scope
-from ...values.scopes import LOW
+from ...facts import LOW_SHARE, Fill, Scope
 from ..base import ORMBase
 
 BOUNDING = Q(max_waiting__isnull=False) | Q(max_wait__isnull=False)
@@ -69,7 +68,7 @@ class Filling(ORMBase):
         waiting, oldest, late = 0, None, 0
         if max_waiting is not None:
             waiting = tasks[: 2 * max_waiting + 1].count()
-        if max_waiting is None or waiting >= LOW * max_waiting:
+        if max_waiting is None or waiting >= LOW_SHARE * max_waiting:
             now = self.now()
             first = tasks.filter(due_at__lte=now).aggregate(first=Min("due_at"))["first"]
             oldest = None if first is None else now - first

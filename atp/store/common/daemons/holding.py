@@ -5,7 +5,8 @@ import logging
 from ....exceptions import LeaseLost
 from ....models import Daemon, SpareLease, Task
 from ....states import Actor, Event, State
-from ...values import Lost, Move
+from ...facts import Lost
+from ...values import Move
 from ..mending import Mending
 from ..mover import Mover
 

@@ -7,7 +7,7 @@ from .... import messages
 from ....exceptions import LeaseLost
 from ....models import Daemon, Kind, SpareLease, Task
 from ....states import Event, State
-from ...values import Reconciled
+from ...facts import Reconciled
 from .holding import Holding
 
 

@@ -9,7 +9,7 @@ from ....commands import Mode
 from ....exceptions import LeaseLost
 from ....models import Daemon, Kind, SpareLease, Task
 from ....states import Event
-from ...values import NO_MISFITS, Renewal, Swept
+from ...facts import NO_MISFITS, Renewal, Swept
 from .holding import Holding
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from django.db.models import Min
 
 from ....models import Daemon, Limit, Schedule, Task
-from ...values import Outlook
+from ...facts import Outlook
 from ..control.gates import Closed, Gates
 from ..control.limits import LIMITING, Limited
 

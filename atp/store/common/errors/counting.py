@@ -5,7 +5,7 @@ from collections import defaultdict
 from django.db.models import Exists, OuterRef
 
 from ....models import ErrorGroup, Failure, Instance
-from ...contract.errors import Errors as ErrorsContract
+from ...protocol import Errors as ErrorsContract
 
 _FACTS = ("type", "fingerprint", "version", "exception", "title")
 

@@ -1,6 +1,6 @@
 """Graphs in the portable store: submitting them, settling the ends of their nodes."""
 
-from ...contract.graphs import Graphs as Contract
+from ...protocol import Graphs as Contract
 from .extending import Extending
 from .failing import Failures
 from .recounting import Recounting

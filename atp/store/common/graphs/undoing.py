@@ -20,8 +20,7 @@ from ....models import Edge, Graph, Instance, Node, Undo
 from ....options import MAX_IDENTIFIER
 from ....payload.codec import Payload
 from ....states import TERMINAL, State
-from ...values.submissions import Submission
-from ...values.types import Registration
+from ...values import Registration, Submission
 
 PREFIX = "undo-"
 # The number of undo nodes that one transaction writes, and the length of their inputs at which it

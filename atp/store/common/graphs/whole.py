@@ -6,7 +6,7 @@ from ....commands import CANCEL, Cancelled
 from ....graphs.models import REDRIVABLE
 from ....models import Edge, Graph, Node, Task
 from ....states import Event, State
-from ...values.moves import Move
+from ...values import Move
 
 # The number of nodes that one transaction cancels or redrives.
 PORTION = 1000

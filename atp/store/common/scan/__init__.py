@@ -6,7 +6,7 @@ for the wrong number of edges, and :mod:`.unplanned` for schedules whose slots n
 """
 
 from ....models import Instance, Task
-from ...findings import NOWHERE, Cursor, Scanned
+from ...facts import NOWHERE, Cursor, Scanned
 from ..base import ORMBase
 from .counts import miscounted
 from .forgotten import Forgotten

@@ -1,7 +1,7 @@
 """Nodes of graphs that wait for the wrong number of edges (G17)."""
 
 from ....models import Task
-from ...findings import Finding, Trouble
+from ...facts import Finding, Trouble
 from .look import MOST
 
 

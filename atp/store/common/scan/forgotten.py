@@ -8,7 +8,7 @@ from django.db.models import Max
 from .... import messages
 from ....models import Instance, Kind, LogRecord, Task, Type
 from ....states import State
-from ...findings import Finding, Trouble
+from ...facts import Finding, Trouble
 from .look import MOST
 
 # The number of lanes that one scan looks at by their index. The walk sees all lanes.

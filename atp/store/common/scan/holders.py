@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from .... import messages
 from ....models import Daemon, Kind, Task
-from ...findings import Finding, Trouble
+from ...facts import Finding, Trouble
 from .look import MOST
 
 # The number of Tasks that are taken from a lost daemon at a time.

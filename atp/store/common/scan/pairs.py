@@ -7,7 +7,7 @@ from django.db.models import Exists, OuterRef
 
 from ....models import Instance, Task
 from ....states import CLAIMED, TERMINAL, State
-from ...findings import Finding, Trouble
+from ...facts import Finding, Trouble
 from .look import MOST
 
 

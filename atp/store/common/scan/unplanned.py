@@ -3,7 +3,7 @@
 from django.db.models import Q
 
 from ....models import Schedule
-from ...findings import Finding, Trouble
+from ...facts import Finding, Trouble
 from ..schedules.planning import TRY_AGAIN
 from .look import MOST
 

@@ -9,8 +9,7 @@ from ....exceptions import IllegalSchedule, UnknownSchedule
 from ....models import Kind, Schedule, Slot
 from ....schedules.models import LONGEST_LINE, Outcome, Overlap
 from ....text import did_you_mean
-from ...values import Planned
-from ...values.schedules import timing_of
+from ...facts import Planned, timing_of
 from .planning import Planning
 from .slots import enqueued, tell_missed
 

@@ -6,8 +6,8 @@ from .... import messages
 from ....exceptions import IllegalSchedule, InvalidSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
 from ....payload.binding import mask_json
-from ...values.hooks import read
-from ...values.schedules import timing_of
+from ...facts import timing_of
+from ...values import read_hooks
 from .backfilling import Backfilling
 from .planning import PLANNED
 from .slots import PAUSE, close, delay, follow_rules, keep_rules, move_on, resume
@@ -225,7 +225,7 @@ class Schedules(Backfilling):
 
 def _hook_names(hooks):
     """Return stored hooks without their inputs, for the log."""
-    return [f"{hook.on} {hook.type}" for hook in read(hooks)] or None
+    return [f"{hook.on} {hook.type}" for hook in read_hooks(hooks)] or None
 
 
 def _follows_others(row):

@@ -14,9 +14,8 @@ from django.db.models import Count
 from ....exceptions import InvalidSchedule
 from ....models import Schedule, Slot, Type
 from ....schedules.models import IN_LINE, Outcome
-from ...contract.schedules import Schedules as Contract
-from ...values import Planned
-from ...values.schedules import timing_of
+from ...facts import Planned, timing_of
+from ...protocol import Schedules as Contract
 from .overlap import Runs
 from .slots import PAUSE, enqueued, plan_of, tell_missed
 

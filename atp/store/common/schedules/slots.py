@@ -12,7 +12,7 @@ from ....payload import json as tagged_json
 from ....payload.codec import Payload
 from ....schedules.models import Missed, Outcome
 from ....schedules.timing import jitter
-from ...values.schedules import timing_of
+from ...facts import timing_of
 
 # At most this many slots of a schedule are looked at in one go. After a longer gap, only the
 # newest ones are, backwards.

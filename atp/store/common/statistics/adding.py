@@ -3,7 +3,7 @@
 from django.db import DatabaseError
 
 from ....models import Daemon, Statistic, Uncounted, Usage
-from ...contract.statistics import Statistics
+from ...protocol import Statistics
 
 
 class _HasEnded(Exception):

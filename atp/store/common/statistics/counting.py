@@ -4,8 +4,8 @@ from django.db.models import F, Q
 
 from ....models import Daemon, Instance, LogRecord, Statistic, Uncounted
 from ....states import Event, Reason
-from ...contract.statistics import Statistics
 from ...counts import COUNTED, Counts
+from ...protocol import Statistics
 
 # The number of Instances in one query.
 CHUNK = 1000

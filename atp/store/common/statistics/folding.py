@@ -6,8 +6,8 @@ from datetime import timedelta
 from django.db.models import Count, Q
 
 from ....models import EPOCH, Span, Statistic, Usage
-from ...contract.statistics import Statistics
 from ...counts import Cell
+from ...protocol import Statistics
 
 KEEP_MINUTES, KEEP_HOURS = timedelta(days=2), timedelta(days=90)
 # A minute that ended this long ago gets hardly any more rows.

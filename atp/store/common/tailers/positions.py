@@ -11,7 +11,7 @@ from .... import messages
 from ....exceptions import InvalidOption
 from ....models import MAX_DETAIL, Cursor, Kind, LogRecord, Tailer
 from ....text import did_you_mean
-from ...contract.keeping import Tailers as Contract
+from ...protocol import Tailers as Contract
 
 # The number of shards that one statement names.
 PORTION = 500

@@ -11,7 +11,7 @@ from django.db import DatabaseError, DataError
 
 from ....models import Edge, Instance, Node, Response, Task, Type
 from ...common.base import ORMBase
-from ...values import Delivered, Note
+from ...values import Delivered, ProgressUpdate
 from .codes import has_code, refuse_characters
 from .cursors import cursor_of
 from .own_settings import of_session, of_transaction
@@ -111,8 +111,8 @@ class Locks(ORMBase):
 
 
 def _shortens(entry):
-    return isinstance(entry, Note) and bool(entry.left_out)
+    return isinstance(entry, ProgressUpdate) and bool(entry.left_out)
 
 
 def _answers(entry):
-    return bool(entry.files) if isinstance(entry, Note) else entry.response is not None
+    return bool(entry.files) if isinstance(entry, ProgressUpdate) else entry.response is not None

@@ -4,7 +4,7 @@ from django.db import DataError
 
 from ....exceptions import NotSerializable
 from ...common.inputs import Inputs as ORMInputs
-from ...values import Shape
+from ...facts import Shape
 from ..driver.cursors import cursor_of
 from ..driver.statements import execute
 

@@ -102,7 +102,7 @@ class Listener:
         return False
 
     def handed(self):
-        """Take the Tasks handed over so far; see :meth:`~atp.store.contract.Store.listener`."""
+        """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         handed, self._handed = self._handed, []
         return handed
 
