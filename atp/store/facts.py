@@ -16,7 +16,6 @@ from uuid import UUID
 
 from django.db.models import TextChoices
 
-from .. import messages
 from ..models import Schedule
 from ..payload.codec import Payload
 from ..schedules.timing import Cron, Every, Timing
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 class Trouble(TextChoices):
     """Conditions that should never arise. Each label describes an Instance, daemon or schedule."""
 
-    UNCLAIMED = "unclaimed", messages.unclaimed()
+    UNCLAIMED = "unclaimed", "due for long and not claimed, although an idle daemon serves its Type"
     TASKLESS = "taskless", "live, but without a Task"
     ENDED = "ended", "has ended, but had a Task"
     ORPHANED = "orphaned", "its Task was there, but the Instance was gone"
