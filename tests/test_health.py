@@ -175,11 +175,11 @@ def test_warning_about_lost_attempts_tells_why_and_which(world):
     [claimed] = host.claim()
     host.move(claimed, Event.START)
     host.move(claimed, Event.EXPIRE, message="its worker was killed by SIGSEGV")
-    count(1, lost=6, type=ONE)
+    count(1, lost=6, failed_error=1, type=ONE)
     [problem] = warnings()
     assert problem.sentence == (
-        f"6 attempts of {ONE} were lost, because their process died, within 5 min; the average of "
-        "the day is 0.021. They are of 1 Instance. Collection: “acme”."
+        f"6 attempts of {ONE} were lost within 5 min; the average of the day is 0.024. They are of "
+        "1 Instance. Collection: “acme”."
     )
     assert problem.error == "its worker was killed by SIGSEGV"
     assert (problem.code, problem.name, problem.collection) == ("lost", ONE, "acme")

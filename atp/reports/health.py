@@ -761,11 +761,11 @@ def _describe_lost(type: str, found: _Troubled, words: str, time: datetime) -> Q
     newest = list(lost[:NEWEST])
     lanes = list(dict.fromkeys(collection for _, _, collection in newest))
     number = len({instance for _, instance, _ in newest})
-    of = f" They are of {number} Instance{'s' if number > 1 else ''}." if newest else ""
+    least = "at least " if len(newest) == NEWEST else ""
+    of = f" They are of {least}{number} Instance{'s' if number > 1 else ''}." if newest else ""
     return _warning(
         "lost",
-        f"{found.count:,} attempts of {type} were lost, because their process died, "
-        f"{words}{of}{_describe_lanes(lanes)}",
+        f"{found.lost:,} attempts of {type} were lost {words}{of}{_describe_lanes(lanes)}",
         since=found.since,
         error=text.shorten(text.headline(newest[0][0]), MAX_ERROR) if newest else "",
         types=(type,),
