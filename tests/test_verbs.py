@@ -73,7 +73,10 @@ GOOD = {
     "floor": "0.5",
     "shard": "a",
     "position": "5",
+    "pid": "1",
 }
+# It ends a session of PostgreSQL and needs one that blocks: see tests/test_health.py.
+ELSEWHERE = {"end-session"}
 # A state of an Instance in which the operation has an effect.
 OF_STATE = {
     "redrive": State.FAILED,
@@ -197,6 +200,8 @@ def test_each_operation_writes_the_same_rows_in_each_user_interface(kind, full, 
     )
     problems = []
     for verb in OPERATIONS[kind].values():
+        if verb.name in ELSEWHERE:
+            continue
         given = {p.name: GOOD[p.name] for p in verb.parameters if p.name in GOOD and p.in_forms}
         values = {
             p.name: p.kind.from_text(given[p.name]) for p in verb.parameters if p.name in given

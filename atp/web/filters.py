@@ -5,9 +5,10 @@ error. If it were ignored, the user would mistake the longer list for the answer
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import django_filters
@@ -15,9 +16,10 @@ from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
+from django.forms.models import ModelChoiceIterator
 from django.forms.utils import flatatt
 from django.http import QueryDict
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..conf import settings
@@ -104,22 +106,29 @@ class _Select(forms.Select):
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         selected = self.format_value(value)
-        options = format_html_join(
-            "",
-            '<option value="{}"{}>{}</option>',
-            (
-                (key, " selected" if str(key) in selected else "", label)
-                for key, label in self.choices
-            ),
+        options = "".join(
+            f'<option value="{escape(str(key))}"{" selected" if str(key) in selected else ""}>'
+            f"{escape(str(label))}</option>"
+            for key, label in self.choices
         )
         attributes = flatatt({"name": name, **self.build_attrs(self.attrs, attrs)})
-        return format_html("<select{}>{}</select>", attributes, options)
+        return format_html("<select{}>{}</select>", attributes, SafeString(options))
+
+
+class _Identifiers(ModelChoiceIterator):
+    """The choices of a list of Types. They are read as words, not as models."""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        yield "", str(self.field.empty_label)
+        for identifier in self.queryset.values_list("identifier", flat=True):
+            yield identifier, identifier
 
 
 class _TypeField(forms.ModelChoiceField):
     """A form field for the identifier of a registered Type. Its error suggests a similar one."""
 
     widget = _Select
+    iterator = _Identifiers
 
     def to_python(self, value: Any) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 import html
 import re
+from urllib.parse import unquote
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -28,7 +29,7 @@ def test_every_page_requires_a_login(full, client):
         answer = getattr(client, page.method)(address)
         assert answer.status_code == 302, page.path
         back = re.sub(r"(hosts/|ticked/)?(redrive|quiet|resume)/(\?.*)?$", "", address)
-        assert answer["Location"].startswith(f"/login/?next={back}"), page.path
+        assert unquote(answer["Location"]).startswith(f"/login/?next={back}"), page.path
         assert full.world.snapshot() == before, page.path
 
 
