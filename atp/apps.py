@@ -52,7 +52,7 @@ def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
     """Register the declared Types after ``migrate`` has run on the queue's own database."""
     from . import queue
     from .conf import settings as atp_settings
-    from .store.sequences import keep_ahead
+    from .store.common.base import keep_ahead
 
     # If a migration back has removed tables or columns, write nothing.
     if using == atp_settings.DATABASE and _has_all_tables(apps):

@@ -20,7 +20,7 @@ from atp.operations import admission
 from atp.operations.registry import registry
 from atp.pages import base
 from atp.store import get_store
-from atp.store.postgresql.driver import sessions
+from atp.store.postgresql import sessions
 from tests.samples import claimed
 
 from . import clock, emptying, environment, left_behind, results, selection

@@ -15,7 +15,7 @@ from ..commands import Mode
 from ..conf import settings
 from ..models import Daemon, Instance, LogRecord, Task, read_signature
 from ..states import Event, events
-from ..store.misfits import misfits_of, takers
+from ..store.common.incompatible import misfits_of, takers
 from ..text import as_timedelta
 from . import documents, overview
 from .documents import Document

@@ -19,7 +19,7 @@ _STORES = {
     "postgresql": "atp.store.postgresql.PostgreSQLStore",
     "sqlite": "atp.store.sqlite.SQLiteStore",
 }
-_PORTABLE = "atp.store.common.ORMStore"
+_PORTABLE = "atp.store.common.store.ORMStore"
 
 
 def get_store() -> Store:

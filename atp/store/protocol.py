@@ -20,6 +20,7 @@ from ..graphs.plan import GraphAddition, GraphPlan
 from ..models import Daemon, Downstream, Gate, Graph, Instance, Limit, LogRecord, Schedule
 from ..payload.codec import Payload
 from ..states import State
+from .common.turns import ClaimMemory
 from .counts import Counts
 from .facts import (
     NO_MISFITS,
@@ -41,7 +42,6 @@ from .facts import (
     Shape,
     Swept,
 )
-from .memory import ClaimMemory
 from .values import (
     Checkpoint,
     Claimed,

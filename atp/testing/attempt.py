@@ -41,8 +41,8 @@ from ..models import Task
 from ..operations.registry import registry
 from ..states import Event
 from ..store import get_store
+from ..store.common.turns import ClaimMemory
 from ..store.facts import DaemonFacts
-from ..store.memory import ClaimMemory
 from ..store.values import Claimed, Message, Move, ProgressUpdate
 from ..webhooks import Message as WebhookMessage
 from ..webhooks import collect_messages

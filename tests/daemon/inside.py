@@ -65,6 +65,6 @@ from atp.daemon.worker.isolation.entry import Entry
 from atp.daemon.worker.isolation.leftovers import Leftovers, Unkillable
 from atp.daemon.worker.isolation.process_state import ProcessState
 from atp.daemon.worker.worker import Worker
-from atp.store import handover
-from atp.store.memory import ClaimMemory
-from atp.store.misfits import is_misfit
+from atp.store.common import enqueueing as handover
+from atp.store.common.incompatible import is_misfit
+from atp.store.common.turns import ClaimMemory

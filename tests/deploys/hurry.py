@@ -6,7 +6,10 @@ from datetime import timedelta
 
 def hurry():
     """Shorten the delays in this process if the environment variable is set."""
-    from atp.store import misfits
+    from atp.store.common import incompatible
 
     if os.environ.get("ATP_DEPLOYS_HURRY"):
-        misfits.FIRST_MISFIT, misfits.LONGEST_MISFIT = timedelta(seconds=0.2), timedelta(seconds=1)
+        incompatible.FIRST_MISFIT, incompatible.LONGEST_MISFIT = (
+            timedelta(seconds=0.2),
+            timedelta(seconds=1),
+        )

@@ -30,7 +30,7 @@ def test_it_is_that_of_the_databases_vendor_or_of_the_setting(monkeypatch):
         monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)
         assert type(get_store()).__name__ == name
     monkeypatch.undo()
-    with override_settings(ATP={"STORE": "atp.store.common.ORMStore"}):
+    with override_settings(ATP={"STORE": "atp.store.common.store.ORMStore"}):
         assert type(get_store()) is ORMStore
 
 

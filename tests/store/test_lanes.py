@@ -28,8 +28,8 @@ class TestShares:
     @pytest.fixture(autouse=True)
     def each_claim_looks_at_all_lanes(self, monkeypatch):
         """After a slow look, claims keep to the lanes that it found; this machine may be slow."""
-        monkeypatch.setattr("atp.store.sqlite.look.known.AGAIN", 0.0)
-        monkeypatch.setattr("atp.store.postgresql.shortcuts.AGAIN", 0.0)
+        monkeypatch.setattr("atp.store.sqlite.claims.AGAIN", 0.0)
+        monkeypatch.setattr("atp.store.postgresql.claims.AGAIN", 0.0)
 
     def test_what_a_lane_leaves_others_of_its_type_take_first(self, world):
         world.enqueue(50)
@@ -98,7 +98,7 @@ class TestMany:
         self, world, monkeypatch, limit
     ):
         """G9: however many lanes of a Type have nothing due, it is not passed over for ever."""
-        monkeypatch.setattr("atp.store.rotation.STEPS", 100)
+        monkeypatch.setattr("atp.store.common.turns.STEPS", 100)
         later = world.store.now() + HOUR
         for n in range(80):
             world.enqueue(collection=f"lane {n:02}", due=later)
@@ -110,7 +110,7 @@ class TestMany:
     @pytest.mark.parametrize("name", ["", "z"])
     def test_a_full_lane_is_not_left_while_a_look_is_broken_off(self, world, monkeypatch, name):
         """G9: it goes on next time, however many lanes have nothing due."""
-        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
+        monkeypatch.setattr("atp.store.common.turns.STEPS", 7)
         later = world.store.now() + HOUR
         for n in range(40):
             world.enqueue(collection=f"lane {n:02}", due=later)

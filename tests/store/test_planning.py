@@ -402,7 +402,7 @@ def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, m
 def test_a_slot_that_waits_for_its_jitter_outlasts_a_pause_of_others(store, schedule, monkeypatch):
     """Another slot came in a pause, which is over."""
     delay = 50 * MINUTE
-    monkeypatch.setattr("atp.store.common.schedules.slots.jitter", lambda *args: delay)
+    monkeypatch.setattr("atp.store.common.slots.jitter", lambda *args: delay)
     came = schedule(every=10 * MINUTE, jitter=HOUR, missed="skip").next_at - 20 * MINUTE
     Schedule.objects.update(next_at=came, due_at=came + delay)
     store.schedules.pause(NAME)

@@ -91,7 +91,7 @@ TYPES = [f"tests.many.{number}" for number in range(2 * PART + 3)]
 def host(world, monkeypatch):
     """One that has looked at all Types, of which more waits than it took."""
     # However slow this machine is.
-    monkeypatch.setattr("atp.store.postgresql.shortcuts.ALL_AGAIN", 3600.0)
+    monkeypatch.setattr("atp.store.postgresql.claims.ALL_AGAIN", 3600.0)
     for type in TYPES:
         world.enqueue(EACH, type=type)
     host = world.host(*TYPES, "tests.rare")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...store.memory import ClaimMemory
+from ...store.common.turns import ClaimMemory
 from ..membership.identity import Identity
 from ..pool.counters import Counters
 from ..pool.downstreams import Downstreams

@@ -2,8 +2,8 @@
 
 from ... import states
 from ...states import Event, Reason
+from ...store.common.incompatible import is_misfit
 from ...store.facts import Lost
-from ...store.misfits import is_misfit
 from .. import journal
 from ..system.processes import uptime
 

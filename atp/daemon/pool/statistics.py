@@ -6,8 +6,8 @@ Both wait here until they are added to Statistic and Usage.
 import time
 
 from ...states import Event
+from ...store.common.incompatible import is_misfit
 from ...store.counts import COUNTED, Counts, UsagePeriod
-from ...store.misfits import is_misfit
 from ...store.values import Move
 from ..system.memory import in_use
 from ..system.processes import uptime

@@ -11,7 +11,7 @@ from ...conf import settings
 from ...models import MAX_DETAIL, incompatible_detail
 from ...operations.registry import registry
 from ...states import Event, Reason
-from ...store.misfits import FIRST_MISFIT
+from ...store.common.incompatible import FIRST_MISFIT
 from ...store.values import Failed, Move, ResponseData
 from ...text import as_timedelta
 

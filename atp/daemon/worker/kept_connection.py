@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 
-from ...store.renewal import renewal_of
+from ...store.common.base import renewal_of
 
 # After an attempt that took longer than this, in seconds, the connection may be dead.
 LONG = 5.0

@@ -32,7 +32,7 @@ from ...operations.registry import registry
 from ...querysets import CLAIMING_ORDER, RowCount, TaskQuerySet
 from ...states import NOT_RUNNING, Event
 from ...store import get_store
-from ...store.buckets import Bucket
+from ...store.common.limits import Bucket
 from ...text import as_timedelta
 from .. import overview, releases
 from ..documents import Document

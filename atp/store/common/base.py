@@ -1,15 +1,108 @@
-"""The base class of all parts of the portable store."""
+"""What each part has: connection, clock, transaction; what a vendor answers."""
 
 import logging
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
 
+from django.apps import apps
 from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.functional import cached_property
 
 from ... import messages
 from ...models import Kind, LogRecord
 from ..protocol import Store
-from ..vendors import vendor_of
+
+# Making the session of a database connection as good as new.
+#
+# Each vendor's module has the same functions. ``connection`` is one of Django's, and
+# ``driver`` the driver's connection below it:
+#
+# ``traits(driver)``
+#     The settings of a connection that its server does not reset.
+# ``renew(connection, traits)``
+#     Reset everything that the session has changed. Returns whether it is as good as new;
+#     if it raises, it is not.
+# ``has_transaction(driver)``
+#     Whether a transaction is open.
+# ``is_alive(driver, seconds)``
+#     Whether a connection can be used that has rested for so many seconds.
+# ``bound(driver)``
+#     A context in which a dead link is noticed within seconds.
+
+_SESSIONS = {
+    "postgresql": "atp.store.postgresql.sessions",
+    "sqlite": "atp.store.sqlite.sessions",
+}
+
+
+def renewal_of(connection):
+    """Return the module for one of Django's connections; None if it cannot be renewed."""
+    vendor = connection.vendor
+    if vendor not in _SESSIONS or (vendor == "sqlite" and connection.is_in_memory_db()):
+        return None
+    return import_module(_SESSIONS[vendor])
+
+
+# Sequences that are set back, as tests with ``reset_sequences`` do.
+#
+# Django's tests may set every sequence back to its beginning, but keep the rows that were written
+# after ``migrate`` or ``flush``: the declared Types and their log. New rows would then get the keys
+# of those.
+
+
+def keep_ahead(connection: BaseDatabaseWrapper) -> None:
+    """Make this connection's reset of sequences leave ATP's sequences behind existing rows."""
+    operations: Any = connection.ops
+    if not connection.features.supports_sequence_reset or hasattr(operations, "atp_keeps_ahead"):
+        return
+    set_back = operations.sequence_reset_by_name_sql
+
+    def and_ours_ahead(style: Any, sequences: Iterable[Any]) -> list[str]:
+        own = list(apps.get_app_config("atp").get_models())
+        return [*set_back(style, sequences), *operations.sequence_reset_sql(style, own)]
+
+    operations.sequence_reset_by_name_sql = and_ours_ahead
+    operations.atp_keeps_ahead = True
+
+
+# Functions that each vendor's module has, for any store on its database.
+#
+# ``connection`` is one of Django's:
+#
+# ``now(connection)``
+#     The database's clock, as an aware datetime.
+# ``lock_folder(connection)``
+#     The folder of the daemons' file locks; None if leases are times.
+# ``file_id(connection)``
+#     An identity of the database's file, which changes if the file is replaced; None if the
+#     database is no file.
+# ``log_position(connection)``
+#     A key that is lower than the keys of all LogRecords written later.
+# ``as_guest(connection)``
+#     A context in which a daemon may use a connection of an application: see
+#     :meth:`.contract.Store.as_guest`.
+# ``kept_type(types, identifier)``
+#     The rows of ``types`` with this identifier, locked so that nobody can unregister them.
+# ``open_transactions(connection, longer, locking, instance)``
+#     The database's time, and the transactions of other sessions that have been open for
+#     ``longer`` seconds, or lock something: see :meth:`.contract.Store.open_transactions`.
+# ``sessions(connection, application)``
+#     What the sessions of this application name do: see :meth:`.contract.Store.sessions`.
+
+_ANSWERS = {"postgresql": "atp.store.postgresql.vendor", "sqlite": "atp.store.sqlite.vendor"}
+_PORTABLE = "atp.store.common.base"
+
+
+def vendor_of(connection):
+    """Return the vendor's module for one of Django's connections."""
+    return import_module(_ANSWERS.get(connection.vendor, _PORTABLE))
+
+
+# The base class of all parts of the portable store.
 
 
 class ORMBase(Store):
@@ -94,3 +187,44 @@ class ORMBase(Store):
     def log_all(self, records):
         """Write these LogRecords."""
         self.rows(LogRecord).bulk_create(records)
+
+
+# The answers for a database without a module of its own: see :mod:`..vendors`.
+
+
+def now(connection):
+    return datetime.now(UTC)
+
+
+def lock_folder(connection):
+    return None
+
+
+def log_position(connection):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM atp_logrecord")
+        return cursor.fetchone()[0]
+
+
+def file_id(connection):
+    return None
+
+
+def as_guest(connection):
+    return nullcontext()
+
+
+def kept_type(types, identifier):
+    return types.select_for_update().filter(identifier=identifier)
+
+
+def open_transactions(connection, longer, locking, instance):
+    return now(connection), []
+
+
+def end_session(connection, found):
+    return False
+
+
+def sessions(connection, application):
+    return []

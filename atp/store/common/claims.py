@@ -11,12 +11,11 @@ from ... import messages
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
-from ..memory import Claimant, ClaimMemory
-from ..rotation import taken
 from ..values import Claimed, Move, Parameters
-from .control.gates import Gates
-from .control.limits import LIMITING, Limited
-from .mover import Mover
+from .control import Gates
+from .limits import LIMITING, Limited
+from .transitions import Mover
+from .turns import Claimant, ClaimMemory, taken
 
 
 class Claims(Limited, Gates):

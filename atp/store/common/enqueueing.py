@@ -1,18 +1,51 @@
-"""Enqueueing in the portable store."""
+"""Writing Instances: identifiers, unique keys, hooks of an end, the hand-over to an idle daemon."""
 
+import json
 import logging
+import time
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError
+from django.db.models import Q
 
-from ... import options
+from ... import messages, options
 from ...exceptions import DuplicateIdentifier, IllegalTransition
-from ...models import HOOKED, Inputs, Instance, LogRecord, Task, Type, group_renamed_types
+from ...models import HOOKED, Inputs, Instance, Kind, LogRecord, Task, Type, group_renamed_types
 from ...states import Actor, Event, State
-from ..values import Move
-from .mover import Mover
-from .unique import Ended, Unique, take_turns
+from ..values import Hook, Move, Registration, Submission, hooks_of_end
+from .transitions import Mover
+from .unique import Ended as unique_Ended
+from .unique import Unique, take_turns
+
+# The decision whether an enqueue may hand its Instance to an idle daemon.
+
+# In seconds: an enqueue this soon after another one of this process is not handed over.
+APART = 0.02
+
+
+class Handing:
+    """A part of a store: it tells single enqueues from those that come in a row.
+
+    Enqueues of one process come in a row if less than APART seconds are between them.
+    """
+
+    _last = 0.0
+
+    def _may_hand(self, submission):
+        """Return whether to look for an idle daemon: not in a row, since then none is idle."""
+        last, self._last = self._last, time.monotonic()
+        return (
+            self._last - last > APART
+            and submission.due is None
+            and submission.start_before is None
+            and submission.waits is None
+        )
+
+
+# Enqueueing in the portable store.
 
 # How often an enqueue tries again when others take its identifiers meanwhile.
 ATTEMPTS = 5
@@ -26,7 +59,7 @@ class Enqueueing(Unique):
             try:
                 with self.atomic():
                     return self._enqueue(registration, submissions, who, is_alone)
-            except (IntegrityError, Ended):
+            except (IntegrityError, unique_Ended):
                 # Since we looked, another session took one of the identifiers or keys, or ended the
                 # Instance that had one.
                 if not remaining or not any(r.identifier or r.unique for r in submissions):
@@ -217,4 +250,98 @@ def _duplicate(registration, submission, taken):
         f"An Instance of {registration.identifier!r} with identifier {submission.identifier!r} "
         f"exists already: {taken.uuid}, {taken.state}. Enqueue with existing='return' to get it, "
         "or existing='redrive' to run it again if it has failed."
+    )
+
+
+# Hooks: what is enqueued in the transaction in which an Instance ends.
+#
+# Settling the end writes them (:mod:`.graphs.settling`), after the end was recorded. They are
+# written once, since the fence lets an end happen once. So the end and its hooks are committed
+# together.
+
+
+class Ended(NamedTuple):
+    """An Instance that has just ended and that has hooks, of its own or of its Type."""
+
+    instance: int
+    uuid: str
+    type: str
+    state: str
+    reason: str
+    attempt: int
+    of_type: list[dict[str, Any]] | None
+    own: dict[str, Any] | None
+    identifier: str | None
+    collection: str
+
+    @property
+    def hooks(self) -> list[Hook]:
+        return hooks_of_end(self.state, self.of_type, (self.own or {}).get(options.HOOKS))
+
+
+class Hooks:
+    """The hooks of ended Instances; ``store`` enqueues them."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def of(self, keys):
+        """Return an :class:`Ended` for each of these ended Instances that has hooks."""
+        has_some = Q(type__hooks__isnull=False) | Q(own__has_key=options.HOOKS)
+        found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
+        rows = found.values_list(
+            *("pk", "uuid", "type__identifier", "state", "reason", "attempt"),
+            *("type__hooks", "own", "identifier", "collection"),
+        )
+        return [Ended(key, str(uuid), *rest) for key, uuid, *rest in rows]
+
+    def write(self, ended, who):
+        """Enqueue the hooks of these Instances, and log that for each Instance."""
+        wanted = defaultdict(list)
+        for each in ended:
+            # A hook has no hooks of its own.
+            for hook in () if options.HOOK_OF in (each.own or {}) else each.hooks:
+                wanted[hook.type].append((each, hook))
+        if not wanted:
+            return
+        types = self._store.rows(Type).in_bulk(list(wanted), field_name="identifier")
+        records = []
+        for name, pairs in sorted(wanted.items()):
+            made = []
+            if name in types:
+                submissions = [_submission(each, hook) for each, hook in pairs]
+                registration = Registration.of(types[name])
+                made = self._store.enqueue_hooks(registration, submissions, who=who)
+            uuids = [instance.uuid for instance in made] or [None] * len(pairs)
+            records += [
+                _record(each, hook, uuid, who)
+                for (each, hook), uuid in zip(pairs, uuids, strict=True)
+            ]
+        now = self._store.now()
+        for record in records:
+            record.time = now
+        self._store.rows(LogRecord).bulk_create(sorted(records, key=lambda r: r.instance_id))
+
+
+def _submission(ended, hook):
+    return Submission(
+        inputs=hook.payload(ended),
+        collection=hook.collection,
+        priority=hook.priority,
+        own=options.own_options(**json.loads(hook.own or "{}"), **{options.HOOK_OF: ended.uuid}),
+    )
+
+
+def _record(ended, hook, uuid, who):
+    return LogRecord(
+        instance_id=ended.instance,
+        kind=Kind.HOOK,
+        state=ended.state,
+        attempt=ended.attempt,
+        level=logging.WARNING if uuid is None else logging.INFO,
+        who=who,
+        message=messages.hook_unknown(hook.on, hook.type)
+        if uuid is None
+        else messages.hook_enqueued(hook.on, hook.type, uuid),
+        detail="" if uuid is None else str(uuid),
     )

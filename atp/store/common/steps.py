@@ -1,15 +1,24 @@
-"""The checkpoints of handlers, on any database, by the application's connection."""
+"""What a worker writes itself: checkpoints, positions of tailers."""
 
 import logging
+from dataclasses import asdict
+from datetime import timedelta
+
+from django.db import IntegrityError
+from django.db.models import F
 
 from ... import messages
 from ...conf import settings
-from ...exceptions import InvalidStep, TaskGone, TooLarge
-from ...models import Kind, LogRecord, Step, Task
+from ...exceptions import InvalidOption, InvalidStep, TaskGone, TooLarge
+from ...models import MAX_DETAIL, Cursor, Kind, LogRecord, Step, Tailer, Task
 from ...payload.codec import Payload
 from ...states import State
+from ...text import did_you_mean
 from ..protocol import Steps as Contract
+from ..protocol import Tailers as protocol_Tailers
 from ..values import Checkpoint
+
+# The checkpoints of handlers, on any database, by the application's connection.
 
 
 class Steps(Contract):
@@ -105,3 +114,167 @@ def _checkpoint(row, now):
 
 def _other_kind(row):
     return "an earlier attempt slept under it." if row.until else "it is no sleep."
+
+
+# The positions of sources, which move with the Instances of their records.
+
+# The number of shards that one statement names.
+PORTION = 500
+# The number of cursors among which a mistyped one is looked for.
+LOOKED_AT = 1000
+# The shortest time between two log records about what a tailer cannot read.
+SELDOM = timedelta(hours=1)
+
+
+class Tailers(protocol_Tailers):
+    def __init__(self, store):
+        self._store = store
+
+    def positions(self, tailer):
+        return dict(self._cursors(tailer).values_list("shard", "position"))
+
+    def advance(self, tailer, moves, settled, *, who=""):
+        now = self._store.now()
+        # In one order for all, so that two attempts do not wait for each other.
+        for move in sorted(moves, key=lambda each: each.shard):
+            if move.before is not None:
+                found = self._cursors(tailer).filter(shard=move.shard, position=move.before)
+                if not found.update(position=move.after, moved=now, missing_since=None):
+                    return False
+        begun = [
+            Cursor(tailer=tailer, shard=move.shard, position=move.after, moved=now)
+            for move in sorted(moves, key=lambda each: each.shard)
+            if move.before is None
+        ]
+        try:
+            with self._store.atomic():
+                self._store.rows(Cursor).bulk_create(begun)
+        except IntegrityError:
+            return False
+        counts = asdict(settled)
+        in_a_row = counts.pop("rejected_in_a_row")
+        changes = {name: F(name) + count for name, count in counts.items()}
+        if in_a_row is not None:
+            changes["rejected_in_a_row"] = in_a_row
+        notes = [note for move in moves for note in move.notes]
+        if notes:
+            changes |= self._pass_over(tailer, notes, now, who)
+        self._rows(tailer).update(read_at=now, **changes)
+        return True
+
+    def _pass_over(self, tailer, notes, now, who):
+        """Log what a tailer passes over; return the changes of its row."""
+        facts = {"subject": f"type:{tailer}", "time": now, "who": who, "level": logging.WARNING}
+        self._store.log_all(
+            self._store.log_record(Kind.GAP, note.message, detail=_detail(note.count), **facts)
+            for note in notes
+        )
+        lost = [note.count or 0 for note in notes if note.kind == "lost"]
+        passed = sum(note.count or 0 for note in notes if note.kind != "lost")
+        changes = {"passed_over": F("passed_over") + passed} if passed else {}
+        if lost:
+            changes |= {"gaps": F("gaps") + len(lost), "lost": F("lost") + sum(lost)}
+            changes["lost_at"] = now
+        return changes
+
+    def begin(self, tailer, *, source):
+        row = self._rows(tailer).first()
+        if row is None:
+            row = Tailer(identifier=tailer, source=_shortened(source), read_at=self._store.now())
+            self._store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
+        return row.rejected_in_a_row
+
+    def look(self, tailer, *, source, behind, notes=(), who=""):
+        text = "\n".join(note.message for note in notes)
+        # One whose number is unknown is one at least.
+        counts = [1 if note.count is None else note.count for note in notes if _is_skipped(note)]
+        facts = {"source": _shortened(source), "behind": behind, "error": ""}
+        facts |= {"notes": text, "skipped": sum(counts)}
+        with self._store.atomic():
+            now = self._store.now()
+            was = self._rows(tailer).values_list("notes", flat=True).first()
+            self._rows(tailer).update(read_at=now, **facts)
+            if not text and not was:
+                return False
+            return self._log_source(tailer, text, sum(counts), now, who)
+
+    def _log_source(self, tailer, text, count, now, who):
+        """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
+        subject = f"type:{tailer}"
+        message = messages.unreadable_source(text)
+        last = self._store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
+        if last is None and not text:
+            return False
+        if last is not None and last.message == message:
+            return False
+        if last is not None and text and now - last.time < SELDOM:
+            return False
+        level = logging.WARNING if count else logging.INFO
+        facts = {"subject": subject, "time": now, "who": who, "level": level}
+        self._store.log(Kind.SOURCE, message, detail=str(count), **facts)
+        return True
+
+    def stop(self, tailer, error):
+        self._rows(tailer).update(error=error)
+
+    def miss(self, tailer, missing, present, *, for_):
+        now, cursors = self._store.now(), self._cursors(tailer)
+        # Only what has changed is written, as a source may have a hundred thousand shards, and a
+        # few statements at a time, as SQLite has one writer.
+        known = cursors.filter(missing_since__isnull=False)
+        since = dict(known.values_list("shard", "missing_since"))
+        missing = set(missing)
+        for shards in _portions(since.keys() & set(present)):
+            cursors.filter(shard__in=shards).update(missing_since=None)
+        for shards in _portions(missing - since.keys()):
+            cursors.filter(shard__in=shards).update(missing_since=now)
+        old = (shard for shard in since.keys() & missing if since[shard] < now - for_)
+        for shards in _portions(old):
+            cursors.filter(shard__in=shards, missing_since__lt=now - for_).delete()
+
+    def remove(self, tailer):
+        self._cursors(tailer).delete()
+        self._rows(tailer).delete()
+
+    def seek(self, tailer, shard, position, *, who=""):
+        with self._store.atomic():
+            now = self._store.now()
+            found = self._cursors(tailer).select_for_update().filter(shard=shard).first()
+            if found is None:
+                shards = self._cursors(tailer).values_list("shard", flat=True)[:LOOKED_AT]
+                raise InvalidOption(
+                    f"Tailer {tailer!r} has no cursor of shard {shard!r}."
+                    f"{did_you_mean(shard, shards)}"
+                )
+            if position is None:
+                self._cursors(tailer).filter(shard=shard).delete()
+            else:
+                self._cursors(tailer).filter(shard=shard).update(
+                    position=position, moved=now, missing_since=None
+                )
+            message = messages.cursor_set(shard, found.position, position)
+            facts = {"subject": f"type:{tailer}", "time": now, "who": who}
+            self._store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
+
+    def _cursors(self, tailer):
+        return self._store.rows(Cursor).filter(tailer=tailer)
+
+    def _rows(self, tailer):
+        return self._store.rows(Tailer).filter(identifier=tailer)
+
+
+def _shortened(source):
+    return source[: Tailer._meta.get_field("source").max_length]
+
+
+def _detail(count):
+    return "" if count is None else str(count)
+
+
+def _is_skipped(note):
+    return note.kind == "skipped"
+
+
+def _portions(shards):
+    every = sorted(shards)
+    return [every[first : first + PORTION] for first in range(0, len(every), PORTION)]

@@ -5,18 +5,14 @@ Rare work is left to the portable store.
 
 from functools import cached_property
 
-from ..common import ORMStore
-from .claims import Claims
-from .daemons import Daemons
-from .driver.locks import Locks
+from ..common.store import ORMStore
+from .claims import Claims, Limited
+from .daemons import Daemons, Telling
 from .enqueueing import Enqueueing
 from .graphs import Graphs
-from .inputs import Inputs
-from .limits import Limited
-from .notify import Telling
-from .records import Records
-from .removal import Removal
-from .steps import Steps
+from .locks import Locks
+from .records import Records, Steps
+from .removal import Inputs, Removal
 
 
 class PostgreSQLStore(

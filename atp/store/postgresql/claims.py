@@ -1,21 +1,26 @@
-"""Claiming on PostgreSQL: one statement does it all."""
+"""The claim statement, limits, shortcuts after a slow one."""
 
-from datetime import UTC, datetime
+import json
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 
 from django.db import DatabaseError
 
 from ...exceptions import LeaseLost
+from ...models import Type
+from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
-from ..common.control.lanes import MORE
-from ..rotation import STEPS, enough_lanes, most_steps
-from ..values import Claimed
-from .driver.arrays import array
-from .driver.cursors import cursor_of
-from .driver.statements import execute
-from .look import AT, DUE, PARAMETERS, PRIORITY, TASK, TYPE, Look, lane_of
-from .parameters import parameters_of
-from .shortcuts import Ends, Part
+from ..common.limits import MORE, Bucket, Row
+from ..common.limits import Limited as ORMLimited
+from ..common.turns import STEPS, RowOrder, enough_lanes, most_steps
+from ..values import Claimed, Parameters
+from .statements import FEW, array, cursor_of, execute, texts
+
+# Claiming on PostgreSQL: one statement does it all.
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
@@ -161,3 +166,225 @@ class Claims(ORMClaims):
             # One plan serves any number of rows, since all parts of it walk along indexes.
             execute(cursor, "claim", parameters, fixed=_CAREFUL if by.careful else _PLAIN)
             return cursor.fetchall()
+
+
+# Limits on PostgreSQL: one statement to look at them, one to lock them.
+
+
+class Limited(ORMLimited):
+    def _lock_limits(self, type):
+        with cursor_of(self.connection) as cursor:
+            execute(cursor, "lock_limits", {"type": type})
+            return cursor.fetchone()[0]
+
+    def _open_lanes(self, type, full, after, most):
+        key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
+        closed = self._closed(self.now())
+        if key is None or closed.shuts(key):
+            return [], []
+        shut = [collection for of, collection in closed.lanes if of == key]
+        parameters = {
+            "type": type,
+            "after": after,
+            "closed": texts([*full, *shut]),
+            "limit": most,
+            "most": most_steps(1),
+        }
+        with cursor_of(self.connection) as cursor:
+            execute(cursor, "open_lanes", parameters)
+            rows = cursor.fetchall()
+        found = [collection for collection, is_open, _ in rows if is_open]
+        return found[:most], [collection for collection, _, is_cut in rows if is_cut]
+
+    def _buckets(self, types, *, daemon=None):
+        asks = None if daemon is None else str(daemon)
+        with cursor_of(self.connection) as cursor:
+            execute(cursor, "limits", {"types": list(types), "daemon": asks})
+            rows = cursor.fetchall()
+        return [
+            Bucket.of(
+                Row(*columns, _time(refilled)),
+                columns[1],
+                _time(now),
+                held=held,
+                own=own,
+                daemons=max(1, daemons),
+            )
+            for *columns, refilled, held, own, daemons, now in rows
+        ] + self._guards(types)
+
+
+def _time(epoch):
+    return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
+
+
+# The rows that the claim statement returns, as an object.
+
+# The columns of a row: the place of its lane in the claim, its due time, its Type; and those of
+# the claimed Task.
+PLACE, DUE, TYPE, INSTANCE = range(4)
+TASK = slice(INSTANCE, 15)
+COLLECTION = INSTANCE + Claimed._fields.index("collection")
+PRIORITY = INSTANCE + Claimed._fields.index("priority")
+# The first row is about the claim itself: its facts are in the column of the inputs.
+_OF_CLAIM = INSTANCE + Claimed._fields.index("data")
+# More columns of claim_first.sql: the time of the claim, and the Type's parameters.
+AT, PARAMETERS = 15, 16
+
+lane_of = itemgetter(TYPE, COLLECTION)
+# By the place of the lane, then in claim order within the lane.
+_ORDER = RowOrder(
+    ("place", *CLAIMING_ORDER),
+    {"place": PLACE, "priority": PRIORITY, "due_at": DUE, "instance_id": INSTANCE},
+)
+
+
+@dataclass(kw_only=True)
+class Look:
+    """The Tasks that a claim has found, in claim order in ``rows``, and facts about the claim."""
+
+    now: float
+    rows: list
+    name: str
+    late: bool | None
+    # The Types' parameters as text, by the key of the Type.
+    types: dict
+    # In seconds: how long it took to find due Tasks; None if none is due.
+    looked: float | None
+    steps: int
+    cut: list | None
+    barren: list | None
+    limited: list | None
+    # The number of Tasks that were locked but not claimed: they had just been handed back.
+    missed: int
+
+    @classmethod
+    def of(cls, rows):
+        of_claim, *rows = rows
+        look = cls(now=of_claim[DUE], rows=rows, **json.loads(of_claim[_OF_CLAIM]))
+        look.sort()
+        return look
+
+    @property
+    def has_enough(self):
+        """Whether the walk ended since it had found enough: what it found may be locked."""
+        return self.looked is not None and not self.steps
+
+    def sort(self):
+        _ORDER.sort(self.rows)
+
+    def followed_by(self, later):
+        """Return this look and a later one as one: the rows of both, the facts of the later."""
+        return replace(later, rows=self.rows + later.rows, types=self.types | later.types)
+
+
+# The parameters of a Type, as the claim statements return them.
+
+
+@lru_cache
+def parameters_of(text):
+    """Return the :class:`Parameters` of a Type from this JSON, and the Type's weight."""
+    (
+        *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
+        weight,
+    ) = json.loads(text)
+    parameters = Parameters(
+        type=type,
+        timeout=None if timeout is None else timedelta(seconds=timeout),
+        max_retries=max_retries,
+        backoff=timedelta(seconds=backoff),
+        backoff_max=timedelta(seconds=backoff_max),
+        max_restarts=max_restarts,
+        max_memory=max_memory,
+    )
+    return parameters, weight
+
+
+# Shortcuts of claims on PostgreSQL: used for a moment after a look was slow.
+#
+# Each shortcut is an object in the memory of the claiming daemon. A claim without shortcuts finds
+# the same Tasks, but may take longer.
+
+# In seconds, a look is slow if it needs more than SLOW to find due Tasks: then it has stepped over
+# many dead rows. The next claims begin where this one ended, for TIMES as long as the look took,
+# but no longer than AGAIN.
+SLOW, TIMES, AGAIN = 0.005, 20, 1.0
+# A look of at least MANY steps, over lanes and priorities, is slow after SLOW_OF_MANY seconds. Then
+# the next claims do not look between the known lanes.
+MANY, SLOW_OF_MANY = 100, 0.001
+# In seconds: the shortcut does not help if the look took no longer than this for each lane.
+EACH = 20e-6
+# If a claim leaves Tasks of more Types than PART waiting, the next claims look at PART Types each,
+# in turn. After ALL_AGAIN seconds a claim looks at all Types.
+PART, ALL_AGAIN = 24, 0.1
+
+
+class Ends:
+    """The positions where the last claims ended: priority and due time, by lane.
+
+    While they are valid, claims begin there instead of at the beginning of each lane. ``cut`` says
+    where the last full look was broken off, as pairs of Type and collection: the next full look
+    goes on there, wherever the claims between them end.
+    """
+
+    def __init__(self):
+        self._lanes = {}
+        self.until = 0.0
+        self.cut = []
+        # Whether claims look for other lanes between the known ones.
+        self.looks_between = True
+
+    @property
+    def lanes(self):
+        """The positions where the next claim begins, by lane; empty for a full look."""
+        return self._lanes if time.monotonic() < self.until else {}
+
+    def forget(self):
+        self._lanes = {}
+
+    def claimed(self, ends):
+        """Remember where a claim ended in these lanes; lanes are kept in the order of use."""
+        for lane in ends:
+            self._lanes.pop(lane, None)
+        self._lanes |= ends
+
+    def looked(self, look):
+        """Decide, after a full look, where the claims of the next moment begin.
+
+        They begin at the known ends if the look was slow, or was broken off.
+        """
+        self.cut = look.cut or []
+        looked, is_long = look.looked or 0.0, look.steps >= MANY
+        each = looked / max(1, len(self._lanes))
+        is_slow = looked > (SLOW_OF_MANY if is_long else SLOW)
+        if look.cut and self._lanes:
+            self.until = time.monotonic() + AGAIN
+            self.looks_between = False
+        elif is_slow and each > EACH and len(look.rows) > FEW:
+            self.until = time.monotonic() + min(AGAIN, TIMES * looked)
+            self.looks_between = not is_long
+        else:
+            self.until = 0.0
+
+
+class Part:
+    """The Types of the last full look's Tasks, if more waited than it took.
+
+    While they are valid, claims look at a part of these Types.
+    """
+
+    def __init__(self):
+        self.types = frozenset()
+        self.until = 0.0
+
+    def of(self, types):
+        """Return the part of ``types`` to look at, in their order; None for all of them."""
+        if len(self.types) <= PART or time.monotonic() >= self.until:
+            return None
+        return [type for type in types if type in self.types][:PART]
+
+    def looked(self, claimed, limit):
+        """Remember the Types of a claim that has looked at all Types."""
+        self.until = time.monotonic() + ALL_AGAIN
+        has_more = len(claimed) >= limit
+        self.types = frozenset(task.type for task in claimed) if has_more else frozenset()

@@ -1,19 +1,26 @@
-"""A daemon's regular queries, one statement each."""
+"""A daemon's regular queries; NOTIFY and LISTEN."""
 
 import json
+import secrets
+import select
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from uuid import UUID
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from ...commands import Mode
 from ...exceptions import LeaseLost
+from ..common.base import ORMBase
 from ..common.daemons import Daemons as ORMDaemons
+from ..common.turns import most_steps
 from ..facts import NO_MISFITS, Outlook, Renewal
-from ..rotation import most_steps
-from .driver.arrays import array, texts
-from .driver.cursors import cursor_of
-from .driver.statements import execute
+from ..values import Claimed
+from .claims import parameters_of
+from .statements import array, cursor_of, execute, is_pooled, texts
+
+# A daemon's regular queries, one statement each.
 
 
 class Daemons(ORMDaemons):
@@ -81,3 +88,169 @@ class Daemons(ORMDaemons):
             # Pages ask this too, but rarely.
             execute(cursor, "due_lanes", parameters, prepared=False)
             return cursor.fetchall()
+
+
+# Listening for the notifications of :mod:`.notify`, on a connection of its own.
+
+# In seconds: how often the link is checked, since a dead link says nothing.
+CHECK_EVERY = 30.0
+# In seconds: how long to wait after a failure before the next try.
+PAUSE = 1.0
+
+
+class Listener:
+    """Waits for notifications; used by one thread.
+
+    None come while the server is away. None come through a pooler either: it may give the
+    connection to others after each transaction, and they would be notified. Callers poll all the
+    same.
+    """
+
+    # The channel of Tasks that are handed over; empty while there is none. Each is heard once.
+    channel = ""
+    keeps = False
+
+    def __init__(self, alias):
+        self._alias = alias
+        self._wrapper = None
+        self._handed = []
+        self._notices = []
+        self._checked = 0.0
+        # Whether there is a pooler, so that nothing will ever be heard.
+        self.is_deaf = False
+
+    def wait(self, timeout):
+        """Wait for up to ``timeout`` seconds; returns True as soon as a notification has come."""
+        deadline = time.monotonic() + timeout
+        if self.is_deaf:
+            time.sleep(timeout)
+            return False
+        try:
+            if self._wrapper is None:
+                self._listen()
+                return True  # what came before nobody has heard
+            if time.monotonic() >= self._checked + CHECK_EVERY:
+                self._check()
+            # Notifications may have come with the answer to the check.
+            return self._heard() or self._wait_until(deadline)
+        except (DatabaseError, InterfaceError, OSError, ValueError):
+            self.close()
+            time.sleep(max(0.0, min(PAUSE, deadline - time.monotonic())))
+            return False
+
+    def _wait_until(self, deadline):
+        left = max(0.0, deadline - time.monotonic())
+        # poll() takes descriptors of any number, select() does not.
+        poll = select.poll()
+        with self._wrapper.wrap_database_errors:
+            poll.register(self._wrapper.connection, select.POLLIN)
+        return bool(poll.poll(left * 1000)) and self._heard()
+
+    def _listen(self):
+        wrapper = connections[self._alias].copy()
+        # A pooled connection would have to be returned to its pool.
+        wrapper.settings_dict["OPTIONS"].pop("pool", None)
+        self._wrapper = wrapper
+        wrapper.ensure_connection()
+        self._notices = _notices_of(wrapper.connection)
+        with wrapper.cursor() as cursor:
+            self.is_deaf = is_pooled(cursor)
+            if not self.is_deaf:
+                # Any session may listen to a name that it knows. Inputs are secret, so the name is.
+                lock = secrets.randbits(63)
+                own = f"atp_{lock}_{secrets.token_hex(16)}"
+                # The session that hands a Task over sees by this lock that the listener is alive.
+                cursor.execute("SELECT pg_advisory_lock(%s)", [lock])
+                cursor.execute(f"LISTEN atp_wake; LISTEN {own}")
+                self.channel = own
+        if self.is_deaf:
+            self.close()
+        self._checked = time.monotonic()
+
+    @property
+    def link(self):
+        """Django's connection, or None: to be cut if a wait hangs in a dead link."""
+        return self._wrapper
+
+    def _check(self):
+        with self._wrapper.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        self._checked = time.monotonic()
+
+    def _heard(self):
+        """Take the notifications that have come; returns whether there are any.
+
+        Raises if the connection is gone.
+        """
+        raw = self._wrapper.connection
+        with self._wrapper.wrap_database_errors:
+            if hasattr(raw, "pgconn"):
+                raw.pgconn.consume_input()
+                while notice := raw.pgconn.notifies():
+                    self._notices.append(notice)
+            else:
+                raw.poll()
+        heard = bool(self._notices)
+        # Any session may notify of anything, except through a channel whose name is secret.
+        told = [_parts_of(notice) for notice in self._notices]
+        self._handed += [text for channel, text in told if channel == self.channel]
+        self._notices.clear()
+        return heard
+
+    def handed(self):
+        """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
+        texts, self._handed = self._handed, []
+        return [_read(text) for text in texts]
+
+    def close(self):
+        self.channel = ""
+        wrapper, self._wrapper = self._wrapper, None
+        if wrapper is not None:
+            wrapper.close()
+
+
+def _notices_of(raw):
+    """Return the list to which the driver adds notifications that come with an answer."""
+    if not hasattr(raw, "pgconn"):  # psycopg2
+        return raw.notifies
+    notices = []
+    raw.add_notify_handler(notices.append)
+    return notices
+
+
+def _parts_of(notice):
+    """Return the channel and the text of a notification, of either driver."""
+    if hasattr(notice, "extra"):
+        return notice.relname.decode(), notice.extra.decode()
+    return notice.channel, notice.payload
+
+
+def _read(text):
+    """Return the daemon's uuid and the :class:`Claimed` of a notice by ``enqueue_handing.sql``."""
+    daemon, epoch, *own, parameters = json.loads(text)
+    read, _ = parameters_of(parameters)
+    return UUID(daemon), Claimed(*own, read, datetime.fromtimestamp(epoch, UTC))
+
+
+# Telling idle daemons that a Task waits.
+
+
+class Telling(ORMBase):
+    def tell(self):
+        connection = self.connection
+        if not connection.in_atomic_block:
+            self._notify()
+            return
+        if getattr(connection.atomic_blocks[0], "_from_testcase", False):
+            return  # a test's own transaction is never committed, and tests count what waits for it
+        # Notify at commit, once: which daemons are idle then is known only then.
+        waiting = connection.run_on_commit
+        if not waiting or waiting[-1][1] != self._notify:
+            transaction.on_commit(self._notify, using=self.alias, robust=True)
+
+    def _notify(self):
+        with cursor_of(self.connection) as cursor:
+            execute(cursor, "notify", {})
+
+    def listener(self):
+        return Listener(self.alias)

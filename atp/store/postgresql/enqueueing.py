@@ -14,14 +14,10 @@ from ...models import HOOKED, Instance
 from ...payload.codec import JSON, Payload
 from ...states import State
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
-from ..common.enqueueing import hooked
-from ..handover import Handing
+from ..common.enqueueing import Handing, hooked
 from ..values import Enqueued, Submission
-from .driver.arrays import array, texts
-from .driver.codes import refuse_characters
-from .driver.cursors import cursor_of
-from .driver.sessions import session_of
-from .driver.statements import execute
+from .sessions import session_of
+from .statements import array, cursor_of, execute, refuse_characters, texts
 
 CHUNK = 1000
 # So many characters of inputs fit into a notice, whatever they are. A notice has 8,000 bytes, of

@@ -5,13 +5,11 @@ import json
 from ... import messages
 from ...models import HOOKED, Graph
 from ...states import State
+from ..common.enqueueing import Ended
 from ..common.graphs import Graphs as ORMGraphs
-from ..common.hooks import Ended
 from ..values import Enqueued
-from .driver.arrays import array, texts
-from .driver.cursors import cursor_of
-from .driver.sessions import session_of
-from .driver.statements import FEW, execute, waiting
+from .sessions import session_of
+from .statements import FEW, array, cursor_of, execute, texts, waiting
 
 _LOCK = """
     SELECT instance_id FROM atp_node WHERE instance_id = ANY (%s::bigint[])

@@ -1,4 +1,4 @@
-"""Recording on PostgreSQL: one or two statements for a whole batch."""
+"""One or two statements for a batch of transitions; checkpoints."""
 
 import logging
 from collections import defaultdict
@@ -6,15 +6,183 @@ from contextlib import nullcontext
 
 from django.db import DataError, OperationalError
 
+from ... import states
+from ...conf import settings
 from ...exceptions import NotSerializable
-from ...states import Event, Row
+from ...states import DEAD_LETTER, Event, Row, State
+from ..common.incompatible import is_misfit
 from ..common.records import Records as ORMRecords
 from ..common.removal import is_followed
-from .columns import failed_parameters, finish_parameters, record_parameters
-from .driver.cursors import cursor_of
-from .driver.statements import FEW, execute
-from .plain import EFFECTS, TARGETS, is_plain
+from ..common.steps import Steps as ORMSteps
+from ..values import Checkpoint, Failed, Move
 from .removal import PATIENCE
+from .statements import FEW, array, cursor_of, execute, statement, texts
+
+# The parameters of the recording statements: a batch of moves as columns.
+
+_NUMBERS = (
+    *("instances", "attempts", "started", "finished", "retries", "delays"),
+    *("logged", "times", "log_attempts", "levels"),
+)
+
+_TEXTS = ("sources", "targets", "effects", "reasons", "events", "states", "whos", "messages")
+
+# Texts that few moves have. If no move of a batch has one, the statement has no such column.
+_SELDOM = ("details",)
+
+_NOT_FAILED = Failed(None, "", b"", 0, "", "")  # type: ignore[arg-type]
+
+
+def finish_parameters(finished, daemon):
+    """Return the parameters of finished attempts, in the order in which Tasks are locked."""
+    keys = sorted(finished)
+    moves = [finished[key] for key in keys]
+    return {
+        "daemon": str(daemon),
+        "given": len(finished),
+        "instances": array(keys),
+        "attempts": array([move.attempt for move in moves]),
+        "began": array([_microseconds(move.started) for move in moves]),
+        "ended": array([_microseconds(move.time) for move in moves]),
+        "whos": texts([move.who for move in moves]),
+        **_response_parameters([move.response for move in moves]),
+    }
+
+
+def _response_parameters(responses):
+    """Return the columns of the Responses, with None for moves without one.
+
+    If no move has a Response, the columns are empty.
+    """
+    if not any(responses):
+        return {"content_types": [], "data": [], "files": [], "sizes": []}
+    return {
+        "content_types": [response and response.content_type for response in responses],
+        "data": texts([response and _bytes(response.data) for response in responses]),
+        "files": [response and response.file for response in responses],
+        "sizes": [response and response.size for response in responses],
+    }
+
+
+def record_parameters(plain, daemon):
+    columns = defaultdict(list)
+    responses = {}
+    for key, moves in plain.items():
+        events = list(events_of(moves))
+        _add_instance(columns, key, events)
+        for move in events:
+            _add_log(columns, move)
+            if move.response is not None:
+                responses[key] = move.response
+    return {
+        "daemon": str(daemon),
+        **{name: array(columns[name]) for name in _NUMBERS},
+        **{name: texts(columns[name]) for name in (*_TEXTS, *_SELDOM)},
+        "responding": list(responses),
+        **_response_parameters(list(responses.values())),
+    }
+
+
+def failed_parameters(plain):
+    """Return the columns of the dead letters; a move that is none has empty facts."""
+    failed = [moves[-1].failed or _NOT_FAILED for moves in plain.values()]
+    return {
+        "groups": array([each.group for each in failed]),
+        "types": texts([each.type for each in failed]),
+        "fingerprints": texts([each.fingerprint.hex() for each in failed]),
+        "versions": array([each.version for each in failed]),
+        "exceptions": texts([each.exception for each in failed]),
+        "titles": texts([each.title for each in failed]),
+    }
+
+
+def _add_instance(columns, key, moves):
+    last = moves[-1]
+    is_terminal = TARGETS[last.event] in states.TERMINAL
+    started = [move.time for move in moves if move.event == Event.START]
+    columns["instances"].append(key)
+    columns["attempts"].append(last.attempt)
+    columns["sources"].append(SOURCES[moves[0].event])
+    columns["targets"].append(str(TARGETS[last.event]))
+    columns["effects"].append(EFFECTS[last.event].value)
+    columns["started"].append(_epoch(started[-1]) if started else None)
+    columns["finished"].append(_epoch(last.time) if is_terminal else None)
+    columns["reasons"].append(str(last.reason) if is_terminal else "")
+    columns["retries"].append(sum(RETRIES[move.event] for move in moves))
+    columns["delays"].append(None if last.delay is None else last.delay.total_seconds())
+
+
+def _add_log(columns, move):
+    columns["logged"].append(move.instance)
+    columns["times"].append(_epoch(move.time))
+    columns["events"].append(str(move.event))
+    columns["states"].append(str(TARGETS[move.event]))
+    columns["log_attempts"].append(move.attempt)
+    columns["levels"].append(move.level)
+    columns["whos"].append(move.who)
+    columns["messages"].append(move.message)
+    columns["details"].append(move.detail)
+
+
+def _bytes(data):
+    """Return bytes as hexadecimal text, which the server reads whatever the session sets."""
+    return None if data is None else f"\\x{data.hex()}"
+
+
+def _epoch(time):
+    return None if time is None else time.timestamp()
+
+
+def _microseconds(time):
+    """Return microseconds since the epoch as an integer: quickest to write and to read."""
+    return None if time is None else round(1e6 * time.timestamp())
+
+
+# The plain events of a holder, which one statement can record: see :mod:`.records`.
+
+# Most moves of a batch are plain. An expiry is not, since it may end in FAILED, which the portable
+# store decides. The same holds for a deferral of a misfit.
+PLAIN = states.plain_transitions()
+TARGETS = {event: row.target for event, row in PLAIN.items()}
+EFFECTS = {event: row.row for event, row in PLAIN.items()}
+SOURCES = {event: "{" + ",".join(sorted(row.sources)) + "}" for event, row in PLAIN.items()}
+RETRIES = {event: row.counts.count("retries") for event, row in PLAIN.items()}
+_HOLDERS = {
+    state: {event for event, row in PLAIN.items() if state in row.sources} for state in State
+}
+
+
+def is_plain(moves):
+    """Return whether the moves of an Instance are plain, of one attempt, and in legal order."""
+    if len({move.attempt for move in moves}) > 1:
+        return False
+    state = None
+    for move in events_of(moves):
+        if move.event not in PLAIN or is_misfit(move):
+            return False
+        if move.reason in DEAD_LETTER and move.failed is None:
+            return False
+        if state is not None and move.event not in _HOLDERS.get(state, ()):
+            return False
+        state = TARGETS[move.event]
+    return True
+
+
+def events_of(moves):
+    """Yield one move for each event: a move with ``started`` is two events."""
+    for move in moves:
+        if move.started is not None:
+            yield Move(
+                event=Event.START,
+                instance=move.instance,
+                attempt=move.attempt,
+                time=move.started,
+                who=move.who,
+            )
+        yield move
+
+
+# Recording on PostgreSQL: one or two statements for a whole batch.
 
 # The parts of a statement for the Instances that it may end. _ALONE: those whose end has no
 # consequences; _NODES: also nodes of graphs, already locked; _HOOKED: also Instances with hooks.
@@ -198,3 +366,27 @@ def _details(plain):
 
 def _timed(move, now):
     return move if move.time is not None else move._replace(time=now)
+
+
+# Checkpoints on PostgreSQL: one statement each, which is a transaction by itself.
+
+
+class Steps(ORMSteps):
+    def begin(self, instance, attempt, name, *, who="", delay=None):
+        given = {"instance": instance, "attempt": attempt, "name": name, "delay": delay}
+        if self._write("begin_step", given | {"most": settings.MAX_STEPS}):
+            left = 0.0 if delay is None else delay.total_seconds()
+            return Checkpoint(is_done=False, left=left)
+        return super().begin(instance, attempt, name, who=who, delay=delay)
+
+    def keep(self, instance, attempt, name, payload, *, took=None):
+        given = {"instance": instance, "attempt": attempt, "name": name, **payload._asdict()}
+        if self._write("keep_step", given):
+            return True
+        return super().keep(instance, attempt, name, payload, took=took)
+
+    def _write(self, name, given):
+        """Execute a statement that writes at most one row; returns whether it wrote one."""
+        with cursor_of(self._store.connection) as cursor:
+            cursor.execute(statement(name).text, given)
+            return cursor.rowcount == 1

@@ -1,14 +1,18 @@
-"""Removing ended Instances on PostgreSQL: many, with all their rows, by one statement."""
+"""Removing many Instances; the argument names of inputs."""
 
 from contextlib import nullcontext
 
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 
+from ...exceptions import NotSerializable
 from ...models import Instance
 from ..common.removal import Removal as ORMRemoval
 from ..common.removal import is_followed
-from .driver.cursors import cursor_of
-from .driver.statements import planning, statement
+from ..common.types import Inputs as ORMInputs
+from ..facts import Shape
+from .statements import cursor_of, execute, planning, statement
+
+# Removing ended Instances on PostgreSQL: many, with all their rows, by one statement.
 
 # How long to wait for a session that has locked a log record or inputs.
 PATIENCE = "SET LOCAL lock_timeout = '50ms'"
@@ -51,3 +55,36 @@ class Removal(ORMRemoval):
             cursor.execute(wanted.text, given)
             found, until, stored = cursor.fetchone()
         return found, until, stored or []
+
+
+# Inputs in PostgreSQL: the server reads them, and sends the names of their arguments alone.
+
+__all__ = ["Inputs"]
+
+
+# The shapes of inputs: the server extracts them from JSON.
+
+
+class Inputs(ORMInputs):
+    def shapes(self, after=0, *, limit=5_000):
+        store, given = self._store, {"after": after, "limit": limit}
+        try:
+            with store.atomic(), cursor_of(store.connection) as cursor:
+                execute(cursor, "shapes", given, prepared=False)
+                rows = cursor.fetchall()
+        except (DataError, NotSerializable):
+            # Some inputs are no JSON object: read them one by one to find out which.
+            return super().shapes(after, limit=limit)
+        found = [
+            Shape(
+                type=type,
+                format=format,
+                placed=placed,
+                names=None if names is None else tuple(sorted(names)),
+                has_results=bool(has_results),
+                keys=tuple(keys),
+                since=since,
+            )
+            for type, format, placed, names, has_results, keys, since in rows
+        ]
+        return found, max((key for each in found for key in each.keys), default=None)

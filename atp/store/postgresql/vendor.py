@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime
 
-from ..common.vendor import file_id, lock_folder
+from ..common.base import file_id, lock_folder
 from ..facts import OpenTransaction, Session
-from .driver.guests import as_guest
+from .locks import as_guest
 
 __all__ = [
     "as_guest",

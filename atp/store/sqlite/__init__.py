@@ -5,15 +5,14 @@ Rare work is left to the portable store.
 
 from functools import cached_property
 
-from ..common import ORMStore
-from .claims import Claims
+from ..common.store import ORMStore
+from .claims import Claims, Limited
 from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .graphs import Graphs
-from .limits import Limited
+from .listener import Wakeups
 from .records import Records
 from .removal import Removal
-from .wakeups.listener import Wakeups
 
 
 class SQLiteStore(Enqueueing, Limited, Claims, Records, Removal, Daemons, Wakeups, ORMStore):

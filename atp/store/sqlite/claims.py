@@ -1,17 +1,251 @@
-"""Claiming on SQLite: a look without the lock first, then the claim in a transaction."""
+"""Scanning without the lock, then claiming in a transaction; limits."""
 
+import json
 import time
+from dataclasses import replace
+from datetime import UTC, timedelta
 from functools import partial
+from typing import NamedTuple
 
+from ...exceptions import LeaseLost
+from ...models import Type
+from ...options import MAX_PRIORITY
+from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
-from ..common.control.gates import Closed
-from ..rotation import taken
-from .base import as_json, as_text
-from .look.known import Known
-from .look.lane import Lane
-from .look.situation import Asking
-from .look.waiting import Waiting
-from .parameters import parameters_of
+from ..common.control import Closed
+from ..common.limits import Bucket, Row
+from ..common.limits import Limited as ORMLimited
+from ..common.turns import enough_lanes, in_sql, most_steps, taken
+from ..values import Claimed, Parameters
+from .sessions import SQLiteBase, as_instant, as_json, as_text
+
+# The situation of a claim: all facts but the waiting Tasks, read by one statement.
+
+_VERSION = "SELECT data_version FROM pragma_data_version"
+# The index is named: with statistics from a time when the queue was empty, or full, the planner
+# would choose another.
+_IS_LATE = """
+    SELECT 1 FROM atp_task INDEXED BY atp_task_missed
+    WHERE daemon_id IS NULL AND start_before IS NOT NULL AND start_before <= %(now)s
+    LIMIT 1
+"""
+# The columns of a Type: first its key, then its parameters.
+_SITUATION = """
+    SELECT 'version', data_version, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM pragma_data_version
+  UNION ALL
+    SELECT 'daemon', id, host || ':' || pid, CASE WHEN lock = '' THEN lease_until END,
+        NULL, NULL, NULL, NULL, NULL
+    FROM atp_daemon WHERE uuid = %(daemon)s
+  UNION ALL
+    SELECT * FROM (
+        SELECT 'late', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM atp_task INDEXED BY atp_task_missed
+        WHERE daemon_id IS NULL AND start_before IS NOT NULL AND start_before <= %(now)s
+        LIMIT 1
+    )
+  UNION ALL
+    SELECT 'gate', type_id, collection, NULL, NULL, NULL, NULL, NULL, NULL FROM atp_gate
+    WHERE until IS NULL OR until > %(now)s
+  UNION ALL
+    SELECT
+        CASE WHEN max_running IS NULL AND per_second IS NULL
+            AND max_running_per_collection IS NULL THEN 'weight' ELSE 'limit' END,
+        type_id, collection, weight, NULL, NULL, NULL, NULL, NULL
+    FROM atp_limit
+  UNION ALL
+    SELECT 'limit', atp_type.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM json_each(%(types)s) CROSS JOIN atp_type ON identifier = value
+    CROSS JOIN atp_downstream ON name = atp_type.downstream
+    WHERE atp_type.downstream <> '' AND state <> 'closed'
+  UNION ALL
+    SELECT 'type', identifier, atp_type.id, timeout, max_retries, backoff, backoff_max,
+        max_restarts, max_memory
+    FROM json_each(%(types)s) CROSS JOIN atp_type ON identifier = value
+"""
+
+
+class Situation(NamedTuple):
+    """The facts that a claim depends on, apart from the waiting Tasks.
+
+    ``served`` are the columns of the Types by identifier, ``weights`` are by the Types' keys.
+    ``holder`` is the key and the name of the daemon, and the end of its lease: None if a file lock
+    is its lease. ``holder`` is None if the daemon has no row. ``version`` changes whenever another
+    connection writes.
+    """
+
+    version: int
+    holder: tuple | None
+    is_late: bool
+    gates: Closed
+    limits: Closed
+    weights: dict
+    served: dict
+
+    def leased(self, now):
+        """Return the key and the name of the daemon. Raises LeaseLost if its lease is over."""
+        if self.holder is None:
+            raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
+        key, name, until = self.holder
+        if until is not None and until <= as_text(now):
+            raise LeaseLost("The daemon's lease has run out.")
+        return key, name
+
+    def not_claimed(self):
+        """Return the lanes that are shut or limited, as :class:`Closed`."""
+        return Closed(self.gates.pairs | self.limits.pairs)
+
+
+class Asking(SQLiteBase):
+    def _situation(self, types, now, *, daemon=None):
+        """Read gates and limits of these Types, and whether the daemon may claim."""
+        rows = {"version": [], "daemon": [], "late": [], "gate": [], "limit": [], "weight": []}
+        found = rows["type"] = []
+        own = None if daemon is None else daemon.hex
+        for kind, *row in self.select(
+            _SITUATION, now=as_text(now), types=as_json(types), daemon=own
+        ):
+            rows[kind].append(row)
+        columns = {identifier: own for identifier, *own in found}
+        lanes = rows["limit"] + rows["weight"]
+        return Situation(
+            version=rows["version"][0][0],
+            holder=next((tuple(row[:3]) for row in rows["daemon"]), None),
+            is_late=bool(rows["late"]),
+            gates=_closed(rows["gate"]),
+            limits=_closed(rows["limit"]),
+            weights={row[0]: row[2] for row in lanes if row[1] is None and row[2] is not None},
+            served={type: columns[type] for type in types if type in columns},
+        )
+
+    def _stands(self, situation):
+        """Return whether no other connection has written since the situation was read."""
+        return self.select(_VERSION) == [(situation.version,)]
+
+    def _is_late(self, now):
+        """Return whether a waiting Task has missed its ``start_before``."""
+        return bool(self.select(_IS_LATE, now=as_text(now)))
+
+
+def _closed(rows):
+    return Closed(frozenset(tuple(row[:2]) for row in rows))
+
+
+# Waiting Tasks, seen through the first entries of indexes: ready lanes, and due times.
+
+ALL = 2**31
+# Tasks that are due at the same time may come in any order here.
+_FIRST = in_sql(CLAIMING_ORDER[:-1])
+
+# Indexes are named, here and in lane.py: with statistics from a time when the queue was empty, or
+# full, the planner would choose others.
+
+# The walk goes from lane to lane, all Types in turn: each Type from the lane behind "bound" on and
+# round to it; in a lane from the highest priority down to the first with a due Task. A step is one
+# look at the first entry of atp_task_claim (LANES_ORDER; waiting Tasks only). So a priority, or a
+# lane, whose Tasks are all due later takes one step, however many they are. A row without a
+# priority begins a Type. "ready" is the number of ready lanes found before.
+_LEVELS = f"""
+    WITH RECURSIVE level (
+        type_id, turn, bound, collection, priority, due_at, steps, is_ready, ready
+    ) AS (
+        SELECT value ->> 0, key, value ->> 1, value ->> 1, NULL, NULL, 0, 0, 0
+        FROM json_each(%(served)s)
+      UNION ALL
+        SELECT level.type_id, turn, bound, task.collection, task.priority, task.due_at, steps + 1,
+            task.due_at <= %(now)s AND (task.type_id, task.collection) NOT IN (
+                SELECT value ->> 0, value ->> 1 FROM json_each(%(closed)s)
+            ),
+            ready + is_ready
+        FROM level CROSS JOIN atp_task task ON task.instance_id = coalesce(
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE level.due_at > %(now)s
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection = level.collection AND priority < level.priority
+                ORDER BY {_FIRST} LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE (level.priority IS NULL OR level.collection > bound)
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection > level.collection
+                ORDER BY collection, {_FIRST} LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE (level.priority IS NULL OR level.collection > bound)
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection <= bound
+                ORDER BY collection, {_FIRST} LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE level.priority IS NOT NULL AND level.collection <= bound
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection > level.collection AND collection <= bound
+                ORDER BY collection, {_FIRST} LIMIT 1
+            )
+        )
+        WHERE steps < %(most)s AND ready + is_ready < %(enough)s
+    )
+"""  # noqa: S608 (the claim order)
+_READY = """
+    SELECT type_id, collection, priority, is_ready, steps = %(most)s FROM level
+    WHERE is_ready OR steps = %(most)s
+    ORDER BY ready, turn
+    LIMIT %(limit)s
+"""
+_DUE = """
+    SELECT type_id, collection, min(due_at), max(steps) = %(most)s FROM level
+    WHERE due_at NOT NULL GROUP BY 1, 2
+"""
+
+
+class Waiting(SQLiteBase):
+    """Looks at waiting Tasks; ``now`` and all times returned are texts."""
+
+    def _ready(self, served, now, closed, limit):
+        """Return the lanes with due Tasks, and where the look was broken off.
+
+        ``served`` are pairs: the key of a Type, and the collection to begin behind. A lane is a
+        triple: Type's key, collection, highest priority with a due Task. The second value is a list
+        of pairs like ``served``.
+        """
+        served = [pair for pair in served if not closed.shuts(pair[0])]
+        limit = ALL if limit < 0 else limit
+        rows = self.select(
+            _LEVELS + _READY,
+            served=as_json(served),
+            closed=as_json(closed.lanes),
+            now=now,
+            limit=limit + len(served),
+            enough=enough_lanes(limit, len(served)),
+            most=most_steps(len(served)),
+        )
+        found = [tuple(row[:3]) for row in rows if row[3]]
+        return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
+
+    def due_lanes(self, types, closed, time, limit):
+        found, _ = self._ready([(key, "") for key in types], as_text(time), closed, limit)
+        return found
+
+    def _dues(self, served, now):
+        """Return for each lane the time when a Task is due: the first one, or one that is due now.
+
+        Each row also says whether the look was broken off in that lane.
+        """
+        return self.select(
+            _LEVELS + _DUE,
+            served=as_json([(key, "") for key in served]),
+            closed="[]",
+            now=now,
+            enough=ALL,
+            most=most_steps(len(served)),
+        )
+
+
+# Claiming on SQLite: a look without the lock first, then the claim in a transaction.
 
 _HOLD = """
     UPDATE atp_task SET daemon_id = %(daemon)s, attempt = attempt + 1, request = ''
@@ -170,3 +404,212 @@ def _begins(rotation, served, *, apart=False):
     """Return the Types' keys in their order, each with the collection to begin behind."""
     order = rotation.order(served)
     return [(served[type][0], rotation.after(type, apart=apart)) for type in order]
+
+
+# Limits on SQLite: one statement to look at them, and one writer at a time.
+
+# The filter by daemon, of which there are few, lets atp_task_held (daemon, type, collection)
+# serve. A time is made text, since the driver would convert a column of times.
+_LIMITS = """
+    SELECT own.id, identifier, own.collection, weight, max_running, per_second, burst,
+        max_running_per_collection, tokens,
+        refilled || '', (
+            SELECT json_array(count(*), sum(daemon.uuid = %(daemon)s))
+            FROM atp_daemon daemon CROSS JOIN atp_task task INDEXED BY atp_task_held
+                ON daemon_id = daemon.id AND task.type_id = own.type_id
+                AND (own.collection IS NULL OR task.collection = own.collection)
+            WHERE own.max_running IS NOT NULL
+        ), (SELECT count(*) FROM atp_daemon)
+    FROM json_each(%(types)s) CROSS JOIN atp_type type ON identifier = value
+    CROSS JOIN atp_limit own ON own.type_id = type.id
+    WHERE max_running IS NOT NULL OR per_second IS NOT NULL
+      OR max_running_per_collection IS NOT NULL
+    ORDER BY own.id
+"""
+
+
+class Limited(SQLiteBase, ORMLimited):
+    def _lock_limits(self, type):
+        # A transaction that has begun to write is alone.
+        return True
+
+    def _open_lanes(self, type, full, after, most):
+        now = self.now()
+        key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
+        closed = self._closed(now)
+        closed = replace(closed, pairs=closed.pairs | {(key, collection) for collection in full})
+        served = [] if key is None else [(key, after)]
+        found, cut = self._ready(served, as_text(now), closed, most)
+        return [lane[1] for lane in found], [collection for _, collection in cut]
+
+    def _buckets(self, types, *, daemon=None):
+        asks = None if daemon is None else daemon.hex
+        rows = self.select(_LIMITS, types=as_json(list(types)), daemon=asks)
+        now = self.now()
+        return [
+            Bucket.of(
+                Row(*columns, None if refilled is None else as_instant(refilled)),
+                columns[1],
+                now,
+                held=held,
+                own=own or 0,
+                daemons=max(1, daemons),
+            )
+            for *columns, refilled, held, own, daemons in map(_counted, rows)
+        ] + self._guards(types)
+
+
+def _counted(row):
+    *columns, counts, daemons = row
+    return *columns, *json.loads(counts), daemons
+
+
+# The parameters of a Type, as a claim reads them.
+
+COLUMNS = """
+    type.identifier, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory
+"""
+
+
+def parameters_of(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory):
+    """Return :class:`Parameters` from the columns of a Type."""
+    return Parameters(
+        type=type,
+        timeout=_duration(timeout),
+        max_retries=max_retries,
+        backoff=_duration(backoff),
+        backoff_max=_duration(backoff_max),
+        max_restarts=max_restarts,
+        max_memory=max_memory,
+    )
+
+
+def _duration(microseconds):
+    return None if microseconds is None else timedelta(microseconds=microseconds)
+
+
+# A shortcut of claims: after a slow look, the next claims use the lanes that it has found.
+
+# In seconds: a look takes more than SLOW if a thousand lanes have nothing due. The next claims use
+# the lanes that it has found, for TIMES as long as it took, but no longer than AGAIN.
+SLOW, TIMES, AGAIN = 0.001, 50, 1.0
+# Asking more lanes than this one by one costs as much as a look.
+MANY = 16
+
+
+class Known:
+    """The lanes that the last look has found, valid for a moment.
+
+    A claim uses them if its limit is at least the number of lanes in ``last``; else it looks at
+    all. ``cut`` says where the last look was broken off, as pairs of Type and collection: the next
+    look goes on there, wherever the claims between them end.
+    """
+
+    def __init__(self):
+        self.last = []
+        self.cut = []
+        self._until = 0.0
+
+    def lanes(self, limit):
+        """Return pairs of a Type's key and a collection; none if the claim has to look at all."""
+        if time.monotonic() >= self._until or limit < len(self.last):
+            return []
+        return self.last
+
+    def forget(self):
+        self._until = 0.0
+
+    def found(self, lanes, cut, limit, seconds):
+        """Remember the lanes that a look for up to ``limit`` Tasks has found in ``seconds``."""
+        self.cut = cut
+        self.last = [(type, collection) for type, collection, _ in lanes[:MANY]]
+        if seconds > SLOW and len(lanes) <= MANY and len(lanes) < limit:
+            self._until = time.monotonic() + min(AGAIN, TIMES * seconds)
+
+
+# The Tasks that wait in one lane, read only as far as they are needed.
+
+# Walks atp_task_claim in its order, and no further than to the limit. It steps over Tasks that
+# are too late to be started, until miss() fails them, and over Tasks that disagree with their
+# Instances, until a scan mends them.
+_WAITING = f"""
+    SELECT task.instance_id,
+        substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
+            || '-' || substr(uuid, 17, 4) || '-' || substr(uuid, 21),
+        task.attempt + 1, inputs.format, inputs.data, instance.identifier,
+        task.collection, task.priority, instance.retries, instance.restarts, instance.lost,
+        instance.own, task.due_at
+    FROM atp_task task INDEXED BY atp_task_claim
+    CROSS JOIN atp_instance instance ON instance.id = task.instance_id
+    CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
+        ON inputs.instance_id = task.instance_id
+    WHERE task.type_id = %(type)s AND task.daemon_id IS NULL
+      AND task.collection = %(collection)s AND task.priority = %(priority)s
+      AND task.due_at <= %(now)s
+      AND (task.start_before IS NULL OR task.start_before > %(now)s)
+      AND instance.state = 'ACCEPTED'
+    ORDER BY {in_sql(CLAIMING_ORDER[1:], "task.")}
+    LIMIT %(wanted)s OFFSET %(taken)s
+"""  # noqa: S608 (the claim order)
+# Higher than every priority.
+ABOVE = MAX_PRIORITY + 1
+_LOWER = f"""
+    SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
+    WHERE type_id = %(type)s AND daemon_id IS NULL AND collection = %(collection)s
+      AND priority < %(priority)s
+    ORDER BY {in_sql(CLAIMING_ORDER[:-1])} LIMIT 1
+"""  # noqa: S608 (the claim order)
+
+
+class Lane:
+    """The due Tasks of a lane in claim order, priority by priority (G8).
+
+    ``priority`` is the highest priority with a due Task; if it is None, call ``begin()`` first.
+    ``select`` executes a statement. Write nothing between two calls of ``take()``.
+    """
+
+    def __init__(self, select, type_id, collection, priority, parameters, time):
+        self._query = select
+        self._type = type_id
+        self._collection = collection
+        self._priority = priority
+        self._parameters = parameters
+        self._time, self._now = time, as_text(time)
+        # The number of Tasks taken of this priority.
+        self._taken = 0
+
+    def begin(self):
+        """Find the highest priority with a due Task; returns whether there is one."""
+        self._priority = ABOVE
+        self._descend()
+        return self._priority is not None
+
+    def take(self, wanted):
+        """Return up to ``wanted`` further Tasks, as the :class:`Claimed` of the current claim."""
+        rows = []
+        while len(rows) < wanted and self._priority is not None:
+            left = wanted - len(rows)
+            found = self._select(_WAITING, wanted=left, taken=self._taken)
+            self._taken += len(found)
+            rows += found
+            if len(found) < left:
+                self._descend()
+        return [
+            Claimed(*row, self._parameters, self._time, False, self._since(due))
+            for *row, due in rows
+        ]
+
+    def _since(self, due):
+        return (self._time - due.replace(tzinfo=UTC)).total_seconds()
+
+    def _descend(self):
+        """Go on with the next lower priority that has a due Task."""
+        self._taken, is_due = 0, False
+        while self._priority is not None and not is_due:
+            lower = self._select(_LOWER)
+            self._priority, is_due = lower[0] if lower else (None, False)
+
+    def _select(self, statement, **parameters):
+        parameters |= {"type": self._type, "collection": self._collection}
+        parameters |= {"priority": self._priority, "now": self._now}
+        return self._query(statement, **parameters)

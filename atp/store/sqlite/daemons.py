@@ -4,11 +4,9 @@ from dataclasses import replace
 
 from ..common.daemons import Daemons as ORMDaemons
 from ..facts import Outlook
-from .base import as_instant, as_text
-from .look.situation import Asking
-from .look.waiting import Waiting
-from .wakeups.handover import STANDS
-from .wakeups.listener import LISTENERS, Wakeups
+from .claims import Asking, Waiting
+from .listener import LISTENERS, STANDS, Wakeups
+from .sessions import as_instant, as_text
 
 # Statistics of a table that had fewer rows than this are forgotten.
 FEW = 1000

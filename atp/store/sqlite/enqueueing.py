@@ -4,9 +4,9 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
-from ..handover import Handing
-from .base import SQLiteBase, as_json, as_text
-from .wakeups.handover import TAKE, TAKERS, is_heard
+from ..common.enqueueing import Handing
+from .listener import TAKE, TAKERS, is_heard
+from .sessions import SQLiteBase, as_json, as_text
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
 # Keys are assigned here, so that the tables can be written one after the other. Nobody else

@@ -3,7 +3,7 @@
 from ... import messages
 from ...models import Kind
 from ..common.graphs import Graphs as ORMGraphs
-from .base import as_json, as_text
+from .sessions import as_json, as_text
 
 _NODES = """
     INSERT INTO atp_node (instance_id, graph_id, name, not_before, undoes)

@@ -3,7 +3,7 @@
 from ...models import Instance
 from ..common.removal import Removal as ORMRemoval
 from ..common.removal import is_followed
-from .base import SQLiteBase, as_json, as_text
+from .sessions import SQLiteBase, as_json, as_text
 
 _OVER = """
     SELECT id, finished, EXISTS (

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..common.vendor import as_guest, kept_type, log_position, now, open_transactions, sessions
+from ..common.base import as_guest, kept_type, log_position, now, open_transactions, sessions
 
 __all__ = [
     "as_guest",

@@ -1,1 +1,0 @@
-"""Control: gates, limits, orders, asks and changes, which operators set."""

@@ -1,1 +1,0 @@
-"""Sessions, cursors and statements of the driver."""

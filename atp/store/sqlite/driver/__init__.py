@@ -1,1 +1,0 @@
-"""Cursors of the driver, and whose turn it is to write."""

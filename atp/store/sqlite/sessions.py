@@ -1,0 +1,235 @@
+"""One writer at a time; cursors; making a connection as good as new."""
+
+import contextlib
+import os
+import re
+import sqlite3
+import threading
+from collections import defaultdict
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from functools import cache
+from itertools import count
+from json import JSONEncoder
+from operator import attrgetter
+
+from django.db import transaction
+from django.db.backends.sqlite3.base import DatabaseWrapper
+
+from ..common.base import ORMBase
+from ..common.cursors import Bare as AnyBare
+from ..common.cursors import is_watched
+
+# The base of all parts of this store: one writer at a time, and values in Django's formats.
+#
+# Each statement takes all its rows in one JSON parameter. Python's driver releases the
+# interpreter lock at every step, so a statement for each row would be slowed down by the other
+# threads of the process.
+
+# The driver refuses text that is not valid UTF-8, as it would in a parameter of its own.
+as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+# The modes of Django's connections in which a transaction may write as soon as it has begun.
+_WRITING = ("IMMEDIATE", "EXCLUSIVE")
+_NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
+
+
+class SQLiteBase(ORMBase):
+    @contextmanager
+    def atomic(self):
+        """Return a transaction that may write from its beginning, in any mode of the project.
+
+        A transaction that has only read fails at once when it writes, if another has written since:
+        no time-out helps.
+        """
+        # Inside a caller's transaction, the turn has been taken already.
+        outermost = not self.connection.in_atomic_block
+        with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
+            if self.connection.transaction_mode not in _WRITING:
+                self.run(_NOTHING)
+            yield
+
+    def select(self, statement, **parameters):
+        """Execute one statement and return its rows."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.fetchall()
+
+    def run(self, statement, **parameters):
+        """Execute one statement and return the number of rows written."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.rowcount
+
+    def run_many(self, statement, rows):
+        """Execute one statement for each of the rows; a row is a sequence of values."""
+        with cursor_of(self.connection) as cursor:
+            cursor.executemany(statement, rows)
+
+
+def as_text(time):
+    """Return a time in the text format of InstantField; None stays None."""
+    if time is None:
+        return None
+    return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(" ")[:-6]
+
+
+def as_instant(text):
+    """Return the time that InstantField has written as this text."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+# Cursors of this store.
+
+_NAMED = re.compile(r"%\((\w+)\)s")
+
+
+def cursor_of(connection):
+    """Return a cursor for statements of this store, as a context."""
+    return connection.cursor() if is_watched(connection, DatabaseWrapper) else Bare(connection)
+
+
+class Bare(AnyBare):
+    """The driver's cursor, which takes statements and parameters in Django's style."""
+
+    __slots__ = ()
+
+    def execute(self, sql, parameters=()):
+        self._cursor.execute(_drivers(sql), parameters)
+
+    def executemany(self, sql, rows):
+        self._cursor.executemany(_drivers(sql), rows)
+
+
+@cache
+def _drivers(sql):
+    """Return the statement in the driver's style: ``:name`` for ``%(name)s``, ``?`` for ``%s``."""
+    return _NAMED.sub(r":\1", sql).replace("%s", "?")
+
+
+# Making a connection to SQLite as good as new: see :mod:`..renewal`.
+#
+# SQLite cannot reset a connection. So one statement looks at it: a connection that a handler has
+# changed is not as good as new, and must be closed.
+#
+# That statement takes longer than many a handler. But SQLite calls an authorizer for everything
+# that a statement will do, when it prepares it. If a connection has only prepared statements that
+# read and write rows, the look is not needed.
+
+# The pragmas that belong to the connection, not to the file.
+_PRAGMAS = (
+    *("automatic_index", "busy_timeout", "cache_size", "cache_spill", "cell_size_check"),
+    *("defer_foreign_keys", "foreign_keys", "fullfsync", "ignore_check_constraints"),
+    *("legacy_alter_table", "locking_mode", "query_only", "read_uncommitted"),
+    *("recursive_triggers", "reverse_unordered_selects", "secure_delete", "synchronous"),
+    *("temp_store", "trusted_schema", "writable_schema"),
+)
+_LOOKS = (
+    "(SELECT count(*) FROM temp.sqlite_master)",
+    "(SELECT group_concat(name) FROM pragma_database_list WHERE name <> 'temp')",
+    "'a' LIKE 'A'",
+    *(f"(SELECT * FROM pragma_{name})" for name in _PRAGMAS),  # noqa: S608 (those above)
+)
+_LOOK = f"SELECT {', '.join(_LOOKS)}"
+
+# Actions that change no connection, except for calls of the functions below.
+_HARMLESS = frozenset(
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in (
+        *("SELECT", "READ", "INSERT", "UPDATE", "DELETE", "FUNCTION", "RECURSIVE"),
+        *("TRANSACTION", "SAVEPOINT"),
+    )
+)
+_HARMFUL = frozenset({"load_extension", "fts3_tokenizer"})
+
+_of_driver = attrgetter("row_factory", "text_factory", "isolation_level")
+
+
+class _Watch:
+    """The authorizer of one connection, which allows everything and notes what changes it.
+
+    A prepared statement may be executed again without a call of the authorizer. So a connection
+    that was changed once is looked at each time.
+    """
+
+    def __init__(self):
+        self.prepared = 0
+        self.is_touched = False
+
+    def __call__(self, action, first, second, *where):
+        self.prepared += 1
+        if action not in _HARMLESS or (action == sqlite3.SQLITE_FUNCTION and second in _HARMFUL):
+            self.is_touched = True
+        return sqlite3.SQLITE_OK
+
+    def is_asked(self, driver):
+        """Return whether this is still the authorizer: a new statement must call it."""
+        before = self.prepared
+        driver.execute(f"SELECT {next(_NEW)}")
+        return self.prepared > before
+
+
+# Numbers that make each statement new.
+_NEW = count()
+
+
+def traits(driver):
+    own, looked, watch = _of_driver(driver), _look(driver), _Watch()
+    driver.set_authorizer(watch)
+    return own, looked, watch
+
+
+def has_transaction(driver):
+    return driver.in_transaction
+
+
+def renew(connection, traits_of_new):
+    driver = connection.connection
+    if driver.in_transaction:
+        return False
+    driver.set_progress_handler(None, 0)
+    driver.set_trace_callback(None)
+    own, looked, watch = traits_of_new
+    if _of_driver(driver) != own or not watch.is_asked(driver):
+        return False
+    return not watch.is_touched or _look(driver) == looked
+
+
+def _look(driver):
+    return tuple(driver.execute(_LOOK).fetchone())
+
+
+def is_alive(driver, seconds):
+    return True
+
+
+@contextlib.contextmanager
+def bound(driver):
+    yield
+
+
+# The threads of a process take turns at writing.
+#
+# A thread that waits for SQLite's own lock sleeps, longer each time, and then finds that another
+# has come first. Where claims and records overlapped, that cost a quarter of their rate; of eight
+# threads that enqueued, one waited 0.6 s instead of 0.05 s. Waiting here saves that. It promises
+# nothing: after PATIENCE the thread goes on without its turn.
+
+# In seconds.
+PATIENCE = 1.0
+
+# By process, since a fork may copy a held lock, and by alias. The locks are reentrant: code at
+# the end of a transaction may begin another.
+_turns = defaultdict(threading.RLock)
+
+
+@contextmanager
+def turn(alias):
+    """Return a context that has the turn at this database, if it can be had in time."""
+    lock = _turns[os.getpid(), alias]
+    taken = lock.acquire(timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        if taken:
+            lock.release()

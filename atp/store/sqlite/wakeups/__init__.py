@@ -1,1 +1,0 @@
-"""Noticing that somebody else has written to the database file."""
