@@ -6,7 +6,7 @@ from atp.conf import settings
 from atp.states import State
 from atp.store import get_store
 
-from .internals import handover
+from .internals import enqueueing
 from .world import ONE, TWO, World, registration
 
 
@@ -26,7 +26,7 @@ def world(db, store, tmp_path):
 @pytest.fixture
 def handing_world(transactional_db, tmp_path, monkeypatch):
     """A queue of the store that is chosen, which hands over however much comes in a row."""
-    monkeypatch.setattr(handover, "APART", 0.0)
+    monkeypatch.setattr(enqueueing, "APART", 0.0)
     with World(type(get_store())(settings.DATABASE), tmp_path) as world:
         world.store.register([registration(ONE), registration(TWO)])
         yield world

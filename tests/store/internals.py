@@ -5,10 +5,7 @@ from django.db import connection
 
 from atp import folders as filelock
 from atp.daemon.pool.statistics import Statistics
-from atp.store.common import enqueueing as handover
-from atp.store.common import graph_ends as failing
-from atp.store.common import graph_ends as removing
-from atp.store.common import graph_ends as undoing
+from atp.store.common import enqueueing, graph_ends
 from atp.store.common import scan as scanning
 from atp.store.common.limits import Bucket
 from atp.store.common.store import ORMStore

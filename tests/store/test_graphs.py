@@ -11,7 +11,7 @@ from ..nonsense import tells
 from .broken import delete_instance, execute
 from .ends import FAILING, FINISHING, by_failing, finish
 from .graphs import chain, run, submit
-from .internals import Trouble, failing, removing
+from .internals import Trouble, graph_ends
 from .world import DAY, HOUR, ONE, SECOND, TWO, finish_of, registration
 
 
@@ -92,7 +92,7 @@ def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world
 
 class TestPortions:
     def test_what_is_too_much_for_one_transaction_is_left_to_a_chore(self, world, monkeypatch):
-        monkeypatch.setattr(failing, "MOST", 50)
+        monkeypatch.setattr(graph_ends, "MOST", 50)
         names = [f"n{n}" for n in range(70)]
         keys = submit(world, ["a", *names], [("a", name) for name in names])
         host = world.host()
@@ -118,8 +118,8 @@ class TestPortions:
 
     def test_failed_nodes_have_their_turn_one_after_the_other(self, world, monkeypatch):
         """One with very many dependants does not keep the others waiting."""
-        monkeypatch.setattr(failing, "ROWS", 1)
-        monkeypatch.setattr(failing, "MOST", 0)
+        monkeypatch.setattr(graph_ends, "ROWS", 1)
+        monkeypatch.setattr(graph_ends, "MOST", 0)
         many = [f"m{n}" for n in range(40)]
         large = submit(world, ["a", *many], [("a", name) for name in many])
         small = chain(world, "x", "y")
@@ -216,8 +216,8 @@ class TestEndOfGraph:
 
     def test_graphs_that_are_kept_for_ever_keep_no_others(self, world, monkeypatch):
         """Also if they are more than one purge looks at: the next one goes on behind them."""
-        monkeypatch.setattr(removing, "GRAPHS", 4)
-        monkeypatch.setattr(removing, "PART", 2)
+        monkeypatch.setattr(graph_ends, "GRAPHS", 4)
+        monkeypatch.setattr(graph_ends, "PART", 2)
         world.store.register([registration(ONE), registration(TWO, retention=SECOND)])
         for _ in range(5):
             chain(world, "a")

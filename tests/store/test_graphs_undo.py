@@ -10,7 +10,7 @@ from atp.states import Event, Reason, State
 from ..helpers import at_once
 from .ends import finish
 from .graphs import check, fail, run, submit
-from .internals import removing, undoing
+from .internals import graph_ends
 from .test_graphs_adding import Adder
 from .world import DAY, ONE, SECOND, registration
 
@@ -115,8 +115,8 @@ class TestPortions:
 
         The order in which they are undone is read in small pieces.
         """
-        monkeypatch.setattr(removing, "MOST", 1)
-        monkeypatch.setattr(undoing, "NODES", 2)
+        monkeypatch.setattr(graph_ends, "MOST_UNDONE", 1)
+        monkeypatch.setattr(graph_ends, "NODES", 2)
         edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
         submit(world, "abcde", edges, undos="abcd")
         run(host, "e")

@@ -13,7 +13,7 @@ from atp.store.values import Message, ProgressUpdate
 from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
 from .broken import execute
 from .graphs import chain, submit
-from .internals import failing
+from .internals import graph_ends
 from .test_lanes import claimed, lanes
 from .world import (
     ONE,
@@ -334,8 +334,8 @@ def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
 
 def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, monkeypatch):
     """Their dependant is locked: what other graphs wait for is failed all the same."""
-    monkeypatch.setattr(failing, "ROWS", 3)
-    monkeypatch.setattr(failing, "MOST", 0)
+    monkeypatch.setattr(graph_ends, "ROWS", 3)
+    monkeypatch.setattr(graph_ends, "MOST", 0)
     parts = submit(world, [*"abc", "merge"], [(part, "merge") for part in "abc"])
     other = chain(world, "x", "y")
     roots = [parts[part] for part in "abc"] + other[:1]

@@ -11,7 +11,7 @@ from atp.models import Instance
 from atp.states import Event, State
 
 from .. import environment
-from .internals import THRESHOLD, handover, sessions
+from .internals import THRESHOLD, enqueueing, sessions
 from .world import move_of, only_postgresql
 
 pytestmark = [only_postgresql, pytest.mark.django_db(transaction=True)]
@@ -48,7 +48,7 @@ def often(call):
 @pytest.fixture(autouse=True)
 def _in_a_row(monkeypatch, world):
     """Nothing that is enqueued may be handed over, however long after another it comes."""
-    monkeypatch.setattr(handover, "APART", float("inf"))
+    monkeypatch.setattr(enqueueing, "APART", float("inf"))
     connection.close()  # what was prepared before is gone
     yield
     connection.close()

@@ -12,7 +12,7 @@ from atp.payload import codec
 from atp.payload.codec import Payload
 from atp.store.values import Submission
 
-from .internals import THRESHOLD, PostgreSQLStore, array, handover, literal, texts
+from .internals import THRESHOLD, PostgreSQLStore, array, enqueueing, literal, texts
 from .test_postgresql_statements import prepared
 from .world import ONE, World, only_postgresql, registration
 
@@ -133,7 +133,7 @@ def test_nothing_ends_it(text):
 @pytest.mark.parametrize("apart", [0.0, float("inf")])
 def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, apart):
     """G13: also by what was prepared, to which values are given in other words."""
-    monkeypatch.setattr(handover, "APART", apart)
+    monkeypatch.setattr(enqueueing, "APART", apart)
     with World(PostgreSQLStore("default"), tmp_path) as world:
 
         def check(text):
@@ -157,7 +157,7 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
 @pytest.mark.django_db(transaction=True)
 def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
     """They are its parameters, as they are of any statement of Django."""
-    monkeypatch.setattr(handover, "APART", float("inf"))
+    monkeypatch.setattr(enqueueing, "APART", float("inf"))
     seen = []
 
     def see(execute, sql, parameters, many, context):

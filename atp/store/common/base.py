@@ -84,14 +84,14 @@ def keep_ahead(connection: BaseDatabaseWrapper) -> None:
 #     A key that is lower than the keys of all LogRecords written later.
 # ``as_guest(connection)``
 #     A context in which a daemon may use a connection of an application: see
-#     :meth:`.contract.Store.as_guest`.
+#     :meth:`.protocol.Store.as_guest`.
 # ``kept_type(types, identifier)``
 #     The rows of ``types`` with this identifier, locked so that nobody can unregister them.
 # ``open_transactions(connection, longer, locking, instance)``
 #     The database's time, and the transactions of other sessions that have been open for
-#     ``longer`` seconds, or lock something: see :meth:`.contract.Store.open_transactions`.
+#     ``longer`` seconds, or lock something: see :meth:`.protocol.Store.open_transactions`.
 # ``sessions(connection, application)``
-#     What the sessions of this application name do: see :meth:`.contract.Store.sessions`.
+#     What the sessions of this application name do: see :meth:`.protocol.Store.sessions`.
 
 _ANSWERS = {"postgresql": "atp.store.postgresql.vendor", "sqlite": "atp.store.sqlite.vendor"}
 _PORTABLE = "atp.store.common.base"
@@ -189,7 +189,7 @@ class ORMBase(Store):
         self.rows(LogRecord).bulk_create(records)
 
 
-# The answers for a database without a module of its own: see :mod:`..vendors`.
+# What any other database answers to these functions.
 
 
 def now(connection):

@@ -255,7 +255,7 @@ def _duplicate(registration, submission, taken):
 
 # Hooks: what is enqueued in the transaction in which an Instance ends.
 #
-# Settling the end writes them (:mod:`.graphs.settling`), after the end was recorded. They are
+# Settling the end writes them (`graph_ends.py`), after the end was recorded. They are
 # written once, since the fence lets an end happen once. So the end and its hooks are committed
 # together.
 

@@ -205,10 +205,6 @@ class _Remedy:
 
 
 # The scan: it looks for states of the queue that should never be (ATF).
-#
-# :mod:`.forgotten` looks for forgotten Tasks, :mod:`.holders` for holders that are gone,
-# :mod:`.pairs` for Instances and Tasks that disagree, :mod:`.counts` for nodes of graphs that wait
-# for the wrong number of edges, and :mod:`.unplanned` for schedules whose slots nobody decides.
 
 # The number of rows of each table that one scan walks through.
 SPAN = 10_000

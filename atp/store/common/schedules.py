@@ -647,7 +647,7 @@ def _check_expected(row, expected, identifier):
 #
 # Each Instance has an edge from every Instance that was in the line before it; any end satisfies
 # the edge. So no Instance starts too early if one in the middle is cancelled. An Instance's node
-# and edges are deleted when it ends (:meth:`.graphs.settling.Settling.satisfy`): a line holds
+# and edges are deleted when it ends (`Settling.satisfy` in `graph_ends.py`): a line holds
 # live Instances only.
 #
 # Code that adds to a line has locked its Schedule, so one session at a time adds to a line.

@@ -80,9 +80,6 @@ class Rehearsals(Claims):
 
 
 # The portable store: Django's ORM, on any database that Django supports.
-#
-# There is one mixin for each noun. Shared code is in :mod:`.base`; only :mod:`.mover` applies the
-# transition table.
 
 
 class ORMStore(

@@ -90,7 +90,7 @@ class Daemons(ORMDaemons):
             return cursor.fetchall()
 
 
-# Listening for the notifications of :mod:`.notify`, on a connection of its own.
+# Listening for the notifications of `notify.sql`, on a connection of its own.
 
 # In seconds: how often the link is checked, since a dead link says nothing.
 CHECK_EVERY = 30.0

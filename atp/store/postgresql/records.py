@@ -138,7 +138,7 @@ def _microseconds(time):
     return None if time is None else round(1e6 * time.timestamp())
 
 
-# The plain events of a holder, which one statement can record: see :mod:`.records`.
+# The plain events of a holder, which one statement can record.
 
 # Most moves of a batch are plain. An expiry is not, since it may end in FAILED, which the portable
 # store decides. The same holds for a deferral of a misfit.

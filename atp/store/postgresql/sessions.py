@@ -91,7 +91,7 @@ def _lines(verb, version, lease):
     return [f"{verb} {name} = {value}" for name, value in values.items()]
 
 
-# Making a session of PostgreSQL as good as new: see :mod:`..renewal`.
+# Making a session of PostgreSQL as good as new (`base.py` names the functions).
 
 _IDLE, _UNKNOWN = 0, 4
 # In seconds: a connection that has rested for longer is asked whether it is alive.

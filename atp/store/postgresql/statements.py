@@ -151,8 +151,7 @@ PLANNING = {
 
 # The server's error code for an unknown prepared statement.
 _UNKNOWN = "26000"
-# The package that contains the folder of the statements.
-_STATEMENTS = __package__.rpartition(".")[0]
+
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 # At the end of a line: include the line only if this parameter is not NULL, or only if it is.
@@ -212,7 +211,7 @@ def statement(name, fixed=frozenset()):
 def _read(*path):
     """Return the text of a statement's file, with the parts that it includes."""
     *folders, name = path
-    text = files(_STATEMENTS).joinpath("sql", *folders, f"{name}.sql").read_text()
+    text = files(__package__).joinpath("sql", *folders, f"{name}.sql").read_text()
     return _INCLUDE.sub(lambda found: _read("parts", found[1]), text)
 
 

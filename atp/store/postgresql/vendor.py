@@ -1,4 +1,4 @@
-"""The answers of PostgreSQL: see :mod:`..vendors`."""
+"""What PostgreSQL answers to each function that `common/base.py` names."""
 
 from datetime import UTC, datetime
 

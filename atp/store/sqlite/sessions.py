@@ -107,7 +107,7 @@ def _drivers(sql):
     return _NAMED.sub(r":\1", sql).replace("%s", "?")
 
 
-# Making a connection to SQLite as good as new: see :mod:`..renewal`.
+# Making a connection to SQLite as good as new (`base.py` names the functions).
 #
 # SQLite cannot reset a connection. So one statement looks at it: a connection that a handler has
 # changed is not as good as new, and must be closed.

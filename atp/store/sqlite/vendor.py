@@ -1,4 +1,4 @@
-"""The answers of SQLite: see :mod:`..vendors`. Its database is a file on this host."""
+"""What SQLite answers to each function that `common/base.py` names. Its database is a file."""
 
 import os
 from pathlib import Path
