@@ -11,6 +11,7 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.core.files import File
@@ -631,6 +632,13 @@ class Kind(TextChoices):
 
 # The store writes a record of one of these kinds when it removes the row of a daemon.
 DEPARTURES = (Kind.LEFT, Kind.LOST)
+
+
+def lost_detail(daemon: UUID, seen: datetime) -> str:
+    """Return the detail of a daemon's loss: its uuid, and the time of its last renewal."""
+    return f"{daemon} {seen.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 # The detail of the record of a stack for which somebody asked. For a stack that was taken before a
 # kill, the detail is the cause of the kill.
 ASKED = "asked"
@@ -652,10 +660,11 @@ class LogRecord(models.Model):
     """One transition, message of a handler, or action of an operator.
 
     ``kind`` is an Event or a :class:`Kind`. ``detail`` is for programs. Depending on the kind, it
-    is the command, the uuid of the daemon, the beginning of the class name of the exception that a
-    handler raised, or :func:`incompatible_detail`. ``message`` is for people, and no code compares
-    it. If the record is not about an Instance, ``instance`` is null, and ``subject`` names what it
-    is about, such as a Type, a lane or a daemon. Purging keeps such records.
+    is the command, the uuid of the daemon, :func:`lost_detail`, the beginning of the class name of
+    the exception that a handler raised, or :func:`incompatible_detail`. ``message`` is for people,
+    and no code compares it. If the record is not about an Instance, ``instance`` is null, and
+    ``subject`` names what it is about, such as a Type, a lane or a daemon. Purging keeps such
+    records.
     """
 
     instance = models.ForeignKey(

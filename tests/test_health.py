@@ -102,7 +102,10 @@ def test_warning_about_a_lost_daemon_ends_with_a_new_daemon_on_its_host(world, h
         "no daemon has started on its host since: 1 of 2 daemons is missing."
     )
     other.lose_lease()
+    begin = overview.now().replace(microsecond=0) - timedelta(minutes=1)
+    Daemon.objects.filter(uuid=other.uuid).update(seen=begin)
     world.store.sweep()
+    assert begin in [each.since for each in warnings()]
     assert len(warnings()) == 2
     world.host("tests.echo", name="other")
     [problem] = warnings()
@@ -157,6 +160,22 @@ def test_warning_about_failures_tells_since_when_and_ends_soon_after_them(world)
     assert problem.sentence.startswith("8 attempts")
     begin = overview.now() - timedelta(minutes=9)
     assert timedelta() <= begin - problem.since < timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("lane", [None, "acme"])
+def test_warning_about_failures_ends_when_they_are_held(world, lane):
+    host = world.host(ONE)
+    world.enqueue(type=ONE, collection="acme")
+    [claimed] = host.claim()
+    host.move(claimed, Event.START)
+    host.move(claimed, Event.EXPIRE, message="its worker was killed by SIGSEGV")
+    count(1, lost=6, type=ONE)
+    queue.hold(ONE, "other")
+    assert [each.helps.label for each in warnings()] == ["Hold this lane"]
+    queue.hold(ONE, lane)
+    assert warnings() == ()
+    count(-1, lost=1, type=ONE)
+    assert [each.helps for each in warnings()] == [None]
 
 
 def test_no_warning_about_a_type_that_only_runs_more_often(world):
@@ -222,11 +241,12 @@ def test_problem_of_a_downstream_tells_the_error_of_the_calls(world):
 
 
 def test_problem_of_a_downstream_began_when_it_was_healthy_last(world):
-    """Probes that fail do not make it younger."""
+    """Probes that fail do not make it younger, nor does a Reset that does not help."""
     queue.register(tasks_downstream.call, by="tests")
     Downstream.objects.filter(name="relay").update(state="half-open", since=overview.now())
     begin = overview.now() - timedelta(minutes=10)
-    for minute, state in enumerate(["open", "closed", "open", "half-open", "open", "half-open"]):
+    changes = ["open", "closed", "open", "half-open", "reset", "open", "half-open"]
+    for minute, state in enumerate(changes):
         LogRecord.objects.create(
             kind=Kind.DOWNSTREAM,
             subject="downstream:relay",
@@ -236,7 +256,10 @@ def test_problem_of_a_downstream_began_when_it_was_healthy_last(world):
         )
     [problem] = warnings()
     assert problem.since == begin + timedelta(minutes=2)
-    assert problem.sentence == "Downstream 'relay' has failed for 8 min."
+    assert problem.sentence == (
+        "Downstream 'relay' has failed for 8 min. ATP tries it with one call at a time, and starts "
+        "the others when one has succeeded."
+    )
 
 
 def test_warning_about_a_backlog_names_the_lane_with_most_of_it(world, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from django.forms import model_to_dict
 
 from atp import queue
-from atp.models import ALL_TYPES, BUCKETS, Instance, Span, Statistic, Type, bucket_of
+from atp.models import ALL_TYPES, BUCKETS, Daemon, Instance, Span, Statistic, Type, bucket_of
 from atp.reports import documents, overview, statistics, timeline
 from atp.states import Event, Reason, State
 from atp.store import get_store
@@ -112,10 +112,13 @@ def test_departed_daemons_are_read_from_the_log(world):
     stopped, lost = world.host("tests.echo"), world.host("tests.echo")
     world.store.leave(stopped.uuid)
     lost.lose_lease()
+    seen = world.store.now().replace(microsecond=0) - timedelta(minutes=1)
+    Daemon.objects.filter(uuid=lost.uuid).update(seen=seen)
     world.store.sweep()
     [last, first] = overview.departed_daemons()
     assert (first.uuid, first.was_lost) == (stopped.uuid, False)
     assert (last.uuid, last.was_lost) == (lost.uuid, True)
+    assert last.seen == seen
     assert overview.departed_daemons(lost.uuid) == [last]
     assert overview.departed_daemons(since=world.store.now() + timedelta(minutes=1)) == []
 

@@ -79,6 +79,8 @@ RISING_GAP = timedelta(minutes=2)
 BACKLOG, MOST_BACKLOGS = timedelta(minutes=10), 3
 # The newest error is told with its collections, if its newest Instances have only a few of them.
 NEWEST, FEW = 200, 3
+# A Reset after which a downstream is in trouble again this soon has not helped.
+RESET_FAILED = timedelta(minutes=5)
 # The error that has opened a downstream is searched for among this many Tasks.
 MOST_CALLS = 200
 
@@ -206,7 +208,7 @@ def problems_now(
     shut = gates(now=time) if shut is None else shut
     every = (
         *problems(daemons, time, shut),
-        *warnings(daemons, time),
+        *warnings(daemons, time, shut),
         *_find_backlogs(found),
         *notes(time, shut),
     )
@@ -483,12 +485,15 @@ def _downstream_problem(
     row: Downstream, calling: Sequence[str], severity: Severity, time: datetime
 ) -> QueueProblem:
     since = _troubled_since(row)
+    label = ""
     if row.state == Protection.THROTTLED:
         words = f"Downstream {row.name!r} refuses calls: ATP calls it {row.per_second:.3g} times "
         words += "a second at most."
     else:
         due = ", and work that calls it is due" if severity is Severity.FAILING else ""
-        words = f"Downstream {row.name!r} has failed for {text.age(since, time)}{due}."
+        words = f"Downstream {row.name!r} has failed for {text.age(since, time)}{due}. ATP tries "
+        words += "it with one call at a time, and starts the others when one has succeeded."
+        label = "Reset, once it answers again"
     return QueueProblem(
         code="downstream",
         severity=severity,
@@ -498,23 +503,27 @@ def _downstream_problem(
         kind="downstream",
         name=row.name,
         error=_error_of_calls(calling),
-        helps=causes.operation_help(DOWNSTREAM, "reset", row.name),
+        helps=causes.operation_help(DOWNSTREAM, "reset", row.name, label=label),
     )
 
 
 def _troubled_since(row: Downstream) -> datetime:
     """Return when a downstream that is not closed was closed last, by its log.
 
-    Probes change its state again and again meanwhile.
+    Probes change its state again and again meanwhile, and so does a Reset that does not help.
     """
     log = LogRecord.objects.using(settings.DATABASE).about(f"downstream:{row.name}")
     changes = log.filter(kind=Kind.DOWNSTREAM)
-    healthy = changes.filter(detail__in=(Protection.CLOSED, "reset")).values_list("pk", flat=True)
-    troubled = changes.filter(
-        pk__gt=healthy.last() or 0, detail__in=set(Protection) - {Protection.CLOSED}
-    )
-    first = troubled.first()
-    return row.since if first is None else first.time
+    healthy = changes.filter(detail=Protection.CLOSED).values_list("pk", flat=True).last()
+    since, reset = None, None
+    for time, detail in changes.filter(pk__gt=healthy or 0).values_list("time", "detail"):
+        if detail == "reset":
+            reset = time
+        elif detail in set(Protection):
+            if since is None or (reset is not None and time - reset > RESET_FAILED):
+                since = time
+            reset = None
+    return since or row.since
 
 
 def _error_of_calls(calling: Sequence[str]) -> str:
@@ -555,12 +564,19 @@ def _blocking_problem(each: OpenTransaction, time: datetime) -> QueueProblem:
 # Warnings: something has happened that somebody should look at.
 
 
-def warnings(daemons: Sequence[Daemon], time: datetime) -> tuple[QueueProblem, ...]:
-    """Return all warnings about the queue. ``daemons`` are the Daemon rows as read at ``time``."""
+def warnings(
+    daemons: Sequence[Daemon], time: datetime, shut: Sequence[Gate] | None = None
+) -> tuple[QueueProblem, ...]:
+    """Return all warnings about the queue.
+
+    ``daemons`` are the Daemon rows as read at ``time``. ``shut`` are the shut gates, if the caller
+    has read them.
+    """
+    shut = gates(now=time) if shut is None else shut
     return (
         *_find_missing_daemons(daemons, time),
         *_find_quiet_types(daemons, time),
-        *_find_rising_failures(time),
+        *_find_rising_failures(time, shut),
         *_find_slow_attempts(daemons, time),
         *_find_missed_slots(time),
         *_find_other_downstreams(time),
@@ -581,7 +597,7 @@ def _find_missing_daemons(daemons: Sequence[Daemon], time: datetime) -> Iterator
     lost = {(row.host, str(row), row.uuid): row.seen for row in daemons if row not in living}
     for left in overview.departed_daemons(since=time - LOST_FOR):
         if left.was_lost:
-            lost[left.name.rpartition(":")[0], left.name, left.uuid] = left.time
+            lost[left.name.rpartition(":")[0], left.name, left.uuid] = left.seen
     missed = {
         (name, uuid): since
         for (host, name, uuid), since in lost.items()
@@ -658,12 +674,20 @@ class _Troubled:
         return self.failed + self.lost
 
 
-def _find_rising_failures(time: datetime) -> Iterator[QueueProblem]:
-    """Yield a warning for each Type that fails far more often now than within the day."""
+def _find_rising_failures(time: datetime, shut: Sequence[Gate]) -> Iterator[QueueProblem]:
+    """Yield a warning for each Type that fails far more often now than within the day.
+
+    A gate that was shut after the last failure has stopped them, and has a note of its own.
+    """
     for type, found in sorted(_find_troubled(time).items()):
         words = f"within {text.duration(RISING_FOR)}; the average of the day is {found.usual:.2g}."
         describe = _describe_lost if found.lost > found.failed else _describe_failed
-        yield describe(type, found, words, time)
+        problem = describe(type, found, words, time)
+        holding = [gate for gate in shut if _covers(gate, type, problem.collection)]
+        if not holding:
+            yield problem
+        elif found.last > min(gate.since for gate in holding):
+            yield replace(problem, helps=None)
 
 
 def _find_troubled(time: datetime) -> dict[str, _Troubled]:
@@ -994,10 +1018,13 @@ def _with_lane(row: Any, words: str) -> str:
 
 def _is_shut(limit: Limit, shut: Sequence[Gate]) -> bool:
     """Return True if a shut gate covers the whole target of a Limit."""
-    return any(
-        gate.type_id in (None, limit.type_id) and gate.collection in (None, limit.collection)
-        for gate in shut
-    )
+    return any(_covers(gate, limit.type.identifier, limit.collection) for gate in shut)
+
+
+def _covers(gate: Gate, type: str, collection: str | None) -> bool:
+    """Return True if a gate covers the whole Type, or the whole lane if a collection is given."""
+    is_of_type = gate.type is None or gate.type.identifier == type
+    return is_of_type and gate.collection in (None, collection)
 
 
 def _limits_starts(limit: Limit) -> bool:

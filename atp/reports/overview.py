@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Subquery
@@ -155,12 +155,28 @@ def daemons() -> list[Daemon]:
 
 @dataclass(frozen=True, kw_only=True)
 class DepartedDaemon:
-    """A daemon that left at ``time``, because it shut down or was lost."""
+    """A daemon that left at ``time``, because it shut down or was lost.
+
+    ``seen`` is when a lost daemon renewed its lease last, or ``time`` if the log does not tell.
+    """
 
     name: str
     uuid: UUID
     time: datetime
+    seen: datetime
     was_lost: bool
+
+    @classmethod
+    def of(cls, record: LogRecord) -> Self:
+        """Return the daemon that this record of the log says has left."""
+        uuid, _, seen = record.detail.partition(" ")
+        return cls(
+            name=record.subject.removeprefix("daemon:"),
+            uuid=UUID(uuid),
+            time=record.time,
+            seen=datetime.fromisoformat(seen) if seen else record.time,
+            was_lost=record.kind == Kind.LOST,
+        )
 
 
 def departed_daemons(
@@ -173,18 +189,10 @@ def departed_daemons(
     """
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind__in=DEPARTURES)
     if uuid is not None:
-        records = records.filter(detail=str(uuid))
+        records = records.filter(detail__startswith=str(uuid))
     if since is not None:
         records = records.filter(time__gte=since)
-    return [
-        DepartedDaemon(
-            name=record.subject.removeprefix("daemon:"),
-            uuid=UUID(record.detail),
-            time=record.time,
-            was_lost=record.kind == Kind.LOST,
-        )
-        for record in records.reverse()[:MAX_DEPARTED]
-    ]
+    return [DepartedDaemon.of(record) for record in records.reverse()[:MAX_DEPARTED]]
 
 
 @dataclass(frozen=True, kw_only=True)

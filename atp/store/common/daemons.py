@@ -11,7 +11,7 @@ from django.db.models import Min
 from ... import folders, messages
 from ...commands import Mode
 from ...exceptions import LeaseLost
-from ...models import Daemon, Kind, Limit, Schedule, SpareLease, Task
+from ...models import Daemon, Kind, Limit, Schedule, SpareLease, Task, lost_detail
 from ...states import Actor, Event, State
 from ..facts import NO_MISFITS, Lost, Outlook, Reconciled, Renewal, Swept
 from ..values import Move
@@ -93,7 +93,7 @@ class Holding(Mending):
         self.mend_tasks(refused, now, who)
         return ended
 
-    def _log_daemon(self, row, now, kind, message, level=logging.INFO, who=""):
+    def _log_daemon(self, row, now, kind, message, level=logging.INFO, who="", detail=""):
         """Log that a daemon's row comes or goes; the record keeps its uuid for later readers."""
         self.log(
             kind,
@@ -101,7 +101,7 @@ class Holding(Mending):
             subject=f"daemon:{row}",
             time=now,
             who=who or str(row),
-            detail=str(row.uuid),
+            detail=detail or str(row.uuid),
             level=level,
         )
 
@@ -308,7 +308,8 @@ class Leases(Holding):
 
     def _log_loss(self, row, now, count, who=""):
         message = messages.daemon_lost_tasks(row.uuid, count)
-        self._log_daemon(row, now, Kind.LOST, message, logging.WARNING, who)
+        detail = lost_detail(row.uuid, row.seen)
+        self._log_daemon(row, now, Kind.LOST, message, logging.WARNING, who, detail)
 
     def sweep(self, *, daemon=None, limit=500):
         daemons, lost = [], []
