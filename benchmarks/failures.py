@@ -110,7 +110,7 @@ def _fill(count):
     now = get_store().now()
     types = [f"benchmarks.filled.{number}" for number in range(5)]
     like = failing.registration()
-    get_store().register([replace(like, identifier=name) for name in types])
+    get_store().types.register([replace(like, identifier=name) for name in types])
     keys = dict(Type.objects.filter(identifier__in=types).values_list("identifier", "pk"))
     causes = [
         failed(types[n % 5], (str(n),), title=f"ValueError: cause {n} of it") for n in range(GROUPS)

@@ -263,15 +263,15 @@ def test_drain_rate_is_measured_from_ended_instances_or_statistics(db):
         Instance.objects.bulk_create([Instance(**row, finished=time) for time in times])
 
     end(10, 1000)
-    assert get_store().drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
+    assert get_store().filling.drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
     end(10_000, 10)
-    rate = get_store().drain_rate(NAME, 300.0)
+    rate = get_store().filling.drain_rate(NAME, 300.0)
     wrote = (get_store().now() - now).total_seconds()  # writing the rows delays the measurement
     assert 10_000 / (100 + wrote) <= rate <= 101
     Type.objects.filter(identifier=NAME).update(retention=timedelta(0))
     minute = now.replace(second=0, microsecond=0)
     Statistic.objects.create(span=Span.MINUTE, start=minute, type=NAME, finished=8, failed_error=2)
-    assert 10 / 360 <= get_store().drain_rate(NAME, 300.0) <= 10 / 300
+    assert 10 / 360 <= get_store().filling.drain_rate(NAME, 300.0) <= 10 / 300
 
 
 def test_each_user_interface_sets_and_shows_limits_of_a_queue(declare, root, client):

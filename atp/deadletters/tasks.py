@@ -147,12 +147,12 @@ def _redrive(keys: list[int], who: str) -> list[int]:
 
 
 def _cancel(keys: list[int], who: str) -> list[int]:
-    found = get_store().cancel(keys, who=who)
+    found = get_store().control.cancel(keys, who=who)
     return sorted({*found.failed, *found.asked})
 
 
 def _delete(keys: list[int], who: str) -> list[int]:
-    get_store().purge(instances=keys, limit=len(keys), who=who)
+    get_store().removal.purge(instances=keys, limit=len(keys), who=who)
     left = set(Instance.objects.using(get_store().alias).in_bulk(keys))
     return [key for key in keys if key not in left]
 

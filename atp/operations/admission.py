@@ -113,7 +113,7 @@ def is_limited(store: Store, task_type: Declaration) -> bool:
     """
     known = known_counts(store)
     if monotonic() >= known.until:
-        known.types, known.until = store.bounded(), monotonic() + KNOWN
+        known.types, known.until = store.filling.bounded(), monotonic() + KNOWN
     return (
         task_type.max_waiting is not None
         or task_type.max_wait is not None
@@ -140,7 +140,7 @@ def admit(
     admission = _Admission(store, task_type)
     try:
         if any(each.exact for each in options):
-            with store.enqueueing_alone(task_type.registration()):
+            with store.filling.enqueueing_alone(task_type.registration()):
                 known_counts(store).depths.clear()
                 yield admission.admit(submissions, options)
         else:
@@ -174,7 +174,7 @@ class _Admission:
             depths = self._read_depths(lanes)
         if self._select_full(depths, submissions, numbers):
             # A full queue refuses no Submission whose identifier or unique key exists already.
-            numbers -= self._store.taken(self._type.identifier, submissions)
+            numbers -= self._store.filling.taken(self._type.identifier, submissions)
         delays: dict[int, timedelta] = {}
         for depth in self._select_full(depths, submissions, numbers):
             own = _numbers_within(depth.fill, submissions, numbers)
@@ -201,7 +201,7 @@ class _Admission:
                 "max_waiting": self._type.max_waiting,
                 "max_wait": as_timedelta(self._type.max_wait),
             }
-            fills = self._store.fills(name, old, declared)
+            fills = self._store.filling.fills(name, old, declared)
             counted = monotonic()
             again = counted + PART * (counted - now)
             if len(kept) > MOST:
@@ -258,7 +258,7 @@ class _Admission:
         name, now = self._type.identifier, monotonic()
         rate, until = self._known.drains.get(name, (0.0, 0.0))
         if until <= now:
-            rate = self._store.drain_rate(name, WINDOW)
+            rate = self._store.filling.drain_rate(name, WINDOW)
             self._known.drains[name] = rate, now + DRAINED
         needed = overflow / rate if rate else NOTHING_DRAINS
         return needed * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
@@ -303,7 +303,7 @@ class _Admission:
                 "%s is full: %d enqueues were refused or delayed", describe_target(*key), count
             )
             with suppress(DatabaseError):
-                if self._store.log_full(fill, count, seconds=TOLD):
+                if self._store.filling.log_full(fill, count, seconds=TOLD):
                     count = 0
         self._known.refused[key] = count, again
 

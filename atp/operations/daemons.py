@@ -129,7 +129,7 @@ def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     cursor = None
     while cursor != Cursor():
-        scanned = get_store().scan(cursor, who=by, repair=repair)
+        scanned = get_store().upkeep.scan(cursor, who=by, repair=repair)
         found |= {finding.key: finding for finding in scanned.findings}
         cursor = scanned.cursor
     return list(found.values())
@@ -141,4 +141,6 @@ def suspicions(*, now: datetime | None = None) -> list[Finding]:
 
     ``now`` is the current time of the database; if it is None, this reads the time.
     """
-    return list(get_store().scan(NOWHERE, repair=False, now=resolve_time("now", now)).findings)
+    return list(
+        get_store().upkeep.scan(NOWHERE, repair=False, now=resolve_time("now", now)).findings
+    )

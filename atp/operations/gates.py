@@ -158,7 +158,7 @@ def open_gate(
     target = target_of(type, collection)
     _check_reason(reason)
     expected = _check_expected(expected)
-    return get_store().open(target, who=by, reason=reason, expected=expected)
+    return get_store().control.open(target, who=by, reason=reason, expected=expected)
 
 
 @needs_tables
@@ -183,7 +183,7 @@ def _shut_gate(
     _check_reason(reason)
     store = get_store()
     until, expected = _check_until(until, store.now), _check_expected(expected)
-    return store.shut(target, mode, who=by, reason=reason, until=until, expected=expected)
+    return store.control.shut(target, mode, who=by, reason=reason, until=until, expected=expected)
 
 
 def _check_expected(expected: object) -> datetime | str | None:
@@ -274,7 +274,7 @@ def limit(
         "max_wait": max_wait,
     }
     changes = _prepare_columns(target, given)
-    set_limit = get_store().limit(target, who=by, **changes)
+    set_limit = get_store().control.limit(target, who=by, **changes)
     admission.forget_counts()
     return set_limit
 
@@ -294,7 +294,7 @@ def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> U
     declared: dict[str, Any] | None = {} if collection is not None else None
     if declared is None and str(type) in registry:
         declared = declared_limits(registry.get(str(type)))
-    was_set = get_store().unlimit(target, declared, who=by)
+    was_set = get_store().control.unlimit(target, declared, who=by)
     admission.forget_counts()
     rows = Limit.objects.using(settings.DATABASE).filter(subject=target.subject)
     return UnlimitOutcome(was_set=was_set, is_declared=declared is not None, limit=rows.first())

@@ -203,7 +203,7 @@ def release(instance: InstanceLike, by: str = "") -> bool:
     or is being cancelled.
     """
     [instance] = find_instances([instance], by)
-    is_sent = get_store().request(instance.pk, RELEASE, who=by)
+    is_sent = get_store().control.request(instance.pk, RELEASE, who=by)
     refresh([instance])
     is_cancelled = not is_sent and _pending_command(instance) == CANCEL
     if not is_sent and (instance.is_terminal or is_cancelled):
@@ -227,7 +227,7 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
     """
     instances = find_instances(instances, by)
     keys = [instance.pk for instance in instances]
-    results = [get_store().cancel(chunk, who=by) for chunk in chunks(keys)]
+    results = [get_store().control.cancel(chunk, who=by) for chunk in chunks(keys)]
     failed, asked, before = (
         {key for each in results for key in getattr(each, name)}
         for name in ("failed", "asked", "before")
@@ -288,7 +288,7 @@ def take_stack(instance: InstanceLike, by: str = "") -> None:
     RUNNING nor PAUSED, if it is being cancelled, or if the stack was asked for before.
     """
     [instance] = find_instances([instance], by)
-    if get_store().request(instance.pk, STACK, who=by):
+    if get_store().control.request(instance.pk, STACK, who=by):
         return
     refresh([instance])
     request = _pending_request(instance)
@@ -306,7 +306,7 @@ def _send_command(instance: Instance, command: str, event: Event, done: str, by:
 
     ``done`` is the command's past participle for the error message, such as "paused".
     """
-    is_sent = get_store().request(instance.pk, command, who=by)
+    is_sent = get_store().control.request(instance.pk, command, who=by)
     refresh([instance])
     if is_sent:
         return
@@ -365,7 +365,7 @@ def change(
     changes = check_changes(
         priority=priority, due=due, postpone=postpone, collection=collection, now=store.now
     )
-    changed = store.change([instance.pk for instance in instances], changes, who=by)
+    changed = store.control.change([instance.pk for instance in instances], changes, who=by)
     refresh(instances)
     for instance in instances:
         if instance.pk not in changed:
@@ -456,7 +456,7 @@ def purge(type: str | None = None, by: str = "") -> int:
     """Remove ended Instances whose retention period is over; return how many were removed."""
     check_actor(by)
     removed = 0
-    while count := get_store().purge(type=type, limit=CHUNK, who=by):
+    while count := get_store().removal.purge(type=type, limit=CHUNK, who=by):
         removed += count
     return removed
 
@@ -486,7 +486,7 @@ def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: f
             )
     keys = [instance.pk for instance in instances]
     store = get_store()
-    return sum(store.purge(instances=chunk, limit=CHUNK, who=by) for chunk in chunks(keys))
+    return sum(store.removal.purge(instances=chunk, limit=CHUNK, who=by) for chunk in chunks(keys))
 
 
 def _refuse_nodes(keys: Sequence[int]) -> None:

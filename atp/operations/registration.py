@@ -27,14 +27,14 @@ def register(*task_types: TaskType, by: str = "") -> set[str]:
     store = get_store()
     hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
     task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
-    locked = store.register([task_type.registration() for task_type in task_types], who=by)
+    locked = store.types.register([task_type.registration() for task_type in task_types], who=by)
     written = [task_type for task_type in task_types if str(task_type) not in locked]
     # Tasks can also wait under former names.
     former = {name: task_type for task_type in written for name in task_type.formerly}
-    unnamed = store.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
+    unnamed = store.types.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
     locked |= {str(former[name]) for name in unnamed}
     admission.forget_counts()
-    locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
+    locked |= store.control.declare({str(type): declared_limits(type) for type in written}, who=by)
     names = {str(type) for type in written}
     locked |= store.schedules.declare([s for s in declared_schedules if s.type in names], who=by)
     store.schedules.follow_rules(who=by)
@@ -53,4 +53,4 @@ def unregister(identifier: str, by: str = "") -> None:
 
     Raises UnknownType, or TypeInUse if Instances of the Type exist.
     """
-    get_store().unregister(identifier, who=by)
+    get_store().types.unregister(identifier, who=by)

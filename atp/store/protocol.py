@@ -100,12 +100,15 @@ class Claims(ABC):
     def miss(self, *, who: str = "", limit: int = 500) -> int:
         """Fail waiting Tasks whose ``start_before`` has passed; returns how many."""
 
+    @abstractmethod
+    def drop(self, *, who: str = "", limit: int = 500) -> int:
+        """Fail the Tasks that wait behind a dropping gate; returns how many."""
+
 
 # Control by operators: gates, limits, changes to Tasks, and requests to holders.
 
 
-class Control(ABC):
-    @abstractmethod
+class Control(Protocol):
     def shut(
         self,
         scope: Scope,
@@ -124,7 +127,6 @@ class Control(ABC):
         Raises GateChanged if it is another.
         """
 
-    @abstractmethod
     def open(
         self,
         scope: Scope,
@@ -138,15 +140,9 @@ class Control(ABC):
         ``expected`` is as for :meth:`shut`. Raises GateChanged.
         """
 
-    @abstractmethod
-    def drop(self, *, who: str = "", limit: int = 500) -> int:
-        """Fail the Tasks that wait behind a dropping gate; returns how many."""
-
-    @abstractmethod
     def limit(self, scope: Scope, *, who: str = "", **changes: Any) -> Limit:
         """Set columns of the Limit of a :class:`Scope` for an operator; returns its row."""
 
-    @abstractmethod
     def unlimit(self, scope: Scope, declared: Mapping[str, Any] | None, *, who: str = "") -> bool:
         """Remove an operator's limits of a :class:`Scope`; returns whether there were any.
 
@@ -155,7 +151,6 @@ class Control(ABC):
         declares the next ones.
         """
 
-    @abstractmethod
     def declare(self, limits: Mapping[str, Mapping[str, Any]], *, who: str = "") -> set[str]:
         """Write the limits that code declares, columns by Type, unless an operator has set some.
 
@@ -163,7 +158,6 @@ class Control(ABC):
         :meth:`register` does.
         """
 
-    @abstractmethod
     def request(self, instance: int, request: str, *, who: str, message: str = "") -> bool:
         """Ask the holder of a claimed Task for something, and log who asked.
 
@@ -172,7 +166,6 @@ class Control(ABC):
         Instance is RUNNING or PAUSED.
         """
 
-    @abstractmethod
     def cancel(self, instances: Sequence[int], *, who: str = "") -> Cancelled:
         """Cancel the live Instances among those given by key; returns :class:`Cancelled`.
 
@@ -182,11 +175,9 @@ class Control(ABC):
         daemon, the same transaction makes it CANCELLED.
         """
 
-    @abstractmethod
     def asked(self, daemon: UUID) -> list[AttemptCommand]:
         """Return the commands to the attempts of a daemon: a list of :class:`AttemptCommand`."""
 
-    @abstractmethod
     def change(
         self, instances: Sequence[int], changes: Changes, *, who: str = ""
     ) -> dict[int, list[tuple[str, Any, Any]]]:
@@ -329,11 +320,10 @@ class Downstreams(ABC):
         """Open the breaker of a Downstream. Raises the same as :meth:`bound`."""
 
 
-# Types and enqueueing.
+# Types: registering and removing them.
 
 
-class Enqueueing(ABC):
-    @abstractmethod
+class Types(Protocol):
     def register(
         self, registrations: Sequence[Registration], *, who: str = "", update: bool = True
     ) -> set[str]:
@@ -341,20 +331,23 @@ class Enqueueing(ABC):
 
         With ``update=False`` only missing Types are written. Returns the identifiers of the Types
         that were not written, since another session had locked them for too long: see
-        :meth:`limit_waiting`.
+        :meth:`Records.limit_waiting`.
         """
 
-    @abstractmethod
     def name_downstreams(self, names: Mapping[str, str], *, who: str = "") -> set[str]:
         """Write the downstreams of Types, by identifier, into the rows that name others.
 
         Returns the identifiers of the Types that another session has locked, as :meth:`register`.
         """
 
-    @abstractmethod
     def unregister(self, identifier: str, *, who: str = "") -> None:
         """Remove a Type. Raises UnknownType, or TypeInUse while Instances of it exist."""
 
+
+# Types and enqueueing.
+
+
+class Enqueueing(ABC):
     @abstractmethod
     def enqueue(
         self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
@@ -369,8 +362,7 @@ class Enqueueing(ABC):
 # The error groups of dead letters.
 
 
-class Errors(ABC):
-    @abstractmethod
+class Errors(Protocol):
     def count(self, *, limit: int = 2_000) -> int:
         """Add up to ``limit`` failures to their groups; returns how many.
 
@@ -379,18 +371,15 @@ class Errors(ABC):
         ``muted_until`` ends the muting of its group.
         """
 
-    @abstractmethod
     def trim(self, *, before: datetime, limit: int = 500) -> int:
         """Remove groups last seen ``before`` this time that have no dead letters and no note.
 
         Returns how many.
         """
 
-    @abstractmethod
     def mute(self, group: ErrorGroup, *, by: str, until: datetime | None = None) -> None:
         """Mute a group; ``by`` is who mutes it, or "" to end the muting."""
 
-    @abstractmethod
     def annotate(self, group: ErrorGroup, note: str) -> None:
         """Set the note of a group."""
 
@@ -398,12 +387,10 @@ class Errors(ABC):
 # Filling: the number of waiting Tasks, and refusing enqueues where too many wait.
 
 
-class Filling(ABC):
-    @abstractmethod
+class Filling(Protocol):
     def bounded(self) -> dict[str, bool]:
         """Return whether a lane has a limit, by Type with ``max_waiting`` or ``max_wait``."""
 
-    @abstractmethod
     def fills(
         self, type: str, collections: Iterable[str | None], declared: Mapping[str, Any]
     ) -> dict[str | None, Fill]:
@@ -412,15 +399,12 @@ class Filling(ABC):
         ``declared`` are the limits in the Type's code. They hold if the Type has no row of Limit.
         """
 
-    @abstractmethod
     def taken(self, type: str, submissions: Sequence[Submission]) -> set[int]:
         """Return the indexes of submissions whose identifier or unique key is taken."""
 
-    @abstractmethod
     def drain_rate(self, type: str, seconds: float) -> float:
         """Return how many Instances of a Type ended per second, over the last ``seconds``."""
 
-    @abstractmethod
     def enqueueing_alone(self, registration: Registration) -> AbstractContextManager[None]:
         """Return a context: a transaction in which nobody else enqueues this Type in this way.
 
@@ -428,7 +412,6 @@ class Filling(ABC):
         is not yet.
         """
 
-    @abstractmethod
     def log_full(self, fill: Fill, count: int, *, seconds: float, who: str = "") -> bool:
         """Log that ``count`` enqueues were refused or delayed; returns whether it was logged.
 
@@ -439,12 +422,10 @@ class Filling(ABC):
 # Graphs: writing them, and settling the ends of their nodes (G17).
 
 
-class Graphs(ABC):
-    @abstractmethod
+class Graphs(Protocol):
     def submit(self, plan: GraphPlan) -> Graph:
         """Write a checked graph in one transaction. Raises DuplicateIdentifier."""
 
-    @abstractmethod
     def extend(
         self, addition: GraphAddition, *, who: str = "", ends: bool = False
     ) -> dict[str, int] | None:
@@ -457,14 +438,12 @@ class Graphs(ABC):
         GraphClosed or DuplicateIdentifier before anything is written.
         """
 
-    @abstractmethod
     def cancel(self, graph: int, *, who: str = "") -> Cancelled:
         """Fail a graph's waiting nodes, in portions, and ask the holders of the others to cancel.
 
         ``graph`` is its key. It is several transactions, unless the caller has one open.
         """
 
-    @abstractmethod
     def redrive(self, graph: int, *, who: str = "") -> int:
         """Redrive all nodes that FAILED, in portions; returns how many.
 
@@ -472,7 +451,6 @@ class Graphs(ABC):
         not run again.
         """
 
-    @abstractmethod
     def lock(self, instances: Collection[int], *, waits: bool = True) -> set[int]:
         """Lock those of these Instances that are nodes; nobody can then add Edges behind them.
 
@@ -480,7 +458,6 @@ class Graphs(ABC):
         out. Call it in the transaction in which the nodes end.
         """
 
-    @abstractmethod
     def settle(self, ended: Mapping[int, State], *, who: str = "") -> None:
         """Settle the ends of nodes: free or fail the nodes that waited for them.
 
@@ -488,11 +465,9 @@ class Graphs(ABC):
         ends. A limited number of dependants is failed at once, the others later.
         """
 
-    @abstractmethod
     def fail_dependants(self, *, who: str = "", limit: int = 500) -> int:
         """Fail dependants of FAILED nodes that were left for later; returns how many."""
 
-    @abstractmethod
     def end(self, *, limit: int = 100, after: int = 0, who: str = "") -> tuple[int, int]:
         """Mark graphs without live nodes as ended; returns how many, and a key to go on from.
 
@@ -501,18 +476,15 @@ class Graphs(ABC):
         last key looked at, or 0 if there are no more graphs.
         """
 
-    @abstractmethod
     def undo(self, *, limit: int = 500, who: str = "") -> bool:
         """Write up to ``limit`` nodes that undo others, for a graph whose undo has begun.
 
         Graphs take turns. Returns whether more can be written at once.
         """
 
-    @abstractmethod
     def are_live(self) -> bool:
         """Return whether a graph is live, or a FAILED node still has dependants to fail."""
 
-    @abstractmethod
     def purge(self, *, limit: int = 500) -> int:
         """Remove ended graphs that no Type keeps any longer, each as a whole.
 
@@ -523,8 +495,7 @@ class Graphs(ABC):
 # Inputs of live Instances, examined without opening them. Nothing is written.
 
 
-class Inputs(ABC):
-    @abstractmethod
+class Inputs(Protocol):
     def shapes(self, after: int = 0, *, limit: int = 5_000) -> tuple[list[Shape], int | None]:
         """Return the shapes of the inputs of live Instances, and the last key looked at.
 
@@ -537,7 +508,7 @@ class Inputs(ABC):
 # What a worker writes itself, on its own connection: checkpoints, and positions of tailers.
 
 
-class Steps(ABC):
+class Steps(Protocol):
     """A worker calls these verbs, on its own connection.
 
     The fence is the attempt alone, as for :meth:`.records.Records.conclude`: the Task must be held
@@ -545,11 +516,9 @@ class Steps(ABC):
     write nothing and do not wait.
     """
 
-    @abstractmethod
     def find(self, instance: int, name: str) -> Checkpoint | None:
         """Return the checkpoint of this name; None if the step has not begun."""
 
-    @abstractmethod
     def begin(
         self,
         instance: int,
@@ -567,11 +536,9 @@ class Steps(ABC):
         ``ATP["MAX_STEPS"]``.
         """
 
-    @abstractmethod
     def hold(self, instance: int, attempt: int) -> bool:
         """Lock the Task until the end of the caller's transaction; False if it is locked."""
 
-    @abstractmethod
     def keep(
         self,
         instance: int,
@@ -588,18 +555,15 @@ class Steps(ABC):
         """
 
 
-class Tailers(ABC):
+class Tailers(Protocol):
     """The positions of the sources outside of the queue, which move with what was read."""
 
-    @abstractmethod
     def begin(self, tailer: str, *, source: str) -> int:
         """Have a row of the tailer; returns how many records in a row were rejected last."""
 
-    @abstractmethod
     def positions(self, tailer: str) -> dict[str, str]:
         """Return the position of each shard that has been read."""
 
-    @abstractmethod
     def advance(
         self, tailer: str, moves: Sequence[CursorMove], settled: Settled, *, who: str = ""
     ) -> bool:
@@ -609,7 +573,6 @@ class Tailers(ABC):
         cursor is not where its move begins: then the caller rolls back.
         """
 
-    @abstractmethod
     def look(
         self,
         tailer: str,
@@ -625,11 +588,9 @@ class Tailers(ABC):
         when they come and go, and at most once an hour while they change.
         """
 
-    @abstractmethod
     def stop(self, tailer: str, error: str) -> None:
         """Write why a tailer has stopped itself, until the next :meth:`look`."""
 
-    @abstractmethod
     def miss(
         self, tailer: str, missing: Collection[str], present: Collection[str], *, for_: timedelta
     ) -> None:
@@ -638,11 +599,9 @@ class Tailers(ABC):
         Cursors of shards that have been missing for longer than ``for_`` are removed.
         """
 
-    @abstractmethod
     def remove(self, tailer: str) -> None:
         """Remove the row of a tailer and its cursors; nothing happens if there are none."""
 
-    @abstractmethod
     def seek(self, tailer: str, shard: str, position: str | None, *, who: str = "") -> None:
         """Set the position of a shard; None removes its cursor. The Type's log tells who did it.
 
@@ -724,15 +683,13 @@ class Records(ABC):
 # Rehearsals: verbs for the testing kit. Daemons do not use them.
 
 
-class Rehearsals(ABC):
-    @abstractmethod
+class Rehearsals(Protocol):
     def take(self, daemon: UUID, instance: int) -> Claimed | None:
         """Claim the Task of this Instance, due or not, in spite of gates and limits.
 
         Returns None if the Task does not wait. Raises LeaseLost.
         """
 
-    @abstractmethod
     def let_pass(self, time: timedelta, *, instances: tuple[int, ...] | None = None) -> None:
         """Make waiting Tasks due earlier, as if this time had passed.
 
@@ -740,14 +697,12 @@ class Rehearsals(ABC):
         With ``instances`` it moves only the due times of those Instances.
         """
 
-    @abstractmethod
     def plan_slots(self, schedule: str, since: datetime, until: datetime, *, who: str = "") -> int:
         """Plan the slots of a schedule that are due between these times, one after the other.
 
         Earlier slots are passed over. Returns how many were decided. Raises UnknownSchedule.
         """
 
-    @abstractmethod
     def as_guest(self) -> AbstractContextManager[None]:
         """Return a context in which a daemon may use a connection of an application.
 
@@ -758,8 +713,7 @@ class Rehearsals(ABC):
 # Schedules: setting them, and planning their slots.
 
 
-class Schedules(ABC):
-    @abstractmethod
+class Schedules(Protocol):
     def declare(self, specs: Sequence[ScheduleSpec], *, who: str = "") -> set[str]:
         """Write the schedules that code declares; settings of an operator stay.
 
@@ -767,11 +721,9 @@ class Schedules(ABC):
         of the schedules that were not written, since another session had locked them for too long.
         """
 
-    @abstractmethod
     def retire(self, declared: Collection[str], *, who: str = "") -> list[str]:
         """Retire schedules that code declares no more: no slots are planned. Returns them."""
 
-    @abstractmethod
     def follow_rules(self, *, who: str = "") -> list[str]:
         """Compute the next slots anew where the rules of time zones have changed (G16).
 
@@ -779,18 +731,15 @@ class Schedules(ABC):
         rules, and was not decided, is due. Schedules that another session has locked are left out.
         """
 
-    @abstractmethod
     def set(self, spec: ScheduleSpec, *, who: str = "", expected: int | None = None) -> Schedule:
         """Write a schedule as an operator sets it; ``expected`` is 0 for a new one.
 
         Raises ScheduleChanged if ``expected`` is not its revision.
         """
 
-    @abstractmethod
     def leave(self, identifier: str, *, who: str = "") -> Schedule:
         """Return a schedule to what code declares. Raises IllegalSchedule if no code does."""
 
-    @abstractmethod
     def pause(
         self, identifier: str, *, who: str = "", reason: str = "", until: datetime | None = None
     ) -> Schedule:
@@ -800,23 +749,18 @@ class Schedules(ABC):
         and why.
         """
 
-    @abstractmethod
     def resume(self, identifier: str, *, who: str = "") -> Schedule:
         """Resume a schedule with its first slot after now. Raises IllegalSchedule if not paused."""
 
-    @abstractmethod
     def run(self, identifier: str, *, who: str = "") -> Instance:
         """Enqueue an Instance now, without a slot. Raises IllegalSchedule if retired."""
 
-    @abstractmethod
     def backfill(self, identifier: str, slots: Sequence[datetime], *, who: str = "") -> Planned:
         """Decide past slots as ENQUEUED, except those that were; enqueues their Instances."""
 
-    @abstractmethod
     def delete(self, identifier: str, *, who: str = "") -> None:
         """Remove a schedule and its slots. Its Instances stay."""
 
-    @abstractmethod
     def plan(
         self,
         *,
@@ -831,7 +775,6 @@ class Schedules(ABC):
         plan.
         """
 
-    @abstractmethod
     def trim(self, *, keep: int = 1000, limit: int = 5_000) -> int:
         """Remove the oldest Slots of each schedule with more than ``keep``, ``limit`` at most.
 
@@ -842,7 +785,7 @@ class Schedules(ABC):
 # Statistic and Usage: adding the counts of daemons, counting from the log, folding.
 
 
-class Statistics(ABC):
+class Statistics(Protocol):
     """Counts of the events in the log, each event once.
 
     A daemon counts the moves of its attempts itself, and adds the counts about once a second.
@@ -851,11 +794,9 @@ class Statistics(ABC):
     log. Its usage is nowhere else: the daemon keeps it, and adds it under its next identity.
     """
 
-    @abstractmethod
     def position(self) -> int:
         """Return a key that is lower than the keys of all LogRecords written later."""
 
-    @abstractmethod
     def add(self, daemon: UUID, counts: Counts) -> bool:
         """Add a daemon's counts of everything that it has recorded so far, and its usage.
 
@@ -863,7 +804,6 @@ class Statistics(ABC):
         a lock, the identity has ended, or the database had no room.
         """
 
-    @abstractmethod
     def owe(self, daemon: UUID, who: str, counted: int | None, until: int | None) -> None:
         """Note, in the caller's transaction, the counts that a daemon owes as its identity ends.
 
@@ -872,14 +812,12 @@ class Statistics(ABC):
         daemon that does not count. The debt of an identity is noted once.
         """
 
-    @abstractmethod
     def pay(self, limit: int = 20_000) -> int:
         """Count owed events from up to ``limit`` LogRecords; returns the number of LogRecords.
 
         Returns at least 1 if something was owed, and 0 if nothing is.
         """
 
-    @abstractmethod
     def fold(self, now: datetime, limit: int = 1000) -> int:
         """Replace several rows by one that adds them up; returns how many rows were replaced.
 
@@ -887,7 +825,6 @@ class Statistics(ABC):
         the totals after 90 days. It is one transaction, and waits for no lock.
         """
 
-    @abstractmethod
     def fold_usage(self, now: datetime, limit: int = 1000) -> int:
         """Replace the minutes of Usage by hours after 2 days, and remove the hours after 90 days.
 
@@ -895,16 +832,14 @@ class Statistics(ABC):
         transaction, and waits for no lock.
         """
 
-    @abstractmethod
     def counted(self, records: Iterable[LogRecord]) -> Counts:
         """Count LogRecords of Instances anew: all records of the counted kinds."""
 
 
-# Upkeep: the scan and the removal of old Instances.
+# Upkeep: the scan.
 
 
-class Upkeep(ABC):
-    @abstractmethod
+class Upkeep(Protocol):
     def scan(
         self,
         cursor: Cursor | None = None,
@@ -923,7 +858,11 @@ class Upkeep(ABC):
         :class:`~.findings.Scanned`.
         """
 
-    @abstractmethod
+
+# The removal of old Instances.
+
+
+class Removal(Protocol):
     def purge(
         self,
         *,
@@ -1006,18 +945,7 @@ class Wakeups(ABC):
 # The whole store.
 
 
-class Store(
-    Enqueueing,
-    Filling,
-    Daemons,
-    Claims,
-    Control,
-    Downstreams,
-    Records,
-    Upkeep,
-    Wakeups,
-    Rehearsals,
-):
+class Store(Enqueueing, Daemons, Claims, Downstreams, Records, Wakeups):
     """The verbs of a store; ``alias`` names the database that holds the queue."""
 
     def __init__(self, alias: str) -> None:
@@ -1031,6 +959,36 @@ class Store(
         On SQLite a lease is a file lock. All daemons share a host there, and any open transaction
         keeps all writers waiting, so that a lease in a row could not be renewed in time.
         """
+
+    @property
+    @abstractmethod
+    def types(self) -> Types:
+        """The verbs that register Types."""
+
+    @property
+    @abstractmethod
+    def control(self) -> Control:
+        """The verbs of operators."""
+
+    @property
+    @abstractmethod
+    def filling(self) -> Filling:
+        """How full Types and lanes are."""
+
+    @property
+    @abstractmethod
+    def upkeep(self) -> Upkeep:
+        """The scan."""
+
+    @property
+    @abstractmethod
+    def removal(self) -> Removal:
+        """The verbs that remove Instances."""
+
+    @property
+    @abstractmethod
+    def rehearsals(self) -> Rehearsals:
+        """The verbs for the testing kit."""
 
     @property
     @abstractmethod

@@ -199,18 +199,18 @@ class InProcessDaemon:
             version=__version__,
             types=tuple(self._types),
         )
-        with self.store.as_guest():
+        with self.store.rehearsals.as_guest():
             self.store.join(facts, lease=LEASE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         # If an error has broken the test's transaction, a follow-up error must not hide it.
-        with suppress(*([] if kind is None else [Error])), self.store.as_guest():
+        with suppress(*([] if kind is None else [Error])), self.store.rehearsals.as_guest():
             self.store.leave(self.uuid, lost=self.lost)
 
     def claim(self) -> Claimed | None:
         """Claim and return the next due Task, or None if no Task is due even after maintenance."""
-        with self.store.as_guest():
+        with self.store.rehearsals.as_guest():
             while True:
                 if claimed := self._claim_one():
                     return claimed
@@ -239,8 +239,8 @@ class InProcessDaemon:
 
     def take(self, instance: int) -> Claimed | None:
         """Claim and return the Task of this Instance, or return None if that is not possible."""
-        with self.store.as_guest():
-            return self.store.take(self.uuid, instance)
+        with self.store.rehearsals.as_guest():
+            return self.store.rehearsals.take(self.uuid, instance)
 
     def _do_maintenance(self) -> bool:
         """Run a daemon's maintenance jobs, and return True if a Task might have become due."""
@@ -266,18 +266,18 @@ class InProcessDaemon:
 
     def record(self, move: Move) -> None:
         """Record in the queue a transition of a Task that this daemon holds."""
-        with self.store.as_guest():
+        with self.store.rehearsals.as_guest():
             self.store.record([move._replace(who=self.name)], daemon=self.uuid)
 
     def record_progress(self, notes: Sequence[ProgressUpdate]) -> None:
         """Write progress updates from attempts to the queue."""
         if notes:
-            with self.store.as_guest():
+            with self.store.rehearsals.as_guest():
                 self.store.note(notes, daemon=self.uuid)
 
     def command_for(self, claimed: Claimed) -> AttemptCommand | None:
         """Return the command to this attempt, such as a cancel, or None."""
-        for command in self.store.asked(self.uuid):
+        for command in self.store.control.asked(self.uuid):
             if (command.instance, command.attempt) == claimed.key and command.request != STACK:
                 return command
         return None

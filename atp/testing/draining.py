@@ -125,8 +125,8 @@ class Inline:
 
     def __enter__(self) -> None:
         store: Any = get_store()
-        names = ("enqueue", "record", "change", "open", "cancel")
-        methods = [(store, name) for name in names]
+        methods = [(store, "enqueue"), (store, "record")]
+        methods += [(store.control, name) for name in ("change", "open", "cancel")]
         methods += [(store.graphs, "submit"), (store.schedules, "backfill")]
         # The attributes that an outer Inline has set on each object, or None.
         self._before = [(owner, name, vars(owner).get(name)) for owner, name in methods]
@@ -416,7 +416,7 @@ class Drain:
         is_retry = transition.event == Event.RETRY
         if is_retry and self._options.retries and transition.delay is not None:
             passed = transition.delay + _MARGIN
-            self._daemon.store.let_pass(passed, instances=(claimed.instance,))
+            self._daemon.store.rehearsals.let_pass(passed, instances=(claimed.instance,))
         return attempt.error if self._is_worth_raising(outcome, transition) else None
 
     def _transition_for(self, claimed: Claimed, outcome: Outcome) -> Move:

@@ -447,11 +447,11 @@ class Kit:
         names = [get_schedule(schedule).identifier for schedule in schedules]
         store = get_store()
         admission.forget_counts()
-        store.let_pass(time)
+        store.rehearsals.let_pass(time)
         since = store.now() + self._passed
         self._passed += time
         for name in names:
-            store.plan_slots(name, since, since + time, who="a test")
+            store.rehearsals.plan_slots(name, since, since + time, who="a test")
 
     # Contexts for handlers without a queue, and daemons
 

@@ -30,7 +30,7 @@ GOOD = {"count": 1, "day": {"$date": "2026-01-31"}, "order": None}
 
 @pytest.fixture
 def world(world):
-    get_store().register([tasks.contract.registration()])
+    get_store().types.register([tasks.contract.registration()])
     return world
 
 
@@ -93,7 +93,7 @@ def test_each_interface_refuses_bad_inputs_and_stores_good_ones_like_enqueue(
 
 def test_inputs_of_a_batch_or_a_schedule_are_checked_against_the_contract(world, root):
     """A rejected request writes nothing (G13). Each path begins with the index of the item."""
-    get_store().register([tasks.with_slot.registration()])
+    get_store().types.register([tasks.with_slot.registration()])
     api, before = Api(root), rows()
     items = [{"type": NAME, "inputs": inputs} for inputs in ({"count": "x"}, GOOD, {"count": 1.5})]
     answer = api.post("instances", items)

@@ -102,7 +102,7 @@ def test_the_metric_oldest_due_age_seconds_ignores_held_tasks(world):
     """An operator who holds a Type or a lane knows why its Tasks wait."""
     for collection in ("a", "a", "b"):
         echo.using(collection=collection).enqueue()
-    world.store.let_pass(2 * HOUR)
+    world.store.rehearsals.let_pass(2 * HOUR)
     echo.using(collection="b").enqueue()
     assert Scrape().of("oldest_due_age_seconds", type=ECHO) >= 7200
     queue.hold(ECHO, "a")

@@ -40,7 +40,7 @@ def test_each_dead_letter_is_counted_once_in_its_group(world):
     assert world.as_anyone(Event.REDRIVE, keys[0]) == []
     assert world.get(keys[0]).error_id is None
     # What finishes or is cancelled has no group.
-    world.store.cancel([keys[0]], who="ann")
+    world.store.control.cancel([keys[0]], who="ann")
     world.bring_to("FINISHED", host)
     assert Instance.objects.filter(error__isnull=True).count() == 2
     # A batch with a loss in it is recorded by the portable store, which counts alike.
@@ -133,7 +133,7 @@ def test_a_failure_after_the_end_of_a_mute_unmutes_the_group(world):
     assert (group.is_muted, group.muted_until, group.count) == (False, None, 3)
     later = world.store.now() + timedelta(days=1)
     assert world.store.errors.trim(before=later) == 0
-    world.store.purge(instances=list(Instance.objects.values_list("pk", flat=True)))
+    world.store.removal.purge(instances=list(Instance.objects.values_list("pk", flat=True)))
     world.store.errors.mute(group, by="ann", until=None)
     assert world.store.errors.trim(before=later) == 0
     world.store.errors.mute(group, by="")

@@ -282,7 +282,7 @@ class Daemons(Actors):
             assert (seen.due <= 0) == any(item.due <= now for item in waiting)
         assert seen.late == any(item.is_late(now) for item in self.model.items.values())
         assert seen.lost == bool(self.model.lost_daemons(besides=name))
-        asked = {(a.instance, a.attempt, a.request) for a in self.store.asked(uuid)}
+        asked = {(a.instance, a.attempt, a.request) for a in self.store.control.asked(uuid)}
         held = self.model.held_by(name)
         assert asked == {(i.key, i.attempt, i.request) for i in held if i.request}
 
@@ -445,14 +445,14 @@ class Operators(Actors):
     @rule(pick=PICK)
     def request(self, pick):
         item = self.item(pick)
-        assert self.store.request(item.key, RELEASE, who="somebody") == item.ask(RELEASE)
+        assert self.store.control.request(item.key, RELEASE, who="somebody") == item.ask(RELEASE)
 
     @precondition(has_items)
     @rule(picks=st.lists(PICK, min_size=1, max_size=4))
     def cancel(self, picks):
         keys = sorted({self.item(pick).key for pick in picks})
         became = {key: self.model.items[key].cancel() for key in keys}
-        done = self.store.cancel(keys, who="somebody")
+        done = self.store.control.cancel(keys, who="somebody")
         for field in ("failed", "asked", "before"):
             assert getattr(done, field) == tuple(key for key in keys if became[key] == field)
 
@@ -470,9 +470,9 @@ class Operators(Actors):
         is_too_late = due is not None and item.start_before is not None and due >= item.start_before
         if item.waits and is_too_late:
             with pytest.raises(InvalidOption):
-                self.store.change([item.key], changes, who="somebody")
+                self.store.control.change([item.key], changes, who="somebody")
             return
-        said = self.store.change([item.key], changes, who="somebody")
+        said = self.store.control.change([item.key], changes, who="somebody")
         assert said.keys() == ({item.key} if item.waits else set())
         if item.waits:
             item.priority = item.priority if priority is None else priority
@@ -484,13 +484,13 @@ class Operators(Actors):
         """Only what has ended goes."""
         keys = {self.item(pick).key for pick in picks}
         ended = [key for key in keys if not self.model.items[key].is_live]
-        assert self.store.purge(instances=sorted(keys)) == len(ended)
+        assert self.store.removal.purge(instances=sorted(keys)) == len(ended)
         for key in ended:
             del self.model.items[key]
 
     def purge(self, pick):
         ended = [i.key for i in self.model.items.values() if i.type == TWO and not i.is_live]
-        assert self.store.purge() == len(ended)
+        assert self.store.removal.purge() == len(ended)
         for key in ended:
             del self.model.items[key]
 

@@ -28,7 +28,7 @@ def handing_world(transactional_db, tmp_path, monkeypatch):
     """A queue of the store that is chosen, which hands over however much comes in a row."""
     monkeypatch.setattr(enqueueing, "APART", 0.0)
     with World(type(get_store())(settings.DATABASE), tmp_path) as world:
-        world.store.register([registration(ONE), registration(TWO)])
+        world.store.types.register([registration(ONE), registration(TWO)])
         yield world
 
 

@@ -41,20 +41,20 @@ def unkept(world, key, host):
 
 
 def by_cancel(world, key, host):
-    world.store.cancel([key])
+    world.store.control.cancel([key])
 
 
 def by_cancel_when_held(world, key, host):
     [case] = host.claim()
     host.move(case, Event.START)
-    world.store.cancel([key])
+    world.store.control.cancel([key])
     host.move(case, Event.RELEASE)
 
 
 def by_drop(world, key, host):
-    world.store.shut(scope(ONE), "drop")
+    world.store.control.shut(scope(ONE), "drop")
     assert world.store.drop() == 1
-    world.store.open(scope(ONE))
+    world.store.control.open(scope(ONE))
 
 
 def make_late(world, key):
@@ -91,7 +91,7 @@ def by_scan(world, key, host):
         host.move(cases[0], Event.START)
         Task.objects.filter(pk=key).update(daemon=None)
         age(key)
-        world.store.scan()
+        world.store.upkeep.scan()
 
 
 FINISHING = [by_record, by_record_in_parts, by_conclusion, unkept]

@@ -21,7 +21,7 @@ def prepare(world):
     ten minutes or of an hour that has just come would be in time.
     """
     Schedule.objects.all().delete()
-    world.store.register([registration(ONE), registration(TWO)])
+    world.store.types.register([registration(ONE), registration(TWO)])
     wait_for_moment(world.store.now, _is_within, "a moment well within a minute and hour")
 
 

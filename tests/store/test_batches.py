@@ -97,7 +97,7 @@ def test_it_comes_to_what_the_portable_store_makes_of_it(world, examples):
         with transaction.atomic():
             host = world.host()
             cases = [world.bring_to(state, host) for state in STATES]
-            world.store.request(cases[1].instance, RELEASE, who="somebody")
+            world.store.control.request(cases[1].instance, RELEASE, who="somebody")
             changes = list(changes_of(cases, made, world.store.now()))
             expected = outcome(ORMStore(world.store.alias), changes, host.uuid)
             assert outcome(world.store, changes, host.uuid) == expected

@@ -19,7 +19,7 @@ def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world, host):
     ended = [world.bring_to(state, host).instance for state in TERMINAL]
     keys = world.enqueue(3)
     logs = [len(world.log(key)) for key in ended]
-    done = world.store.cancel([*ended, *keys[:2], 2**40], who="ann, shell")
+    done = world.store.control.cancel([*ended, *keys[:2], 2**40], who="ann, shell")
     assert done == Cancelled(failed=tuple(keys[:2]))
     assert [world.state(key) for key in keys] == [State.FAILED, State.FAILED, State.ACCEPTED]
     assert world.get(keys[0]).reason == Reason.CANCELLED
@@ -34,7 +34,7 @@ def test_what_waits_fails_at_once_and_what_has_ended_is_left_alone(world, host):
 def test_the_move_back_honours_it(world, host, event):
     """In the same transaction, and both are logged (G6)."""
     case, other = (world.bring_to(State.RUNNING, host) for _ in range(2))
-    world.store.cancel([case.instance], who="ann via shell")
+    world.store.control.cancel([case.instance], who="ann via shell")
     assert host.record(*[move_of(each, event, who="host:1") for each in (case, other)]) == []
     assert world.state(other.instance) == State.ACCEPTED
     assert world.state(case.instance) == State.FAILED
@@ -70,7 +70,7 @@ def test_a_cancel_and_what_else_may_happen(world, event):
         change = move_of(case, event, time=world.store.now())
         refused, done = at_once(
             lambda h=host, c=change: h.record(c),
-            lambda c=case: world.store.cancel([c.instance], who="ann"),
+            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
         )
         assert refused == []
         instance, log = world.get(case.instance), end_of(world, case)
@@ -88,7 +88,9 @@ def test_a_cancel_and_what_else_may_happen(world, event):
 def test_a_cancel_and_a_sweep(world):
     for host, case in races(world):
         host.lose_lease()
-        at_once(world.store.sweep, lambda c=case: world.store.cancel([c.instance], who="ann"))
+        at_once(
+            world.store.sweep, lambda c=case: world.store.control.cancel([c.instance], who="ann")
+        )
         if world.state(case.instance) != State.FAILED:
             # The sweep passed by what the cancel had locked, and comes again.
             assert not IS_SQLITE
@@ -102,7 +104,9 @@ def test_a_cancel_and_a_claim(world):
     for host, case in races(world):
         host.move(case, Event.FINISH)
         [key] = world.enqueue()
-        claimed, done = at_once(host.claim, lambda k=key: world.store.cancel([k], who="ann"))
+        claimed, done = at_once(
+            host.claim, lambda k=key: world.store.control.cancel([k], who="ann")
+        )
         assert bool(claimed) == bool(done.asked)
         assert bool(claimed) != bool(done.failed)
         if claimed:
@@ -114,10 +118,10 @@ def test_a_cancel_and_a_claim(world):
 def test_two_cancels(world):
     """One of two operators is told that the other was quicker."""
     for _host, case in races(world):
-        done = at_once(*[lambda c=case: world.store.cancel([c.instance], who="ann")] * 2)
+        done = at_once(*[lambda c=case: world.store.control.cancel([c.instance], who="ann")] * 2)
         assert sorted((len(each.asked), len(each.before)) for each in done) == [(0, 1), (1, 0)]
         assert end_of(world, case) == [Kind.ASK]
-        world.store.cancel([case.instance])
+        world.store.control.cancel([case.instance])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -126,12 +130,12 @@ def test_a_cancel_and_a_redrive(world):
         host.move(case, Event.FAIL, reason=Reason.ERROR)
         refused, done = at_once(
             lambda c=case: world.as_anyone(Event.REDRIVE, c.instance),
-            lambda c=case: world.store.cancel([c.instance], who="ann"),
+            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
         )
         assert refused == []
         assert (world.state(case.instance) == State.FAILED) == bool(done.failed)
         if not done.failed:
-            world.store.cancel([case.instance])
+            world.store.control.cancel([case.instance])
 
 
 # Every move that frees a Task, from every state that it may be asked to pause in.
@@ -151,21 +155,21 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
         with world.case(state):
             case = world.bring_to(state, host)
             given = {"who": "ann", "message": "please"}
-            assert world.store.request(case.instance, RELEASE, **given) is True
+            assert world.store.control.request(case.instance, RELEASE, **given) is True
             asked = AttemptCommand(instance=case.instance, attempt=case.attempt, request=RELEASE)
-            assert world.store.asked(host.uuid) == [asked]
-            assert world.store.asked(other.uuid) == []
+            assert world.store.control.asked(host.uuid) == [asked]
+            assert world.store.control.asked(other.uuid) == []
             last = world.log(case.instance)[-1]
             assert (last.who, last.message, last.state) == ("ann", "please", state)
             assert (last.kind, last.detail) == (Kind.ASK, RELEASE)
-            world.store.request(case.instance, RELEASE, who="ann")
+            world.store.control.request(case.instance, RELEASE, who="ann")
             told = messages.command_sent(RELEASE)
             assert tells(world.log(case.instance)[-1].message, told)
-            assert world.store.cancel([case.instance], who="bob").asked == (case.instance,)
+            assert world.store.control.cancel([case.instance], who="bob").asked == (case.instance,)
             assert world.state(case.instance) == state
             last = world.log(case.instance)[-1]
             assert (last.who, last.kind, last.detail) == ("bob", Kind.ASK, CANCEL)
-            [asked] = world.store.asked(host.uuid)
+            [asked] = world.store.control.asked(host.uuid)
             assert (asked.attempt, asked.request, asked.who) == (case.attempt, CANCEL, "bob")
             assert 0 <= asked.age < 30
 
@@ -177,11 +181,11 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
         with world.case((event, state, wanted)):
             host = world.host()
             case = world.bring_to(State.RUNNING, host)
-            assert world.store.request(case.instance, PAUSE, who="ann")
+            assert world.store.control.request(case.instance, PAUSE, who="ann")
             if state == State.PAUSED:
                 host.move(case, Event.PAUSE)
             if wanted != PAUSE:
-                assert world.store.request(case.instance, wanted, who="ann")
+                assert world.store.control.request(case.instance, wanted, who="ann")
             if event is None:
                 world.store.leave(host.uuid)
             else:
@@ -191,6 +195,6 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
 
 
 def test_a_request_moves_with_its_task_to_a_new_identity(world, host, case):
-    world.store.request(case.instance, RELEASE, who="ann")
+    world.store.control.request(case.instance, RELEASE, who="ann")
     new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
-    assert [asked.instance for asked in world.store.asked(new.uuid)] == [case.instance]
+    assert [asked.instance for asked in world.store.control.asked(new.uuid)] == [case.instance]

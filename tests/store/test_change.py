@@ -17,7 +17,7 @@ from .world import HOUR, SECOND
 
 
 def change(world, *keys, who="ann", **what):
-    return world.store.change(keys, Changes(**what), who=who)
+    return world.store.control.change(keys, Changes(**what), who=who)
 
 
 def test_priority_collection_and_due_time(world):

@@ -162,7 +162,7 @@ def test_claims_are_in_the_order_that_is_said(queue, limits, max_running, more):
     in_order = Task.objects.waiting().order_by(*CLAIMING_ORDER)
     expected = list(in_order.values_list("pk", flat=True))
     if max_running:
-        queue.store.limit(scope(ONE), max_running=max_running)
+        queue.store.control.limit(scope(ONE), max_running=max_running)
     host, keys = queue.host(), []
     while claimed := host.claim(limits[len(keys) % len(limits)], **more):
         keys += [task.instance for task in claimed]

@@ -17,7 +17,7 @@ REFUSED = Report(counts=((1.0, 10, 1, 0),), had_ok=True)
 @pytest.fixture
 def calling(world):
     """Two Types that call one downstream, and one that calls none; of each ten wait."""
-    world.store.register([registration(name, downstream="relay") for name in (ONE, TWO)])
+    world.store.types.register([registration(name, downstream="relay") for name in (ONE, TWO)])
     for name in (ONE, TWO, THREE):
         world.enqueue(10, type=name)
     return world
@@ -47,7 +47,7 @@ def test_registering_makes_the_row_closed_and_leaves_it_as_it_is(calling):
     assert [task.guard for task in calling.host().claim(30)] == [""] * 30
     assert Downstream.objects.values().get() == before
     calling.store.trip("relay")
-    calling.store.register([registration(ONE, downstream="relay", max_retries=9)])
+    calling.store.types.register([registration(ONE, downstream="relay", max_retries=9)])
     assert relay().state == State.OPEN
 
 

@@ -60,7 +60,7 @@ class TestIdentifiers:
 
     def test_a_duplicate_within_one_batch_is_refused_or_the_same_instance(self, world):
         """G13."""
-        world.store.register([registration()])
+        world.store.types.register([registration()])
         before = world.snapshot()
         with pytest.raises(DuplicateIdentifier, match="'a'"):
             world.store.enqueue(registration(), [request("a"), request("b"), request("a")])

@@ -100,7 +100,7 @@ def test_a_number_from_the_future_or_what_was_removed_is_refused_too(world, host
     nothing_gets_through(world, type(case)(case.instance, case.attempt + 1), host)
     nothing_gets_through(world, type(case)(case.instance, None), host)
     host.move(case, Event.FINISH)
-    assert world.store.purge(instances=[case.instance]) == 1
+    assert world.store.removal.purge(instances=[case.instance]) == 1
     nothing_gets_through(world, case, host)
 
 

@@ -32,7 +32,7 @@ def test_a_node_waits_for_all_that_is_upstream_and_its_not_before_is_kept(world)
     for _ in range(2):
         assert (world.task(keys["d"]).waits, world.task(keys["d"]).due_at) == (0, later)
         Task.objects.filter(pk=keys["d"]).update(waits=1, due_at=BLOCKED)
-        world.store.scan()
+        world.store.upkeep.scan()
 
 
 def test_nothing_is_written_if_one_node_cannot_be(world):
@@ -51,7 +51,7 @@ def test_every_end_settles_what_waits_for_it(world, way):
 
     And each that fails is logged with the node and the reason.
     """
-    world.store.register([registration(ONE), registration(TWO)])
+    world.store.types.register([registration(ONE), registration(TWO)])
     edges = [("a", "any", "ended"), ("a", "b", "finished"), ("b", "c", "finished")]
     others = dict.fromkeys(["any", "b", "c"], TWO)  # of another Type, so that no gate is theirs
     keys = submit(world, ["a", *others], edges, types=others)
@@ -111,7 +111,7 @@ class TestPortions:
         edges = [("top", "l0"), ("top", "r0")]
         edges += [(f"{a}{n}", f"{b}{n + 1}") for n in range(39) for a in "lr" for b in "lr"]
         keys = submit(world, names, edges)
-        world.store.cancel([keys["top"]])
+        world.store.control.cancel([keys["top"]])
         while world.store.graphs.fail_dependants(limit=20):
             pass
         assert not Task.objects.exists()
@@ -123,7 +123,7 @@ class TestPortions:
         many = [f"m{n}" for n in range(40)]
         large = submit(world, ["a", *many], [("a", name) for name in many])
         small = chain(world, "x", "y")
-        world.store.cancel([large["a"], small[0]])
+        world.store.control.cancel([large["a"], small[0]])
         for _ in range(2):
             assert world.store.graphs.fail_dependants(limit=10)
         assert world.state(small[1]) == State.FAILED
@@ -175,7 +175,7 @@ class TestRedrive:
             Task.objects.update(due_at=world.store.now())
             by_failing(world, keys["a"], world.host())
         else:
-            world.store.cancel([keys["a"]])
+            world.store.control.cancel([keys["a"]])
         assert world.as_anyone(Event.REDRIVE, keys["a"]) == []
         assert (world.task(keys["a"]).due_at == due) is not has_begun
 
@@ -198,17 +198,17 @@ class TestEndOfGraph:
     def test_retention_removes_it_as_a_whole(self, world):
         """G12: nothing of it goes before all of it may."""
         short = registration(ONE, retention=100 * SECOND)
-        world.store.register([short, registration(TWO, retention=500 * SECOND)])
+        world.store.types.register([short, registration(TWO, retention=500 * SECOND)])
         keys = chain(world, "a", "b", types={"b": TWO})
         host = world.host()
         run(host)
         plain = world.enqueue(type=short)
         run(host)
         self.back(300 * SECOND)
-        assert world.store.purge() == 1
+        assert world.store.removal.purge() == 1
         assert world.store.graphs.end() == (1, 0)
         assert world.store.graphs.purge() == 0
-        assert not world.store.purge(instances=keys)
+        assert not world.store.removal.purge(instances=keys)
         self.back(300 * SECOND)
         assert world.store.graphs.purge() == 2
         assert [model.objects.count() for model in (Graph, Node, Edge)] == [0, 0, 0]
@@ -218,7 +218,7 @@ class TestEndOfGraph:
         """Also if they are more than one purge looks at: the next one goes on behind them."""
         monkeypatch.setattr(graph_ends, "GRAPHS", 4)
         monkeypatch.setattr(graph_ends, "PART", 2)
-        world.store.register([registration(ONE), registration(TWO, retention=SECOND)])
+        world.store.types.register([registration(ONE), registration(TWO, retention=SECOND)])
         for _ in range(5):
             chain(world, "a")
         chain(world, "b", types={"b": TWO})
@@ -248,17 +248,17 @@ class TestScan:
             finish(host, host.claim()[0])
             waits = 3
         Task.objects.filter(pk=keys["c"]).update(waits=waits)
-        [finding] = world.store.scan().findings
+        [finding] = world.store.upkeep.scan().findings
         assert (finding.trouble, bool(finding.done)) == (Trouble.MISCOUNTED, True)
         assert world.task(keys["c"]).waits == (1 if due else 2)
         assert world.log(keys["c"])[-1].kind == Kind.MENDED
-        assert world.store.scan().findings == ()
+        assert world.store.upkeep.scan().findings == ()
 
     def test_a_node_that_was_deleted_by_hand_stops_no_scan(self, world):
         """What waited for it goes on."""
         first, second = chain(world, "a", "b")
         delete_instance(first, "task", "inputs", "logrecord")
-        assert world.store.scan().findings
+        assert world.store.upkeep.scan().findings
         assert world.task(second).waits == 0
         execute("DELETE FROM atp_edge WHERE upstream_id = %s", first)
 
@@ -269,7 +269,7 @@ def test_a_node_that_is_handed_back_meanwhile_is_cancelled_too(world, monkeypatc
     host = world.host()
     [case] = host.claim()
     host.move(case, Event.START)
-    cancel = world.store.cancel
+    cancel = world.store.control.cancel
 
     def and_back(some, **more):
         done = cancel(some, **more)
@@ -277,6 +277,6 @@ def test_a_node_that_is_handed_back_meanwhile_is_cancelled_too(world, monkeypatc
             host.move(case, Event.RETRY, delay=DAY)
         return done
 
-    monkeypatch.setattr(world.store, "cancel", and_back)
+    monkeypatch.setattr(world.store.control, "cancel", and_back)
     world.store.graphs.cancel(Graph.objects.get().pk)
     assert {world.state(key) for key in keys.values()} == {State.FAILED}

@@ -128,7 +128,7 @@ def test_what_is_refused_is_named_with_nothing_written(world, host, keys, cases,
     with pytest.raises(InvalidGraph, match="in no graph"):
         Adder(world, world.bring_to(State.RUNNING, host)).add("a")
     # An operator has cancelled it.
-    assert world.store.cancel([keys["merge"]]).failed
+    assert world.store.control.cancel([keys["merge"]]).failed
     with pytest.raises(GraphClosed, match="'merge' waits no more"):
         adder.add("a", before=["merge"])
     assert Node.objects.count() == len(keys)

@@ -119,7 +119,7 @@ class Run:
     def operator(self):
         """Cancel something, whatever it does."""
         with suppress(ATPError):
-            self.world.store.cancel([self.rng.choice(list(self.names))])
+            self.world.store.control.cancel([self.rng.choice(list(self.names))])
 
     def check_started(self):
         """No node is claimed before each of its edges is satisfied."""

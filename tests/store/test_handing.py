@@ -163,9 +163,9 @@ HINDRANCES = {
     "its lease is over": lambda world, host, ear: host.lose_lease(),
     "quiet": lambda world, host, ear: say(world, host, ear, mode="quiet"),
     "asked to stop": lambda world, host, ear: world.store.command(host.uuid, DaemonCommand.STOP),
-    "gate": lambda world, host, ear: world.store.shut(scope(ONE), "hold"),
-    "limit": lambda world, host, ear: world.store.limit(scope(ONE), max_running=1),
-    "limit of each lane": lambda world, host, ear: world.store.limit(
+    "gate": lambda world, host, ear: world.store.control.shut(scope(ONE), "hold"),
+    "limit": lambda world, host, ear: world.store.control.limit(scope(ONE), max_running=1),
+    "limit of each lane": lambda world, host, ear: world.store.control.limit(
         scope(ONE), max_running_per_collection=1
     ),
     "something in the lane": something_in_the_lane,
@@ -348,7 +348,7 @@ class TestPostgreSQL:
         """G13: what does not fit into a notice is claimed."""
         _, ear = listening()
         longest = registration("t" * 200)
-        world.store.register([longest])
+        world.store.types.register([longest])
         Daemon.objects.update(types=["t" * 200])
         data = json.dumps(character * size, ensure_ascii=False)[:size]
         names = {"identifier": WIDE * 200, "collection": WIDE * 200}

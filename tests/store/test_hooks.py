@@ -85,7 +85,7 @@ def test_every_end_has_its_hook(world, way):
 
 def test_a_node_fails_for_its_upstream(world, host):
     """And what is behind that in turn."""
-    world.store.register([hooked(), *hooks.HOOK_TYPES])
+    world.store.types.register([hooked(), *hooks.HOOK_TYPES])
     types = {"b": HOOKED, "c": HOOKED}
     first, *behind = graphs.chain(world, *"abc", types=types)
     [case] = host.claim(types=(ONE,))
@@ -131,7 +131,7 @@ def test_each_end_has_its_own(world, host):
 
 def test_a_hook_has_none(world, host):
     """Not even if its Type has: nor when it is redriven."""
-    world.store.register([hooked(), *hooks.HOOK_TYPES])
+    world.store.types.register([hooked(), *hooks.HOOK_TYPES])
     Type.objects.filter(identifier=INDEX).update(hooks=[{"on": "on_failed", "type": ALERT}])
     [case] = claimed(host, world)
     finish(host, case)
@@ -172,7 +172,7 @@ def test_what_is_not_kept_stays_until_the_purge(world, host):
         [case] = host.claim(types=(HOOKED,))
         finish(host, case, kept=False)
         assert len(hooks_of(key)) == 1
-        assert world.store.purge() == 1
+        assert world.store.removal.purge() == 1
         assert not Instance.objects.filter(pk=key).exists()
     assert Instance.objects.filter(type__identifier=INDEX).count() == 2
 
@@ -181,7 +181,7 @@ def test_a_scan_gives_it_its_mark(world):
     """A Task that was lost is made anew, with the mark."""
     [key] = world.enqueue(type=hooked())
     Task.objects.filter(pk=key).delete()
-    world.store.mend_instances([key], world.store.now(), "tests")
+    world.store.upkeep.mend_instances([key], world.store.now(), "tests")
     assert world.task(key).waits == MARK
 
 
@@ -192,7 +192,7 @@ def test_a_hook_whose_type_is_gone_stops_no_end(world, host):
     finish(host, case)
     record = world.log(case.instance)[-1]
     assert (record.kind, record.detail, record.level) == (Kind.HOOK, "", 30)
-    world.store.register([registration(INDEX)])
+    world.store.types.register([registration(INDEX)])
     Type.objects.filter(identifier=HOOKED).update(hooks=[hooks.BOTH[0]])
 
 
@@ -200,14 +200,14 @@ def test_a_hook_of_a_live_instance_or_of_a_type_cannot_be_unregistered(world):
     plain = replace(registration(), hook_types=hooks.HOOK_TYPES)
     [key] = world.enqueue(type=plain, own=own_hooks(hooks.BOTH[0]), waits=MARK)
     with pytest.raises(TypeInUse, match="it is a hook of a live Instance"):
-        world.store.unregister(ALERT)
-    world.store.register([hooked()])
+        world.store.types.unregister(ALERT)
+    world.store.types.register([hooked()])
     with pytest.raises(TypeInUse, match=f"it is a hook of '{HOOKED}'"):
-        world.store.unregister(INDEX)
-    world.store.unregister(HOOKED)
-    world.store.unregister(INDEX)
-    world.store.register([registration(INDEX)])
-    world.store.cancel([key])
+        world.store.types.unregister(INDEX)
+    world.store.types.unregister(HOOKED)
+    world.store.types.unregister(INDEX)
+    world.store.types.register([registration(INDEX)])
+    world.store.control.cancel([key])
 
 
 # Several end an Instance at once, or hold locks (G1, G6, G11)
@@ -238,10 +238,10 @@ def test_several_operators_and_daemons_end_what_waits(world):
     now = world.store.now()
     keys = world.enqueue(20, type=hooked(), start_before=now + timedelta(seconds=1))
     Task.objects.update(start_before=now - timedelta(seconds=1))
-    world.store.shut(scope(HOOKED), "drop")
+    world.store.control.shut(scope(HOOKED), "drop")
     together(
-        lambda: world.store.cancel(keys),
-        lambda: world.store.cancel(keys[::-1]),
+        lambda: world.store.control.cancel(keys),
+        lambda: world.store.control.cancel(keys[::-1]),
         world.store.drop,
         world.store.miss,
     )

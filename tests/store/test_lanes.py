@@ -56,7 +56,7 @@ class TestShares:
     def test_by_weight(self, world):
         for type in (ONE, TWO, THREE):
             world.enqueue(100, type=type)
-        world.store.limit(scope(ONE), weight=3.0)
+        world.store.control.limit(scope(ONE), weight=3.0)
         found = Counter(each.type for each in world.host().claim(50))
         assert found == {ONE: 30, TWO: 10, THREE: 10}
 
@@ -132,24 +132,24 @@ class TestGates:
     def test_nothing_is_claimed_of_what_is_shut(self, world, of, mode):
         made = {(ONE, "a"): world.enqueue(3, collection="a"), (ONE, ""): world.enqueue(3)}
         made[TWO, ""] = world.enqueue(3, type=TWO)
-        world.store.shut(scope(*of), mode)
+        world.store.control.shut(scope(*of), mode)
         expected = [key for lane, keys in made.items() if lane[: len(of)] != of for key in keys]
         host = world.host()
         assert sorted(each.instance for each in host.claim()) == sorted(expected)
-        assert world.store.open(scope(*of))
+        assert world.store.control.open(scope(*of))
         assert len(host.claim()) == 9 - len(expected)
-        assert not world.store.open(scope(*of))
+        assert not world.store.control.open(scope(*of))
 
     def test_it_opens_by_itself_and_leaves_nothing_in_the_end(self, world):
         world.enqueue(2)
-        gate = world.store.shut(scope(ONE), "hold", until=world.store.now() + HOUR)
+        gate = world.store.control.shut(scope(ONE), "hold", until=world.store.now() + HOUR)
         host = world.host()
         assert host.claim() == []
         gate.until = world.store.now() - SECOND
         gate.save()
         assert len(host.claim()) == 2
         Gate.objects.update(until=F("until") - 2 * DAY)
-        world.store.shut(scope(ONE, "c"), "hold")
+        world.store.control.shut(scope(ONE, "c"), "hold")
         assert [gate.collection for gate in Gate.objects.all()] == ["c"]
 
     def test_the_outlook_sees_what_is_not_held(self, world):
@@ -159,13 +159,13 @@ class TestGates:
         world.enqueue(type=TWO, due=now + 540 * SECOND)
         look = world.store.outlook
         assert look([ONE, TWO]).due <= 0
-        world.store.shut(scope(ONE, ""), "hold")
+        world.store.control.shut(scope(ONE, ""), "hold")
         assert look([ONE, TWO]).due == pytest.approx(300, abs=5)
-        world.store.shut(scope(ONE), "hold")
+        world.store.control.shut(scope(ONE), "hold")
         assert look([ONE, TWO]).due == pytest.approx(540, abs=5)
-        world.store.shut(scope(), "hold", until=now + 60 * SECOND)
+        world.store.control.shut(scope(), "hold", until=now + 60 * SECOND)
         assert look([ONE, TWO]).due == pytest.approx(60, abs=5)
-        world.store.shut(scope(), "hold")
+        world.store.control.shut(scope(), "hold")
         assert look([ONE, TWO]).due is None
         assert not look([ONE, TWO]).drops
 
@@ -174,7 +174,7 @@ class TestGates:
         dropped, others = world.enqueue(5, collection="a"), world.enqueue(2)
         host = world.host()
         claimed = {each.instance for each in host.claim(2) if each.collection == "a"}
-        gate = world.store.shut(scope(ONE, "a"), "drop", who="tests", reason="spam")
+        gate = world.store.control.shut(scope(ONE, "a"), "drop", who="tests", reason="spam")
         assert world.store.outlook([ONE]).drops
         counts = [world.store.drop(who="host", limit=2) for _ in range(4)]
         assert sum(counts) == len(dropped) - len(claimed)
@@ -190,19 +190,19 @@ class TestGates:
         """One wins, the other is told what was there, and so is the log."""
         world.enqueue()
         until = world.store.now() + HOUR
-        gate = world.store.shut(scope(ONE), "drop", who="ann", reason="spam", until=until)
+        gate = world.store.control.shut(scope(ONE), "drop", who="ann", reason="spam", until=until)
         assert gate.was is None
-        gate = world.store.shut(scope(ONE), "hold", who="bob")
+        gate = world.store.control.shut(scope(ONE), "hold", who="bob")
         assert (gate.was.mode, gate.was.who, gate.was.reason) == ("drop", "ann", "spam")
         assert gate.was.until == until
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("bob", Kind.GATE, "hold")
         assert tells(last.message, messages.gate_set("hold", was=gate.was))
-        assert world.store.open(scope(ONE), who="ann").who == "bob"
+        assert world.store.control.open(scope(ONE), who="ann").who == "bob"
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("ann", Kind.GATE, "open")
-        assert world.store.open(scope(ONE), who="ann") is None
-        assert world.store.shut(scope(ONE), "hold").was is None
+        assert world.store.control.open(scope(ONE), who="ann") is None
+        assert world.store.control.shut(scope(ONE), "hold").was is None
 
     @pytest.mark.parametrize("verb", ["hold", "open"])
     def test_a_gate_that_is_not_as_expected_stays(self, world, verb):
@@ -210,12 +210,12 @@ class TestGates:
 
         def perform(expected):
             if verb == "open":
-                return world.store.open(scope(ONE), who="bob", expected=expected)
-            return world.store.shut(scope(ONE), "hold", who="bob", expected=expected)
+                return world.store.control.open(scope(ONE), who="bob", expected=expected)
+            return world.store.control.shut(scope(ONE), "hold", who="bob", expected=expected)
 
         with pytest.raises(GateChanged, match="it is open"):
             perform("hold")
-        shut = world.store.shut(scope(ONE), "drop", who="ann", reason="spam")
+        shut = world.store.control.shut(scope(ONE), "drop", who="ann", reason="spam")
         before = LogRecord.objects.count()
         for expected in ("open", "hold", shut.since - SECOND):
             with pytest.raises(GateChanged, match=r"dropped by ann, since .*: spam") as raised:
@@ -232,7 +232,7 @@ class TestLimits:
     def test_no_more_are_held_than_may_run(self, world):
         world.enqueue(10)
         world.enqueue(3, type=TWO)
-        world.store.limit(scope(ONE), max_running=2)
+        world.store.control.limit(scope(ONE), max_running=2)
         first, second = world.host(), world.host()
         found = [*first.claim(), *second.claim()]
         assert lanes(found) == {(ONE, ""): 2, (TWO, ""): 3}
@@ -248,11 +248,11 @@ class TestLimits:
         """G9: whichever lane of the same Type is not limited, or only with all others."""
         if whole:
             world.enqueue(type=ONE, collection="x", due=world.store.now() + HOUR)
-            world.store.limit(scope(ONE), max_running=6)
+            world.store.control.limit(scope(ONE), max_running=6)
         for name in ("a", "c", beside):
             world.enqueue(20, collection=name)
         for name in ("a", "c", "empty"):
-            world.store.limit(scope(ONE, name), max_running=3)
+            world.store.control.limit(scope(ONE, name), max_running=3)
         host = world.host()
         found = Counter()
         for _ in range(12):
@@ -265,7 +265,7 @@ class TestLimits:
     @pytest.mark.parametrize("end", [Event.RELEASE, Event.RETRY])
     def test_what_is_paused_counts_and_what_goes_back_gives_its_place_back(self, world, end):
         world.enqueue(3)
-        world.store.limit(scope(ONE), max_running=1)
+        world.store.control.limit(scope(ONE), max_running=1)
         assert world.store.outlook([ONE]).due <= 0
         host = world.host()
         [task] = host.claim()
@@ -281,19 +281,19 @@ class TestLimits:
 
     def test_what_is_moved_to_another_lane_counts_there(self, world):
         first, second = world.enqueue(2, collection="a")
-        world.store.limit(scope(ONE, "b"), max_running=1)
-        world.store.change([first, second], Changes(collection="b"))
+        world.store.control.limit(scope(ONE, "b"), max_running=1)
+        world.store.control.change([first, second], Changes(collection="b"))
         host = world.host()
         [task] = host.claim()
         assert (task.instance, task.collection) == (first, "b")
-        world.store.change([second], Changes(collection="c"))
+        world.store.control.change([second], Changes(collection="c"))
         [task] = host.claim()
         assert (task.instance, task.collection) == (second, "c")
 
     def test_no_more_than_workers_are_free(self, world):
         world.enqueue(10)
         world.enqueue(10, type=TWO)
-        world.store.limit(scope(ONE), max_running=8)
+        world.store.control.limit(scope(ONE), max_running=8)
         for _ in range(8):
             world.host()
         claimed = world.host().claim(20, [ONE, TWO], free=3)
@@ -302,7 +302,7 @@ class TestLimits:
 
     def test_a_rate_lets_go_what_came_together(self, world):
         world.enqueue(10)
-        limit = world.store.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
+        limit = world.store.control.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
         host = world.host()
         assert len(host.claim()) == 4
         assert host.claim() == []
@@ -314,24 +314,24 @@ class TestLimits:
 
     def test_what_an_operator_has_set_stays_until_it_is_left_to_the_code(self, world):
         world.enqueue(10)
-        world.store.declare({ONE: {"max_running": 3}})
-        world.store.declare({ONE: {"max_running": 4}})
+        world.store.control.declare({ONE: {"max_running": 3}})
+        world.store.control.declare({ONE: {"max_running": 4}})
         [limit] = Type.objects.get(identifier=ONE).limits.all()
         assert (limit.max_running, limit.is_set) == (4, False)
-        world.store.limit(scope(ONE), weight=2.0)
-        world.store.declare({ONE: {"max_running": 5}})
+        world.store.control.limit(scope(ONE), weight=2.0)
+        world.store.control.declare({ONE: {"max_running": 5}})
         limit.refresh_from_db()
         assert (limit.max_running, limit.weight, limit.is_set) == (4, 2.0, True)
-        assert world.store.unlimit(scope(ONE), {"max_running": 5}, who="me")
+        assert world.store.control.unlimit(scope(ONE), {"max_running": 5}, who="me")
         limit.refresh_from_db()
         assert (limit.max_running, limit.weight, limit.is_set) == (5, 1.0, False)
         assert len(world.host().claim()) == 5
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
         assert (last.who, last.kind, last.detail) == ("me", Kind.LIMITS, "left")
-        world.store.limit(scope(ONE), weight=2.0)
-        assert world.store.unlimit(scope(ONE), {})
-        assert not world.store.unlimit(scope(ONE), {})
-        world.store.declare({ONE: {}})
+        world.store.control.limit(scope(ONE), weight=2.0)
+        assert world.store.control.unlimit(scope(ONE), {})
+        assert not world.store.control.unlimit(scope(ONE), {})
+        world.store.control.declare({ONE: {}})
         assert not Type.objects.get(identifier=ONE).limits.exists()
 
 
@@ -350,7 +350,7 @@ def test_a_limited_lane_gets_as_much_as_each_of_the_others(world, lanes, count, 
     """G9: its limit, however high, is no larger share; nor does another Type take from them."""
     for type, collection in lanes:
         world.enqueue(150, type=type, collection=collection)
-    world.store.limit(scope(ONE, "a"), max_running=500)
+    world.store.control.limit(scope(ONE, "a"), max_running=500)
     host, found = world.host(), Counter()
     while found.total() < count:
         found.update((task.type, task.collection) for task in host.claim(limit, free=limit))

@@ -32,7 +32,7 @@ class TestAhead:
     )
     def test_what_is_far_from_its_limit_is_claimed_as_what_has_none(self, world, limit):
         world.enqueue(200)
-        world.store.limit(scope(ONE), **limit)
+        world.store.control.limit(scope(ONE), **limit)
         host = world.host()
         host.claim(1, [ONE], free=1)
         assert len(host.claim(150, [ONE], free=2)) == 150
@@ -41,7 +41,7 @@ class TestAhead:
     def test_each_daemon_has_its_part_and_more_only_for_free_workers(self, world, free, sizes):
         """G9: what one holds ahead leaves the others what they can run."""
         world.enqueue(40)
-        world.store.limit(scope(ONE), max_running=10)
+        world.store.control.limit(scope(ONE), max_running=10)
         first, second = world.host(), world.host()
         if free == 1:
             assert len(second.claim(30, [ONE], free=1)) == 5
@@ -50,8 +50,8 @@ class TestAhead:
     def test_a_type_and_a_lane_of_it(self, world):
         world.enqueue(50, collection="a")
         world.enqueue(50, collection="b")
-        world.store.limit(scope(ONE), max_running=40)
-        world.store.limit(scope(ONE, "a"), max_running=3)
+        world.store.control.limit(scope(ONE), max_running=40)
+        world.store.control.limit(scope(ONE, "a"), max_running=3)
         host, found = world.host(), Counter()
         for _ in range(4):
             found += collections(host.claim(100, [ONE], free=2))
@@ -61,8 +61,8 @@ class TestAhead:
         """G9."""
         world.enqueue(400)
         world.enqueue(400, type=TWO)
-        world.store.limit(scope(ONE), max_running=1000, weight=3.0)
-        world.store.limit(scope(TWO), max_running=1000)
+        world.store.control.limit(scope(ONE), max_running=1000, weight=3.0)
+        world.store.control.limit(scope(TWO), max_running=1000)
         host, found = world.host(), Counter()
         for _ in range(10):
             found.update(task.type for task in host.claim(40, [ONE, TWO], free=2))
@@ -73,9 +73,9 @@ class TestAhead:
 @pytest.mark.django_db(transaction=True)
 def test_two_who_set_the_first_at_once_both_set_theirs(world):
     """G13."""
-    world.store.register([registration()])
+    world.store.types.register([registration()])
     for name in "abc":
-        limit = partial(world.store.limit, scope(ONE, name))
+        limit = partial(world.store.control.limit, scope(ONE, name))
         at_once(partial(limit, max_running=5), partial(limit, max_waiting=7))
     found = Limit.objects.values_list("max_running", "max_waiting")
     assert list(found) == [(5, 7)] * 3
@@ -101,7 +101,7 @@ class TestRates:
     def test_what_was_not_started_gives_its_token_back(self, world):
         world.enqueue(10, collection="a")
         limits = [
-            world.store.limit(at, per_second=0.001, burst=6, rate="1/1000s")
+            world.store.control.limit(at, per_second=0.001, burst=6, rate="1/1000s")
             for at in (scope(ONE), scope(ONE, "a"), scope(ONE, "b"))
         ]
         host = world.host()
@@ -124,8 +124,8 @@ def each(world):
     """Declare how many of each collection of ONE may run."""
 
     def declare(count=1, **more):
-        world.store.register([registration(ONE), registration(TWO)])
-        world.store.declare({ONE: {"max_running_per_collection": count, **more}})
+        world.store.types.register([registration(ONE), registration(TWO)])
+        world.store.control.declare({ONE: {"max_running_per_collection": count, **more}})
 
     return declare
 
@@ -176,8 +176,8 @@ def test_what_is_due_later_or_held_or_full_is_stepped_over(world, each):
     world.enqueue(50, collection="c")
     for name in ("held", "more", "z"):
         world.enqueue(5, collection=name)
-    world.store.shut(scope(ONE, "held"), "hold")
-    world.store.limit(scope(ONE, "more"), max_running=3)
+    world.store.control.shut(scope(ONE, "held"), "hold")
+    world.store.control.limit(scope(ONE, "more"), max_running=3)
     host = world.host()
     found = Counter()
     for _ in range(8):

@@ -88,7 +88,7 @@ def test_a_node_that_nobody_holds_and_somebody_has_locked(world):
     Task.objects.update(daemon=None)
 
     def mended():
-        return set(world.store.mend_tasks(list(keys.values()), world.store.now(), "tests"))
+        return set(world.store.upkeep.mend_tasks(list(keys.values()), world.store.now(), "tests"))
 
     with impatient(world, lambda: lock_node(keys["a"])):
         assert mended() == {keys["b"]}
@@ -119,7 +119,7 @@ def test_the_first_tasks_of_a_limited_type(world, own):
     """G9: its limit is kept nevertheless."""
     locked = [world.enqueue(priority=priority)[0] for priority in range(100, 80, -1)]
     free = [world.enqueue()[0] for _ in range(4)]
-    world.store.limit(scope(ONE), **own)
+    world.store.control.limit(scope(ONE), **own)
     host = world.host()
     with open_transaction(lock(Task.objects.filter(pk__in=locked))):
         assert claimed(host, 5, 1) == free[:3]
@@ -130,10 +130,10 @@ def test_the_first_lanes_of_a_type_whose_lanes_are_limited(world, own):
     """G9: those behind give as many as their limits allow."""
     keys = {lane: world.enqueue(collection=lane)[0] for lane in "abcde"}
     if own == "each lane":
-        world.store.limit(scope(ONE), max_running_per_collection=1)
+        world.store.control.limit(scope(ONE), max_running_per_collection=1)
     else:
         for lane in keys:
-            world.store.limit(scope(ONE, lane), max_running=1)
+            world.store.control.limit(scope(ONE, lane), max_running=1)
     world.enqueue(3, collection="e")
     host = world.host()
     with open_transaction(lock(Task.objects.filter(collection__in=["a", "b", "c"]))):
@@ -174,8 +174,8 @@ def limited(world):
     """A queue with a limited Type, a lane of it that has a limit too, and another Type."""
     world.enqueue(5)
     world.enqueue(5, type=TWO)
-    world.store.limit(scope(ONE), max_running=4, per_second=0.001, burst=4, rate="1/1000s")
-    world.store.limit(scope(ONE, "lane"), max_running=4)
+    world.store.control.limit(scope(ONE), max_running=4, per_second=0.001, burst=4, rate="1/1000s")
+    world.store.control.limit(scope(ONE, "lane"), max_running=4)
     return world
 
 
@@ -183,7 +183,7 @@ def test_a_claim_leaves_out_what_somebody_keeps_locked(limited):
     """G9: and takes it when the lock is gone."""
     host = limited.host()
     with transaction.atomic():
-        limited.store.limit(scope(ONE), weight=2.0)
+        limited.store.control.limit(scope(ONE), weight=2.0)
         assert lanes(Thread(host.claim).result()) == {(TWO, ""): 5}
         assert Thread(host.claim).result() == []
     wait_for(lambda: lanes(host.claim()).get((ONE, ""), 0) >= 3)
@@ -242,7 +242,7 @@ def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypat
     host = world.host()
     [case] = host.claim()
     host.move(case, Event.START)
-    cancel, begun = world.store.cancel, threading.Event()
+    cancel, begun = world.store.control.cancel, threading.Event()
 
     def beside_an_end(keys, **more):
         done = cancel(keys, **more)
@@ -255,7 +255,7 @@ def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypat
         assert begun.wait(DEADLINE)
         world.store.conclude(move_of(case, Event.FINISH))
 
-    monkeypatch.setattr(world.store, "cancel", beside_an_end)
+    monkeypatch.setattr(world.store.control, "cancel", beside_an_end)
     ending = Thread(conclude)
     with transaction.atomic():
         world.store.graphs.cancel(Graph.objects.get().pk)
@@ -325,7 +325,7 @@ def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
     keys = submit(world, "cd", [("c", "d")], undos="c", types={"c": TWO, "d": TWO})
     host = world.host()
     assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
-    world.store.cancel([keys["d"]])
+    world.store.control.cancel([keys["d"]])
     with impatient(world, lock(Type.objects.filter(identifier=ONE))):
         assert world.store.graphs.end() == (1, 0)
     world.store.graphs.undo()
@@ -340,7 +340,7 @@ def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, mo
     other = chain(world, "x", "y")
     roots = [parts[part] for part in "abc"] + other[:1]
     with open_transaction(lock(Task.objects.filter(pk=parts["merge"]))):
-        world.store.cancel(roots)
+        world.store.control.cancel(roots)
         assert Failing.objects.count() == 4
         counts = [world.store.graphs.fail_dependants(limit=500) for _ in range(2)]
         assert sum(counts) == 1

@@ -74,7 +74,7 @@ def test_slots_that_are_due_together_run_in_their_order(line):
         line.end()
     assert ran == keys
     assert (Node.objects.count(), Edge.objects.count()) == (0, 0)
-    assert line.store.purge(instances=keys) == 4
+    assert line.store.removal.purge(instances=keys) == 4
 
 
 def test_one_behind_a_cancelled_last_one_waits_too(line):
@@ -82,7 +82,7 @@ def test_one_behind_a_cancelled_last_one_waits_too(line):
     line.create()
     first, second = line.plan(2)
     assert line.claim() == [first]
-    line.store.cancel([second])
+    line.store.control.cancel([second])
     [third] = line.plan()
     assert line.world.task(third).waits == 1
     line.end()
@@ -175,7 +175,7 @@ def test_a_line_that_somebody_has_locked_is_planned_later(line):
     line.create("cancel")
     [first] = line.plan()
 
-    with open_transaction(lambda: line.store.cancel([first])):
+    with open_transaction(lambda: line.store.control.cancel([first])):
         assert line.plan() == []
         assert (line.planned.decided, line.planned.is_whole) == (0, True)
     assert line.store.schedules.plan().enqueued == 1
@@ -222,7 +222,7 @@ def test_two_daemons_plan_at_once(line):
 @needs_row_locks
 def test_an_end_that_had_looked_before_is_settled_as_a_node(line, monkeypatch):
     """G17: it has hooks, and is taken into a line between the look at what ends and the end."""
-    line.store.register([registration(ONE, hooks=hooks.BOTH), *hooks.HOOK_TYPES])
+    line.store.types.register([registration(ONE, hooks=hooks.BOTH), *hooks.HOOK_TYPES])
     line.create(overlap="allow")
     [first] = line.plan()
     line.claim()

@@ -157,7 +157,7 @@ def test_the_slot_in_time_gets_the_last_place_in_the_line_or_room_of_its_type(wo
             if overlap == "queue":
                 world.store.schedules.run(NAME)
             else:
-                world.store.limit(Scope(type=row.type), max_waiting=1)
+                world.store.control.limit(Scope(type=row.type), max_waiting=1)
             world.store.schedules.plan(now=row.next_at + HOUR + SECOND)
             assert outcomes() == [(S, 1), (E, 1)]
 
@@ -302,7 +302,7 @@ def test_a_row_broken_by_hand_keeps_no_other_waiting(store, schedule, broken):
 def test_a_type_with_a_schedule_is_in_use(store, schedule):
     schedule(type=TWO)
     with pytest.raises(TypeInUse, match="nightly enqueues it"):
-        store.unregister(TWO)
+        store.types.unregister(TWO)
 
 
 def test_jitter_delays_a_slot_and_leaves_none_out(store, schedule):

@@ -25,7 +25,7 @@ SHORTLY = 0.1
 @pytest.fixture
 def idle(world):
     """A daemon that has said that it has nothing to do."""
-    world.store.register([registration(ONE)])
+    world.store.types.register([registration(ONE)])
     host = world.host()
     world.store.renew(host.uuid, lease=30, idle=True)
     return host

@@ -180,7 +180,7 @@ def test_a_guest_leaves_no_trace(world, host):
     world.enqueue()
     ask("SET enable_seqscan = on")
     with transaction.atomic():
-        with world.store.as_guest():
+        with world.store.rehearsals.as_guest():
             assert host.claim()
             assert ask("SHOW enable_seqscan") == [("off",)]
         assert ask("SHOW enable_seqscan") == [("on",)]

@@ -53,12 +53,12 @@ def test_only_what_ended_longer_ago_than_its_type_keeps_it(world, ended):
     stays = {ended(day, DAY / 2), ended(hour, DAY / 48), ended(ever, 9999 * DAY)}
     old = ended(day, 1.1 * DAY)
     ended(hour, DAY / 2)
-    assert world.store.purge(type="unknown") == 0
-    assert world.store.purge(type=TWO) == 1
+    assert world.store.removal.purge(type="unknown") == 0
+    assert world.store.removal.purge(type=TWO) == 1
     assert left() == {*stays, old}
-    assert world.store.purge() == 1
+    assert world.store.removal.purge() == 1
     assert left() == stays
-    assert world.store.purge() == 0
+    assert world.store.removal.purge() == 0
 
 
 def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(world, host):
@@ -67,8 +67,8 @@ def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(wor
     of = kept(ONE, MOMENT)
     keys = {state: world.bring_to(state, host, type=of).instance for state in states}
     live = {key for state, key in keys.items() if state in LIVE}
-    assert world.store.purge(instances=[*live, 2**40]) == 0
-    assert world.store.purge() == 2
+    assert world.store.removal.purge(instances=[*live, 2**40]) == 0
+    assert world.store.removal.purge() == 2
     assert left() == live == set(Inputs.objects.values_list("pk", flat=True))
     logged = LogRecord.objects.filter(instance__isnull=False)
     assert set(logged.values_list("instance", flat=True)) == live
@@ -77,12 +77,12 @@ def test_a_live_instance_is_never_removed_and_an_ended_one_with_all_its_rows(wor
 def test_in_bounded_chunks_the_oldest_first(world, ended):
     """G12."""
     keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
-    assert world.store.purge(limit=2) == 2
+    assert world.store.removal.purge(limit=2) == 2
     assert left() == set(keys[:3])
     ended(kept(TWO, DAY), 2 * DAY)
-    assert world.store.purge(limit=3) == 3
-    assert world.store.purge(limit=3) == 1
-    assert world.store.purge(limit=0) == 0
+    assert world.store.removal.purge(limit=3) == 3
+    assert world.store.removal.purge(limit=3) == 1
+    assert world.store.removal.purge(limit=0) == 0
 
 
 class TestFiles:
@@ -101,7 +101,7 @@ class TestFiles:
 
     def test_they_are_removed_with_the_rows(self, world, case, media):
         assert len(files_in(media)) == 3
-        assert world.store.purge() == 1
+        assert world.store.removal.purge() == 1
         assert files_in(media) == []
         assert not Response.objects.exists()
         assert list((media / "atp").iterdir()) == []
@@ -121,12 +121,12 @@ class TestFiles:
         Response.objects.create(instance_id=stuck, file="another", size=1)
         marks, removed = Marks(), []
         for _ in range(3):
-            removed.append((world.store.purge(limit=2, marks=marks), marks.passes_kept))
+            removed.append((world.store.removal.purge(limit=2, marks=marks), marks.passes_kept))
         assert removed == [(0, True), (1, True), (0, False)]
         assert left() == {case.instance, stuck}
         assert not Instance.objects.filter(pk=gone).exists()
         assert "Instances cannot be removed" in caplog.text
-        assert world.store.purge(limit=2) == 0
+        assert world.store.removal.purge(limit=2) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -145,22 +145,22 @@ def test_what_somebody_else_has_locked_is_left_and_waited_for_by_nobody(world, e
     chosen = {"instances": keys} if by_key else {}
     with open_transaction(lambda: execute(lock, keys[2])):
         execute("SET statement_timeout = '10s'")  # to wait would be an error
-        assert world.store.purge(**chosen) == 4
+        assert world.store.removal.purge(**chosen) == 4
         execute("RESET statement_timeout")
         assert left() == {keys[2]}
-    assert world.store.purge(**chosen) == 1
+    assert world.store.removal.purge(**chosen) == 1
 
 
 def test_marks_say_how_far_it_has_come(world, ended):
     """What comes later than what is newer is found with new ones."""
     marks = Marks()
     ended(kept(ONE, DAY), 2 * DAY)
-    assert world.store.purge(marks=marks) == 1
+    assert world.store.removal.purge(marks=marks) == 1
     ended(kept(ONE, DAY), 1.5 * DAY)
-    assert world.store.purge(marks=marks) == 1
+    assert world.store.removal.purge(marks=marks) == 1
     ended(kept(ONE, DAY), 9 * DAY)
-    world.store.purge(marks=marks)
-    world.store.purge(marks=Marks())
+    world.store.removal.purge(marks=marks)
+    world.store.removal.purge(marks=Marks())
     assert left() == set()
 
 
@@ -174,7 +174,7 @@ def test_who_follows_an_instance_is_told(world, ended):
 
     post_delete.connect(listen, sender=Instance)
     try:
-        assert world.store.purge() == 1
+        assert world.store.removal.purge() == 1
     finally:
         post_delete.disconnect(listen, sender=Instance)
     assert told == [key]
@@ -236,7 +236,7 @@ def test_a_refused_end_leaves_the_others_alone(world, host, running):
     assert is_left(case.instance) == is_left(both) == []
     assert world.state(other.instance) == State.RUNNING
     host.move(other, Event.FAIL, reason=Reason.ERROR, kept=False)
-    assert world.store.purge() == 1
+    assert world.store.removal.purge() == 1
     assert (is_left(kept.instance), world.state(other.instance)) == ([], State.FAILED)
 
 
@@ -249,7 +249,7 @@ def test_files_go_with_it_at_the_next_purge(world, host, running, media):
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED
     assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]
-    assert world.store.purge() == 1
+    assert world.store.removal.purge() == 1
     assert is_left(case.instance) == []
     assert files_in(media) == []
 
@@ -260,5 +260,5 @@ def test_failures_stay_as_long_as_the_setting_says(world, ended, monkeypatch, se
     monkeypatch.setattr(settings, "RETENTION", setting, raising=False)
     for days in (1, 4, 31):
         ended(NOTHING, days * DAY)
-    assert world.store.purge() == 3 - stay
+    assert world.store.removal.purge() == 3 - stay
     assert Instance.objects.count() == stay

@@ -54,16 +54,16 @@ def test_two_claimers_never_take_the_same_task(world):
 def test_what_is_enqueued_after_a_gate_was_opened_is_not_dropped(world, monkeypatch):
     """It was opened while the Tasks behind another gate were dropped."""
     world.enqueue(type=ONE)
-    world.store.register([registration(TWO)])
+    world.store.types.register([registration(TWO)])
     for type in (ONE, TWO):
-        world.store.shut(scope(type), "drop")
+        world.store.control.shut(scope(type), "drop")
     write, made = Mover.write, []
 
     def beside_an_operator(mover):
         write(mover)
         if not made:
             made.append(None)
-            world.store.open(scope(TWO))
+            world.store.control.open(scope(TWO))
             made[0] = world.enqueue(type=TWO)[0]
 
     monkeypatch.setattr(Mover, "write", beside_an_operator)
@@ -76,14 +76,14 @@ def test_many_operators_at_one_gate(world):
     world.enqueue()
 
     def drop(who):
-        return world.store.shut(scope(ONE), "drop", who=who, expected="open")
+        return world.store.control.shut(scope(ONE), "drop", who=who, expected="open")
 
     outcomes = at_once(*[lambda who=str(n): drop(who) for n in range(CLAIMERS)])
     [won] = [outcome for outcome in outcomes if not isinstance(outcome, GateChanged)]
     told = {o.gate.who for o in outcomes if isinstance(o, GateChanged)}
     assert told == {won.who}
     assert Gate.objects.get().who == won.who
-    opened = at_once(*[lambda: world.store.open(scope(ONE))] * CLAIMERS)
+    opened = at_once(*[lambda: world.store.control.open(scope(ONE))] * CLAIMERS)
     assert sum(gate is not None for gate in opened) == 1
 
 
@@ -112,7 +112,7 @@ def test_a_purge_and_a_redrive_do_not_meet(world):
     for _ in range(5):
         case = world.bring_to(State.FAILED, world.host())
         removed, refused = at_once(
-            lambda key=case.instance: world.store.purge(instances=[key]),
+            lambda key=case.instance: world.store.removal.purge(instances=[key]),
             lambda key=case.instance: world.as_anyone(Event.REDRIVE, key),
         )
         assert (removed, len(refused)) in [(1, 1), (0, 0)]
@@ -162,7 +162,7 @@ def test_two_scans_mend_once(world, host):
     put_back(world, ended, host)
     age(*keys, ended.instance)
     execute("DELETE FROM atp_daemon WHERE id = %s", key)
-    scanned = at_once(*[lambda: world.store.scan(who="a scan")] * CLAIMERS)
+    scanned = at_once(*[lambda: world.store.upkeep.scan(who="a scan")] * CLAIMERS)
     mended = [finding for each in scanned for finding in each.findings if finding.instance]
     assert len(mended) == len(set(mended)) == 9
     assert [finding.done for finding in mended if not finding.done] == []
@@ -170,7 +170,7 @@ def test_two_scans_mend_once(world, host):
         assert len([log for log in world.log(key) if log.who == "a scan"]) == 1
     assert LogRecord.objects.filter(subject__startswith="daemon:removed").count() == 1
     assert world.state(held.instance) == State.RUNNING
-    assert world.store.scan().findings == ()
+    assert world.store.upkeep.scan().findings == ()
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_scans_beside_a_queue_at_work_find_nothing(world):
     def scan():
         found = []
         while len(done) < len(hosts):
-            found += world.store.scan().findings
+            found += world.store.upkeep.scan().findings
         return found
 
     # A scan after the other keeps a small machine busy.
@@ -237,9 +237,9 @@ def test_ends_are_locked_in_the_order_of_their_keys(world, kind):
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_enqueue_and_an_unregistration_wait_for_each_other(world, count):
     """RFC 14: no Instance is of a Type that is gone, though no constraint keeps that."""
-    world.store.register([registration()])
+    world.store.types.register([registration()])
     with transaction.atomic():
-        world.store.unregister(ONE)
+        world.store.types.unregister(ONE)
         enqueue = Thread(lambda: world.enqueue(count))
         wait_for(is_anybody_waiting_for_a_lock, what="an enqueue that waits for its Type")
     assert len(enqueue.result()) == count
@@ -247,8 +247,8 @@ def test_an_enqueue_and_an_unregistration_wait_for_each_other(world, count):
     with transaction.atomic():
         world.enqueue()
         Thread(lambda: world.enqueue(2)).result()
-        Thread(lambda: world.store.register([registration(max_restarts=7)])).result()
-        unregister = Thread(lambda: world.store.unregister(ONE))
+        Thread(lambda: world.store.types.register([registration(max_restarts=7)])).result()
+        unregister = Thread(lambda: world.store.types.unregister(ONE))
         wait_for(is_anybody_waiting_for_a_lock, what="an unregister that waits for the enqueue")
     with pytest.raises(TypeInUse):
         unregister.result()

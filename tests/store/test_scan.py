@@ -23,7 +23,7 @@ WHO = "a scan"
 
 def scan(world, **options):
     """Scan once; returns troubles and what was done, by Instance or daemon."""
-    found = world.store.scan(who=WHO, **options).findings
+    found = world.store.upkeep.scan(who=WHO, **options).findings
     keys = dict(Instance.objects.values_list("uuid", "pk"))
     return {keys.get(f.instance, f.daemon or f.type): (f.trouble, bool(f.done)) for f in found}
 
@@ -50,7 +50,9 @@ class TestForgotten:
             assert scan(world) == wanted
         assert told(world, first) == ("", logging.ERROR, WHO)
         assert len(world.log(first)) == 2
-        [finding] = {f for f in world.store.scan().findings if f.instance == world.get(first).uuid}
+        [finding] = {
+            f for f in world.store.upkeep.scan().findings if f.instance == world.get(first).uuid
+        }
         assert (finding.since, finding.type) == (world.task(first).due_at, ONE)
 
     @pytest.mark.parametrize("cursor", [NOWHERE, Cursor()])
@@ -101,14 +103,14 @@ class TestLanes:
         keys = world.enqueue(3, collection="a")
         age(*keys)
         if mode:
-            world.store.shut(scope(*of), mode)
+            world.store.control.shut(scope(*of), mode)
         else:
-            world.store.limit(scope(*of), **limits)
+            world.store.control.limit(scope(*of), **limits)
         assert scan(world) == scan(world, cursor=NOWHERE) == {}
         if mode:
-            world.store.open(scope(*of))
+            world.store.control.open(scope(*of))
         else:
-            world.store.limit(scope(*of), max_running=None, per_second=None, rate="")
+            world.store.control.limit(scope(*of), max_running=None, per_second=None, rate="")
         assert scan(world) == {}, "it was opened a moment ago"
         Gate.objects.update(until=world.store.now() - LONG)
         Limit.objects.update(since=world.store.now() - LONG)
@@ -116,7 +118,7 @@ class TestLanes:
 
     def test_beside_more_closed_lanes_than_a_query_could_name(self, world, idle):
         later = {"is_set": True, "since": world.store.now(), "max_running": 1}
-        world.store.register([registration(TWO)])
+        world.store.types.register([registration(TWO)])
         two = Type.objects.get(identifier=TWO)
         Limit.objects.bulk_create(
             Limit(subject=f"lane:{n}", type=two, collection=f"lane {n}", **later)
@@ -280,12 +282,12 @@ def test_a_scan_walks_through_all_from_the_newest_on(world, monkeypatch):
         Task.objects.filter(pk=bad).delete()
     found, cursor, rounds = [], None, 0
     while rounds == 0 or cursor != Cursor():
-        scanned = world.store.scan(cursor, repair=False)
+        scanned = world.store.upkeep.scan(cursor, repair=False)
         found.append([finding.instance for finding in scanned.findings])
         cursor, rounds = scanned.cursor, rounds + 1
     assert found == [[world.get(keys[9]).uuid], [], [world.get(keys[0]).uuid]]
     assert scan(world).keys() == {keys[9]}
-    assert world.store.scan(Cursor(instance=keys[1], task=0)).findings
+    assert world.store.upkeep.scan(Cursor(instance=keys[1], task=0)).findings
 
 
 class TestSchedules:
@@ -294,14 +296,14 @@ class TestSchedules:
     @pytest.fixture
     def due(self, world):
         """Make a schedule that has been due for so long; returns what a scan finds."""
-        world.store.register([registration(ONE)])
+        world.store.types.register([registration(ONE)])
 
         def make(ago, **changes):
             world.store.schedules.set(spec("hourly", every=HOUR))
             past = world.store.now() - ago
             changes = {"next_at": past, "due_at": past, **changes}
             Schedule.objects.filter(identifier="hourly").update(**changes)
-            return world.store.scan(NOWHERE).findings
+            return world.store.upkeep.scan(NOWHERE).findings
 
         return make
 
@@ -312,7 +314,7 @@ class TestSchedules:
         """
         assert due(LONG) == ()
         host = world.host(ONE)
-        assert world.store.scan(NOWHERE).findings == (), "it has just come"
+        assert world.store.upkeep.scan(NOWHERE).findings == (), "it has just come"
         settle(host, idle=False)
         assert due(5 * SECOND) == ()
         [finding] = due(LONG)
@@ -321,14 +323,14 @@ class TestSchedules:
         assert finding.since == Schedule.objects.get(identifier="hourly").next_at
         assert str(finding).startswith("schedule hourly: ")
         world.store.schedules.plan()
-        assert world.store.scan(NOWHERE).findings == ()
+        assert world.store.upkeep.scan(NOWHERE).findings == ()
 
     def test_one_that_cannot_be_planned_says_why(self, world, due):
         """G16: although it is tried again in a while, and then again."""
         settle(world.host(ONE))
         due(LONG, every=None)
         world.store.schedules.plan()
-        [finding] = world.store.scan(NOWHERE).findings
+        [finding] = world.store.upkeep.scan(NOWHERE).findings
         assert "every" in finding.why
         assert finding.why in str(finding)
 
@@ -350,7 +352,7 @@ def walker(world, monkeypatch):
     keys = [key for lane in lanes for key in world.enqueue(5, due=due, **lane)]
     held = world.enqueue(5, collection="held")
     age(*held)
-    world.store.shut(scope(ONE, "held"), "hold")
+    world.store.control.shut(scope(ONE, "held"), "hold")
     if not IS_SQLITE:
         for name, value in PLANNING.items():
             execute(f"SET LOCAL {name} = {value}")
@@ -363,7 +365,7 @@ def test_no_table_is_read_from_end_to_end(world, walker, part):
     middle = Cursor(task=walker[15], instance=walker[15])
     cursor = {"nothing": NOWHERE, "newest": None, "middle": middle}[part]
     with CaptureQueriesContext(connection) as asked:
-        assert world.store.scan(cursor, repair=False).findings == ()
+        assert world.store.upkeep.scan(cursor, repair=False).findings == ()
     for query in asked.captured_queries:
         sql = query["sql"]
         if sql.startswith("SELECT") and "clock_timestamp" not in sql:

@@ -96,7 +96,7 @@ def test_what_has_changed_since_the_look_counts(world, host, after_the_look, wha
     key, other = world.enqueue(2)
 
     if what == "shut":
-        after_the_look(lambda: world.store.shut(scope(ONE), "hold"))
+        after_the_look(lambda: world.store.control.shut(scope(ONE), "hold"))
         assert host.claim() == []
         assert world.state(key) == State.ACCEPTED
     elif what == "gone":
@@ -276,7 +276,7 @@ def test_keys_go_on_where_others_have_left_off(world):
     [first], [second], [third] = world.enqueue(), portable.enqueue(), world.enqueue()
     assert [second, third] == [first + 1, first + 2]
     world.as_anyone(Event.FAIL, third, reason="CANCELLED")
-    world.store.purge(instances=[third])
+    world.store.removal.purge(instances=[third])
     [fourth] = world.enqueue()
     assert fourth == third + 1, "no key comes twice"
     assert portable.enqueue() == [fourth + 1]

@@ -11,7 +11,7 @@ from atp.store.values import Message, ProgressUpdate
 
 
 def commands(world, host):
-    return [command.request for command in world.store.asked(host.uuid)]
+    return [command.request for command in world.store.control.asked(host.uuid)]
 
 
 def note_with_stack(world, case, **more):
@@ -23,8 +23,8 @@ def note_with_stack(world, case, **more):
 
 def test_command_for_the_stack_stands_beside_another_command(world, host):
     case = world.bring_to(State.RUNNING, host)
-    assert world.store.request(case.instance, PAUSE, who="ann")
-    assert world.store.request(case.instance, STACK, who="bob")
+    assert world.store.control.request(case.instance, PAUSE, who="ann")
+    assert world.store.control.request(case.instance, STACK, who="bob")
     assert commands(world, host) == [PAUSE, STACK]
     last = world.log(case.instance)[-1]
     assert (last.kind, last.detail, last.who) == (Kind.ASK, STACK, "bob")
@@ -34,12 +34,12 @@ def test_command_for_the_stack_stands_beside_another_command(world, host):
 
 def test_other_commands_leave_the_command_for_the_stack(world, host):
     case = world.bring_to(State.RUNNING, host)
-    assert world.store.request(case.instance, STACK, who="ann")
-    assert world.store.request(case.instance, PAUSE, who="ann")
+    assert world.store.control.request(case.instance, STACK, who="ann")
+    assert world.store.control.request(case.instance, PAUSE, who="ann")
     assert commands(world, host) == [PAUSE, STACK]
-    assert world.store.request(case.instance, RESUME, who="ann")
+    assert world.store.control.request(case.instance, RESUME, who="ann")
     assert commands(world, host) == [RESUME, STACK]
-    world.store.cancel([case.instance], who="ann")
+    world.store.control.cancel([case.instance], who="ann")
     assert commands(world, host) == [CANCEL]
 
 
@@ -47,8 +47,8 @@ def test_other_commands_leave_the_command_for_the_stack(world, host):
 def test_stack_is_asked_for_once_and_only_of_an_attempt_that_runs_or_is_paused(world, host, state):
     case = world.bring_to(state, host)
     may = state in (State.RUNNING, State.PAUSED)
-    assert world.store.request(case.instance, STACK, who="ann") is may
-    assert world.store.request(case.instance, STACK, who="ann") is False
+    assert world.store.control.request(case.instance, STACK, who="ann") is may
+    assert world.store.control.request(case.instance, STACK, who="ann") is False
     assert len([row for row in world.log(case.instance) if row.kind == Kind.ASK]) == may
 
 

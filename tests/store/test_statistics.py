@@ -203,8 +203,8 @@ def test_the_counts_of_a_type_outlive_it(world, daemon):
     [start, _] = daemon.attempt(Event.FINISH)
     assert daemon.add()
     before = plain(statistics.sums())
-    world.store.purge(instances=[start.instance])
-    world.store.unregister(ONE)
+    world.store.removal.purge(instances=[start.instance])
+    world.store.types.unregister(ONE)
     assert not LogRecord.objects.filter(kind=Event.FINISH).exists()
     assert plain(statistics.sums()) == before
 

@@ -64,10 +64,10 @@ def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
 
 
 def test_it_is_removed_with_its_type(world, tailers):
-    world.store.register([registration(NAME)])
+    world.store.types.register([registration(NAME)])
     tailers.begin(NAME, source="numbers")
     advance(tailers, move(None, "1"))
-    world.store.unregister(NAME)
+    world.store.types.unregister(NAME)
     assert not Tailer.objects.exists()
     assert not Cursor.objects.exists()
 

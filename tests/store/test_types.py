@@ -22,13 +22,13 @@ def log_of(identifier):
 
 def test_registering_again_is_an_update_that_is_logged(world, caplog):
     """RFC 14."""
-    world.store.register([registration(ONE, timeout=None), registration(TWO)], who="deployer")
+    world.store.types.register([registration(ONE, timeout=None), registration(TWO)], who="deployer")
     row = Type.objects.get(identifier=ONE)
     assert (row.timeout, row.max_restarts, row.handler) == (None, 3, "somewhere.handler")
     assert log_of(ONE) == log_of(TWO) == [Kind.REGISTERED]
     assert LogRecord.objects.about(f"type:{ONE}").get().who == "deployer"
     again = registration(timeout=None, max_restarts=7, retention=DAY)
-    world.store.register([again], who="me")
+    world.store.types.register([again], who="me")
     row = Type.objects.get(identifier=ONE)
     assert (row.max_restarts, row.retention) == (7, DAY)
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
@@ -36,11 +36,11 @@ def test_registering_again_is_an_update_that_is_logged(world, caplog):
     last = LogRecord.objects.about(f"type:{ONE}").last()
     assert tells(last.message, messages.parameters_changed(changes))
     before = world.snapshot()
-    world.store.register([again], who="me")
+    world.store.types.register([again], who="me")
     assert world.snapshot() == before
     assert not caplog.records
     # Two projects in one database may have given the same identifier to different functions.
-    world.store.register([replace(again, handler="elsewhere.handler")])
+    world.store.types.register([replace(again, handler="elsewhere.handler")])
     (told,) = caplog.records
     assert (told.name, told.levelname) == ("atp.store", "WARNING")
     assert "somewhere.handler and is now elsewhere.handler" in told.getMessage()
@@ -48,9 +48,9 @@ def test_registering_again_is_an_update_that_is_logged(world, caplog):
 
 def test_the_rows_of_former_names_name_the_downstream_too(world):
     """Tasks wait under them, and a claim goes by the row."""
-    world.store.register([registration(ONE), registration(TWO)])
+    world.store.types.register([registration(ONE), registration(TWO)])
     given = {ONE: "relay", TWO: "", "store.unknown": "relay"}
-    assert world.store.name_downstreams(given, who="me") == set()
+    assert world.store.types.name_downstreams(given, who="me") == set()
     assert [Type.objects.get(identifier=name).downstream for name in (ONE, TWO)] == ["relay", ""]
     assert Downstream.objects.get().name == "relay"
     assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
@@ -60,22 +60,22 @@ def test_the_rows_of_former_names_name_the_downstream_too(world):
 def test_an_enqueue_or_a_registration_without_update_writes_only_what_is_missing(world):
     world.enqueue(type=registration(max_restarts=7))
     world.enqueue(type=registration(max_restarts=1))
-    world.store.register([registration(), registration(TWO)], update=False)
+    world.store.types.register([registration(), registration(TWO)], update=False)
     assert Type.objects.get(identifier=ONE).max_restarts == 7
     assert Type.objects.filter(identifier=TWO).exists()
 
 
 def test_unregister_is_refused_while_instances_exist(world):
     """RFC 14."""
-    world.store.register([registration(TWO)])
-    world.store.unregister(TWO, who="me")
+    world.store.types.register([registration(TWO)])
+    world.store.types.unregister(TWO, who="me")
     assert log_of(TWO) == [Kind.REGISTERED, Kind.UNREGISTERED]
     world.enqueue()
     before = world.snapshot()
     with pytest.raises(TypeInUse, match=ONE):
-        world.store.unregister(ONE)
+        world.store.types.unregister(ONE)
     with pytest.raises(UnknownType, match=f"Did you mean '{ONE}'"):
-        world.store.unregister("store.onne")
+        world.store.types.unregister("store.onne")
     assert world.snapshot() == before
 
 
@@ -87,12 +87,12 @@ OLD, NEW, OTHER = "dep.old", "dep.new", "dep.other"
 
 @pytest.fixture
 def names(world):
-    world.store.register([registration(OLD), registration(OTHER)])
+    world.store.types.register([registration(OLD), registration(OTHER)])
     return world.store
 
 
 def rename(names):
-    names.register([registration(NEW, formerly=(OLD,))])
+    names.types.register([registration(NEW, formerly=(OLD,))])
 
 
 def enqueue(names, type, existing="raise", **given):
@@ -123,7 +123,7 @@ def test_old_and_new_releases_share_keys(names, first, second, given, error):
 
 def test_names_of_several_releases_are_one_type(names):
     rename(names)
-    names.register([registration("dep.newest", formerly=(NEW,))])
+    names.types.register([registration("dep.newest", formerly=(NEW,))])
     rename(names)  # a daemon of the release in between starts
     made = enqueue(names, OLD, identifier="order-7")
     assert enqueue(names, "dep.newest", "return", identifier="order-7").pk == made.pk

@@ -125,7 +125,7 @@ def test_a_task_that_was_lost_is_given_its_key_again(world):
     """A scan mends it (G1)."""
     made = enqueue(world)
     Task.objects.all().delete()
-    done = world.store.mend_instances([made.pk], world.store.now(), "a scan")
+    done = world.store.upkeep.mend_instances([made.pk], world.store.now(), "a scan")
     assert list(done) == [made.pk]
     with pytest.raises(UniqueTaken):
         enqueue(world)
@@ -148,7 +148,7 @@ class TestRaces:
 
     def test_a_second_waits_for_a_transaction_that_has_it(self, world):
         """G7: what is rolled back has never had it."""
-        world.store.register([registration()])
+        world.store.types.register([registration()])
         with transaction.atomic():
             enqueue(world)
             transaction.set_rollback(True)

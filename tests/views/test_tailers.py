@@ -51,7 +51,7 @@ def test_a_tailer_page_shows_cursors_losses_and_skipped_records(full, tailer, op
 
 def test_the_page_of_each_type_of_a_tailer_links_to_the_tailer(full, tailer, operator):
     for identifier in ("tests.tailer", "tests.tailer.rejected"):
-        full.world.store.register([registration(identifier)])
+        full.world.store.types.register([registration(identifier)])
         text = operator.get(f"/atp/types/{identifier}/").content.decode()
         assert '<a href="/atp/tailers/tests.tailer/">tests.tailer</a>' in text
     assert "<dt>Tailer</dt>" not in operator.get("/atp/types/tests.echo/").content.decode()

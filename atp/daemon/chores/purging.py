@@ -58,7 +58,7 @@ class Purge(Chore):
 
         def purge():
             began = uptime()
-            count = self.core.store.purge(limit=limit, marks=marks)
+            count = self.core.store.removal.purge(limit=limit, marks=marks)
             if count < limit and pause > SOON:
                 connections[settings.DATABASE].close()
             return count, uptime() - began, limit, marks.passes_kept

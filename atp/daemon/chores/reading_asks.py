@@ -23,7 +23,7 @@ class ReadAsks(Chore):
         return self.attempts.any()
 
     def call(self):
-        return partial(self.core.store.asked, self.core.identity.current)
+        return partial(self.core.store.control.asked, self.core.identity.current)
 
     def done(self, result):
         stacks = []

@@ -35,7 +35,7 @@ class Register(Chore):
             # Nothing else: the other parameters may be those of a newer release.
             names = {type: registry.downstream(type) for type in self.core.downstreams.unnamed()}
             self._names = names
-            return lambda: store.name_downstreams(names, who=identity.name)
+            return lambda: store.types.name_downstreams(names, who=identity.name)
         types = self._locked or identity.types
         # The row of a former name exists already, or no Task waits under that name.
         own = [registry.get(name) for name in types if not registry.is_former(name)]

@@ -36,7 +36,7 @@ class Scan(Chore):
         # out again.
         abandoned.end()
         try:
-            scanned = self.core.store.scan(self._cursor, who=who)
+            scanned = self.core.store.upkeep.scan(self._cursor, who=who)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:

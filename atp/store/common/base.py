@@ -189,6 +189,16 @@ class ORMBase(Store):
         self.rows(LogRecord).bulk_create(records)
 
 
+class Part:
+    """The base class of the parts of a store, which reach each other through ``store``."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def rows(self, model):
+        return self.store.rows(model)
+
+
 # What any other database answers to these functions.
 
 

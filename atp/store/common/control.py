@@ -36,98 +36,8 @@ from ...models import (
 from ...states import Actor, Event, Reason, State
 from ..facts import LOW_SHARE, Fill, Scope
 from ..values import Move
-from .base import ORMBase
+from .base import ORMBase, Part
 from .transitions import Mover, cancel_requests
-
-# Asks to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once.
-
-
-class Asks(ORMBase):
-    def request(self, instance, request, *, who, message=""):
-        with self.atomic():
-            tasks = self.rows(Task).select_for_update().filter(pk=instance)
-            task = tasks.filter(daemon__isnull=False).exclude(request=CANCEL).first()
-            if task is None:
-                return False
-            states = dict(self.rows(Instance).values_list("pk", "state").filter(pk=instance))
-            before, has_stack = split_request(task.request)
-            if request == STACK:
-                if has_stack or states[instance] not in (State.RUNNING, State.PAUSED):
-                    return False
-                tasks.update(request=join_request(before, with_stack=True))
-            elif not _makes_sense(request, before, states[instance]):
-                return False
-            else:
-                tasks.update(request=join_request(request, with_stack=has_stack))
-            self._log_requests([task], states, request, who, message)
-            return True
-
-    def cancel(self, instances, *, who=""):
-        keys = sorted(set(instances))
-        failed, asked, before = [], [], []
-        with self.atomic():
-            mover = Mover(self, self.now()).load(keys)
-            for task in [mover.tasks[key] for key in keys if key in mover.tasks]:
-                if task.daemon_id is None:
-                    self._fail(mover, task.pk, who)
-                    failed.append(task.pk)
-                else:
-                    (before if task.request == CANCEL else asked).append(task)
-            mover.write()
-            if asked:
-                self.rows(Task).filter(pk__in=[task.pk for task in asked]).update(request=CANCEL)
-                states = {task.pk: mover.instances[task.pk].state for task in asked}
-                self._log_requests(asked, states, CANCEL, who)
-        return Cancelled(
-            failed=tuple(failed),
-            asked=tuple(task.pk for task in asked),
-            before=tuple(task.pk for task in before),
-        )
-
-    @staticmethod
-    def _fail(mover, key, who):
-        move = Move(
-            event=Event.FAIL,
-            instance=key,
-            who=who,
-            message=messages.cancelled(),
-            level=logging.WARNING,
-            reason=Reason.CANCELLED,
-        )
-        if not mover.apply(move, actor=Actor.ANYONE):
-            raise AssertionError(f"a waiting Task belongs to an Instance that does not: {key}")
-
-    def _log_requests(self, tasks, states, request, who, message=""):
-        now = self.now()
-        self.rows(LogRecord).bulk_create(
-            [
-                LogRecord(
-                    instance_id=task.pk,
-                    time=now,
-                    kind=Kind.ASK,
-                    state=states[task.pk],
-                    attempt=task.attempt,
-                    level=logging.INFO,
-                    who=who,
-                    message=message or messages.command_sent(request),
-                    detail=request,
-                )
-                for task in tasks
-            ]
-        )
-
-    def asked(self, daemon):
-        held = self.rows(Task).held_by(daemon).exclude(request="")
-        asked = list(held.values_list("pk", "attempt", "request"))
-        cancels = cancel_requests(self, [key for key, _, request in asked if request == CANCEL])
-        now = self.now() if cancels else None
-        return [
-            AttemptCommand(
-                instance=key, attempt=attempt, request=command, **_by(cancels.get(key), now)
-            )
-            for key, attempt, request in asked
-            for command in _commands(request)
-        ]
 
 
 def _commands(request):
@@ -153,50 +63,6 @@ def _by(record, now):
     if record is None:
         return {}
     return {"who": record.who, "age": max(0.0, (now - record.time).total_seconds())}
-
-
-# Changes to waiting Tasks, in the portable store.
-
-
-class Changing(ORMBase):
-    def change(self, instances, changes, *, who=""):
-        with self.atomic():
-            tasks = self.rows(Task).select_for_update().waiting().filter(pk__in=list(instances))
-            tasks = list(tasks.order_by("pk"))
-            now = self.now()
-            if changes.due is not None or changes.postpone is not None:
-                _refuse_blocked(tasks)
-            steps = {task.pk: list(_alter(task, changes, now)) for task in tasks}
-            changed = [task for task in tasks if steps[task.pk]]
-            if changed:
-                self._write_changed(changed, steps, now, who)
-            return steps
-
-    def _write_changed(self, tasks, steps, now, who):
-        fields = ["priority", "collection"]
-        self.rows(Task).bulk_update(tasks, [*fields, "due_at"], batch_size=200)
-        # The Instance keeps the values too: its next Task copies them.
-        copies = [
-            Instance(pk=task.pk, **{name: getattr(task, name) for name in fields}) for task in tasks
-        ]
-        self.rows(Instance).bulk_update(copies, fields, batch_size=200)
-        self.rows(LogRecord).bulk_create(
-            [
-                LogRecord(
-                    instance_id=task.pk,
-                    time=now,
-                    kind=Kind.CHANGE,
-                    state=State.ACCEPTED,
-                    attempt=task.attempt,
-                    level=logging.INFO,
-                    who=who,
-                    message=messages.task_changed(steps[task.pk], now),
-                )
-                for task in tasks
-            ]
-        )
-        if any(task.due_at <= now for task in tasks):
-            self.tell()
 
 
 def _refuse_blocked(tasks):
@@ -239,13 +105,15 @@ BOUNDING = Q(max_waiting__isnull=False) | Q(max_wait__isnull=False)
 COUNTED = 10_000
 
 
-class Filling(ORMBase):
+class Filling(Part):
+    """How full Types and lanes are."""
+
     def _looking(self):
         """Return a context for reads: inside a caller's transaction, one that may write.
 
         On SQLite, a transaction that has only read may fail when it writes later.
         """
-        return self.atomic() if self.connection.in_atomic_block else nullcontext()
+        return self.store.atomic() if self.store.connection.in_atomic_block else nullcontext()
 
     def bounded(self):
         rows = self.rows(Limit).filter(BOUNDING).order_by()
@@ -281,7 +149,7 @@ class Filling(ORMBase):
         if max_waiting is not None:
             waiting = tasks[: 2 * max_waiting + 1].count()
         if max_waiting is None or waiting >= LOW_SHARE * max_waiting:
-            now = self.now()
+            now = self.store.now()
             first = tasks.filter(due_at__lte=now).aggregate(first=Min("due_at"))["first"]
             oldest = None if first is None else now - first
             if max_wait is not None and oldest is not None and oldest > max_wait:
@@ -317,7 +185,7 @@ class Filling(ORMBase):
         }
 
     def drain_rate(self, type, seconds):
-        now = self.now()
+        now = self.store.now()
         since = now - timedelta(seconds=seconds)
         if self.rows(Type).filter(identifier=type, retention__lt=now - since).exists():
             # They do not stay for so long.
@@ -343,25 +211,25 @@ class Filling(ORMBase):
 
     @contextmanager
     def enqueueing_alone(self, registration):
-        no_key = self.connection.features.has_select_for_no_key_update
+        no_key = self.store.connection.features.has_select_for_no_key_update
         # Daemons and other enqueues only keep others from unregistering the Type. So they do not
         # wait for this lock, which needs a right on the table, unlike an advisory lock.
         type = self.rows(Type).select_for_update(no_key=no_key)
         keys = type.filter(identifier=registration.identifier).values_list("pk")
-        with self.atomic():
+        with self.store.atomic():
             if not list(keys):
-                self.register([registration], update=False)
+                self.store.types.register([registration], update=False)
                 list(keys.all())
             yield
 
     def log_full(self, fill, count, *, seconds, who=""):
-        with self.atomic():
-            now = self.now()
+        with self.store.atomic():
+            now = self.store.now()
             subject = _subject(fill.type, fill.collection)[:255]
             records = self.rows(LogRecord).filter(instance__isnull=True, subject=subject)
             if records.filter(kind=Kind.FULL, time__gt=now - timedelta(seconds=seconds)).exists():
                 return False
-            self.log(
+            self.store.log(
                 Kind.FULL,
                 messages.queue_full(count, fill.waiting),
                 subject=subject,
@@ -538,10 +406,143 @@ NOTHING = {
 }
 
 
-class Setting(ORMBase):
+class Control(Part):
+    """Gates and limits that operators set, commands to attempts, changes of waiting Tasks."""
+
+    # Asks to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once.
+
+    def request(self, instance, request, *, who, message=""):
+        with self.store.atomic():
+            tasks = self.rows(Task).select_for_update().filter(pk=instance)
+            task = tasks.filter(daemon__isnull=False).exclude(request=CANCEL).first()
+            if task is None:
+                return False
+            states = dict(self.rows(Instance).values_list("pk", "state").filter(pk=instance))
+            before, has_stack = split_request(task.request)
+            if request == STACK:
+                if has_stack or states[instance] not in (State.RUNNING, State.PAUSED):
+                    return False
+                tasks.update(request=join_request(before, with_stack=True))
+            elif not _makes_sense(request, before, states[instance]):
+                return False
+            else:
+                tasks.update(request=join_request(request, with_stack=has_stack))
+            self._log_requests([task], states, request, who, message)
+            return True
+
+    def cancel(self, instances, *, who=""):
+        keys = sorted(set(instances))
+        failed, asked, before = [], [], []
+        with self.store.atomic():
+            mover = Mover(self.store, self.store.now()).load(keys)
+            for task in [mover.tasks[key] for key in keys if key in mover.tasks]:
+                if task.daemon_id is None:
+                    self._fail(mover, task.pk, who)
+                    failed.append(task.pk)
+                else:
+                    (before if task.request == CANCEL else asked).append(task)
+            mover.write()
+            if asked:
+                self.rows(Task).filter(pk__in=[task.pk for task in asked]).update(request=CANCEL)
+                states = {task.pk: mover.instances[task.pk].state for task in asked}
+                self._log_requests(asked, states, CANCEL, who)
+        return Cancelled(
+            failed=tuple(failed),
+            asked=tuple(task.pk for task in asked),
+            before=tuple(task.pk for task in before),
+        )
+
+    @staticmethod
+    def _fail(mover, key, who):
+        move = Move(
+            event=Event.FAIL,
+            instance=key,
+            who=who,
+            message=messages.cancelled(),
+            level=logging.WARNING,
+            reason=Reason.CANCELLED,
+        )
+        if not mover.apply(move, actor=Actor.ANYONE):
+            raise AssertionError(f"a waiting Task belongs to an Instance that does not: {key}")
+
+    def _log_requests(self, tasks, states, request, who, message=""):
+        now = self.store.now()
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=task.pk,
+                    time=now,
+                    kind=Kind.ASK,
+                    state=states[task.pk],
+                    attempt=task.attempt,
+                    level=logging.INFO,
+                    who=who,
+                    message=message or messages.command_sent(request),
+                    detail=request,
+                )
+                for task in tasks
+            ]
+        )
+
+    def asked(self, daemon):
+        held = self.rows(Task).held_by(daemon).exclude(request="")
+        asked = list(held.values_list("pk", "attempt", "request"))
+        cancels = cancel_requests(
+            self.store, [key for key, _, request in asked if request == CANCEL]
+        )
+        now = self.store.now() if cancels else None
+        return [
+            AttemptCommand(
+                instance=key, attempt=attempt, request=command, **_by(cancels.get(key), now)
+            )
+            for key, attempt, request in asked
+            for command in _commands(request)
+        ]
+
+    # Changes to waiting Tasks, in the portable store.
+
+    def change(self, instances, changes, *, who=""):
+        with self.store.atomic():
+            tasks = self.rows(Task).select_for_update().waiting().filter(pk__in=list(instances))
+            tasks = list(tasks.order_by("pk"))
+            now = self.store.now()
+            if changes.due is not None or changes.postpone is not None:
+                _refuse_blocked(tasks)
+            steps = {task.pk: list(_alter(task, changes, now)) for task in tasks}
+            changed = [task for task in tasks if steps[task.pk]]
+            if changed:
+                self._write_changed(changed, steps, now, who)
+            return steps
+
+    def _write_changed(self, tasks, steps, now, who):
+        fields = ["priority", "collection"]
+        self.rows(Task).bulk_update(tasks, [*fields, "due_at"], batch_size=200)
+        # The Instance keeps the values too: its next Task copies them.
+        copies = [
+            Instance(pk=task.pk, **{name: getattr(task, name) for name in fields}) for task in tasks
+        ]
+        self.rows(Instance).bulk_update(copies, fields, batch_size=200)
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=task.pk,
+                    time=now,
+                    kind=Kind.CHANGE,
+                    state=State.ACCEPTED,
+                    attempt=task.attempt,
+                    level=logging.INFO,
+                    who=who,
+                    message=messages.task_changed(steps[task.pk], now),
+                )
+                for task in tasks
+            ]
+        )
+        if any(task.due_at <= now for task in tasks):
+            self.store.tell()
+
     def shut(self, scope, mode, *, who="", reason="", until=None, expected=None):
-        with self.atomic():
-            now = self.now()
+        with self.store.atomic():
+            now = self.store.now()
             columns = {"mode": mode, "reason": reason, "until": until, "who": who, "since": now}
             # If two operators shut an open gate at once, the second finds the row of the first.
             rows = self.rows(Gate).select_for_update(of=("self",)).select_related("type")
@@ -551,7 +552,7 @@ class Setting(ORMBase):
             was = None
             if not created:
                 # Take the time after the lock: another writer may have used a later time than ours.
-                columns["since"] = now = self.now()
+                columns["since"] = now = self.store.now()
                 was = _if_shut(gate, now)
             check_expected(scope, was, expected)
             if not created:
@@ -562,7 +563,7 @@ class Setting(ORMBase):
             message = messages.gate_set(mode, until=until, reason=reason, was=was)
             self._log_scope(scope, now, who, Kind.GATE, message, mode)
             # Daemons must look again: the new mode may let Tasks go that the old one kept.
-            self.tell()
+            self.store.tell()
             return gate
 
     def _forget_open(self, before):
@@ -572,10 +573,10 @@ class Setting(ORMBase):
         self.rows(Gate).filter(pk__in=keys).delete()
 
     def open(self, scope, *, who="", reason="", expected=None):
-        with self.atomic():
+        with self.store.atomic():
             rows = self.rows(Gate).filter(subject=scope.subject)
             found = rows.select_for_update(of=("self",)).select_related("type").first()
-            now = self.now()
+            now = self.store.now()
             was = None if found is None else _if_shut(found, now)
             check_expected(scope, was, expected)
             if was is not None:
@@ -583,18 +584,18 @@ class Setting(ORMBase):
                 rows.update(until=now)
                 message = messages.gate_set("open", reason=reason, was=was)
                 self._log_scope(scope, now, who, Kind.GATE, message, "open")
-                self.tell()
+                self.store.tell()
         return was
 
     def limit(self, scope, *, who="", **changes):
-        with self.atomic():
-            columns = NOTHING | changes | {"is_set": True, "who": who, "since": self.now()}
+        with self.store.atomic():
+            columns = NOTHING | changes | {"is_set": True, "who": who, "since": self.store.now()}
             # If two operators set the first limit at once, the second finds the row of the first.
             rows = self.rows(Limit).select_for_update()
             row, is_new = rows.get_or_create(
                 subject=scope.subject, defaults=columns | scope.columns
             )
-            now = self.now()
+            now = self.store.now()
             if not is_new:
                 before = _columns(row)
                 after = before | changes
@@ -604,19 +605,19 @@ class Setting(ORMBase):
                 if before["per_second"] != after["per_second"]:
                     columns |= {"tokens": 0.0, "refilled": None}
                 self.rows(Limit).filter(pk=row.pk).update(**columns)
-                row.refresh_from_db(using=self.alias)
+                row.refresh_from_db(using=self.store.alias)
             message = messages.limits_set(_columns(row))
             self._log_scope(scope, now, who, Kind.LIMITS, message, "set")
-            self.tell()
+            self.store.tell()
             return row
 
     def unlimit(self, scope, declared, *, who=""):
-        with self.atomic():
+        with self.store.atomic():
             rows = self.rows(Limit).filter(subject=scope.subject)
             row = rows.select_for_update().first()
             if row is None or not row.is_set:
                 return False
-            now, before = self.now(), _columns(row)
+            now, before = self.store.now(), _columns(row)
             after = before if declared is None else NOTHING | declared
             if after == NOTHING:
                 rows.delete()
@@ -627,7 +628,7 @@ class Setting(ORMBase):
                 rows.update(**columns)
             message = messages.limits_left_to_code(after, is_known=declared is not None)
             self._log_scope(scope, now, who, Kind.LIMITS, message, "left")
-            self.tell()
+            self.store.tell()
         return True
 
     def declare(self, limits, *, who=""):
@@ -642,14 +643,14 @@ class Setting(ORMBase):
                 NOTHING if row is None else _columns(row)
             ) == wanted:
                 continue
-            with self.unless_locked() as is_locked:
+            with self.store.unless_locked() as is_locked:
                 self._declare(identifier, declared, wanted, who)
             if is_locked:
                 locked.add(identifier)
         return locked
 
     def _declare(self, identifier, declared, wanted, who):
-        now, subject = self.now(), f"type:{identifier}"
+        now, subject = self.store.now(), f"type:{identifier}"
         # An operator may set this limit at the same moment.
         own = self.rows(Limit).filter(subject=subject, is_set=False)
         if not declared:
@@ -659,11 +660,11 @@ class Setting(ORMBase):
             limit = Limit(subject=subject, type=type, who=who, since=now, **wanted)
             self.rows(Limit).bulk_create([limit], ignore_conflicts=True)
         message = messages.limits_declared(declared)
-        self.log(Kind.LIMITS, message, subject=subject, time=now, who=who, detail="declared")
-        self.tell()
+        self.store.log(Kind.LIMITS, message, subject=subject, time=now, who=who, detail="declared")
+        self.store.tell()
 
     def _log_scope(self, scope, now, who, kind, message, detail):
-        self.log(
+        self.store.log(
             kind,
             message,
             # A lane's name may be longer than the column.

@@ -15,15 +15,15 @@ from ...models import Daemon, Kind, Limit, Schedule, SpareLease, Task, lost_deta
 from ...states import Actor, Event, State
 from ..facts import NO_MISFITS, Lost, Outlook, Reconciled, Renewal, Swept
 from ..values import Move
+from .base import ORMBase
 from .control import Closed, Gates
 from .limits import LIMITING, Limited
-from .scan import Mending
 from .transitions import Mover
 
 # A daemon's identity and the Tasks that it holds: locking them, and taking them away.
 
 
-class Holding(Mending):
+class Holding(ORMBase):
     # The identity of the database's file when the daemon joined; None if it is not a file, and from
     # the time when the file was found to be another until the daemon joins again.
     _file = None
@@ -90,7 +90,7 @@ class Holding(Mending):
                 refused.append(key)
         mover.write()
         # A Task that disagrees with its Instance must not keep the daemon's row for ever.
-        self.mend_tasks(refused, now, who)
+        self.upkeep.mend_tasks(refused, now, who)
         return ended
 
     def _log_daemon(self, row, now, kind, message, level=logging.INFO, who="", detail=""):

@@ -119,7 +119,7 @@ class Enqueueing(Unique):
         """Return the key of the Type; nobody can unregister it until this transaction commits."""
         found = self._kept(registration)
         if not found:
-            self.register([registration, *registration.hook_types], update=False)
+            self.types.register([registration, *registration.hook_types], update=False)
             found = self._kept(registration)
         return found[0].pk
 

@@ -333,7 +333,7 @@ class Removing:
             self.rows(Graph).filter(pk=graph.pk).update(request=REMOVE)
         nodes = self.rows(Node).filter(graph=graph.pk)
         own = self.rows(Instance).filter(pk__in=nodes.values("pk"))
-        removed = self.store.remove_nodes(own, limit)
+        removed = self.store.removal.remove_nodes(own, limit)
         with self.store.atomic():
             if not nodes.exists():
                 self.rows(Graph).filter(pk=graph.pk).delete()
@@ -598,7 +598,7 @@ class Undoing:
             ]
         )
         if graph.request == CANCEL:
-            self.store.cancel([written[key] for key in chosen], who=who)
+            self.store.control.cancel([written[key] for key in chosen], who=who)
         return chosen.keys()
 
     def _undo_nodes(self, keys):

@@ -21,7 +21,6 @@ from ...graphs.plan import (
 )
 from ...models import BLOCKED, Edge, Failing, Graph, Instance, Node, Task, Undo
 from ...states import Event, State
-from ..protocol import Graphs as Contract
 from ..values import Move, Registration
 from .graph_ends import REMOVE, Failures, Recounting, Removing, Settling, Undoing
 from .steps import holds
@@ -506,7 +505,7 @@ class Whole:
         # downstream of the others: then few have to fail one by one because of another. A held
         # node may be handed back meanwhile.
         while keys := _keys(waiting, "-pk") or _keys(held):
-            done = self.store.cancel(keys, who=who)
+            done = self.store.control.cancel(keys, who=who)
             failed += done.failed
             asked += done.asked
             before += done.before
@@ -547,7 +546,6 @@ def _keys(tasks, order="pk"):
 
 class Graphs(
     *(Submitting, Extending, Failures, Settling, Reviving, Recounting, Removing, Whole, Undoing),
-    Contract,
 ):
     """The verbs of graphs, as the store's part ``graphs``."""
 

@@ -27,7 +27,7 @@ from ...models import (
 )
 from ...text import as_timedelta
 from ..facts import Marks
-from .base import ORMBase
+from .base import Part
 
 logger = logging.getLogger("atp.store")
 
@@ -48,7 +48,9 @@ class Over(NamedTuple):
     reasons: str = ""
 
 
-class Removal(ORMBase):
+class Removal(Part):
+    """Removing ended Instances."""
+
     def purge(self, *, type=None, instances=None, limit=500, who="", marks=None):
         if instances is not None:
             given = self.rows(Instance).filter(pk__in=instances)
@@ -58,7 +60,7 @@ class Removal(ORMBase):
         types = self.rows(Type).filter(retention__isnull=False)
         if type is not None:
             types = types.filter(identifier=type)
-        now, removed = self.now(), 0
+        now, removed = self.store.now(), 0
         for row, oldest in self._with_ended(types, marks):
             for over in _overs(row, now):
                 if removed < limit and (oldest is None or oldest < over.before):
@@ -117,7 +119,7 @@ class Removal(ORMBase):
 
     def _remove_chunk(self, selected, limit, who, of_graph):
         """Remove up to ``limit`` Instances; returns how many it tried, and those that it kept."""
-        with self.atomic():
+        with self.store.atomic():
             # A redrive locks the Instance too, so one of the two comes first.
             locked = selected.terminal().select_for_update(skip_locked=True)
             keys = [instance.pk for instance in locked.only("pk")[:limit]]
@@ -143,7 +145,7 @@ class Removal(ORMBase):
 
         Locks the child rows that are free, so that removing them waits for nobody.
         """
-        if not keys or not self.connection.features.has_select_for_update_skip_locked:
+        if not keys or not self.store.connection.features.has_select_for_update_skip_locked:
             return set()
         found = set()
         for model in _CHILDREN:
@@ -169,11 +171,11 @@ class Removal(ORMBase):
         for identifier, uuid in removed.values_list("type__identifier", "uuid").order_by("pk"):
             uuids.setdefault(identifier, []).append(str(uuid))
         for identifier, gone in uuids.items():
-            self.log(
+            self.store.log(
                 Kind.REMOVED,
                 messages.instances_removed(gone),
                 subject=f"type:{identifier}",
-                time=self.now(),
+                time=self.store.now(),
                 who=who,
                 detail=str(len(gone)),
             )

@@ -27,7 +27,7 @@ from ...models import (
 from ...states import CLAIMED, TERMINAL, Actor, Event, State
 from ..facts import NOWHERE, Cursor, Finding, Scanned, Trouble
 from ..values import Move
-from .base import ORMBase
+from .base import Part
 from .control import Closed
 from .limits import LIMITING
 from .schedules import TRY_AGAIN
@@ -42,66 +42,6 @@ from .unique import Keys
 
 # So many locks are waited for in one transaction, each as long as the caller waits for any lock.
 _MOST_LOCKED = 10
-
-
-class Mending(ORMBase):
-    """The repairs. They return words for what was done, by the key of the Instance.
-
-    They leave alone all that agrees, all that another session has locked, and the Instances in
-    ``spare``, which a daemon may still run.
-    """
-
-    def mend_tasks(self, keys, now, who, *, spare=frozenset()):
-        """Mend the Tasks of these keys."""
-        if not keys:
-            return {}
-        with self.atomic():
-            locked = self.rows(Task).select_for_update(skip_locked=True)
-            tasks = list(locked.filter(pk__in=keys).order_by("pk"))
-            own = self.rows(Instance).filter(pk__in=[task.pk for task in tasks]).order_by("pk")
-            there = set(own.values_list("pk", flat=True))
-            free = own.select_for_update(skip_locked=True, no_key=True).in_bulk()
-            remedy = _Remedy(self, now, who)
-            pairs = [
-                (task, free.get(task.pk))
-                for task in tasks
-                if task.pk in free or task.pk not in there
-            ]
-            of_task = [
-                (task.pk, partial(remedy.of_task, task, instance, spare))
-                for task, instance in pairs
-            ]
-            done = self._mended(of_task)
-        return {key: words for key, words in done.items() if words}
-
-    def mend_instances(self, keys, now, who, *, spare=frozenset()):
-        """Give each live Instance without a Task a new Task."""
-        if not keys:
-            return {}
-        with self.atomic():
-            # Code that creates or deletes a Task without being its holder locks the Instance first.
-            locked = self.rows(Instance).select_for_update(skip_locked=True)
-            instances = list(locked.filter(pk__in=keys, finished__isnull=True).order_by("pk"))
-            held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
-            apart = spare | set(held.values_list("pk", flat=True))
-            remedy = _Remedy(self, now, who)
-            lacking = [instance for instance in instances if instance.pk not in apart]
-            return self._mended([(i.pk, partial(remedy.of_instance, i)) for i in lacking])
-
-    def _mended(self, remedies):
-        """Apply the remedies, pairs of a key and a call; returns their words, by key.
-
-        Some need further rows, such as a node, and what waits for its end. If others have locked
-        those, the remedy is left for another time, and after many such all the others too.
-        """
-        done, locked = {}, 0
-        for key, remedy in remedies:
-            with self.unless_locked() as errors:
-                done[key] = remedy()
-            locked += len(errors)
-            if locked == _MOST_LOCKED:
-                break
-        return done
 
 
 class _Remedy:
@@ -210,10 +150,64 @@ class _Remedy:
 SPAN = 10_000
 
 
-class Scanning(ORMBase):
+class Upkeep(Part):
+    """The scan, and mending what does not fit."""
+
+    def mend_tasks(self, keys, now, who, *, spare=frozenset()):
+        """Mend the Tasks of these keys."""
+        if not keys:
+            return {}
+        with self.store.atomic():
+            locked = self.rows(Task).select_for_update(skip_locked=True)
+            tasks = list(locked.filter(pk__in=keys).order_by("pk"))
+            own = self.rows(Instance).filter(pk__in=[task.pk for task in tasks]).order_by("pk")
+            there = set(own.values_list("pk", flat=True))
+            free = own.select_for_update(skip_locked=True, no_key=True).in_bulk()
+            remedy = _Remedy(self.store, now, who)
+            pairs = [
+                (task, free.get(task.pk))
+                for task in tasks
+                if task.pk in free or task.pk not in there
+            ]
+            of_task = [
+                (task.pk, partial(remedy.of_task, task, instance, spare))
+                for task, instance in pairs
+            ]
+            done = self._mended(of_task)
+        return {key: words for key, words in done.items() if words}
+
+    def mend_instances(self, keys, now, who, *, spare=frozenset()):
+        """Give each live Instance without a Task a new Task."""
+        if not keys:
+            return {}
+        with self.store.atomic():
+            # Code that creates or deletes a Task without being its holder locks the Instance first.
+            locked = self.rows(Instance).select_for_update(skip_locked=True)
+            instances = list(locked.filter(pk__in=keys, finished__isnull=True).order_by("pk"))
+            held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
+            apart = spare | set(held.values_list("pk", flat=True))
+            remedy = _Remedy(self.store, now, who)
+            lacking = [instance for instance in instances if instance.pk not in apart]
+            return self._mended([(i.pk, partial(remedy.of_instance, i)) for i in lacking])
+
+    def _mended(self, remedies):
+        """Apply the remedies, pairs of a key and a call; returns their words, by key.
+
+        Some need further rows, such as a node, and what waits for its end. If others have locked
+        those, the remedy is left for another time, and after many such all the others too.
+        """
+        done, locked = {}, 0
+        for key, remedy in remedies:
+            with self.store.unless_locked() as errors:
+                done[key] = remedy()
+            locked += len(errors)
+            if locked == _MOST_LOCKED:
+                break
+        return done
+
     def scan(self, cursor=None, *, who="", repair=True, now=None):
         cursor = cursor or Cursor()
-        look = Look(self, who, repair=repair, now=now)
+        look = Look(self.store, who, repair=repair, now=now)
         forgotten, holders, pairs = Forgotten(look), Holders(look), Pairs(look)
         found = [*forgotten.first_of_each(), *holders.unswept(), *holders.ownerless()]
         found += unplanned(look)
@@ -551,7 +545,7 @@ class Pairs:
             return [], False
         states = dict(self._rows(Instance).filter(pk__in=odd).values_list("pk", "state"))
         troubles = {key: _trouble(states.get(key)) for key in odd}
-        return self._found(troubles, self._look.store.mend_tasks)
+        return self._found(troubles, self._look.store.upkeep.mend_tasks)
 
     def instances(self, low, high):
         """Find live Instances without a Task."""
@@ -560,7 +554,9 @@ class Pairs:
         keys = _keys(live.filter(~Exists(own)))
         if not keys:
             return [], False
-        return self._found(dict.fromkeys(keys, Trouble.TASKLESS), self._look.store.mend_instances)
+        return self._found(
+            dict.fromkeys(keys, Trouble.TASKLESS), self._look.store.upkeep.mend_instances
+        )
 
     def _found(self, troubles, mend):
         """Return the findings, mended if allowed, and whether there may be more to mend."""

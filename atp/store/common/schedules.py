@@ -35,8 +35,8 @@ from ...schedules.models import IN_LINE, LONGEST_LINE, Outcome, Overlap
 from ...states import LIVE
 from ...text import did_you_mean
 from ..facts import Planned, timing_of
-from ..protocol import Schedules as Contract
 from ..values import Registration, Submission, read_hooks
+from .base import Part
 from .slots import (
     PAUSE,
     close,
@@ -68,185 +68,6 @@ TRY_AGAIN, SOONEST = timedelta(seconds=60), timedelta(seconds=5)
 PLANNED = ("next_at", "due_at", "planned_until", "planned_offset", "last_id", "trouble")
 
 
-class Planning(Contract):
-    """Plans schedules; ``store`` gives access to the tables, and enqueues."""
-
-    def __init__(self, store):
-        self._store = store
-        self._runs = Runs(store)
-
-    def plan(self, *, who="", limit=200, now=None, only=None):
-        decided = made = 0
-        locked, left, has_met, is_whole = set(), set(), True, False
-        with self._store.atomic():
-            now = now or self._store.now()
-            # If another session has locked a Type or a line, only the slots of that one wait.
-            while has_met and not is_whole:
-                of_type, is_whole = self._due(now, limit, locked, left, only)
-                types, has_met = self._store.rows(Type).in_bulk(of_type), False
-                for key, rows in of_type.items():
-                    done = self._plan(types[key], rows, now, who)
-                    if done is None:
-                        locked.add(key)
-                    else:
-                        decided, made = decided + done.decided, made + done.enqueued
-                        left |= done.left
-                    has_met = has_met or done is None or bool(done.left)
-        return Planned(decided=decided, enqueued=made, is_whole=is_whole)
-
-    def _due(self, now, limit, locked, left, only):
-        """Return the due schedules by the keys of their Types, and whether there are no others.
-
-        Leaves out the ``locked`` Types, the schedules in ``left``, and locked schedules.
-        """
-        due = self._store.rows(Schedule).filter(due_at__lte=now)
-        due = due.exclude(type__in=locked).exclude(pk__in=left)
-        if only is not None:
-            due = due.filter(identifier=only)
-        rows = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
-        of_type = defaultdict(list)
-        for row in rows:
-            of_type[row.type_id].append(row)
-        return of_type, len(rows) < limit
-
-    def _plan(self, type, rows, now, who):
-        """Plan schedules of one Type; returns :class:`_Done`, or None if the Type is locked.
-
-        If planning fails, each schedule is planned by itself, so that a broken one stops no other.
-        """
-        keys = [row.pk for row in rows]
-        try:
-            with self._store.unless_locked():
-                return self._write(type, [plan_of(row, now) for row in rows], now, who)
-            return None
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception as error:
-            found = self._store.rows(Schedule).filter(pk__in=keys)
-            if len(keys) > 1:
-                done = [self._plan(type, [row], now, who) or _Done() for row in found]
-                return _Done(
-                    sum(each.decided for each in done),
-                    sum(each.enqueued for each in done),
-                    set().union(*(each.left for each in done)),
-                )
-            named = "" if isinstance(error, InvalidSchedule) else f"{error.__class__.__name__}: "
-            found.update(trouble=f"{named}{error}"[:1000], due_at=now + _pause(found.get(), now))
-        return _Done()
-
-    def _write(self, type, plans, now, who):
-        """Write the plans of one Type; returns :class:`_Done`."""
-        lines = self._runs.lock([plan.row for plan in plans if plan.runs], waits=False)
-        left = {p.row.pk for p in plans if p.runs and p.row.overlap in IN_LINE} - lines.keys()
-        plans = [plan for plan in plans if plan.row.pk not in left]
-        runs = [(plan.row, at) for plan in plans for at in plan.runs]
-        taken = self._decided(runs)
-        runs = [(row, at) for row, at in runs if (row.pk, at) not in taken]
-        run, slots = self._runs.allowed(runs, lines)
-        run, more = self._runs.fitting(type, run)
-        slots += more
-        slots += [slot for plan in plans for slot in plan.slots]
-        made = self._runs.enqueue(type, run, lines, who=who) if run else []
-        for (row, at), (instance, message) in zip(run, made, strict=True):
-            slots.append(enqueued(row, at, instance, message))
-            row.last_id = instance.pk
-        written = self._keep_slots(slots, now, who)
-        self._keep_rows([plan.row for plan in plans if not plan.is_resumed], PLANNED)
-        self._keep_rows([plan.row for plan in plans if plan.is_resumed], (*PLANNED, *PAUSE))
-        return _Done(written, len(run), left)
-
-    def _decided(self, runs):
-        """Return the runs whose slots are decided already, as pairs (schedule's key, slot)."""
-        if not runs:
-            return set()
-        slots = [at for _, at in runs]
-        found = self._store.rows(Slot).filter(schedule__in={row.pk for row, _ in runs})
-        found = found.filter(at__gte=min(slots), at__lte=max(slots))
-        return set(found.values_list("schedule", "at"))
-
-    def _keep_slots(self, slots, now, who):
-        """Write new Slots, leaving out existing ones; returns the number of slots decided.
-
-        Slots of a pause that has a row already are added to that row.
-        """
-        new, count = [], 0
-        for slot in slots:
-            slot.decided, slot.who = now, who
-        self._begin_behind_decided([slot for slot in slots if slot.until is not None])
-        for slot in slots:
-            count += slot.count
-            if slot.outcome != Outcome.PAUSED or not self._extended(slot):
-                new.append(slot)
-        self._store.rows(Slot).bulk_create(new, ignore_conflicts=True)
-        return count
-
-    def _begin_behind_decided(self, slots):
-        """Let each of these Slots begin behind those of its slots that a backfill has decided."""
-        ends = [(slot.schedule, at) for slot in slots for at in (slot.at, slot.until)]
-        taken = self._decided(ends)
-        for slot in slots:
-            timing = timing_of(slot.schedule)
-            while (slot.schedule.pk, slot.at) in taken and slot.at < slot.until:
-                slot.at, slot.count = timing.after(slot.at), max(1, slot.count - 1)
-                tell_missed(slot)
-            if slot.at >= slot.until:
-                slot.until = None
-
-    def _extended(self, slot):
-        """Add paused slots to the row of the same pause; returns whether there is such a row."""
-        last = self._store.rows(Slot).filter(schedule=slot.schedule).order_by("-at").first()
-        since = slot.schedule.paused_since
-        if last is None or last.outcome != Outcome.PAUSED or since is None or last.at < since:
-            return False
-        if last.message != slot.message:  # somebody else has paused it again
-            return False
-        last.count, last.until = last.count + slot.count, slot.until or slot.at
-        last.is_more |= slot.is_more
-        last.decided, last.who = slot.decided, slot.who
-        names = ["count", "until", "is_more", "decided", "who"]
-        last.save(using=self._store.alias, update_fields=names)
-        return True
-
-    def _keep_rows(self, rows, names):
-        """Write these columns of schedules, in far less time than bulk_update() takes."""
-        if not rows:
-            return
-        connection, meta = self._store.connection, Schedule._meta
-        fields = [meta.pk, *map(meta.get_field, names)]
-        key, *own = [connection.ops.quote_name(field.column) for field in fields]
-        table, marks = connection.ops.quote_name(meta.db_table), ["%s"] * len(fields)
-        if connection.features.requires_casted_case_in_updates:
-            marks = [f"%s::{field.db_type(connection)}" for field in fields]
-        values = ", ".join([f"({', '.join(marks)})"] * len(rows))
-        update = (  # of names and marks alone
-            f"WITH new ({key}, {', '.join(own)}) AS (VALUES {values}) UPDATE {table} "  # noqa: S608
-            f"SET {', '.join(f'{name} = new.{name}' for name in own)} "
-            f"FROM new WHERE {table}.{key} = new.{key}"
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(
-                update,
-                [
-                    field.get_db_prep_save(getattr(row, field.attname), connection)
-                    for row in rows
-                    for field in fields
-                ],
-            )
-
-    def trim(self, *, keep=1000, limit=5_000):
-        slots = self._store.rows(Slot).order_by()
-        many = slots.values("schedule").annotate(count=Count("pk")).filter(count__gt=keep)
-        removed = 0
-        for key in list(many.values_list("schedule", flat=True)):
-            own = slots.filter(schedule=key)
-            for last in own.order_by("-at").values_list("at", flat=True)[keep : keep + 1]:
-                old = own.filter(at__lte=last).order_by("at").values_list("pk", flat=True)
-                removed += own.filter(pk__in=list(old[: limit - removed])).delete()[0]
-            if removed >= limit:
-                break
-        return removed
-
-
 def _pause(row, now):
     """Return the time until a schedule is tried again: its slot must not be late by that alone."""
     left = row.next_at + row.late_after - now
@@ -260,101 +81,6 @@ class _Done:
     decided: int = 0
     enqueued: int = 0
     left: set = field(default_factory=set)
-
-
-# Instances that operators ask for beside the slots: run now, and backfills.
-
-
-class Backfilling(Planning):
-    def run(self, identifier, *, who=""):
-        with self._store.atomic():
-            row = self._schedule(identifier)
-            if row.retired is not None:
-                raise IllegalSchedule(f"{identifier!r} cannot be run: no code declares it.")
-            lines = self._runs.lock([row])
-            _check_room(row, lines, 1)
-            now = self._store.now()
-            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who, since=now)
-            row.last_id = instance.pk
-            row.save(using=self._store.alias, update_fields=["last_id"])
-            message = messages.schedule_run(instance.uuid)
-            self._log(identifier, now, who, "run", message)
-            return instance
-
-    def backfill(self, identifier, slots, *, who=""):
-        with self._store.atomic():
-            row, now = self._schedule(identifier), self._store.now()
-            if slots and row.next_at is not None and row.next_at <= slots[-1]:
-                # Otherwise a backfilled slot would also be one that nobody has planned.
-                self.plan(who=who, now=now, only=identifier)
-                row.refresh_from_db()
-            there = self._store.rows(Slot).filter(schedule=row)
-            ran = set(
-                there.filter(outcome=Outcome.ENQUEUED, at__in=slots).values_list("at", flat=True)
-            )
-            ran |= self._runs.there(row, [at for at in slots if at not in ran])
-            runs = [(row, at) for at in slots if at not in ran]
-            # With the overlap "cancel" each run would cancel the one before. So they run side by
-            # side.
-            lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
-            _check_room(row, lines, len(runs))
-            # Of a slot that has passed, the time to start would be over.
-            made = self._runs.enqueue(row.type, runs, lines, who=who, since=now) if runs else []
-            self._take_out(row, [at for _, at in runs])
-            slots = []
-            for (_, at), (instance, message) in zip(runs, made, strict=True):
-                said = messages.slot_backfilled(message)
-                slots.append(enqueued(row, at, instance, said))
-                slots[-1].decided, slots[-1].who = now, who
-            self._store.rows(Slot).bulk_create(slots)
-            self._log(identifier, now, who, "backfill", messages.schedule_backfilled(len(runs)))
-            uuids = tuple(instance.uuid for instance, _ in made)
-            return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
-
-    def _take_out(self, row, slots):
-        """Remove slots that are backfilled from the rows that gave them another outcome."""
-        if not slots:
-            return
-        timing, wanted = timing_of(row), set(slots)
-        others = self._store.rows(Slot).filter(schedule=row).exclude(outcome=Outcome.ENQUEUED)
-        ends = Coalesce("until", "at")
-        own = self._store.rows(Slot).filter(schedule=row, outcome=Outcome.ENQUEUED)
-        gone = wanted | set(own.values_list("at", flat=True))
-        for other in others.annotate(last=ends).filter(at__lte=slots[-1], last__gte=slots[0]):
-            found = _Stretch(other, timing)
-            if not found.fits:  # it stands for slots of other times, before a change
-                if other.at in wanted and other.until is not None:  # its key is needed
-                    other.at, other.until = other.until, None
-                    other.count = max(1, other.count - 1)
-                    tell_missed(other)
-                    other.save(using=self._store.alias)
-                continue
-            if found.take_out(slots, gone):
-                tell_missed(other)
-                other.save(using=self._store.alias)
-            else:
-                other.delete(using=self._store.alias)
-
-    def _schedule(self, identifier):
-        """Return a schedule, locked. Raises UnknownSchedule."""
-        rows = self._store.rows(Schedule).select_for_update()
-        row = rows.filter(identifier=identifier).first()
-        if row is None:
-            names = self._store.rows(Schedule).values_list("identifier", flat=True)
-            raise UnknownSchedule(
-                f"There is no schedule {identifier!r}.{did_you_mean(identifier, names)}"
-            )
-        return row
-
-    def _log(self, identifier, now, who, verb, message):
-        self._store.log(
-            Kind.SCHEDULE,
-            message,
-            subject=f"schedule:{identifier}",
-            time=now,
-            who=who,
-            detail=verb,
-        )
 
 
 class _Stretch:
@@ -407,27 +133,296 @@ def _check_room(row, lines, count):
 _TIMES = ("cron", "every", "timezone")
 
 
-class Schedules(Backfilling):
+class Schedules(Part):
+    """Schedules: their slots, their runs, and what operators set."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self._runs = Runs(store)
+
+    def plan(self, *, who="", limit=200, now=None, only=None):
+        decided = made = 0
+        locked, left, has_met, is_whole = set(), set(), True, False
+        with self.store.atomic():
+            now = now or self.store.now()
+            # If another session has locked a Type or a line, only the slots of that one wait.
+            while has_met and not is_whole:
+                of_type, is_whole = self._due(now, limit, locked, left, only)
+                types, has_met = self.store.rows(Type).in_bulk(of_type), False
+                for key, rows in of_type.items():
+                    done = self._plan(types[key], rows, now, who)
+                    if done is None:
+                        locked.add(key)
+                    else:
+                        decided, made = decided + done.decided, made + done.enqueued
+                        left |= done.left
+                    has_met = has_met or done is None or bool(done.left)
+        return Planned(decided=decided, enqueued=made, is_whole=is_whole)
+
+    def _due(self, now, limit, locked, left, only):
+        """Return the due schedules by the keys of their Types, and whether there are no others.
+
+        Leaves out the ``locked`` Types, the schedules in ``left``, and locked schedules.
+        """
+        due = self.store.rows(Schedule).filter(due_at__lte=now)
+        due = due.exclude(type__in=locked).exclude(pk__in=left)
+        if only is not None:
+            due = due.filter(identifier=only)
+        rows = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
+        of_type = defaultdict(list)
+        for row in rows:
+            of_type[row.type_id].append(row)
+        return of_type, len(rows) < limit
+
+    def _plan(self, type, rows, now, who):
+        """Plan schedules of one Type; returns :class:`_Done`, or None if the Type is locked.
+
+        If planning fails, each schedule is planned by itself, so that a broken one stops no other.
+        """
+        keys = [row.pk for row in rows]
+        try:
+            with self.store.unless_locked():
+                return self._write(type, [plan_of(row, now) for row in rows], now, who)
+            return None
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            found = self.store.rows(Schedule).filter(pk__in=keys)
+            if len(keys) > 1:
+                done = [self._plan(type, [row], now, who) or _Done() for row in found]
+                return _Done(
+                    sum(each.decided for each in done),
+                    sum(each.enqueued for each in done),
+                    set().union(*(each.left for each in done)),
+                )
+            named = "" if isinstance(error, InvalidSchedule) else f"{error.__class__.__name__}: "
+            found.update(trouble=f"{named}{error}"[:1000], due_at=now + _pause(found.get(), now))
+        return _Done()
+
+    def _write(self, type, plans, now, who):
+        """Write the plans of one Type; returns :class:`_Done`."""
+        lines = self._runs.lock([plan.row for plan in plans if plan.runs], waits=False)
+        left = {p.row.pk for p in plans if p.runs and p.row.overlap in IN_LINE} - lines.keys()
+        plans = [plan for plan in plans if plan.row.pk not in left]
+        runs = [(plan.row, at) for plan in plans for at in plan.runs]
+        taken = self._decided(runs)
+        runs = [(row, at) for row, at in runs if (row.pk, at) not in taken]
+        run, slots = self._runs.allowed(runs, lines)
+        run, more = self._runs.fitting(type, run)
+        slots += more
+        slots += [slot for plan in plans for slot in plan.slots]
+        made = self._runs.enqueue(type, run, lines, who=who) if run else []
+        for (row, at), (instance, message) in zip(run, made, strict=True):
+            slots.append(enqueued(row, at, instance, message))
+            row.last_id = instance.pk
+        written = self._keep_slots(slots, now, who)
+        self._keep_rows([plan.row for plan in plans if not plan.is_resumed], PLANNED)
+        self._keep_rows([plan.row for plan in plans if plan.is_resumed], (*PLANNED, *PAUSE))
+        return _Done(written, len(run), left)
+
+    def _decided(self, runs):
+        """Return the runs whose slots are decided already, as pairs (schedule's key, slot)."""
+        if not runs:
+            return set()
+        slots = [at for _, at in runs]
+        found = self.store.rows(Slot).filter(schedule__in={row.pk for row, _ in runs})
+        found = found.filter(at__gte=min(slots), at__lte=max(slots))
+        return set(found.values_list("schedule", "at"))
+
+    def _keep_slots(self, slots, now, who):
+        """Write new Slots, leaving out existing ones; returns the number of slots decided.
+
+        Slots of a pause that has a row already are added to that row.
+        """
+        new, count = [], 0
+        for slot in slots:
+            slot.decided, slot.who = now, who
+        self._begin_behind_decided([slot for slot in slots if slot.until is not None])
+        for slot in slots:
+            count += slot.count
+            if slot.outcome != Outcome.PAUSED or not self._extended(slot):
+                new.append(slot)
+        self.store.rows(Slot).bulk_create(new, ignore_conflicts=True)
+        return count
+
+    def _begin_behind_decided(self, slots):
+        """Let each of these Slots begin behind those of its slots that a backfill has decided."""
+        ends = [(slot.schedule, at) for slot in slots for at in (slot.at, slot.until)]
+        taken = self._decided(ends)
+        for slot in slots:
+            timing = timing_of(slot.schedule)
+            while (slot.schedule.pk, slot.at) in taken and slot.at < slot.until:
+                slot.at, slot.count = timing.after(slot.at), max(1, slot.count - 1)
+                tell_missed(slot)
+            if slot.at >= slot.until:
+                slot.until = None
+
+    def _extended(self, slot):
+        """Add paused slots to the row of the same pause; returns whether there is such a row."""
+        last = self.store.rows(Slot).filter(schedule=slot.schedule).order_by("-at").first()
+        since = slot.schedule.paused_since
+        if last is None or last.outcome != Outcome.PAUSED or since is None or last.at < since:
+            return False
+        if last.message != slot.message:  # somebody else has paused it again
+            return False
+        last.count, last.until = last.count + slot.count, slot.until or slot.at
+        last.is_more |= slot.is_more
+        last.decided, last.who = slot.decided, slot.who
+        names = ["count", "until", "is_more", "decided", "who"]
+        last.save(using=self.store.alias, update_fields=names)
+        return True
+
+    def _keep_rows(self, rows, names):
+        """Write these columns of schedules, in far less time than bulk_update() takes."""
+        if not rows:
+            return
+        connection, meta = self.store.connection, Schedule._meta
+        fields = [meta.pk, *map(meta.get_field, names)]
+        key, *own = [connection.ops.quote_name(field.column) for field in fields]
+        table, marks = connection.ops.quote_name(meta.db_table), ["%s"] * len(fields)
+        if connection.features.requires_casted_case_in_updates:
+            marks = [f"%s::{field.db_type(connection)}" for field in fields]
+        values = ", ".join([f"({', '.join(marks)})"] * len(rows))
+        update = (  # of names and marks alone
+            f"WITH new ({key}, {', '.join(own)}) AS (VALUES {values}) UPDATE {table} "  # noqa: S608
+            f"SET {', '.join(f'{name} = new.{name}' for name in own)} "
+            f"FROM new WHERE {table}.{key} = new.{key}"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                update,
+                [
+                    field.get_db_prep_save(getattr(row, field.attname), connection)
+                    for row in rows
+                    for field in fields
+                ],
+            )
+
+    def trim(self, *, keep=1000, limit=5_000):
+        slots = self.store.rows(Slot).order_by()
+        many = slots.values("schedule").annotate(count=Count("pk")).filter(count__gt=keep)
+        removed = 0
+        for key in list(many.values_list("schedule", flat=True)):
+            own = slots.filter(schedule=key)
+            for last in own.order_by("-at").values_list("at", flat=True)[keep : keep + 1]:
+                old = own.filter(at__lte=last).order_by("at").values_list("pk", flat=True)
+                removed += own.filter(pk__in=list(old[: limit - removed])).delete()[0]
+            if removed >= limit:
+                break
+        return removed
+
+    # Instances that operators ask for beside the slots: run now, and backfills.
+
+    def run(self, identifier, *, who=""):
+        with self.store.atomic():
+            row = self._schedule(identifier)
+            if row.retired is not None:
+                raise IllegalSchedule(f"{identifier!r} cannot be run: no code declares it.")
+            lines = self._runs.lock([row])
+            _check_room(row, lines, 1)
+            now = self.store.now()
+            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who, since=now)
+            row.last_id = instance.pk
+            row.save(using=self.store.alias, update_fields=["last_id"])
+            message = messages.schedule_run(instance.uuid)
+            self._log(identifier, now, who, "run", message)
+            return instance
+
+    def backfill(self, identifier, slots, *, who=""):
+        with self.store.atomic():
+            row, now = self._schedule(identifier), self.store.now()
+            if slots and row.next_at is not None and row.next_at <= slots[-1]:
+                # Otherwise a backfilled slot would also be one that nobody has planned.
+                self.plan(who=who, now=now, only=identifier)
+                row.refresh_from_db()
+            there = self.store.rows(Slot).filter(schedule=row)
+            ran = set(
+                there.filter(outcome=Outcome.ENQUEUED, at__in=slots).values_list("at", flat=True)
+            )
+            ran |= self._runs.there(row, [at for at in slots if at not in ran])
+            runs = [(row, at) for at in slots if at not in ran]
+            # With the overlap "cancel" each run would cancel the one before. So they run side by
+            # side.
+            lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
+            _check_room(row, lines, len(runs))
+            # Of a slot that has passed, the time to start would be over.
+            made = self._runs.enqueue(row.type, runs, lines, who=who, since=now) if runs else []
+            self._take_out(row, [at for _, at in runs])
+            slots = []
+            for (_, at), (instance, message) in zip(runs, made, strict=True):
+                said = messages.slot_backfilled(message)
+                slots.append(enqueued(row, at, instance, said))
+                slots[-1].decided, slots[-1].who = now, who
+            self.store.rows(Slot).bulk_create(slots)
+            self._log(identifier, now, who, "backfill", messages.schedule_backfilled(len(runs)))
+            uuids = tuple(instance.uuid for instance, _ in made)
+            return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
+
+    def _take_out(self, row, slots):
+        """Remove slots that are backfilled from the rows that gave them another outcome."""
+        if not slots:
+            return
+        timing, wanted = timing_of(row), set(slots)
+        others = self.store.rows(Slot).filter(schedule=row).exclude(outcome=Outcome.ENQUEUED)
+        ends = Coalesce("until", "at")
+        own = self.store.rows(Slot).filter(schedule=row, outcome=Outcome.ENQUEUED)
+        gone = wanted | set(own.values_list("at", flat=True))
+        for other in others.annotate(last=ends).filter(at__lte=slots[-1], last__gte=slots[0]):
+            found = _Stretch(other, timing)
+            if not found.fits:  # it stands for slots of other times, before a change
+                if other.at in wanted and other.until is not None:  # its key is needed
+                    other.at, other.until = other.until, None
+                    other.count = max(1, other.count - 1)
+                    tell_missed(other)
+                    other.save(using=self.store.alias)
+                continue
+            if found.take_out(slots, gone):
+                tell_missed(other)
+                other.save(using=self.store.alias)
+            else:
+                other.delete(using=self.store.alias)
+
+    def _schedule(self, identifier):
+        """Return a schedule, locked. Raises UnknownSchedule."""
+        rows = self.store.rows(Schedule).select_for_update()
+        row = rows.filter(identifier=identifier).first()
+        if row is None:
+            names = self.store.rows(Schedule).values_list("identifier", flat=True)
+            raise UnknownSchedule(
+                f"There is no schedule {identifier!r}.{did_you_mean(identifier, names)}"
+            )
+        return row
+
+    def _log(self, identifier, now, who, verb, message):
+        self.store.log(
+            Kind.SCHEDULE,
+            message,
+            subject=f"schedule:{identifier}",
+            time=now,
+            who=who,
+            detail=verb,
+        )
+
     def declare(self, specs, *, who=""):
         wanted = {spec.identifier: spec for spec in specs}
         # If nothing differs, nothing is locked.
-        rows = self._store.rows(Schedule).filter(identifier__in=list(wanted), retired__isnull=True)
+        rows = self.store.rows(Schedule).filter(identifier__in=list(wanted), retired__isnull=True)
         same = {row.identifier for row in rows if row.declared == wanted[row.identifier].document()}
         different = [spec for name, spec in wanted.items() if name not in same]
         if not different:
             return set()
-        with self._store.atomic(), self._store.unless_locked() as is_locked:
-            now = self._store.now()
+        with self.store.atomic(), self.store.unless_locked() as is_locked:
+            now = self.store.now()
             for spec in different:
                 try:
-                    with self._store.atomic():
+                    with self.store.atomic():
                         self._declare(spec, now, who)
                 except IntegrityError:  # somebody else has made it meanwhile
                     self._declare(spec, now, who)
         return {spec.type for spec in different} if is_locked else set()
 
     def _declare(self, spec, now, who):
-        rows = self._store.rows(Schedule).select_for_update().filter(identifier=spec.identifier)
+        rows = self.store.rows(Schedule).select_for_update().filter(identifier=spec.identifier)
         row = rows.first() or Schedule(identifier=spec.identifier)
         if row.pk is not None and row.retired is None and row.declared == spec.document():
             return  # somebody else was quicker
@@ -442,10 +437,10 @@ class Schedules(Backfilling):
         self._save(row, now, who, "declare", message)
 
     def retire(self, declared, *, who=""):
-        with self._store.atomic():
-            now = self._store.now()
+        with self.store.atomic():
+            now = self.store.now()
             rows = (
-                self._store.rows(Schedule)
+                self.store.rows(Schedule)
                 .select_for_update()
                 .filter(declared__isnull=False, retired__isnull=True)
             )
@@ -458,14 +453,14 @@ class Schedules(Backfilling):
             return [row.identifier for row in gone]
 
     def follow_rules(self, *, who=""):
-        rows = self._store.rows(Schedule).filter(next_at__isnull=False)
+        rows = self.store.rows(Schedule).filter(next_at__isnull=False)
         # Each is judged without a lock first: rules change seldom.
         suspects = [row.pk for row in rows if _follows_others(row)]
         if not suspects:
             return []
-        with self._store.atomic():
-            now, moved = self._store.now(), []
-            locked = self._store.rows(Schedule).select_for_update(skip_locked=True)
+        with self.store.atomic():
+            now, moved = self.store.now(), []
+            locked = self.store.rows(Schedule).select_for_update(skip_locked=True)
             rows = list(locked.filter(pk__in=suspects, next_at__isnull=False))
             for row in rows:
                 before, timing = row.next_at, timing_of(row)
@@ -477,14 +472,14 @@ class Schedules(Backfilling):
                     self._log(row.identifier, now, who, "rules", message)
             self._keep_rows(rows, PLANNED)
             if moved:
-                self._store.tell()
+                self.store.tell()
             return moved
 
     def _is_current(self, row):
         """Return whether ``planned_until`` is up to date; an older release does not write it."""
         if row.planned_until is None:
             return False
-        behind = self._store.rows(Slot).filter(schedule=row, at__gt=row.planned_until)
+        behind = self.store.rows(Slot).filter(schedule=row, at__gt=row.planned_until)
         return not behind.exists()
 
     def set(self, spec, *, who="", expected=None):
@@ -494,32 +489,30 @@ class Schedules(Backfilling):
             return self._set(spec, who, expected)
 
     def _set(self, spec, who, expected):
-        with self._store.atomic():
-            rows = self._store.rows(Schedule).select_for_update()
+        with self.store.atomic():
+            rows = self.store.rows(Schedule).select_for_update()
             row = rows.filter(identifier=spec.identifier).first()
             _check_expected(row, expected, spec.identifier)
             row = row or Schedule(identifier=spec.identifier)
             row.is_set, row.retired = True, None
-            is_new, now = row.pk is None, self._store.now()
+            is_new, now = row.pk is None, self.store.now()
             changes = self._take(row, spec, now, who)
             message = messages.schedule_changed(changes, is_new=is_new)
             return self._save(row, now, who, "set", message)
 
     def leave(self, identifier, *, who=""):
-        with self._store.atomic():
+        with self.store.atomic():
             row = self._schedule(identifier)
             if row.declared is None:
                 raise IllegalSchedule(f"No code declares {identifier!r}: it can be deleted.")
             row.is_set = False
             # At the next registration it differs from the code, and is written.
             row.declared = {}
-            return self._save(
-                row, self._store.now(), who, "leave", messages.schedule_left_to_code()
-            )
+            return self._save(row, self.store.now(), who, "leave", messages.schedule_left_to_code())
 
     def pause(self, identifier, *, who="", reason="", until=None):
-        with self._store.atomic():
-            row, now = self._schedule(identifier), self._store.now()
+        with self.store.atomic():
+            row, now = self._schedule(identifier), self.store.now()
             _check_declared(row, "paused")
             if row.is_paused(now):
                 row.was_paused = row.paused_by, row.paused_reason
@@ -536,8 +529,8 @@ class Schedules(Backfilling):
             return self._save(row, now, who, "pause", message)
 
     def resume(self, identifier, *, who=""):
-        with self._store.atomic():
-            row, now = self._schedule(identifier), self._store.now()
+        with self.store.atomic():
+            row, now = self._schedule(identifier), self.store.now()
             if row.paused_since is None:
                 raise IllegalSchedule(f"{identifier!r} cannot be resumed: it is not paused.")
             _check_declared(row, "resumed")
@@ -550,11 +543,11 @@ class Schedules(Backfilling):
             return self._save(row, now, who, "resume", messages.schedule_resumed())
 
     def delete(self, identifier, *, who=""):
-        with self._store.atomic():
+        with self.store.atomic():
             row = self._schedule(identifier)
-            self._store.rows(Slot).filter(schedule=row).delete()
-            row.delete(using=self._store.alias)
-            self._log(identifier, self._store.now(), who, "delete", messages.schedule_deleted())
+            self.store.rows(Slot).filter(schedule=row).delete()
+            row.delete(using=self.store.alias)
+            self._log(identifier, self.store.now(), who, "delete", messages.schedule_deleted())
 
     def _take(self, row, spec, now, who):
         """Copy a spec to a schedule's row; returns the changes, for the log: (old, new) by column.
@@ -562,7 +555,7 @@ class Schedules(Backfilling):
         If its times change, the schedule goes on with its first slot after now.
         """
         columns = spec.columns()
-        type = self._store.rows(Type).filter(identifier=spec.type).first()
+        type = self.store.rows(Type).filter(identifier=spec.type).first()
         if type is None:
             raise UnknownType(f"No Type {spec.type!r} is registered.")
         changes = {
@@ -577,7 +570,7 @@ class Schedules(Backfilling):
             setattr(row, name, value)
         row.type = type
         for each in spec.hook_types:
-            self._store.type_id(each)
+            self.store.type_id(each)
         if starts_anew:
             move_on(row, spec.timing, now, now)
         elif "jitter" in changes:
@@ -601,16 +594,16 @@ class Schedules(Backfilling):
     def _plan_one(self, row, now, who):
         """Plan the due slots of one schedule, as a daemon does."""
         self.plan(who=who, now=now, only=row.identifier)
-        row.refresh_from_db(using=self._store.alias, fields=[*PLANNED, *PAUSE])
+        row.refresh_from_db(using=self.store.alias, fields=[*PLANNED, *PAUSE])
 
     def _save(self, row, now, who, verb, message):
         if row.pk is not None:
             row.revision += 1
         row.who, row.since = who, now
-        row.save(using=self._store.alias)
+        row.save(using=self.store.alias)
         self._log(row.identifier, now, who, verb, message)
         # A daemon may be sleeping until a later slot than this schedule's next one.
-        self._store.tell()
+        self.store.tell()
         return row
 
 
@@ -811,7 +804,7 @@ class Runs:
         if not runs:
             return [], []
         lanes = {row.collection for row, _ in runs}
-        fills = self._store.fills(type.identifier, [None, *lanes], {})
+        fills = self._store.filling.fills(type.identifier, [None, *lanes], {})
         fit, slots, added = [], [], Counter()
         for row, at in sorted(runs, key=lambda run: run[1], reverse=True):
             scopes = None, row.collection
@@ -887,7 +880,7 @@ class Runs:
         for key, row in rows.items():
             line = lines[key]
             if row.overlap == Overlap.CANCEL and line.live:
-                cancelled = self._store.cancel(line.live, who=_by(row))
+                cancelled = self._store.control.cancel(line.live, who=_by(row))
                 done[key] = len(cancelled.failed) + len(cancelled.asked)
                 line.live = [one for one in line.live if one not in cancelled.failed]
                 line.waiting = 0

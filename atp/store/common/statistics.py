@@ -20,24 +20,20 @@ from ...models import (
 )
 from ...states import Event, Reason
 from ..counts import COUNTED, Cell, Counts
-from ..protocol import Errors as ErrorsContract
-from ..protocol import Statistics
+from .base import Part
 
 # Counting failures in their error groups.
 
 _FACTS = ("type", "fingerprint", "version", "exception", "title")
 
 
-class Errors(ErrorsContract):
-    """The error groups of the queue; ``store`` is the store of the queue."""
-
-    def __init__(self, store):
-        self._store = store
+class Errors(Part):
+    """The error groups of the queue."""
 
     def count(self, *, limit=2_000):
-        if not self._store.rows(Failure).exists():
+        if not self.store.rows(Failure).exists():
             return 0
-        with self._store.atomic():
+        with self.store.atomic():
             return self._count(limit)
 
     def _count(self, limit):
@@ -46,13 +42,13 @@ class Errors(ErrorsContract):
         New groups are inserted first, in key order and by one statement. If two daemons insert the
         same group, the second waits for the first, which waits for nobody.
         """
-        failures = self._store.rows(Failure).select_for_update(skip_locked=True)
+        failures = self.store.rows(Failure).select_for_update(skip_locked=True)
         of_group = defaultdict(list)
         for failure in failures.order_by("pk")[:limit]:
             of_group[failure.group].append(failure)
         if not of_group:
             return 0
-        groups = self._store.rows(ErrorGroup)
+        groups = self.store.rows(ErrorGroup)
         known = set(groups.filter(pk__in=of_group).values_list("pk", flat=True))
         new = [_group(of_group[key]) for key in sorted(of_group.keys() - known)]
         groups.bulk_create(new, ignore_conflicts=True)
@@ -61,7 +57,7 @@ class Errors(ErrorsContract):
         for group in locked:
             self._add(group, of_group[group.pk])
             counted += [failure.pk for failure in of_group[group.pk]]
-        self._store.rows(Failure).filter(pk__in=counted).delete()
+        self.store.rows(Failure).filter(pk__in=counted).delete()
         return len(counted)
 
     def _add(self, group, failures):
@@ -74,23 +70,23 @@ class Errors(ErrorsContract):
             group.last_seen, group.last_instance = last.time, last.instance
         if group.muted_until is not None and last.time >= group.muted_until:
             group.muted_by, group.muted_until = "", None
-        group.save(using=self._store.alias)
+        group.save(using=self.store.alias)
 
     def trim(self, *, before, limit=500):
-        failed = self._store.rows(Instance).filter(error=OuterRef("pk")).order_by()
-        with self._store.atomic():
-            old = self._store.rows(ErrorGroup).filter(last_seen__lt=before, note="", muted_by="")
+        failed = self.store.rows(Instance).filter(error=OuterRef("pk")).order_by()
+        with self.store.atomic():
+            old = self.store.rows(ErrorGroup).filter(last_seen__lt=before, note="", muted_by="")
             free = old.filter(~Exists(failed)).select_for_update(skip_locked=True)
             keys = [group.pk for group in free.order_by("pk")[:limit]]
-            self._store.rows(ErrorGroup).filter(pk__in=keys).delete()
+            self.store.rows(ErrorGroup).filter(pk__in=keys).delete()
         return len(keys)
 
     def mute(self, group, *, by, until=None):
-        rows = self._store.rows(ErrorGroup).filter(pk=group.pk)
+        rows = self.store.rows(ErrorGroup).filter(pk=group.pk)
         rows.update(muted_by=by, muted_until=until)
 
     def annotate(self, group, note):
-        self._store.rows(ErrorGroup).filter(pk=group.pk).update(note=note)
+        self.store.rows(ErrorGroup).filter(pk=group.pk).update(note=note)
 
 
 def _group(failures):
@@ -109,10 +105,34 @@ class _HasEnded(Exception):
     """The daemon's identity has ended: its uncounted events are counted from the log."""
 
 
-class Adding(Statistics):
-    def __init__(self, store):
-        self.store = store
-        self.rows = store.rows
+# Counting events from the log: what daemons owe, or everything for a recount.
+
+# The number of Instances in one query.
+CHUNK = 1000
+_NAMES = ("pk", "instance", "attempt", "kind", "time")
+
+
+# Folding: many rows are replaced by one, so that the table stays small.
+
+KEEP_MINUTES, KEEP_HOURS = timedelta(days=2), timedelta(days=90)
+# A minute that ended this long ago gets hardly any more rows.
+IS_OVER = timedelta(minutes=2)
+# The number of groups (span, start, Type) that one fold looks at.
+GROUPS = 100
+
+
+def _no_usage(row, hour):
+    """Return an unsaved row for the same daemon in an hour, with the numbers 0."""
+    numbers = {"capacity_us": 0, "busy_us": 0, "ended": 0, "memory": 0}
+    return Usage(span=Span.HOUR, start=hour, daemon=row.daemon, name=row.name, **numbers)
+
+
+def _hour(time):
+    return time.replace(minute=0, second=0, microsecond=0)
+
+
+class Statistics(Part):
+    """Counts by minute and Type."""
 
     def position(self):
         return self.store.vendor.log_position(self.store.connection)
@@ -145,15 +165,6 @@ class Adding(Statistics):
         owed = {"who": who, "after": counted, "until": until}
         self.rows(Uncounted).get_or_create(daemon=daemon, defaults=owed)
 
-
-# Counting events from the log: what daemons owe, or everything for a recount.
-
-# The number of Instances in one query.
-CHUNK = 1000
-_NAMES = ("pk", "instance", "attempt", "kind", "time")
-
-
-class Counting(Statistics):
     def pay(self, limit=20_000):
         with self.store.atomic():
             open = self.rows(Uncounted).filter(after__lt=F("until")).order_by("pk")
@@ -208,17 +219,6 @@ class Counting(Statistics):
         found = list(rows.values_list("pk", "type__identifier", "reason"))
         return {key: type for key, type, _ in found}, {key: reason for key, _, reason in found}
 
-
-# Folding: many rows are replaced by one, so that the table stays small.
-
-KEEP_MINUTES, KEEP_HOURS = timedelta(days=2), timedelta(days=90)
-# A minute that ended this long ago gets hardly any more rows.
-IS_OVER = timedelta(minutes=2)
-# The number of groups (span, start, Type) that one fold looks at.
-GROUPS = 100
-
-
-class Folding(Statistics):
     def fold(self, now, limit=1000):
         with self.store.atomic():
             rows = self._old(now)[:limit] or self._several(now)[:limit]
@@ -285,17 +285,3 @@ class Folding(Statistics):
         if span is Span.HOUR and start < _hour(now - KEEP_HOURS):
             span, start = Span.TOTAL, EPOCH
         return span, start, row.type
-
-
-def _no_usage(row, hour):
-    """Return an unsaved row for the same daemon in an hour, with the numbers 0."""
-    numbers = {"capacity_us": 0, "busy_us": 0, "ended": 0, "memory": 0}
-    return Usage(span=Span.HOUR, start=hour, daemon=row.daemon, name=row.name, **numbers)
-
-
-def _hour(time):
-    return time.replace(minute=0, second=0, microsecond=0)
-
-
-class Statistics(Adding, Counting, Folding):
-    """The verbs on Statistic: the counts per minute and Type."""

@@ -14,16 +14,14 @@ from ...models import MAX_DETAIL, Cursor, Kind, LogRecord, Step, Tailer, Task
 from ...payload.codec import Payload
 from ...states import State
 from ...text import did_you_mean
-from ..protocol import Steps as Contract
-from ..protocol import Tailers as protocol_Tailers
 from ..values import Checkpoint
+from .base import Part
 
 # The checkpoints of handlers, on any database, by the application's connection.
 
 
-class Steps(Contract):
-    def __init__(self, store):
-        self._store = store
+class Steps(Part):
+    """The checkpoints of handlers."""
 
     def find(self, instance, name):
         row = self._rows(instance).filter(name=name).first()
@@ -34,10 +32,10 @@ class Steps(Contract):
         return _checkpoint(row, None)
 
     def begin(self, instance, attempt, name, *, who="", delay=None):
-        with self._store.atomic():
+        with self.store.atomic():
             if not self._holds(instance, attempt):
                 return None
-            now = self._store.now()
+            now = self.store.now()
             row = self._rows(instance).filter(name=name).first()
             if row is None:
                 until = None if delay is None else now + delay
@@ -48,35 +46,35 @@ class Steps(Contract):
                 if row.attempt != attempt:
                     self._log_repetition(row, attempt, now, who)
                 row.attempt, row.started = attempt, now
-                row.save(using=self._store.alias, update_fields=["attempt", "started"])
+                row.save(using=self.store.alias, update_fields=["attempt", "started"])
             return _checkpoint(row, now)
 
     def hold(self, instance, attempt):
         return self._holds(instance, attempt)
 
     def keep(self, instance, attempt, name, payload, *, took=None):
-        with self._store.atomic():
+        with self.store.atomic():
             if not self._holds(instance, attempt):
                 return False
-            now = self._store.now()
+            now = self.store.now()
             facts = {"attempt": attempt, "finished": now, **payload._asdict()}
             if not self._rows(instance).filter(name=name).update(**facts):
                 self._add(instance, name=name, started=now - took if took else now, **facts)
             return True
 
     def _rows(self, instance):
-        return self._store.rows(Step).filter(instance=instance)
+        return self.store.rows(Step).filter(instance=instance)
 
     def _holds(self, instance, attempt):
-        return holds(self._store, instance, attempt)
+        return holds(self.store, instance, attempt)
 
     def _add(self, instance, **facts):
         if self._rows(instance).count() >= settings.MAX_STEPS:
             raise TooLarge(f"step(): one Instance may have {settings.MAX_STEPS} steps.")
-        return self._store.rows(Step).create(instance_id=instance, **facts)
+        return self.store.rows(Step).create(instance_id=instance, **facts)
 
     def _log_repetition(self, row, attempt, now, who):
-        self._store.rows(LogRecord).create(
+        self.store.rows(LogRecord).create(
             instance_id=row.instance_id,
             time=now,
             kind=Kind.STEP,
@@ -126,15 +124,14 @@ LOOKED_AT = 1000
 SELDOM = timedelta(hours=1)
 
 
-class Tailers(protocol_Tailers):
-    def __init__(self, store):
-        self._store = store
+class Tailers(Part):
+    """The positions of the sources outside of the queue."""
 
     def positions(self, tailer):
         return dict(self._cursors(tailer).values_list("shard", "position"))
 
     def advance(self, tailer, moves, settled, *, who=""):
-        now = self._store.now()
+        now = self.store.now()
         # In one order for all, so that two attempts do not wait for each other.
         for move in sorted(moves, key=lambda each: each.shard):
             if move.before is not None:
@@ -147,8 +144,8 @@ class Tailers(protocol_Tailers):
             if move.before is None
         ]
         try:
-            with self._store.atomic():
-                self._store.rows(Cursor).bulk_create(begun)
+            with self.store.atomic():
+                self.store.rows(Cursor).bulk_create(begun)
         except IntegrityError:
             return False
         counts = asdict(settled)
@@ -165,8 +162,8 @@ class Tailers(protocol_Tailers):
     def _pass_over(self, tailer, notes, now, who):
         """Log what a tailer passes over; return the changes of its row."""
         facts = {"subject": f"type:{tailer}", "time": now, "who": who, "level": logging.WARNING}
-        self._store.log_all(
-            self._store.log_record(Kind.GAP, note.message, detail=_detail(note.count), **facts)
+        self.store.log_all(
+            self.store.log_record(Kind.GAP, note.message, detail=_detail(note.count), **facts)
             for note in notes
         )
         lost = [note.count or 0 for note in notes if note.kind == "lost"]
@@ -180,8 +177,8 @@ class Tailers(protocol_Tailers):
     def begin(self, tailer, *, source):
         row = self._rows(tailer).first()
         if row is None:
-            row = Tailer(identifier=tailer, source=_shortened(source), read_at=self._store.now())
-            self._store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
+            row = Tailer(identifier=tailer, source=_shortened(source), read_at=self.store.now())
+            self.store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
         return row.rejected_in_a_row
 
     def look(self, tailer, *, source, behind, notes=(), who=""):
@@ -190,8 +187,8 @@ class Tailers(protocol_Tailers):
         counts = [1 if note.count is None else note.count for note in notes if _is_skipped(note)]
         facts = {"source": _shortened(source), "behind": behind, "error": ""}
         facts |= {"notes": text, "skipped": sum(counts)}
-        with self._store.atomic():
-            now = self._store.now()
+        with self.store.atomic():
+            now = self.store.now()
             was = self._rows(tailer).values_list("notes", flat=True).first()
             self._rows(tailer).update(read_at=now, **facts)
             if not text and not was:
@@ -202,7 +199,7 @@ class Tailers(protocol_Tailers):
         """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
         subject = f"type:{tailer}"
         message = messages.unreadable_source(text)
-        last = self._store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
+        last = self.store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
         if last is None and not text:
             return False
         if last is not None and last.message == message:
@@ -211,14 +208,14 @@ class Tailers(protocol_Tailers):
             return False
         level = logging.WARNING if count else logging.INFO
         facts = {"subject": subject, "time": now, "who": who, "level": level}
-        self._store.log(Kind.SOURCE, message, detail=str(count), **facts)
+        self.store.log(Kind.SOURCE, message, detail=str(count), **facts)
         return True
 
     def stop(self, tailer, error):
         self._rows(tailer).update(error=error)
 
     def miss(self, tailer, missing, present, *, for_):
-        now, cursors = self._store.now(), self._cursors(tailer)
+        now, cursors = self.store.now(), self._cursors(tailer)
         # Only what has changed is written, as a source may have a hundred thousand shards, and a
         # few statements at a time, as SQLite has one writer.
         known = cursors.filter(missing_since__isnull=False)
@@ -237,8 +234,8 @@ class Tailers(protocol_Tailers):
         self._rows(tailer).delete()
 
     def seek(self, tailer, shard, position, *, who=""):
-        with self._store.atomic():
-            now = self._store.now()
+        with self.store.atomic():
+            now = self.store.now()
             found = self._cursors(tailer).select_for_update().filter(shard=shard).first()
             if found is None:
                 shards = self._cursors(tailer).values_list("shard", flat=True)[:LOOKED_AT]
@@ -254,13 +251,13 @@ class Tailers(protocol_Tailers):
                 )
             message = messages.cursor_set(shard, found.position, position)
             facts = {"subject": f"type:{tailer}", "time": now, "who": who}
-            self._store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
+            self.store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
 
     def _cursors(self, tailer):
-        return self._store.rows(Cursor).filter(tailer=tailer)
+        return self.store.rows(Cursor).filter(tailer=tailer)
 
     def _rows(self, tailer):
-        return self._store.rows(Tailer).filter(identifier=tailer)
+        return self.store.rows(Tailer).filter(identifier=tailer)
 
 
 def _shortened(source):

@@ -4,15 +4,17 @@ from functools import cached_property
 
 from ...exceptions import UnknownSchedule
 from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
+from .. import protocol
 from ..facts import timing_of
+from .base import Part
 from .claims import Claims
-from .control import Asks, Changing, Filling, Orders, Setting
+from .control import Control, Filling, Orders
 from .daemons import Daemons
 from .enqueueing import Enqueueing, Hooks
 from .graphs import Graphs
 from .records import Records
 from .removal import Removal
-from .scan import Scanning
+from .scan import Upkeep
 from .schedules import Schedules
 from .slots import move_on
 from .statistics import Errors, Statistics
@@ -25,16 +27,18 @@ from .types import Inputs, Types
 PORTION = 500
 
 
-class Rehearsals(Claims):
+class Rehearsals(Part):
+    """What the testing kit needs."""
+
     def take(self, daemon, instance):
-        with self.atomic():
-            row, now = self._locked_row(daemon)
+        with self.store.atomic():
+            row, now = self.store._locked_row(daemon)
             waiting = self.rows(Task).waiting().filter(pk=instance)
             tasks = list(waiting.select_for_update(of=("self",)))
-            return self._take_tasks(tasks, row, now)[0] if tasks else None
+            return self.store._take_tasks(tasks, row, now)[0] if tasks else None
 
     def let_pass(self, time, *, instances=None):
-        with self.atomic():
+        with self.store.atomic():
             waiting = self.rows(Task).waiting().exclude(due_at=BLOCKED)
             if instances is not None:
                 self._backdate(waiting.filter(pk__in=instances), time, "due_at")
@@ -52,29 +56,29 @@ class Rehearsals(Claims):
     def plan_slots(self, schedule, since, until, *, who=""):
         decided = 0
         rows = self.rows(Schedule).filter(identifier=schedule)
-        with self.atomic():
+        with self.store.atomic():
             row = rows.select_for_update().first()
             if row is None:
                 raise UnknownSchedule(f"There is no schedule {schedule!r}.")
             if row.due_at is not None and row.due_at <= since:
                 move_on(row, timing_of(row), since, since)
                 fields = ["next_at", "due_at", "planned_until", "planned_offset"]
-                row.save(using=self.alias, update_fields=fields)
+                row.save(using=self.store.alias, update_fields=fields)
             while (at := rows.values_list("due_at", flat=True).get()) and at <= until:
-                decided += self.schedules.plan(who=who, now=at, only=schedule).decided
+                decided += self.store.schedules.plan(who=who, now=at, only=schedule).decided
                 if rows.values_list("due_at", flat=True).get() == at:
                     break
         return decided
 
     def as_guest(self):
-        return self.vendor.as_guest(self.connection)
+        return self.store.vendor.as_guest(self.store.connection)
 
     def _backdate(self, rows, time, column):
         moved = list(rows.select_for_update(of=("self",)).order_by("pk"))
         for row in moved:
             setattr(row, column, getattr(row, column) - time)
         for first in range(0, len(moved), PORTION):
-            rows.model.objects.using(self.alias).bulk_update(
+            rows.model.objects.using(self.store.alias).bulk_update(
                 moved[first : first + PORTION], [column]
             )
 
@@ -82,40 +86,61 @@ class Rehearsals(Claims):
 # The portable store: Django's ORM, on any database that Django supports.
 
 
-class ORMStore(
-    *(Types, Enqueueing, Daemons, Rehearsals, Claims, Records, Removal, Scanning),
-    *(Setting, Filling, Orders, Asks, Changing),
-):
+class ORMStore(Enqueueing, Daemons, Claims, Records, Orders):
     """The store contract in portable Django ORM."""
 
     @cached_property
-    def schedules(self):
+    def types(self) -> protocol.Types:
+        return Types(self)
+
+    @cached_property
+    def control(self) -> protocol.Control:
+        return Control(self)
+
+    @cached_property
+    def filling(self) -> protocol.Filling:
+        return Filling(self)
+
+    @cached_property
+    def upkeep(self) -> protocol.Upkeep:
+        return Upkeep(self)
+
+    @cached_property
+    def removal(self) -> protocol.Removal:
+        return Removal(self)
+
+    @cached_property
+    def rehearsals(self) -> protocol.Rehearsals:
+        return Rehearsals(self)
+
+    @cached_property
+    def schedules(self) -> protocol.Schedules:
         return Schedules(self)
 
     @cached_property
-    def steps(self):
+    def steps(self) -> protocol.Steps:
         return Steps(self)
 
     @cached_property
-    def graphs(self):
+    def graphs(self) -> protocol.Graphs:
         return Graphs(self)
 
     @cached_property
-    def hooks(self):
-        return Hooks(self)
-
-    @cached_property
-    def errors(self):
+    def errors(self) -> protocol.Errors:
         return Errors(self)
 
     @cached_property
-    def inputs(self):
+    def inputs(self) -> protocol.Inputs:
         return Inputs(self)
 
     @cached_property
-    def statistics(self):
+    def statistics(self) -> protocol.Statistics:
         return Statistics(self)
 
     @cached_property
-    def tailers(self):
+    def tailers(self) -> protocol.Tailers:
         return Tailers(self)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        return Hooks(self)

@@ -192,7 +192,7 @@ class Batch:
         if self._failures:
             store.rows(Failure).bulk_create(self._failures)
         if self._unkept:
-            store.remove_unkept(self._unkept)
+            store.removal.remove_unkept(self._unkept)
         if self._freed or self._created:
             store.tell()
         if self.upstreams is not None:

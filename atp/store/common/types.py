@@ -14,23 +14,19 @@ from ...payload import codec
 from ...payload.binding import inputs_shape
 from ...text import did_you_mean
 from ..facts import Shape
-from ..protocol import Inputs as InputsContract
 from ..values import Registration
-from .base import ORMBase
+from .base import Part
 
 # The shapes of inputs in the portable store: Python reads the inputs one by one.
 
 _COLUMNS = ("pk", "type_id", "instance__inputs__format", "instance__inputs__data")
 
 
-class Inputs(InputsContract):
-    """The inputs of live Instances; ``store`` is the store of the queue."""
-
-    def __init__(self, store):
-        self._store = store
+class Inputs(Part):
+    """The inputs of live Instances."""
 
     def shapes(self, after=0, *, limit=5_000):
-        tasks = self._store.rows(Task).filter(pk__gt=after).order_by("pk")
+        tasks = self.store.rows(Task).filter(pk__gt=after).order_by("pk")
         found, last = defaultdict(list), None
         for key, type, format, data, created in tasks.values_list(*_COLUMNS, "instance__created")[
             :limit
@@ -76,15 +72,17 @@ _ANOTHER_HANDLER = (
 )
 
 
-class Types(ORMBase):
+class Types(Part):
+    """Registering Types."""
+
     def register(self, registrations, *, who="", update=True):
-        with self.atomic():
-            now = self.now()
+        with self.store.atomic():
+            now = self.store.now()
             wanted = {r.identifier: r for r in registrations}
             known = self.rows(Type).in_bulk(list(wanted), field_name="identifier")
             missing = [r for name, r in wanted.items() if name not in known]
             locked = set()
-            with self.unless_locked() as is_locked:
+            with self.store.unless_locked() as is_locked:
                 # Another process may register the same Types at this moment.
                 self.rows(Type).bulk_create(
                     [Type(**r.columns(), registered=now) for r in missing],
@@ -93,7 +91,7 @@ class Types(ORMBase):
                 self._add_downstreams(missing, now)
                 self._keep_hooks(missing)
                 message = messages.type_registered()
-                self.log_all(
+                self.store.log_all(
                     self._told(Kind.REGISTERED, message, registration, now, who)
                     for registration in missing
                 )
@@ -115,7 +113,7 @@ class Types(ORMBase):
             known = set(rows.exclude(family="").values_list("family", flat=True))
             family = min(known, default=each.identifier)
             if rows.exclude(family=family).exists():
-                with self.unless_locked() as is_locked:
+                with self.store.unless_locked() as is_locked:
                     rows.exclude(family=family).update(family=family)
                 if is_locked:
                     locked.add(each.identifier)
@@ -132,7 +130,7 @@ class Types(ORMBase):
             if differs:
                 changes = {name: (getattr(row, name), value) for name, value in differs.items()}
                 message = messages.parameters_changed(changes)
-                with self.unless_locked() as is_locked:
+                with self.store.unless_locked() as is_locked:
                     self.rows(Type).filter(pk=row.pk).update(**differs, registered=now)
                     self._add_downstreams([registration], now)
                     self._keep_hooks([registration])
@@ -148,12 +146,12 @@ class Types(ORMBase):
         wrong = [row for row in rows if row.downstream != names[row.identifier]]
         if not wrong:
             return set()
-        with self.atomic():
+        with self.store.atomic():
             pairs = [
                 (row, replace(Registration.of(row), downstream=names[row.identifier]))
                 for row in wrong
             ]
-            return self._update(pairs, self.now(), who)
+            return self._update(pairs, self.store.now(), who)
 
     def _add_downstreams(self, registrations, now):
         """Create the rows of downstreams that no Type has named before."""
@@ -167,16 +165,18 @@ class Types(ORMBase):
     def _keep_hooks(self, registrations):
         """Keep the Types of these Types' hooks registered until this transaction commits."""
         for name in sorted({hook["type"] for r in registrations for hook in r.hooks or ()}):
-            list(self.vendor.kept_type(self.rows(Type), name))
+            list(self.store.vendor.kept_type(self.rows(Type), name))
 
     def _log(self, *about):
-        self.log_all([self._told(*about)])
+        self.store.log_all([self._told(*about)])
 
     def _told(self, kind, message, type, now, who):
-        return self.log_record(kind, message, subject=f"type:{type.identifier}", time=now, who=who)
+        return self.store.log_record(
+            kind, message, subject=f"type:{type.identifier}", time=now, who=who
+        )
 
     def unregister(self, identifier, *, who=""):
-        with self.atomic():
+        with self.store.atomic():
             rows = self.rows(Type).select_for_update().filter(identifier=identifier)
             row = rows.first()
             if row is None:
@@ -196,9 +196,9 @@ class Types(ORMBase):
                     f"Type {identifier!r} cannot be removed: nodes of graphs are undone by it."
                 )
             self._refuse_hook(identifier)
-            self.tailers.remove(identifier)
-            row.delete(using=self.alias)
-            self._log(Kind.UNREGISTERED, messages.type_unregistered(), row, self.now(), who)
+            self.store.tailers.remove(identifier)
+            row.delete(using=self.store.alias)
+            self._log(Kind.UNREGISTERED, messages.type_unregistered(), row, self.store.now(), who)
 
     def _refuse_hook(self, identifier):
         """Raise TypeInUse if a Type, or a live Instance, has this Type as a hook."""

@@ -68,7 +68,7 @@ class Unique(ORMBase):
             )
         who = submission.created_by or who
         if submission.existing == "debounce":
-            self.change([taken.pk], Changes(due=submission.due), who=who)
+            self.control.change([taken.pk], Changes(due=submission.due), who=who)
         else:
             self._replace(task, submission.inputs, now, who)
         # The caller gets the Instance and its Task as they are now.

@@ -15,9 +15,7 @@ from .records import Records, Steps
 from .removal import Inputs, Removal
 
 
-class PostgreSQLStore(
-    Locks, Enqueueing, Limited, Claims, Records, Removal, Daemons, Telling, ORMStore
-):
+class PostgreSQLStore(Locks, Enqueueing, Limited, Claims, Records, Daemons, Telling, ORMStore):
     """The store contract, with statements of PostgreSQL's own."""
 
     @cached_property
@@ -31,3 +29,7 @@ class PostgreSQLStore(
     @cached_property
     def steps(self):
         return Steps(self)
+
+    @cached_property
+    def removal(self):
+        return Removal(self)

@@ -387,6 +387,6 @@ class Steps(ORMSteps):
 
     def _write(self, name, given):
         """Execute a statement that writes at most one row; returns whether it wrote one."""
-        with cursor_of(self._store.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             cursor.execute(statement(name).text, given)
             return cursor.rowcount == 1

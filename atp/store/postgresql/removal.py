@@ -19,6 +19,8 @@ PATIENCE = "SET LOCAL lock_timeout = '50ms'"
 
 
 class Removal(ORMRemoval):
+    """As in the portable store, with the database's own statements."""
+
     def _remove_over(self, over, limit, who, marks):
         if who or is_followed():
             return super()._remove_over(over, limit, who, marks)
@@ -26,7 +28,7 @@ class Removal(ORMRemoval):
         try:
             found, until, stored = self._purge(over, since, limit)
         except OperationalError as error:
-            if not self.is_lock(error):
+            if not self.store.is_lock(error):
                 raise
             # Some row is locked. The portable store finds out which, and leaves that Instance out.
             return super()._remove_over(over, limit, who, marks)
@@ -48,8 +50,11 @@ class Removal(ORMRemoval):
             "limit": limit,
         }
         # Inside a caller's transaction, the settings would remain after this.
-        is_own = not self.connection.in_atomic_block
-        with self.atomic() if is_own else nullcontext(), cursor_of(self.connection) as cursor:
+        is_own = not self.store.connection.in_atomic_block
+        with (
+            self.store.atomic() if is_own else nullcontext(),
+            cursor_of(self.store.connection) as cursor,
+        ):
             if is_own:
                 cursor.execute(f"{planning('SET LOCAL')}; {PATIENCE}")
             cursor.execute(wanted.text, given)
@@ -59,15 +64,13 @@ class Removal(ORMRemoval):
 
 # Inputs in PostgreSQL: the server reads them, and sends the names of their arguments alone.
 
-__all__ = ["Inputs"]
-
 
 # The shapes of inputs: the server extracts them from JSON.
 
 
 class Inputs(ORMInputs):
     def shapes(self, after=0, *, limit=5_000):
-        store, given = self._store, {"after": after, "limit": limit}
+        store, given = self.store, {"after": after, "limit": limit}
         try:
             with store.atomic(), cursor_of(store.connection) as cursor:
                 execute(cursor, "shapes", given, prepared=False)

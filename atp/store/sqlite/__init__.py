@@ -15,9 +15,13 @@ from .records import Records
 from .removal import Removal
 
 
-class SQLiteStore(Enqueueing, Limited, Claims, Records, Removal, Daemons, Wakeups, ORMStore):
+class SQLiteStore(Enqueueing, Limited, Claims, Records, Daemons, Wakeups, ORMStore):
     """The store contract, with statements of SQLite's own."""
 
     @cached_property
     def graphs(self):
         return Graphs(self)
+
+    @cached_property
+    def removal(self):
+        return Removal(self)

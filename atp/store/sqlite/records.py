@@ -149,7 +149,7 @@ class Group:
         if self._move() != count or self._fence(daemon, now, settles) != count:
             raise Refused
         if self._kind.event == Event.FINISH and not self._kind.kept:
-            left = self._store.remove_finished(list(self._given))
+            left = self._store.removal.remove_finished(list(self._given))
             if not left:
                 return
             self._times = as_json({key: self._given[key] for key in left})

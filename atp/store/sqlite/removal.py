@@ -3,7 +3,7 @@
 from ...models import Instance
 from ..common.removal import Removal as ORMRemoval
 from ..common.removal import is_followed
-from .sessions import SQLiteBase, as_json, as_text
+from .sessions import as_json, as_text
 
 _OVER = """
     SELECT id, finished, EXISTS (
@@ -32,14 +32,16 @@ _REMOVE = (
 )
 
 
-class Removal(SQLiteBase, ORMRemoval):
+class Removal(ORMRemoval):
+    """As in the portable store, with the database's own statements."""
+
     def _remove_over(self, over, limit, who, marks):
         if who or is_followed():
             return super()._remove_over(over, limit, who, marks)
         given = over._replace(before=as_text(over.before))._asdict()
         given |= {"since": marks.get((over.type, over.reasons), ""), "limit": limit}
-        with self.atomic():
-            found = self.select(_OVER, **given)
+        with self.store.atomic():
+            found = self.store.select(_OVER, **given)
             keys = as_json([key for key, _, is_stored in found if not is_stored])
             self._run_removal(keys)
         if not found:
@@ -54,7 +56,7 @@ class Removal(SQLiteBase, ORMRemoval):
 
     def _run_removal(self, keys):
         for remove in _REMOVE:
-            self.run(remove, keys=keys)
+            self.store.run(remove, keys=keys)
 
     def remove_finished(self, keys):
         """Remove Instances that have just FINISHED and are not kept; returns the keys of the rest.
@@ -63,6 +65,6 @@ class Removal(SQLiteBase, ORMRemoval):
         """
         if is_followed():
             return keys
-        stored = {key for (key,) in self.select(_STORED, keys=as_json(keys))}
+        stored = {key for (key,) in self.store.select(_STORED, keys=as_json(keys))}
         self._run_removal(as_json([key for key in keys if key not in stored]))
         return stored
