@@ -432,7 +432,7 @@ def test_undo_is_shown_after_the_node_that_it_undoes():
         return found.pop()
 
     g = failed()
-    get_store().graphs.end()
+    get_store().graph_ends.end()
     g.row.refresh_from_db()
     assert state() == "undoing"
     assert not OPERATIONS[GRAPH]["redrive"].is_allowed(g.row)
@@ -458,6 +458,6 @@ def test_wait_for_a_failed_graph_also_waits_for_its_undo():
         g.wait()
     with pytest.raises(WaitTimeout, match=r"trip.* s\. No daemon is alive\."):
         g.wait(timeout=0.1)
-    get_store().graphs.end()
+    get_store().graph_ends.end()
     ended(State.FINISHED, "undo-flight", "undo-rent")
     g.wait(timeout=10)

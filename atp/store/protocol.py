@@ -451,6 +451,8 @@ class Graphs(Protocol):
         not run again.
         """
 
+
+class GraphEnds(Protocol):
     def lock(self, instances: Collection[int], *, waits: bool = True) -> set[int]:
         """Lock those of these Instances that are nodes; nobody can then add Edges behind them.
 
@@ -1004,6 +1006,11 @@ class Store(Enqueueing, Daemons, Claims, Downstreams, Records, Wakeups):
     @abstractmethod
     def graphs(self) -> Graphs:
         """The verbs of graphs."""
+
+    @property
+    @abstractmethod
+    def graph_ends(self) -> GraphEnds:
+        """What the ends of nodes mean for graphs."""
 
     @property
     @abstractmethod

@@ -247,14 +247,14 @@ class InProcessDaemon:
         store, who = self.store, self.name
         done = store.miss(who=who)
         done += store.drop(who=who)
-        if store.graphs.are_live():
-            done += store.graphs.fail_dependants(who=who)
+        if store.graph_ends.are_live():
+            done += store.graph_ends.fail_dependants(who=who)
             before = self._waiting_tasks().count()
             after: int | None = None
             while after != 0:
-                ended, after = store.graphs.end(after=after or 0, who=who)
+                ended, after = store.graph_ends.end(after=after or 0, who=who)
                 done += ended
-            while store.graphs.undo(who=who):
+            while store.graph_ends.undo(who=who):
                 pass
             # Nodes that undo others may have become due.
             done += self._waiting_tasks().count() - before

@@ -37,7 +37,7 @@ def pair(world):
         first = graph.add(echo, number=1)
         graph.add(echo, number=2, after=first)
     fail_one(world, world.host("tests.echo"))
-    world.store.graphs.fail_dependants()
+    world.store.graph_ends.fail_dependants()
     return Instance.objects.get(state=State.FAILED, reason=Reason.UPSTREAM)
 
 

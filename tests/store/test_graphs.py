@@ -99,11 +99,11 @@ class TestPortions:
         by_failing(world, keys["a"], host)
         assert Task.objects.count() == 20
         assert [row.pk for row in Failing.objects.all()] == [keys["a"]]
-        assert world.store.graphs.fail_dependants(limit=15) == 15
-        assert world.store.graphs.fail_dependants(limit=15) == 5
+        assert world.store.graph_ends.fail_dependants(limit=15) == 15
+        assert world.store.graph_ends.fail_dependants(limit=15) == 5
         assert not Failing.objects.exists()
         assert not Task.objects.exists()
-        assert world.store.graphs.fail_dependants() == 0
+        assert world.store.graph_ends.fail_dependants() == 0
 
     def test_many_ways_to_a_node_are_no_more_work(self, world):
         """A ladder of diamonds: the number of ways doubles with each of its 40 steps."""
@@ -112,7 +112,7 @@ class TestPortions:
         edges += [(f"{a}{n}", f"{b}{n + 1}") for n in range(39) for a in "lr" for b in "lr"]
         keys = submit(world, names, edges)
         world.store.control.cancel([keys["top"]])
-        while world.store.graphs.fail_dependants(limit=20):
+        while world.store.graph_ends.fail_dependants(limit=20):
             pass
         assert not Task.objects.exists()
 
@@ -125,9 +125,9 @@ class TestPortions:
         small = chain(world, "x", "y")
         world.store.control.cancel([large["a"], small[0]])
         for _ in range(2):
-            assert world.store.graphs.fail_dependants(limit=10)
+            assert world.store.graph_ends.fail_dependants(limit=10)
         assert world.state(small[1]) == State.FAILED
-        while world.store.graphs.fail_dependants(limit=10):
+        while world.store.graph_ends.fail_dependants(limit=10):
             pass
         assert not Task.objects.exists()
 
@@ -142,7 +142,7 @@ class TestRedrive:
     def test_both_at_once_in_whatever_order(self, world):
         """What waits for a failed one is refused; the graph goes on."""
         host, keys = self.failed(world)
-        assert world.store.graphs.end() == (1, 0)
+        assert world.store.graph_ends.end() == (1, 0)
         assert Graph.objects.get().ended is not None
         assert len(world.as_anyone(Event.REDRIVE, keys[1])) == 1
         assert world.state(keys[1]) == State.FAILED
@@ -187,12 +187,12 @@ class TestEndOfGraph:
         assert not look([ONE]).graphs
         keys = chain(world, "a", "b")
         assert look([ONE], daemon=host.uuid).graphs
-        assert world.store.graphs.end() == (0, 0)
+        assert world.store.graph_ends.end() == (0, 0)
         run(host)
         assert look([ONE]).graphs
-        assert world.store.graphs.end() == (1, 0)
+        assert world.store.graph_ends.end() == (1, 0)
         assert Graph.objects.get().ended == world.get(keys[1]).finished
-        assert world.store.graphs.end() == (0, 0)
+        assert world.store.graph_ends.end() == (0, 0)
         assert not look([ONE]).graphs
 
     def test_retention_removes_it_as_a_whole(self, world):
@@ -206,11 +206,11 @@ class TestEndOfGraph:
         run(host)
         self.back(300 * SECOND)
         assert world.store.removal.purge() == 1
-        assert world.store.graphs.end() == (1, 0)
-        assert world.store.graphs.purge() == 0
+        assert world.store.graph_ends.end() == (1, 0)
+        assert world.store.graph_ends.purge() == 0
         assert not world.store.removal.purge(instances=keys)
         self.back(300 * SECOND)
-        assert world.store.graphs.purge() == 2
+        assert world.store.graph_ends.purge() == 2
         assert [model.objects.count() for model in (Graph, Node, Edge)] == [0, 0, 0]
         assert not LogRecord.objects.filter(instance__in=[*keys, *plain]).exists()
 
@@ -224,10 +224,10 @@ class TestEndOfGraph:
         chain(world, "b", types={"b": TWO})
         run(world.host())
         self.back(300 * SECOND)
-        world.store.graphs.end()
+        world.store.graph_ends.end()
         last = Graph.objects.filter(nodes__instance__type__identifier=TWO)
         last.update(ended=world.store.now() - 10 * SECOND)
-        assert [world.store.graphs.purge() for _ in range(4)] == [0, 1, 0, 0]
+        assert [world.store.graph_ends.purge() for _ in range(4)] == [0, 1, 0, 0]
         assert Graph.objects.count() == 5
 
     def back(self, time):

@@ -84,7 +84,7 @@ class Run:
             self.check()
             if not Task.objects.exists():
                 break
-            self.world.store.graphs.fail_dependants()
+            self.world.store.graph_ends.fail_dependants()
             for host in self.hosts:
                 limit = self.rng.randint(0, 5)
                 self.held += [(host, case) for case in host.claim(limit) if limit]

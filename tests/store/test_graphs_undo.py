@@ -25,31 +25,31 @@ def chain_of_three(world, host, *failing):
 def test_they_are_undone_in_reverse_order(world, host):
     """And each is seen behind the node that it undoes, and goes with its graph."""
     keys = chain_of_three(world, host, "d")
-    assert world.store.graphs.end() == (0, 0)
+    assert world.store.graph_ends.end() == (0, 0)
     check()
     node = Node.objects.get(name="undo-a")
     assert node.undoes == keys["a"]
     assert Edge.objects.filter(upstream=keys["a"], downstream=node.pk).exists()
     assert run(host) == ["undo-c", "undo-b", "undo-a"]
-    assert world.store.graphs.end() == (1, 0)
+    assert world.store.graph_ends.end() == (1, 0)
     assert not Task.objects.exists()
     assert Undo.objects.exists()
     world.store.types.register([registration(ONE, retention=SECOND)])
     Graph.objects.update(ended=world.store.now() - DAY)
-    assert world.store.graphs.purge() == 7
+    assert world.store.graph_ends.purge() == 7
     assert not Graph.objects.exists()
     assert not Undo.objects.exists()
 
 
 def test_a_graph_that_finished_is_not_undone_and_what_is_cancelled_is(world, host):
     chain_of_three(world, host)
-    assert world.store.graphs.end() == (1, 0)
+    assert world.store.graph_ends.end() == (1, 0)
     assert Graph.objects.get().undone is None
     keys = submit(world, "ab", [("a", "b")], undos="ab")
     [case] = host.claim()
     finish(host, case)
     world.store.graphs.cancel(Graph.objects.get(ended=None).pk)
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     assert run(host) == ["undo-a"]
     assert Instance.objects.get(pk=keys["b"]).reason == Reason.CANCELLED
 
@@ -61,16 +61,16 @@ def test_nothing_is_undone_while_a_node_lives(world, host):
     finish(host, cases[keys["a"]])
     [case] = host.claim()
     fail(host, case)
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     assert not Node.objects.filter(undoes__isnull=False).exists()
     finish(host, cases[keys["c"]])
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     assert sorted(run(host)) == ["undo-a", "undo-c"]
 
 
 def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(world, host):
     chain_of_three(world, host, "d")
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     [case] = host.claim()
     host.move(case, Event.START)
     with pytest.raises(GraphClosed, match="being undone"):
@@ -79,11 +79,11 @@ def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(
     assert run(host) == ["undo-b", "undo-a"]
     failed = Node.objects.filter(instance__state=State.FAILED, undoes__isnull=False)
     assert [node.name for node in failed] == ["undo-c"]
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     graph = Graph.objects.get()
     assert world.store.graphs.redrive(graph.pk) == 1
     assert run(host) == ["undo-c"]
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     assert world.store.graphs.redrive(graph.pk) == 0
     # Nothing is undone twice.
     assert Node.objects.filter(undoes__isnull=False).count() == 3
@@ -92,7 +92,7 @@ def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(
 def test_a_name_that_is_taken(world, host):
     submit(world, ["a", "undo-a", "b"], [("a", "b"), ("undo-a", "b")], undos="a")
     run(host, "b")
-    world.store.graphs.end()
+    world.store.graph_ends.end()
     [node] = Node.objects.filter(undoes__isnull=False)
     assert node.name == f"undo-{node.undoes}"
 
@@ -101,9 +101,9 @@ def test_a_name_that_is_taken(world, host):
 def test_daemons_that_notice_at_once_undo_once(world, host):
     """G17: whoever comes second finds the graph locked, or its undo begun."""
     chain_of_three(world, host, "d")
-    at_once(*[world.store.graphs.end] * 4)
+    at_once(*[world.store.graph_ends.end] * 4)
     # Whoever has begun it may have found the graph locked just then: it is left to the next call.
-    while world.store.graphs.undo():
+    while world.store.graph_ends.undo():
         pass
     assert run(host) == ["undo-c", "undo-b", "undo-a"]
 
@@ -122,7 +122,7 @@ class TestPortions:
         edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
         submit(world, "abcde", edges, undos="abcd")
         run(host, "e")
-        assert world.store.graphs.end() == (0, 0)
+        assert world.store.graph_ends.end() == (0, 0)
         assert self.undos() == ["undo-d"]
 
     def undos(self):
@@ -131,9 +131,9 @@ class TestPortions:
 
     def test_each_commits_and_the_last_one_ends_it(self, world, host):
         assert Graph.objects.get().undo_pending
-        assert world.store.graphs.undo(limit=2)
+        assert world.store.graph_ends.undo(limit=2)
         assert self.undos() == ["undo-d", "undo-b", "undo-c"]
-        assert not world.store.graphs.undo(limit=2)
+        assert not world.store.graph_ends.undo(limit=2)
         assert not Graph.objects.get().undo_pending
         check()
         ran = run(host)
@@ -142,13 +142,13 @@ class TestPortions:
     def test_those_that_are_written_run_meanwhile(self, world, host):
         ran = run(host, "undo-d")
         # Nothing is live, but the graph has not ended: more is to be undone.
-        assert world.store.graphs.end() == (0, 0)
-        while world.store.graphs.undo(limit=1):
+        assert world.store.graph_ends.end() == (0, 0)
+        while world.store.graph_ends.undo(limit=1):
             check()
             ran += run(host)
         ran += run(host)
         assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
-        assert world.store.graphs.end() == (1, 0)
+        assert world.store.graph_ends.end() == (1, 0)
         assert Edge.objects.filter(on="ended").count() == 4
 
     def test_another_daemon_goes_on_where_one_was_cut(self, world, host):
@@ -156,20 +156,20 @@ class TestPortions:
             raise OperationalError("cut")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(world.store.graphs, "_write_edges", cut)
+            patch.setattr(world.store.graphs, "write_edges", cut)
             with pytest.raises(OperationalError):
-                world.store.graphs.undo(limit=2)
+                world.store.graph_ends.undo(limit=2)
         assert self.undos() == ["undo-d"]
         another = type(world.store.graphs)(world.store)
         while another.undo(limit=2):
             pass
         assert len(self.undos()) == 4
-        assert not world.store.graphs.undo()
+        assert not world.store.graph_ends.undo()
         check()
 
     def test_a_cancel_meanwhile_cancels_what_is_yet_to_be_written(self, world, host):
         world.store.graphs.cancel(Graph.objects.get().pk)
-        while world.store.graphs.undo(limit=1):
+        while world.store.graph_ends.undo(limit=1):
             pass
         undos = Instance.objects.filter(node__undoes__isnull=False)
         assert set(undos.values_list("state", "reason")) == {("FAILED", "CANCELLED")}

@@ -287,8 +287,8 @@ def test_what_waits_and_is_locked_is_failed_later(world):
     with open_transaction(lambda: lock_node(second)):
         host.move(case, Event.FAIL, reason="ERROR")
         assert world.state(second) == State.ACCEPTED
-        assert world.store.graphs.fail_dependants() == 0
-    assert world.store.graphs.fail_dependants() == 1
+        assert world.store.graph_ends.fail_dependants() == 0
+    assert world.store.graph_ends.fail_dependants() == 1
     assert world.state(second) == State.FAILED
     assert world.get(first).reason == "ERROR"
 
@@ -327,8 +327,8 @@ def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
     assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
     world.store.control.cancel([keys["d"]])
     with impatient(world, lock(Type.objects.filter(identifier=ONE))):
-        assert world.store.graphs.end() == (1, 0)
-    world.store.graphs.undo()
+        assert world.store.graph_ends.end() == (1, 0)
+    world.store.graph_ends.undo()
     assert Node.objects.filter(undoes=keys["c"]).exists()
 
 
@@ -342,8 +342,8 @@ def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, mo
     with open_transaction(lock(Task.objects.filter(pk=parts["merge"]))):
         world.store.control.cancel(roots)
         assert Failing.objects.count() == 4
-        counts = [world.store.graphs.fail_dependants(limit=500) for _ in range(2)]
+        counts = [world.store.graph_ends.fail_dependants(limit=500) for _ in range(2)]
         assert sum(counts) == 1
         assert world.state(other[1]) == State.FAILED
-    world.store.graphs.fail_dependants(limit=500)
+    world.store.graph_ends.fail_dependants(limit=500)
     assert world.state(parts["merge"]) == State.FAILED

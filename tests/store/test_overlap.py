@@ -227,7 +227,7 @@ def test_an_end_that_had_looked_before_is_settled_as_a_node(line, monkeypatch):
     [first] = line.plan()
     line.claim()
     line.create()
-    graphs = line.world.store.graphs
+    graphs = line.world.store.graph_ends
     look, made = graphs.lock_ends, []
 
     def plan_after(*args, **given):

@@ -42,7 +42,7 @@ class Graphs(Chore):
         return looked is not None and uptime() < looked + IDLE
 
     def call(self):
-        graphs, after = self.core.store.graphs, self._after
+        graphs, after = self.core.store.graph_ends, self._after
         purges = self.core.timers.due(self.purging, settings.PURGE_EVERY)
         who = self.core.identity.name
 

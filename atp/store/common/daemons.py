@@ -372,7 +372,7 @@ class Outlooks(Limited, Gates):
             late=waiting.filter(start_before__lte=now).exists(),
             drops=self._drops(),
             planned=self._planned_in(now),
-            graphs=self.graphs.are_live(),
+            graphs=self.graph_ends.are_live(),
             **self._others_and_own(daemon, now),
         )
 

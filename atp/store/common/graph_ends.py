@@ -1,7 +1,6 @@
 """What the end of a node means: freeing, failing, undoing, the end of the graph."""
 
 import logging
-from abc import abstractmethod
 from collections import Counter, defaultdict, deque
 from datetime import timedelta
 from graphlib import TopologicalSorter
@@ -31,6 +30,7 @@ from ...options import MAX_IDENTIFIER
 from ...payload.codec import Payload
 from ...states import TERMINAL, Actor, Event, Reason, State
 from ..values import Move, Registration, Submission
+from .base import Part
 from .removal import failures_kept
 from .transitions import Mover
 
@@ -46,7 +46,84 @@ MOST = 500
 ROWS = 100
 
 
-class Failures:
+def _end(key, message, who):
+    return Move(
+        event=Event.FAIL,
+        instance=key,
+        who=who,
+        message=message,
+        level=logging.WARNING,
+        reason=Reason.UPSTREAM,
+    )
+
+
+# The end of graphs: recording when they ended, and removing each as a whole.
+
+# The number of ended graphs that one purge looks at, and that it reads at a time.
+GRAPHS, PART = 5_000, 50
+# A Type that keeps its Instances for ever keeps their graphs too.
+_EVER = timedelta.max
+
+
+def _behind(mark):
+    """Return a condition: the graph ended after the mark, a pair of a time and a key."""
+    if mark is None:
+        return Q()
+    time, key = mark
+    return Q(ended__gt=time) | Q(ended=time, pk__gt=key)
+
+
+def _kept(retention):
+    if retention is None:
+        return _EVER
+    if retention:
+        return retention
+    # FAILED nodes are kept for longer, and the graph may have some.
+    return failures_kept() or _EVER
+
+
+# Settling: what an Instance's end means for the nodes that wait for it, and for its hooks.
+#
+# Settling is a statement of its own in the transaction of the end, after the node was locked. So
+# it sees all edges that were committed before, and nobody adds an edge until this commits. If two
+# ends are recorded at once, they settle one after the other: both count down the same Task, and
+# the second waits for the lock on its row (G17). Instances with hooks that are no nodes are
+# settled as well.
+
+CHUNK = 1000
+
+
+# Undoing the work of a graph's nodes after the graph has failed.
+#
+# Each node that has FINISHED and has an Undo is undone by a node of its own. The undo begins in a
+# transaction that has locked the graph and found none of its nodes live; from then on nobody
+# redrives or adds a node, so the set of what is to be undone is fixed. The undo nodes are then
+# written in portions, one transaction each, in the order in which they will run: each portion knows
+# by ``Node.undoes`` what others have written. Those that are written may run, and end, meanwhile.
+
+PREFIX = "undo-"
+# The number of undo nodes that one transaction writes, and the length of their inputs at which it
+# takes no more.
+MOST_UNDONE, LENGTH = 500, 8_000_000
+# The number of edges that one call reads in order to find the order, about, and the number of nodes
+# whose edges it reads at a time.
+EDGES, NODES = 50_000, 1000
+# The number of graphs whose order is kept in memory between portions.
+KEPT = 8
+
+
+class GraphEnds(Part):
+    """What the end of a node means for its graph, and the end of a graph."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        # Where the next purge(), fail_dependants() and undo() go on, so that all graphs have their
+        # turn.
+        self.purge_mark = None
+        self.failing_mark = self.undoing_mark = 0
+        # The orders in which graphs are being undone, by the key of the graph.
+        self.undo_orders = {}
+
     def fail_behind(self, failed, who):
         """Fail the first dependants of nodes that have just FAILED; leave the others to a chore."""
         _, left = self._fail(failed, who, MOST)
@@ -91,9 +168,9 @@ class Failures:
             done = self._fail_each(failed, doomed, who)
         return len(done), self._with_dependants(failed | done)
 
-    @abstractmethod
     def _doomed(self, failed, most):
         """Return up to ``most`` waiting nodes that have to fail because of these FAILED ones."""
+        raise NotImplementedError  # Each database walks along the edges in one statement.
 
     def _edges(self):
         """Return the edges whose downstream node has to fail if the upstream node FAILED."""
@@ -140,22 +217,8 @@ class Failures:
         self.satisfy(dict.fromkeys(done, State.FAILED), who)
         return done
 
+    # Recounting the unsatisfied edges of waiting nodes, a number that all other code relies on.
 
-def _end(key, message, who):
-    return Move(
-        event=Event.FAIL,
-        instance=key,
-        who=who,
-        message=message,
-        level=logging.WARNING,
-        reason=Reason.UPSTREAM,
-    )
-
-
-# Recounting the unsatisfied edges of waiting nodes, a number that all other code relies on.
-
-
-class Recounting:
     def miscounted(self, tasks):
         """Return those of these Tasks whose ``waits`` is not the number of unsatisfied edges.
 
@@ -234,16 +297,6 @@ class Recounting:
             words = words or (messages.node_will_fail() if there < len(doomed) else "")
         return words
 
-
-# The end of graphs: recording when they ended, and removing each as a whole.
-
-# The number of ended graphs that one purge looks at, and that it reads at a time.
-GRAPHS, PART = 5_000, 50
-# A Type that keeps its Instances for ever keeps their graphs too.
-_EVER = timedelta.max
-
-
-class Removing:
     def end(self, *, limit=100, after=0, who=""):
         live = self.rows(Graph).filter(ended__isnull=True)
         keys = list(live.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:limit])
@@ -339,36 +392,6 @@ class Removing:
                 self.rows(Graph).filter(pk=graph.pk).delete()
         return removed
 
-
-def _behind(mark):
-    """Return a condition: the graph ended after the mark, a pair of a time and a key."""
-    if mark is None:
-        return Q()
-    time, key = mark
-    return Q(ended__gt=time) | Q(ended=time, pk__gt=key)
-
-
-def _kept(retention):
-    if retention is None:
-        return _EVER
-    if retention:
-        return retention
-    # FAILED nodes are kept for longer, and the graph may have some.
-    return failures_kept() or _EVER
-
-
-# Settling: what an Instance's end means for the nodes that wait for it, and for its hooks.
-#
-# Settling is a statement of its own in the transaction of the end, after the node was locked. So
-# it sees all edges that were committed before, and nobody adds an edge until this commits. If two
-# ends are recorded at once, they settle one after the other: both count down the same Task, and
-# the second waits for the lock on its row (G17). Instances with hooks that are no nodes are
-# settled as well.
-
-CHUNK = 1000
-
-
-class Settling:
     def lock(self, instances, *, waits=True):
         nodes = self.rows(Node).filter(pk__in=instances).order_by("pk")
         locked = nodes.select_for_update(of=("self",), skip_locked=not waits)
@@ -460,27 +483,6 @@ class Settling:
         )
         self.store.tell()
 
-
-# Undoing the work of a graph's nodes after the graph has failed.
-#
-# Each node that has FINISHED and has an Undo is undone by a node of its own. The undo begins in a
-# transaction that has locked the graph and found none of its nodes live; from then on nobody
-# redrives or adds a node, so the set of what is to be undone is fixed. The undo nodes are then
-# written in portions, one transaction each, in the order in which they will run: each portion knows
-# by ``Node.undoes`` what others have written. Those that are written may run, and end, meanwhile.
-
-PREFIX = "undo-"
-# The number of undo nodes that one transaction writes, and the length of their inputs at which it
-# takes no more.
-MOST_UNDONE, LENGTH = 500, 8_000_000
-# The number of edges that one call reads in order to find the order, about, and the number of nodes
-# whose edges it reads at a time.
-EDGES, NODES = 50_000, 1000
-# The number of graphs whose order is kept in memory between portions.
-KEPT = 8
-
-
-class Undoing:
     def undo(self, *, limit=MOST_UNDONE, who=""):
         pending = self.rows(Graph).filter(undo_pending=True).order_by("pk")
         graph = pending.filter(pk__gt=self.undoing_mark).first() or pending.first()
@@ -584,12 +586,12 @@ class Undoing:
             PlannedNode(name, Registration.of(undos[key].type), _submission(undos[key]), undoes=key)
             for key, name in chosen.items()
         ]
-        made = self._enqueue(planned, waits, who)
-        self._write_nodes(graph, planned, made)
+        made = self.store.graphs.enqueue_nodes(planned, waits, who)
+        self.store.graphs.write_nodes(graph, planned, made)
         written |= {key: made[name] for key, name in chosen.items()}
         # An edge from the undone node, which has FINISHED, shows each undo at its place.
         own = [(key, written[key], Condition.FINISHED) for key in chosen]
-        self._write_edges(
+        self.store.graphs.write_edges(
             own
             + [
                 (written[first], written[key], Condition.ENDED)
@@ -613,7 +615,7 @@ class Undoing:
         """Lock nodes so that they cannot end; returns the states of those that could be locked."""
         ordered, states = sorted(keys), {}
         for start in range(0, len(ordered), NODES):
-            locked = self._lock_upstreams(set(ordered[start : start + NODES]), False)
+            locked = self.store.graphs.lock_upstreams(set(ordered[start : start + NODES]), False)
             states.update(self.rows(Instance).filter(pk__in=locked).values_list("pk", "state"))
         return states
 
@@ -629,7 +631,7 @@ class Undoing:
             taken.add(names[key])
         return names
 
-    def _write_undos(self, nodes, keys):
+    def write_undos(self, nodes, keys):
         """Store the Undo of each of these nodes that has one, for the case that the graph fails."""
         types = {}
         for node in nodes:

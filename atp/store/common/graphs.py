@@ -22,116 +22,13 @@ from ...graphs.plan import (
 from ...models import BLOCKED, Edge, Failing, Graph, Instance, Node, Task, Undo
 from ...states import Event, State
 from ..values import Move, Registration
-from .graph_ends import REMOVE, Failures, Recounting, Removing, Settling, Undoing
+from .base import Part
+from .graph_ends import REMOVE
 from .steps import holds
 
 # Checks of an addition to a graph: no circle, no result too early, not too large.
 
 CHUNK = 1000
-
-
-class Checking:
-    def _check_before(self, adder, found, edges, before, upstreams):
-        """Raise InvalidGraph unless each node in ``before`` is downstream of the adder.
-
-        Also raise it if such a node would wait for itself, through a new node that comes after it.
-        """
-        wanted = {found[name] for _, name in before}
-        if not wanted:
-            return
-        direct = self.rows(Edge).filter(upstream=adder, downstream__in=wanted)
-        if not upstreams - {adder} and direct.count() == len(wanted):
-            return
-        behind = self._ways({adder}, "upstream", "downstream")
-        reached = {key for keys in behind.values() for key in keys}
-        for _, name in before:
-            if found[name] not in reached:
-                raise InvalidGraph(
-                    f"before: {name!r} does not wait for the node that adds to the graph.",
-                    parameter="before",
-                )
-        if upstreams & reached:
-            self._check_circle(behind, reached | {adder}, edges, before)
-
-    def _check_circle(self, behind, keys, edges, before):
-        names = self._names(keys)
-        upstreams = defaultdict(list)
-        for key, others in behind.items():
-            for other in others:
-                upstreams[names[other]].append(names[key])
-        for edge in edges:
-            upstreams[edge.downstream].append(edge.upstream)
-        for name, other in before:
-            upstreams[other].append(name)
-        check_order(upstreams)
-
-    def _check_results(self, new, found, edges):
-        """Raise InvalidGraph if a node takes a result that may be missing when the node starts."""
-        needed = list(given_results(new))
-        if not needed:
-            return
-        upstreams = defaultdict(list)
-        for edge in edges:
-            upstreams[edge.downstream].append(edge.upstream)
-        given = {found[name] for _, names in needed for name in names if name in found}
-        own = self.rows(Instance).filter(pk__in=given, state=State.FINISHED)
-        finished = set(own.values_list("pk", flat=True))
-        for own_name, names in needed:
-            before = all_upstream(own_name, upstreams)
-            missing = {
-                name for name in names if name not in before and found.get(name) not in finished
-            }
-            if missing:
-                there = {found[name] for name in before if name in found}
-                ways = self._ways(there, "downstream", "upstream")
-                above = {key for keys in ways.values() for key in keys}
-                missing = {name for name in missing if found.get(name) not in above}
-            if missing:
-                there = [*found, *(node.name for node in new)]
-                raise early_result(own_name, min(missing), there)
-
-    def _check_size(self, graph, new, found, pairs):
-        there = self.rows(Node).filter(graph=graph.pk).count()
-        there += self.rows(Undo).filter(node__graph=graph.pk).count()
-        if there + size_of(new) > MOST_NODES:
-            raise InvalidGraph(f"The graph would have more than {MOST_NODES} nodes.")
-        for place, end, words in (
-            (0, "upstream", "{count} nodes would wait for {name!r}"),
-            (1, "downstream", "{name!r} would wait for {count} nodes"),
-        ):
-            more = Counter(pair[place] for pair in pairs)
-            keys = {found[name] for name in more if name in found}
-            counted = self.rows(Edge).filter(**{f"{end}__in": keys}).order_by().values(end)
-            there = dict(counted.annotate(count=Count("pk")).values_list(end, "count"))
-            for name, new_ones in more.items():
-                count = new_ones + there.get(found.get(name), 0)
-                if count > MOST_EDGES:
-                    told = words.format(name=name, count=count)
-                    raise InvalidGraph(
-                        f"{told}, {MOST_EDGES} at most can: put a layer between.",
-                        parameter="after",
-                    )
-
-    def _ways(self, keys, near, far):
-        """Follow the edges from these nodes to the end; returns the neighbours of each node."""
-        ways, ahead = defaultdict(list), sorted(keys)
-        seen = set(keys)
-        while ahead:
-            some, ahead = ahead[:CHUNK], ahead[CHUNK:]
-            edges = self.rows(Edge).filter(**{f"{near}__in": some})
-            for key, other in edges.values_list(f"{near}_id", f"{far}_id"):
-                ways[key].append(other)
-                if other not in seen:
-                    seen.add(other)
-                    ahead.append(other)
-        return ways
-
-    def _names(self, keys):
-        ordered, names = sorted(keys), {}
-        for start in range(0, len(ordered), CHUNK):
-            some = self.rows(Node).filter(pk__in=ordered[start : start + CHUNK])
-            names.update(some.values_list("pk", "name"))
-        return names
 
 
 # Adding nodes to a graph while one of its nodes runs: its handler adds them (G17).
@@ -144,134 +41,6 @@ class Checking:
 ATTEMPTS = 5
 
 
-class Extending(Checking):
-    def extend(self, addition, *, who="", ends=False):
-        for remaining in reversed(range(ATTEMPTS)):
-            try:
-                with self.store.atomic():
-                    self._hurry()
-                    keys = self._extend(addition, who, ends)
-                    if keys is None:
-                        # Keep no lock while the caller waits.
-                        transaction.set_rollback(True, using=self.store.alias)
-                    return keys
-            except IntegrityError:
-                # Since we looked, another session added a node with one of these names.
-                if not remaining:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _extend(self, addition, who, ends):
-        own = self.rows(Node).filter(pk=addition.instance, graph__isnull=False).first()
-        if own is None:
-            raise InvalidGraph("This Instance is in no graph: nothing can be added to it.")
-        found = self._found(own.graph_id, addition)
-        new = [node for node in addition.nodes if node.name not in found]
-        names = {node.name for node in new}
-        edges = [edge for edge in addition.edges if edge.downstream in names]
-        before = [(name, other) for name, other in addition.before if name in names]
-        upstreams = {found[edge.upstream] for edge in edges if edge.upstream not in names}
-        # With such edges two concurrent additions could close a circle that neither sees.
-        is_alone = bool(before and upstreams - {own.pk})
-        graph = self._lock_graph(own.graph_id, is_alone)
-        if graph is None:
-            return None
-        locked = upstreams | {own.pk} if ends else upstreams
-        if self._lock_upstreams(locked, ends) != locked:
-            return None
-        if not holds(self.store, addition.instance, addition.attempt):
-            return None
-        if new:
-            _check_open(graph)
-            self._check_before(own.pk, found, edges, before, upstreams)
-            if not self._lock_waiting({name: found[name] for _, name in before}):
-                return None
-            self._check_results(new, found, edges)
-            pairs = [*((edge.upstream, edge.downstream) for edge in edges), *before]
-            self._check_size(graph, new, found, pairs)
-            self._write(graph, new, found, edges, before, who)
-        return {node.name: found[node.name] for node in addition.nodes}
-
-    def _found(self, graph, addition):
-        """Return the keys of the named nodes that exist, by name. Raises InvalidGraph."""
-        names, rows = sorted(addition.names), {}
-        for start in range(0, len(names), CHUNK):
-            some = self.rows(Node).filter(graph=graph, name__in=names[start : start + CHUNK])
-            found = some.values_list("name", "pk", "instance__type__identifier")
-            rows |= {name: (pk, type) for name, pk, type in found}
-        planned = {node.name: node.registration.identifier for node in addition.nodes}
-        for name in names:
-            if name not in rows and name not in planned:
-                raise InvalidGraph(f"There is no node {name!r}.", parameter="after")
-            if name in rows and planned.get(name, rows[name][1]) != rows[name][1]:
-                raise InvalidGraph(
-                    f"There is a node {name!r} already, and it is of {rows[name][1]!r}, not of "
-                    f"{planned[name]!r}.",
-                    parameter="name",
-                )
-        return {name: pk for name, (pk, _) in rows.items()}
-
-    def _hurry(self):
-        """Limit how long each statement of this transaction waits for locks. Here: do nothing."""
-
-    def _lock_graph(self, key, is_alone):
-        """Lock a graph against cancelling and other requests; None if another session has it."""
-        locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
-        return locked.filter(pk=key).first()
-
-    def _lock_upstreams(self, keys, ends):
-        """Lock nodes so that they cannot end; returns the keys of those that could be locked."""
-        nodes = self.rows(Node).filter(pk__in=keys).order_by("pk")
-        return set(nodes.select_for_update(skip_locked=True).values_list("pk", flat=True))
-
-    def _lock_waiting(self, keys):
-        """Lock the Tasks of these waiting nodes; False if another session has one.
-
-        Raises GraphClosed if a node waits no more.
-        """
-        tasks = self.rows(Task).filter(pk__in=keys.values(), waits__gt=0).order_by("pk")
-        tasks = tasks.values_list("pk", flat=True)
-        there = set(tasks)
-        for name, key in keys.items():
-            if key not in there:
-                raise GraphClosed(f"{name!r} waits no more: nothing can be added before it.")
-        return set(tasks.select_for_update(skip_locked=True)) == there
-
-    def _write(self, graph, new, found, edges, before, who):
-        ends = self.rows(Instance).filter(pk__in={found.get(edge.upstream) for edge in edges})
-        states = dict(ends.values_list("pk", "state"))
-        waits, doomed = Counter(), set()
-        for edge in edges:
-            state = states.get(found.get(edge.upstream))
-            if not is_satisfied(edge.on, state):
-                waits[edge.downstream] += 1
-                if state == State.FAILED:
-                    doomed.add(found[edge.upstream])
-        found |= self._enqueue(new, waits, who)
-        self._write_nodes(graph, new, found)
-        self._write_undos(new, found)
-        on = self._conditions({found[name] for _, name in before})
-        more = [PlannedEdge(name, other, on[found[other]]) for name, other in before]
-        self._write_edges(edges_of([*edges, *more], found))
-        for other, count in Counter(other for _, other in before).items():
-            waiting = self.rows(Task).filter(pk=found[other])
-            waiting.update(waits=F("waits") + count)
-        if doomed:
-            self.fail_behind(doomed, who)
-
-    def _conditions(self, keys):
-        """Return the condition of new edges to these nodes, by key.
-
-        It is FINISHED for a node that has such an edge already; for the others it is ENDED.
-        """
-        edges = self.rows(Edge).filter(downstream__in=keys).order_by()
-        on = dict.fromkeys(keys, Condition.ENDED)
-        for key, condition in edges.values_list("downstream", "on").distinct():
-            if condition == Condition.FINISHED:
-                on[key] = Condition.FINISHED
-        return on
-
-
 def _check_open(graph):
     if graph.ended is not None:
         raise GraphClosed(f"The graph {graph} has ended: nothing can be added to it.")
@@ -280,31 +49,6 @@ def _check_open(graph):
     if graph.request in (CANCEL, REMOVE):
         asked = "cancelled" if graph.request == CANCEL else "removed"
         raise GraphClosed(f"The graph {graph} is being {asked}: nothing can be added to it.")
-
-
-# Redriving nodes: locking what they wait for, and recounting their unsatisfied edges.
-
-
-class Reviving:
-    def upstreams(self, keys):
-        """Lock these nodes, their upstream nodes and their graphs; returns :class:`Upstreams`."""
-        nodes = list(self.rows(Node).filter(pk__in=keys))
-        if not nodes:
-            return Upstreams(self.rows, {}, {}, {}, set(), {})
-        graphs = {node.pk: node.graph_id for node in nodes}
-        locked = self.rows(Graph).select_for_update(no_key=True).filter(pk__in=graphs.values())
-        of_node = {graph.pk: graph for graph in locked.order_by("pk")}
-        closed = {node.pk for node in nodes if _is_closed(node, of_node.get(node.graph_id))}
-        edges = defaultdict(list)
-        found = self.rows(Edge).filter(downstream__in=graphs)
-        for key, upstream, on in found.values_list("downstream_id", "upstream_id", "on"):
-            edges[key].append((upstream, on))
-        upstreams = {upstream for own in edges.values() for upstream, _ in own}
-        self.lock(upstreams | graphs.keys())
-        # Read after the locks: no upstream node can end between this and the commit.
-        states = dict(self.rows(Instance).filter(pk__in=upstreams).values_list("pk", "state"))
-        not_before = {node.pk: node.not_before for node in nodes}
-        return Upstreams(self.rows, graphs, edges, states, closed, not_before)
 
 
 def _is_closed(node, graph):
@@ -415,62 +159,6 @@ class Upstreams:
         ]
 
 
-# Writing a graph: its Instances, its nodes and its edges in one transaction.
-
-
-class Submitting:
-    def submit(self, plan):
-        store = self.store
-        waits = Counter(edge.downstream for edge in plan.edges)
-        with store.atomic():
-            graph = self.rows(Graph).create(
-                uuid=plan.uuid, name=plan.name, created=store.now(), created_by=plan.created_by
-            )
-            keys = self._enqueue(plan.nodes, waits, plan.created_by)
-            self._write_nodes(graph, plan.nodes, keys)
-            self._write_edges(edges_of(plan.edges, keys))
-            self._write_undos(plan.nodes, keys)
-        return graph
-
-    def _enqueue(self, nodes, waits, who):
-        """Enqueue nodes; ``waits`` counts each one's open edges. Returns their keys by name."""
-        of_type, keys = defaultdict(list), {}
-        for node in nodes:
-            of_type[node.registration.identifier].append(node)
-        for own in of_type.values():
-            submissions = [_waiting(node.submission, waits[node.name]) for node in own]
-            registration = Registration.of_all(node.registration for node in own)
-            made = self.store.enqueue(registration, submissions, who=who)
-            keys.update(zip((node.name for node in own), self._keys_of(made), strict=True))
-        return keys
-
-    @staticmethod
-    def _keys_of(instances):
-        return [instance.pk for instance in instances]
-
-    def _write_nodes(self, graph, nodes, keys):
-        self.rows(Node).bulk_create(
-            [
-                Node(
-                    instance_id=keys[node.name],
-                    graph=graph,
-                    name=node.name,
-                    not_before=node.submission.due,
-                    undoes=node.undoes,
-                )
-                for node in nodes
-            ],
-            batch_size=2000,
-        )
-
-    def _write_edges(self, edges):
-        """Write edges: triples of the upstream key, the downstream key and the Condition."""
-        self.rows(Edge).bulk_create(
-            [Edge(upstream_id=up, downstream_id=down, on=on) for up, down, on in edges],
-            batch_size=2000,
-        )
-
-
 def edges_of(edges, keys):
     """Return planned edges as triples for the database; ``keys`` are the nodes' keys by name."""
     return [(keys[edge.upstream], keys[edge.downstream], edge.on) for edge in edges]
@@ -486,7 +174,312 @@ def _waiting(submission, waits):
 PORTION = 1000
 
 
-class Whole:
+class Graphs(Part):
+    """Submitting graphs, adding to them, cancelling and redriving them."""
+
+    def _check_before(self, adder, found, edges, before, upstreams):
+        """Raise InvalidGraph unless each node in ``before`` is downstream of the adder.
+
+        Also raise it if such a node would wait for itself, through a new node that comes after it.
+        """
+        wanted = {found[name] for _, name in before}
+        if not wanted:
+            return
+        direct = self.rows(Edge).filter(upstream=adder, downstream__in=wanted)
+        if not upstreams - {adder} and direct.count() == len(wanted):
+            return
+        behind = self._ways({adder}, "upstream", "downstream")
+        reached = {key for keys in behind.values() for key in keys}
+        for _, name in before:
+            if found[name] not in reached:
+                raise InvalidGraph(
+                    f"before: {name!r} does not wait for the node that adds to the graph.",
+                    parameter="before",
+                )
+        if upstreams & reached:
+            self._check_circle(behind, reached | {adder}, edges, before)
+
+    def _check_circle(self, behind, keys, edges, before):
+        names = self._names(keys)
+        upstreams = defaultdict(list)
+        for key, others in behind.items():
+            for other in others:
+                upstreams[names[other]].append(names[key])
+        for edge in edges:
+            upstreams[edge.downstream].append(edge.upstream)
+        for name, other in before:
+            upstreams[other].append(name)
+        check_order(upstreams)
+
+    def _check_results(self, new, found, edges):
+        """Raise InvalidGraph if a node takes a result that may be missing when the node starts."""
+        needed = list(given_results(new))
+        if not needed:
+            return
+        upstreams = defaultdict(list)
+        for edge in edges:
+            upstreams[edge.downstream].append(edge.upstream)
+        given = {found[name] for _, names in needed for name in names if name in found}
+        own = self.rows(Instance).filter(pk__in=given, state=State.FINISHED)
+        finished = set(own.values_list("pk", flat=True))
+        for own_name, names in needed:
+            before = all_upstream(own_name, upstreams)
+            missing = {
+                name for name in names if name not in before and found.get(name) not in finished
+            }
+            if missing:
+                there = {found[name] for name in before if name in found}
+                ways = self._ways(there, "downstream", "upstream")
+                above = {key for keys in ways.values() for key in keys}
+                missing = {name for name in missing if found.get(name) not in above}
+            if missing:
+                there = [*found, *(node.name for node in new)]
+                raise early_result(own_name, min(missing), there)
+
+    def _check_size(self, graph, new, found, pairs):
+        there = self.rows(Node).filter(graph=graph.pk).count()
+        there += self.rows(Undo).filter(node__graph=graph.pk).count()
+        if there + size_of(new) > MOST_NODES:
+            raise InvalidGraph(f"The graph would have more than {MOST_NODES} nodes.")
+        for place, end, words in (
+            (0, "upstream", "{count} nodes would wait for {name!r}"),
+            (1, "downstream", "{name!r} would wait for {count} nodes"),
+        ):
+            more = Counter(pair[place] for pair in pairs)
+            keys = {found[name] for name in more if name in found}
+            counted = self.rows(Edge).filter(**{f"{end}__in": keys}).order_by().values(end)
+            there = dict(counted.annotate(count=Count("pk")).values_list(end, "count"))
+            for name, new_ones in more.items():
+                count = new_ones + there.get(found.get(name), 0)
+                if count > MOST_EDGES:
+                    told = words.format(name=name, count=count)
+                    raise InvalidGraph(
+                        f"{told}, {MOST_EDGES} at most can: put a layer between.",
+                        parameter="after",
+                    )
+
+    def _ways(self, keys, near, far):
+        """Follow the edges from these nodes to the end; returns the neighbours of each node."""
+        ways, ahead = defaultdict(list), sorted(keys)
+        seen = set(keys)
+        while ahead:
+            some, ahead = ahead[:CHUNK], ahead[CHUNK:]
+            edges = self.rows(Edge).filter(**{f"{near}__in": some})
+            for key, other in edges.values_list(f"{near}_id", f"{far}_id"):
+                ways[key].append(other)
+                if other not in seen:
+                    seen.add(other)
+                    ahead.append(other)
+        return ways
+
+    def _names(self, keys):
+        ordered, names = sorted(keys), {}
+        for start in range(0, len(ordered), CHUNK):
+            some = self.rows(Node).filter(pk__in=ordered[start : start + CHUNK])
+            names.update(some.values_list("pk", "name"))
+        return names
+
+    def extend(self, addition, *, who="", ends=False):
+        for remaining in reversed(range(ATTEMPTS)):
+            try:
+                with self.store.atomic():
+                    self._hurry()
+                    keys = self._extend(addition, who, ends)
+                    if keys is None:
+                        # Keep no lock while the caller waits.
+                        transaction.set_rollback(True, using=self.store.alias)
+                    return keys
+            except IntegrityError:
+                # Since we looked, another session added a node with one of these names.
+                if not remaining:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _extend(self, addition, who, ends):
+        own = self.rows(Node).filter(pk=addition.instance, graph__isnull=False).first()
+        if own is None:
+            raise InvalidGraph("This Instance is in no graph: nothing can be added to it.")
+        found = self._found(own.graph_id, addition)
+        new = [node for node in addition.nodes if node.name not in found]
+        names = {node.name for node in new}
+        edges = [edge for edge in addition.edges if edge.downstream in names]
+        before = [(name, other) for name, other in addition.before if name in names]
+        upstreams = {found[edge.upstream] for edge in edges if edge.upstream not in names}
+        # With such edges two concurrent additions could close a circle that neither sees.
+        is_alone = bool(before and upstreams - {own.pk})
+        graph = self._lock_graph(own.graph_id, is_alone)
+        if graph is None:
+            return None
+        locked = upstreams | {own.pk} if ends else upstreams
+        if self.lock_upstreams(locked, ends) != locked:
+            return None
+        if not holds(self.store, addition.instance, addition.attempt):
+            return None
+        if new:
+            _check_open(graph)
+            self._check_before(own.pk, found, edges, before, upstreams)
+            if not self._lock_waiting({name: found[name] for _, name in before}):
+                return None
+            self._check_results(new, found, edges)
+            pairs = [*((edge.upstream, edge.downstream) for edge in edges), *before]
+            self._check_size(graph, new, found, pairs)
+            self._write(graph, new, found, edges, before, who)
+        return {node.name: found[node.name] for node in addition.nodes}
+
+    def _found(self, graph, addition):
+        """Return the keys of the named nodes that exist, by name. Raises InvalidGraph."""
+        names, rows = sorted(addition.names), {}
+        for start in range(0, len(names), CHUNK):
+            some = self.rows(Node).filter(graph=graph, name__in=names[start : start + CHUNK])
+            found = some.values_list("name", "pk", "instance__type__identifier")
+            rows |= {name: (pk, type) for name, pk, type in found}
+        planned = {node.name: node.registration.identifier for node in addition.nodes}
+        for name in names:
+            if name not in rows and name not in planned:
+                raise InvalidGraph(f"There is no node {name!r}.", parameter="after")
+            if name in rows and planned.get(name, rows[name][1]) != rows[name][1]:
+                raise InvalidGraph(
+                    f"There is a node {name!r} already, and it is of {rows[name][1]!r}, not of "
+                    f"{planned[name]!r}.",
+                    parameter="name",
+                )
+        return {name: pk for name, (pk, _) in rows.items()}
+
+    def _hurry(self):
+        """Limit how long each statement of this transaction waits for locks. Here: do nothing."""
+
+    def _lock_graph(self, key, is_alone):
+        """Lock a graph against cancelling and other requests; None if another session has it."""
+        locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
+        return locked.filter(pk=key).first()
+
+    def lock_upstreams(self, keys, ends):
+        """Lock nodes so that they cannot end; returns the keys of those that could be locked."""
+        nodes = self.rows(Node).filter(pk__in=keys).order_by("pk")
+        return set(nodes.select_for_update(skip_locked=True).values_list("pk", flat=True))
+
+    def _lock_waiting(self, keys):
+        """Lock the Tasks of these waiting nodes; False if another session has one.
+
+        Raises GraphClosed if a node waits no more.
+        """
+        tasks = self.rows(Task).filter(pk__in=keys.values(), waits__gt=0).order_by("pk")
+        tasks = tasks.values_list("pk", flat=True)
+        there = set(tasks)
+        for name, key in keys.items():
+            if key not in there:
+                raise GraphClosed(f"{name!r} waits no more: nothing can be added before it.")
+        return set(tasks.select_for_update(skip_locked=True)) == there
+
+    def _write(self, graph, new, found, edges, before, who):
+        ends = self.rows(Instance).filter(pk__in={found.get(edge.upstream) for edge in edges})
+        states = dict(ends.values_list("pk", "state"))
+        waits, doomed = Counter(), set()
+        for edge in edges:
+            state = states.get(found.get(edge.upstream))
+            if not is_satisfied(edge.on, state):
+                waits[edge.downstream] += 1
+                if state == State.FAILED:
+                    doomed.add(found[edge.upstream])
+        found |= self.enqueue_nodes(new, waits, who)
+        self.write_nodes(graph, new, found)
+        self.store.graph_ends.write_undos(new, found)
+        on = self._conditions({found[name] for _, name in before})
+        more = [PlannedEdge(name, other, on[found[other]]) for name, other in before]
+        self.write_edges(edges_of([*edges, *more], found))
+        for other, count in Counter(other for _, other in before).items():
+            waiting = self.rows(Task).filter(pk=found[other])
+            waiting.update(waits=F("waits") + count)
+        if doomed:
+            self.store.graph_ends.fail_behind(doomed, who)
+
+    def _conditions(self, keys):
+        """Return the condition of new edges to these nodes, by key.
+
+        It is FINISHED for a node that has such an edge already; for the others it is ENDED.
+        """
+        edges = self.rows(Edge).filter(downstream__in=keys).order_by()
+        on = dict.fromkeys(keys, Condition.ENDED)
+        for key, condition in edges.values_list("downstream", "on").distinct():
+            if condition == Condition.FINISHED:
+                on[key] = Condition.FINISHED
+        return on
+
+    # Redriving nodes: locking what they wait for, and recounting their unsatisfied edges.
+
+    def upstreams(self, keys):
+        """Lock these nodes, their upstream nodes and their graphs; returns :class:`Upstreams`."""
+        nodes = list(self.rows(Node).filter(pk__in=keys))
+        if not nodes:
+            return Upstreams(self.rows, {}, {}, {}, set(), {})
+        graphs = {node.pk: node.graph_id for node in nodes}
+        locked = self.rows(Graph).select_for_update(no_key=True).filter(pk__in=graphs.values())
+        of_node = {graph.pk: graph for graph in locked.order_by("pk")}
+        closed = {node.pk for node in nodes if _is_closed(node, of_node.get(node.graph_id))}
+        edges = defaultdict(list)
+        found = self.rows(Edge).filter(downstream__in=graphs)
+        for key, upstream, on in found.values_list("downstream_id", "upstream_id", "on"):
+            edges[key].append((upstream, on))
+        upstreams = {upstream for own in edges.values() for upstream, _ in own}
+        self.store.graph_ends.lock(upstreams | graphs.keys())
+        # Read after the locks: no upstream node can end between this and the commit.
+        states = dict(self.rows(Instance).filter(pk__in=upstreams).values_list("pk", "state"))
+        not_before = {node.pk: node.not_before for node in nodes}
+        return Upstreams(self.rows, graphs, edges, states, closed, not_before)
+
+    # Writing a graph: its Instances, its nodes and its edges in one transaction.
+
+    def submit(self, plan):
+        store = self.store
+        waits = Counter(edge.downstream for edge in plan.edges)
+        with store.atomic():
+            graph = self.rows(Graph).create(
+                uuid=plan.uuid, name=plan.name, created=store.now(), created_by=plan.created_by
+            )
+            keys = self.enqueue_nodes(plan.nodes, waits, plan.created_by)
+            self.write_nodes(graph, plan.nodes, keys)
+            self.write_edges(edges_of(plan.edges, keys))
+            self.store.graph_ends.write_undos(plan.nodes, keys)
+        return graph
+
+    def enqueue_nodes(self, nodes, waits, who):
+        """Enqueue nodes; ``waits`` counts each one's open edges. Returns their keys by name."""
+        of_type, keys = defaultdict(list), {}
+        for node in nodes:
+            of_type[node.registration.identifier].append(node)
+        for own in of_type.values():
+            submissions = [_waiting(node.submission, waits[node.name]) for node in own]
+            registration = Registration.of_all(node.registration for node in own)
+            made = self.store.enqueue(registration, submissions, who=who)
+            keys.update(zip((node.name for node in own), self._keys_of(made), strict=True))
+        return keys
+
+    @staticmethod
+    def _keys_of(instances):
+        return [instance.pk for instance in instances]
+
+    def write_nodes(self, graph, nodes, keys):
+        self.rows(Node).bulk_create(
+            [
+                Node(
+                    instance_id=keys[node.name],
+                    graph=graph,
+                    name=node.name,
+                    not_before=node.submission.due,
+                    undoes=node.undoes,
+                )
+                for node in nodes
+            ],
+            batch_size=2000,
+        )
+
+    def write_edges(self, edges):
+        """Write edges: triples of the upstream key, the downstream key and the Condition."""
+        self.rows(Edge).bulk_create(
+            [Edge(upstream_id=up, downstream_id=down, on=on) for up, down, on in edges],
+            batch_size=2000,
+        )
+
     def cancel(self, graph, *, who=""):
         self.rows(Graph).filter(pk=graph).update(request=CANCEL)
         nodes = self.rows(Task).filter(waits__isnull=False, instance__node__graph=graph)
@@ -498,7 +491,7 @@ class Whole:
         if self.store.connection.in_atomic_block:
             # Lock them in the usual order, since the portions below come in another order: all
             # nodes, those of held Tasks too, before the Tasks.
-            self.lock(nodes.values_list("pk", flat=True))
+            self.store.graph_ends.lock(nodes.values_list("pk", flat=True))
             list(waiting.select_for_update(of=("self",)).order_by("pk").values_list("pk"))
         held = nodes.filter(daemon__isnull=False).exclude(request=CANCEL)
         # Waiting nodes first, so that none of them starts. Of these the last first, since most are
@@ -539,22 +532,3 @@ class Whole:
 
 def _keys(tasks, order="pk"):
     return list(tasks.order_by(order).values_list("pk", flat=True)[:PORTION])
-
-
-# Graphs in the portable store: submitting them, settling the ends of their nodes.
-
-
-class Graphs(
-    *(Submitting, Extending, Failures, Settling, Reviving, Recounting, Removing, Whole, Undoing),
-):
-    """The verbs of graphs, as the store's part ``graphs``."""
-
-    def __init__(self, store):
-        self.store = store
-        self.rows = store.rows
-        # Where the next purge(), fail_dependants() and undo() go on, so that all graphs have their
-        # turn.
-        self.purge_mark = None
-        self.failing_mark = self.undoing_mark = 0
-        # The orders in which graphs are being undone, by the key of the graph.
-        self.undo_orders = {}

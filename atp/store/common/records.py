@@ -180,7 +180,7 @@ class Records(Late):
         # Always by the plain ORM, since the connection is the application's.
         with self.atomic():
             # Lock its node first, as all code that ends nodes does. Most Instances are no nodes.
-            self.graphs.lock([move.instance])
+            self.graph_ends.lock([move.instance])
             held = self.rows(Task).select_for_update(of=("self",)).claimed()
             task = held.filter(pk=move.instance, attempt=move.attempt).first()
             if task is None:

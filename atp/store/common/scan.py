@@ -249,7 +249,7 @@ class Upkeep(Part):
 
 def miscounted(look, low, high):
     """Return findings for miscounted nodes with ``low < key <= high``; recounts them if allowed."""
-    graphs = look.store.graphs
+    graphs = look.store.graph_ends
     tasks = look.rows(Task).filter(pk__gt=low, pk__lte=high)
     if not tasks.filter(waits__gt=0).exists():
         return []

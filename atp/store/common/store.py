@@ -11,6 +11,7 @@ from .claims import Claims
 from .control import Control, Filling, Orders
 from .daemons import Daemons
 from .enqueueing import Enqueueing, Hooks
+from .graph_ends import GraphEnds
 from .graphs import Graphs
 from .records import Records
 from .removal import Removal
@@ -124,6 +125,10 @@ class ORMStore(Enqueueing, Daemons, Claims, Records, Orders):
     @cached_property
     def graphs(self) -> protocol.Graphs:
         return Graphs(self)
+
+    @cached_property
+    def graph_ends(self) -> protocol.GraphEnds:
+        return GraphEnds(self)
 
     @cached_property
     def errors(self) -> protocol.Errors:

@@ -81,13 +81,13 @@ class Batch:
         tasks = self._store.rows(Task).filter(pk__in=keys, waits__gte=0)
         nodes = list(tasks.values_list("pk", flat=True))
         if nodes:
-            self._store.graphs.lock(nodes)
+            self._store.graph_ends.lock(nodes)
 
     def _lock_nodes(self, waits):
         """Lock the nodes of the loaded Tasks; drop the Tasks whose node cannot be locked."""
         nodes = [t.pk for t in self.tasks.values() if t.waits is not None and t.waits >= 0]
         if nodes:
-            locked = self._store.graphs.lock(nodes, waits=waits)
+            locked = self._store.graph_ends.lock(nodes, waits=waits)
             for key in () if waits else set(nodes) - locked:
                 del self.tasks[key]
 
@@ -198,7 +198,7 @@ class Batch:
         if self.upstreams is not None:
             self.upstreams.write()
         if self._ended and settles:
-            store.graphs.settle(self._ended, who=self._who)
+            store.graph_ends.settle(self._ended, who=self._who)
 
     def _update(self, model, rows, fields):
         """Update these columns of the given rows, a dict by key."""

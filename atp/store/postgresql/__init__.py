@@ -9,7 +9,7 @@ from ..common.store import ORMStore
 from .claims import Claims, Limited
 from .daemons import Daemons, Telling
 from .enqueueing import Enqueueing
-from .graphs import Graphs
+from .graphs import GraphEnds, Graphs
 from .locks import Locks
 from .records import Records, Steps
 from .removal import Inputs, Removal
@@ -21,6 +21,10 @@ class PostgreSQLStore(Locks, Enqueueing, Limited, Claims, Records, Daemons, Tell
     @cached_property
     def graphs(self):
         return Graphs(self)
+
+    @cached_property
+    def graph_ends(self):
+        return GraphEnds(self)
 
     @cached_property
     def inputs(self):

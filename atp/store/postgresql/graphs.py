@@ -6,6 +6,7 @@ from ... import messages
 from ...models import HOOKED, Graph
 from ...states import State
 from ..common.enqueueing import Ended
+from ..common.graph_ends import GraphEnds as ORMGraphEnds
 from ..common.graphs import Graphs as ORMGraphs
 from ..values import Enqueued
 from .sessions import session_of
@@ -64,14 +65,6 @@ _DOOMED = """
 
 
 class Graphs(ORMGraphs):
-    def lock(self, instances, *, waits=True):
-        session_of(self.store.connection).meets_settled = True
-        if not waits:
-            return super().lock(instances, waits=False)
-        with cursor_of(self.store.connection) as cursor:
-            cursor.execute(_LOCK, [array(list(instances))])
-            return {key for (key,) in cursor.fetchall()}
-
     def _hurry(self):
         if len(self.store.connection.savepoint_ids) == 0:
             with cursor_of(self.store.connection) as cursor:
@@ -82,12 +75,53 @@ class Graphs(ORMGraphs):
         found = self.rows(Graph).raw(_LOCK_GRAPH.format(strength), [key])
         return next(iter(found), None)
 
-    def _lock_upstreams(self, keys, ends):
+    def lock_upstreams(self, keys, ends):
         if not keys:
             return set()
         with cursor_of(self.store.connection) as cursor:
             statement = _LOCK_UPSTREAMS.format("UPDATE" if ends else "KEY SHARE")
             cursor.execute(statement, [array(list(keys))])
+            return {key for (key,) in cursor.fetchall()}
+
+    @staticmethod
+    def _keys_of(instances):
+        return instances.keys if isinstance(instances, Enqueued) else ORMGraphs._keys_of(instances)
+
+    def write_nodes(self, graph, nodes, keys):
+        dues = [node.submission.due for node in nodes]
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(
+                _NODES,
+                [
+                    graph.pk,
+                    array([keys[node.name] for node in nodes]),
+                    texts([node.name for node in nodes]),
+                    array([None if due is None else due.timestamp() for due in dues]),
+                    array([node.undoes for node in nodes]),
+                ],
+            )
+
+    def write_edges(self, edges):
+        if not edges:
+            return
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(
+                _EDGES,
+                [
+                    array([upstream for upstream, _, _ in edges]),
+                    array([downstream for _, downstream, _ in edges]),
+                    texts([str(on) for _, _, on in edges]),
+                ],
+            )
+
+
+class GraphEnds(ORMGraphEnds):
+    def lock(self, instances, *, waits=True):
+        session_of(self.store.connection).meets_settled = True
+        if not waits:
+            return super().lock(instances, waits=False)
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(_LOCK, [array(list(instances))])
             return {key for (key,) in cursor.fetchall()}
 
     def lock_ends(self, instances, *, is_all):
@@ -132,34 +166,3 @@ class Graphs(ORMGraphs):
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(_DOOMED, {"keys": array(sorted(failed)), "most": most})
             return [key for (key,) in cursor.fetchall()]
-
-    @staticmethod
-    def _keys_of(instances):
-        return instances.keys if isinstance(instances, Enqueued) else ORMGraphs._keys_of(instances)
-
-    def _write_nodes(self, graph, nodes, keys):
-        dues = [node.submission.due for node in nodes]
-        with cursor_of(self.store.connection) as cursor:
-            cursor.execute(
-                _NODES,
-                [
-                    graph.pk,
-                    array([keys[node.name] for node in nodes]),
-                    texts([node.name for node in nodes]),
-                    array([None if due is None else due.timestamp() for due in dues]),
-                    array([node.undoes for node in nodes]),
-                ],
-            )
-
-    def _write_edges(self, edges):
-        if not edges:
-            return
-        with cursor_of(self.store.connection) as cursor:
-            cursor.execute(
-                _EDGES,
-                [
-                    array([upstream for upstream, _, _ in edges]),
-                    array([downstream for _, downstream, _ in edges]),
-                    texts([str(on) for _, _, on in edges]),
-                ],
-            )

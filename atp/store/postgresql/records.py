@@ -200,7 +200,7 @@ class Records(ORMRecords):
             of_instance[move.instance].append(move)
         # All or nothing: once an Instance is removed, nobody can tell that its end was recorded.
         # And the end of a node, or of an Instance with hooks, must be settled.
-        expects_settled = self.graphs.expects_settled()
+        expects_settled = self.graph_ends.expects_settled()
         is_simple = not expects_settled and all(move.kept for move in moves)
         with nullcontext() if is_simple else self.atomic():
             if expects_settled:
@@ -223,7 +223,7 @@ class Records(ORMRecords):
         ]
         if not ends:
             return
-        nodes, hooked = self.graphs.lock_ends(ends, is_all=is_all)
+        nodes, hooked = self.graph_ends.lock_ends(ends, is_all=is_all)
         ended = {}
         for keys, which in ((nodes, _NODES), (hooked, _HOOKED)):
             if keys:
@@ -236,7 +236,7 @@ class Records(ORMRecords):
             del of_instance[key]
         if ended:
             who = next(iter(ended.values())).who
-            self.graphs.settle({key: TARGETS[m.event] for key, m in ended.items()}, who=who)
+            self.graph_ends.settle({key: TARGETS[m.event] for key, m in ended.items()}, who=who)
 
     def _record_kept(self, of_instance, moves, daemon):
         finished, plain = _sorted_out(of_instance)

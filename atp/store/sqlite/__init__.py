@@ -9,7 +9,7 @@ from ..common.store import ORMStore
 from .claims import Claims, Limited
 from .daemons import Daemons
 from .enqueueing import Enqueueing
-from .graphs import Graphs
+from .graphs import GraphEnds, Graphs
 from .listener import Wakeups
 from .records import Records
 from .removal import Removal
@@ -21,6 +21,10 @@ class SQLiteStore(Enqueueing, Limited, Claims, Records, Daemons, Wakeups, ORMSto
     @cached_property
     def graphs(self):
         return Graphs(self)
+
+    @cached_property
+    def graph_ends(self):
+        return GraphEnds(self)
 
     @cached_property
     def removal(self):

@@ -61,7 +61,7 @@ class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
             late=situation.is_late,
             drops=self._drops(),
             planned=self._planned_in(now),
-            graphs=self.graphs.are_live(),
+            graphs=self.graph_ends.are_live(),
             **self._others_and_own(daemon, now),
         )
 

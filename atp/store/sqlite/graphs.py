@@ -2,6 +2,7 @@
 
 from ... import messages
 from ...models import Kind
+from ..common.graph_ends import GraphEnds as ORMGraphEnds
 from ..common.graphs import Graphs as ORMGraphs
 from .sessions import as_json, as_text
 
@@ -39,15 +40,17 @@ _LOG = """
 
 
 class Graphs(ORMGraphs):
-    def _write_nodes(self, graph, nodes, keys):
+    def write_nodes(self, graph, nodes, keys):
         rows = [
             (keys[n.name], graph.pk, n.name, as_text(n.submission.due), n.undoes) for n in nodes
         ]
         self.store.run_many(_NODES, rows)
 
-    def _write_edges(self, edges):
+    def write_edges(self, edges):
         self.store.run_many(_EDGES, [(up, down, str(on)) for up, down, on in edges])
 
+
+class GraphEnds(ORMGraphEnds):
     def _doomed(self, failed, most):
         found = self.store.select(_DOOMED, keys=as_json(sorted(failed)), most=most)
         return [key for (key,) in found]

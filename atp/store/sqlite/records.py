@@ -273,7 +273,7 @@ class Records(SQLiteBase, ORMRecords):
             if (transition := PLAIN[move.event]).row is Row.DELETED
         }
         if ended:
-            self.graphs.settle(ended, who=moves[0].who)
+            self.graph_ends.settle(ended, who=moves[0].who)
 
     def _respond(self, moves):
         responses = [
