@@ -208,7 +208,7 @@ def _finished(made):
         messages=(Message(time=now, level=logging.WARNING, text=HOSTILE),),
         files=(file,),
     )
-    assert made.world.store.note([note], daemon=made.host.uuid) == []
+    assert made.world.store.records.note([note], daemon=made.host.uuid) == []
     # Three steps under the first attempt: one is done, one is a sleep, one has only begun.
     steps, key = made.world.store.steps, instance.pk
     steps.begin(key, 1, MARKUP)

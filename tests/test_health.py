@@ -203,6 +203,8 @@ def test_warning_about_lost_attempts_tells_why_and_which(world):
     assert problem.error == "its worker was killed by SIGSEGV"
     assert (problem.code, problem.name, problem.collection) == ("lost", ONE, "acme")
     assert problem.helps.label == "Hold this lane"
+    world.store.control.cancel([claimed.instance])
+    assert warnings() == (problem,)
 
 
 def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(world, host):
@@ -289,6 +291,7 @@ def test_problem_of_an_unserved_type_tells_since_when_how_much_is_due(world):
     assert (problem.severity, problem.types) == ("failing", ("tests.echo",))
     assert (problem.since, problem.due) == (first.task.due_at, 2)
     assert problem.sentence.endswith("no daemon serves it.")
+    assert problem.helps.command == "manage.py atp gate hold --type tests.echo"
     Daemon.objects.update(release="2.0")
     [sentence] = health.health().problems
     assert sentence.endswith("is due, and no daemon serves it; the daemons run release 2.0.")

@@ -33,7 +33,7 @@ def instance(**values):
 
 def end(instance, reason=Reason.CANCELLED):
     change = Move(event=Event.FAIL, instance=instance.pk, reason=reason)
-    assert get_store().record([change]) == []
+    assert get_store().records.record([change]) == []
     instance.refresh_from_db()
     return instance
 

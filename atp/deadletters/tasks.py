@@ -142,7 +142,7 @@ def _describe_actor(by: str, operation: str, uuid: object) -> str:
 
 def _redrive(keys: list[int], who: str) -> list[int]:
     moves = [Move(event=Event.REDRIVE, instance=key, who=who) for key in keys]
-    refused = {move.instance for move in get_store().record(moves)}
+    refused = {move.instance for move in get_store().records.record(moves)}
     return [key for key in keys if key not in refused]
 
 

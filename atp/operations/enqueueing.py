@@ -189,12 +189,12 @@ def _write(
     if others:
         registration = Registration.of_all(each.registration() for each in task_types)
     if not submissions or not is_limited(store, first):
-        return store.enqueue(registration, submissions)
+        return store.enqueueing.enqueue(registration, submissions)
     options = [each.options for each in task_types]
     if not others:
         options *= len(submissions)
     with admit(store, first, submissions, options) as let_in:
-        return store.enqueue(registration, let_in)
+        return store.enqueueing.enqueue(registration, let_in)
 
 
 # Identifiers and unique keys, and the option ``existing``.

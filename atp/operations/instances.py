@@ -151,7 +151,7 @@ def redrive(*instances: InstanceLike, by: str = "") -> None:
     """
     instances = find_instances(instances, by)
     changes = [Move(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
-    refused = get_store().record(changes)
+    refused = get_store().records.record(changes)
     refresh(instances)
     for refusal in refused:
         instance = next(i for i in instances if i.pk == refusal.instance)

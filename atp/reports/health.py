@@ -275,7 +275,11 @@ def _find_unattended_work(
             types=(identifier,),
             kind="type",
             name=identifier,
-            helps=causes.daemon_help(),
+            helps=causes.daemon_help()
+            if identifier in modes
+            else causes.operation_help(
+                TARGET, "hold", type=identifier, label="Hold it until you start a daemon for it"
+            ),
         )
 
 
@@ -773,11 +777,10 @@ def _describe_lost(type: str, found: _Troubled, words: str, time: datetime) -> Q
     """Return the warning about a Type of which attempts were lost, with why and in which lanes."""
     instances = Instance.objects.using(settings.DATABASE).filter(type__identifier=type)
     tasks = Task.objects.using(settings.DATABASE).filter(type__identifier=type, attempt__gt=0)
-    given_up = instances.selected(state=State.FAILED, reason=Reason.STALE).newest_first()
-    keys = [
-        *tasks.order_by("-pk").values_list("pk", flat=True)[:NEWEST],
-        *given_up.values_list("pk", flat=True)[:NEWEST],
-    ]
+    keys = list(tasks.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+    for reason in (Reason.STALE, Reason.CANCELLED):
+        given_up = instances.selected(state=State.FAILED, reason=reason).newest_first()
+        keys += given_up.values_list("pk", flat=True)[:NEWEST]
     records = LogRecord.objects.using(settings.DATABASE).filter(
         instance__in=keys, kind=Event.EXPIRE, time__gt=time - RISING_FOR
     )

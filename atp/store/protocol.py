@@ -331,7 +331,7 @@ class Types(Protocol):
 
         With ``update=False`` only missing Types are written. Returns the identifiers of the Types
         that were not written, since another session had locked them for too long: see
-        :meth:`Records.limit_waiting`.
+        :meth:`Store.limit_waiting`.
         """
 
     def name_downstreams(self, names: Mapping[str, str], *, who: str = "") -> set[str]:
@@ -347,8 +347,7 @@ class Types(Protocol):
 # Types and enqueueing.
 
 
-class Enqueueing(ABC):
-    @abstractmethod
+class Enqueueing(Protocol):
     def enqueue(
         self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
     ) -> Sequence[Instance]:
@@ -614,8 +613,7 @@ class Tailers(Protocol):
 # Recording the moves and notes of attempts.
 
 
-class Records(ABC):
-    @abstractmethod
+class Records(Protocol):
     def record(self, moves: Sequence[Move], *, daemon: UUID | None = None) -> list[Move]:
         """Apply moves, each with its LogRecord; those of one Instance are applied in order.
 
@@ -629,7 +627,6 @@ class Records(ABC):
         written may record it again.
         """
 
-    @abstractmethod
     def conclude(self, move: Move, *, note: ProgressUpdate | None = None) -> None:
         """Record, in the caller's transaction, that an attempt FINISHED, with its last note.
 
@@ -647,34 +644,17 @@ class Records(ABC):
     ) -> Delivered:
         """Record a daemon's moves, or write its notes; returns :class:`Delivered`.
 
-        An Instance that another session has locked for longer than :meth:`limit_waiting` allows is
-        left out; the others are written. With ``careful`` the store looks for such locks before it
-        writes, and waits for none.
-        """
-        write: Any = self.record if isinstance(entries[0], Move) else self.note
-        return Delivered(refused=write(entries, daemon=daemon))
-
-    def limit_waiting(self, seconds: float) -> None:  # noqa: B027 (a store without locks of rows has no limit)
-        """Limit how long statements of this thread's connection wait for locks of other sessions.
-
-        It also sets what a daemon relies on, whatever the role or the database sets.
+        An Instance that another session has locked for longer than :meth:`Store.limit_waiting`
+        allows is left out; the others are written. With ``careful`` the store looks for such locks
+        before it writes, and waits for none.
         """
 
-    def is_lock(self, error: BaseException) -> bool:
-        """Return whether a call failed only because another session held a lock for too long.
-
-        If so, nothing was written, and the connection can be used.
-        """
-        return False
-
-    @abstractmethod
     def keep_late(self, refused: Sequence[Move | ProgressUpdate]) -> list[Move | ProgressUpdate]:
         """Keep refused moves and notes in the log, as :meth:`record` does.
 
         Returns those that had not been written before.
         """
 
-    @abstractmethod
     def note(self, notes: Sequence[ProgressUpdate], *, daemon: UUID) -> list[ProgressUpdate]:
         """Write progress, messages and published files, fenced; returns the refused notes.
 
@@ -947,7 +927,7 @@ class Wakeups(ABC):
 # The whole store.
 
 
-class Store(Enqueueing, Daemons, Claims, Downstreams, Records, Wakeups):
+class Store(Daemons, Claims, Downstreams, Wakeups):
     """The verbs of a store; ``alias`` names the database that holds the queue."""
 
     def __init__(self, alias: str) -> None:
@@ -966,6 +946,16 @@ class Store(Enqueueing, Daemons, Claims, Downstreams, Records, Wakeups):
     @abstractmethod
     def types(self) -> Types:
         """The verbs that register Types."""
+
+    @property
+    @abstractmethod
+    def enqueueing(self) -> Enqueueing:
+        """The verb that enqueues."""
+
+    @property
+    @abstractmethod
+    def records(self) -> Records:
+        """The verbs that record what becomes of attempts."""
 
     @property
     @abstractmethod
@@ -1031,6 +1021,19 @@ class Store(Enqueueing, Daemons, Claims, Downstreams, Records, Wakeups):
     @abstractmethod
     def tailers(self) -> Tailers:
         """The positions of the sources outside of the queue."""
+
+    def limit_waiting(self, seconds: float) -> None:
+        """Limit how long statements of this thread's connection wait for locks of other sessions.
+
+        It also sets what a daemon relies on, whatever the role or the database sets.
+        """
+
+    def is_lock(self, error: BaseException) -> bool:
+        """Return whether a call failed only because another session held a lock for too long.
+
+        If so, nothing was written, and the connection can be used.
+        """
+        return False
 
     @abstractmethod
     def now(self) -> datetime:

@@ -267,13 +267,13 @@ class InProcessDaemon:
     def record(self, move: Move) -> None:
         """Record in the queue a transition of a Task that this daemon holds."""
         with self.store.rehearsals.as_guest():
-            self.store.record([move._replace(who=self.name)], daemon=self.uuid)
+            self.store.records.record([move._replace(who=self.name)], daemon=self.uuid)
 
     def record_progress(self, notes: Sequence[ProgressUpdate]) -> None:
         """Write progress updates from attempts to the queue."""
         if notes:
             with self.store.rehearsals.as_guest():
-                self.store.note(notes, daemon=self.uuid)
+                self.store.records.note(notes, daemon=self.uuid)
 
     def command_for(self, claimed: Claimed) -> AttemptCommand | None:
         """Return the command to this attempt, such as a cancel, or None."""

@@ -125,7 +125,7 @@ class Inline:
 
     def __enter__(self) -> None:
         store: Any = get_store()
-        methods = [(store, "enqueue"), (store, "record")]
+        methods = [(store.enqueueing, "enqueue"), (store.records, "record")]
         methods += [(store.control, name) for name in ("change", "open", "cancel")]
         methods += [(store.graphs, "submit"), (store.schedules, "backfill")]
         # The attributes that an outer Inline has set on each object, or None.

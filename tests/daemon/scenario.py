@@ -49,7 +49,7 @@ def run(*command, **environment):
 def lose(instance):
     """Take its Task away from the one daemon, which runs its first attempt."""
     lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
-    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    assert get_store().records.record([lost], daemon=Daemon.objects.get().uuid) == []
 
 
 def ask(statement):

@@ -159,7 +159,7 @@ class Applications(Actors):
         request = Submission(
             inputs=Payload("json", "{}"), priority=priority, due=due, start_before=start_before
         )
-        for instance in self.store.enqueue(TYPES[type], [request] * number, who="tests"):
+        for instance in self.store.enqueueing.enqueue(TYPES[type], [request] * number, who="tests"):
             item = Item(instance.pk, type, priority, due or Pending(), None, start_before)
             self.model.items[instance.pk] = item
 
@@ -173,9 +173,9 @@ class Applications(Actors):
         taken = self.model.identified(type, identifier)
         if taken is not None and existing == "raise":
             with pytest.raises(DuplicateIdentifier):
-                self.store.enqueue(TYPES[type], [request])
+                self.store.enqueueing.enqueue(TYPES[type], [request])
             return
-        [instance] = self.store.enqueue(TYPES[type], [request])
+        [instance] = self.store.enqueueing.enqueue(TYPES[type], [request])
         if taken is None:
             item = Item(instance.pk, type, identifier=identifier)
             self.model.items[instance.pk] = item
@@ -423,7 +423,7 @@ class Holders(Actors):
         said = Message(time=self.store.now(), level=logging.INFO, text=text)
         attempt = max(0, item.attempt + off)
         note = ProgressUpdate(instance=item.key, attempt=attempt, progress=0.5, messages=(said,))
-        refused = self.store.note([note], daemon=self.hosts[name].uuid)
+        refused = self.store.records.note([note], daemon=self.hosts[name].uuid)
         accepted = item.holder is not None and item.is_held(name, attempt)
         assert refused == ([] if accepted else [note])
         if accepted:

@@ -32,7 +32,7 @@ def by_failing(world, key, host):
 def by_conclusion(world, key, host):
     [case] = host.claim()
     host.move(case, Event.START)
-    world.store.conclude(move_of(case, Event.FINISH))
+    world.store.records.conclude(move_of(case, Event.FINISH))
 
 
 def unkept(world, key, host):

@@ -79,7 +79,7 @@ def written():
 def outcome(store, changes, daemon):
     """What the store refuses and what it has written then; afterwards all is as it was."""
     with transaction.atomic():
-        refused = store.record(changes, daemon=daemon)
+        refused = store.records.record(changes, daemon=daemon)
         found = written()
         transaction.set_rollback(True)
     return refused, found

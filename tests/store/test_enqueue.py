@@ -22,7 +22,7 @@ def test_it_writes_instance_inputs_log_and_task(world):
     asked = request(
         "key", '{"a":1}', collection="esa", priority=7, due=due, start_before=late, created_by="ann"
     )
-    [instance] = world.store.enqueue(registration(), [asked], who="tests")
+    [instance] = world.store.enqueueing.enqueue(registration(), [asked], who="tests")
     found = Instance.objects.get(pk=instance.pk)
     assert (found.state, found.identifier, found.collection) == (State.ACCEPTED, "key", "esa")
     assert (found.priority, found.start_before, found.created_by) == (7, late, "ann")
@@ -40,12 +40,12 @@ def test_it_writes_instance_inputs_log_and_task(world):
 @pytest.mark.slow
 def test_instances_come_back_in_the_order_of_the_requests(world):
     asked = [request(data=f'{{"n":{n}}}') for n in range(250)]
-    instances = world.store.enqueue(registration(), asked)
+    instances = world.store.enqueueing.enqueue(registration(), asked)
     keys = [instance.pk for instance in instances]
     assert keys == sorted(keys)
     values = Inputs.objects.in_bulk(keys)
     assert [values[key].value["n"] for key in keys] == list(range(250))
-    assert world.store.enqueue(registration(), []) == []
+    assert world.store.enqueueing.enqueue(registration(), []) == []
 
 
 class TestIdentifiers:
@@ -54,7 +54,9 @@ class TestIdentifiers:
         [key] = world.enqueue(identifier="a")
         before = world.snapshot()
         with pytest.raises(DuplicateIdentifier, match="'a'") as caught:
-            world.store.enqueue(registration(), [request("b"), request("a"), request("c")])
+            world.store.enqueueing.enqueue(
+                registration(), [request("b"), request("a"), request("c")]
+            )
         assert caught.value.instance.pk == key
         assert world.snapshot() == before
 
@@ -63,18 +65,20 @@ class TestIdentifiers:
         world.store.types.register([registration()])
         before = world.snapshot()
         with pytest.raises(DuplicateIdentifier, match="'a'"):
-            world.store.enqueue(registration(), [request("a"), request("b"), request("a")])
+            world.store.enqueueing.enqueue(
+                registration(), [request("a"), request("b"), request("a")]
+            )
         assert world.snapshot() == before
         for number, existing in enumerate(("return", "redrive"), 1):
             asked = [request(f"{n}{number}", existing=existing) for n in ("a", "b", "a")]
-            first, second, third = world.store.enqueue(registration(), asked)
+            first, second, third = world.store.enqueueing.enqueue(registration(), asked)
             assert first.pk == third.pk != second.pk
             assert Task.objects.count() == 2 * number
 
     def test_redrive_runs_a_failed_one_again(self, world):
         case = world.bring_to(State.FAILED, world.host(), identifier="a")
         asked = request("a", existing="redrive", created_by="ann")
-        [instance] = world.store.enqueue(registration(), [asked], who="tests")
+        [instance] = world.store.enqueueing.enqueue(registration(), [asked], who="tests")
         assert instance.pk == case.instance
         assert (instance.state, instance.reason) == (State.ACCEPTED, "")
         assert world.task(case.instance).attempt == case.attempt
@@ -90,7 +94,7 @@ def test_a_claim_brings_the_timeout_and_retries_that_an_instance_has_of_its_own(
     """Of one as of many; what has nothing of its own has what its Type says."""
     nine, one = 9 * SECOND, 1.5 * SECOND
     submissions = [request(own=each) for each in (OWN, None, options.own_options(max_retries=0))]
-    made = world.store.enqueue(registration(timeout=nine, max_retries=4), submissions)
+    made = world.store.enqueueing.enqueue(registration(timeout=nine, max_retries=4), submissions)
     assert [instance.max_retries for instance in made] == [7, None, 0]
     host = world.host()
     claimed = [each for _ in range(3) for each in host.claim(limit)]

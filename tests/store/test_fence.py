@@ -22,12 +22,12 @@ def late_writes(world, case):
     for event in Event:
         reason = Reason.ERROR if event == Event.FAIL else ""
         response = answer if event == Event.FINISH else None
-        yield world.store.record, move_of(case, event, reason=reason, response=response)
+        yield world.store.records.record, move_of(case, event, reason=reason, response=response)
     own = {"instance": case.instance, "attempt": case.attempt}
     said = (Message(time=world.store.now(), level=20, text="late"),)
-    yield world.store.note, ProgressUpdate(**own, progress=0.9, progress_message="late")
-    yield world.store.note, ProgressUpdate(**own, messages=said)
-    yield world.store.note, ProgressUpdate(**own, files=(file_of(),))
+    yield world.store.records.note, ProgressUpdate(**own, progress=0.9, progress_message="late")
+    yield world.store.records.note, ProgressUpdate(**own, messages=said)
+    yield world.store.records.note, ProgressUpdate(**own, files=(file_of(),))
 
 
 def nothing_gets_through(world, case, host):
@@ -126,7 +126,7 @@ def test_late_result_is_kept_once_and_counted(world, taken):
     [taken] = LogRecord.objects.filter(kind="expire").values_list("time", flat=True)
     late = finish(case, time=taken + 41 * SECOND)
     for _ in range(2):  # told again because the answer got lost
-        assert world.store.record([late], daemon=host.uuid) == [late]
+        assert world.store.records.record([late], daemon=host.uuid) == [late]
     [record] = kept(case)
     assert (record.kind, record.level) == (Kind.LATE, logging.WARNING)
     assert record.detail == f"finish {late.time.isoformat()}"
@@ -134,7 +134,7 @@ def test_late_result_is_kept_once_and_counted(world, taken):
     assert tells(record.message, told)
     assert counted() == 1
     early = late._replace(event=Event.FAIL, time=taken - 3 * SECOND, message="why")
-    assert world.store.record([early], daemon=host.uuid) == [early]
+    assert world.store.records.record([early], daemon=host.uuid) == [early]
     [record] = kept(case)[1:]
     told = messages.late_result(1, Event.FAIL, -3, transactional=False)
     assert tells(record.message, told)
@@ -148,7 +148,7 @@ def test_late_end_of_a_transactional_attempt(world, taken, event):
     """G4, G7: however it ended, nothing that it wrote has happened at all."""
     case, host = taken
     late = finish(case, event=event, message="why", transactional=True)
-    assert world.store.record([late], daemon=host.uuid) == [late]
+    assert world.store.records.record([late], daemon=host.uuid) == [late]
     [record] = kept(case)
     assert tells(record.message, messages.late_result(1, event, None, transactional=True))
     assert record.message.endswith("\nwhy")
@@ -159,12 +159,12 @@ def test_its_own_end_that_comes_too_late_counts_for_nobody_and_late_notes_count_
     """G4: what a daemon took for lost that another had taken away, and goes on saying."""
     case, host = taken
     change = finish(case, event=Event.EXPIRE, time=world.store.now())
-    assert world.store.record([change], daemon=host.uuid) == [change]
+    assert world.store.records.record([change], daemon=host.uuid) == [change]
     assert [record.kind for record in kept(case)] == [Kind.REFUSED]
     assert counted() == 0
     for number in range(5):
         note = ProgressUpdate(instance=case.instance, attempt=case.attempt, progress=number / 10)
-        assert world.store.note([note, note], daemon=host.uuid) == [note, note]
+        assert world.store.records.note([note, note], daemon=host.uuid) == [note, note]
     assert [record.kind for record in kept(case)] == [Kind.REFUSED, Kind.LATE]
     assert counted() == 1
 
@@ -176,16 +176,16 @@ def test_what_is_said_again_is_kept_once(world, host, case):
     note = ProgressUpdate(**own, messages=said, files=(file_of(),))
     again = replace(note, again=True)
     for each in (note, again):
-        assert world.store.note([each], daemon=host.uuid) == []
+        assert world.store.records.note([each], daemon=host.uuid) == []
     assert LogRecord.objects.filter(message="once").count() == 1
     assert len(Response.objects.get().files) == 1
     host.lose_lease()
     world.store.sweep()
-    assert world.store.note([again], daemon=host.uuid) == []  # it was in time
+    assert world.store.records.note([again], daemon=host.uuid) == []  # it was in time
     assert kept(case) == []
     assert counted() == 0
     more = replace(again, messages=(*said, replace(said[0], text="late")))
-    assert world.store.note([more], daemon=host.uuid) == [more]
+    assert world.store.records.note([more], daemon=host.uuid) == [more]
     assert len(kept(case)) == 1
 
 
@@ -197,12 +197,12 @@ def test_what_was_written_is_not_late(world, host, case, event):
     """
     reason = Reason.ERROR if event == Event.FAIL else ""
     change = finish(case, event=event, time=world.store.now(), message="once", reason=reason)
-    assert world.store.record([change], daemon=host.uuid) == []
+    assert world.store.records.record([change], daemon=host.uuid) == []
     before = world.snapshot()
-    assert world.store.record([change], daemon=host.uuid) == []
+    assert world.store.records.record([change], daemon=host.uuid) == []
     for death in (Event.EXPIRE, Event.RELEASE):
         dead = finish(case, event=death)
-        assert world.store.record([dead], daemon=host.uuid) == [dead]
+        assert world.store.records.record([dead], daemon=host.uuid) == [dead]
     assert world.snapshot() == before
     assert kept(case) == []
 
@@ -211,6 +211,6 @@ def test_write_of_an_ended_identity_is_not_late(world, host, case):
     """G4: its daemon still holds the Task, under another name, and will say it again."""
     newer = world.host(old=host.uuid, holding=[(case.instance, case.attempt)])
     change = finish(case)
-    assert world.store.record([change], daemon=host.uuid) == [change]
+    assert world.store.records.record([change], daemon=host.uuid) == [change]
     assert kept(case) == []
-    assert world.store.record([change], daemon=newer.uuid) == []
+    assert world.store.records.record([change], daemon=newer.uuid) == []

@@ -147,7 +147,7 @@ class TestRedrive:
         assert len(world.as_anyone(Event.REDRIVE, keys[1])) == 1
         assert world.state(keys[1]) == State.FAILED
         moves = [Move(event=Event.REDRIVE, instance=key) for key in reversed(keys)]
-        assert world.store.record(moves) == []
+        assert world.store.records.record(moves) == []
         assert Graph.objects.get().ended is None
         assert run(host) == ["a", "b"]
 

@@ -151,7 +151,7 @@ def test_with_the_end_in_one_transaction(world, keys, adder):
     """G7: as for a transactional Type, it is undone with that."""
     with transaction.atomic():
         adder.add("a", before=["merge"], ends=True)
-        world.store.conclude(move_of(adder.case, Event.FINISH))
+        world.store.records.conclude(move_of(adder.case, Event.FINISH))
     assert waits(keys["merge"]) == 2
     check()
 

@@ -148,7 +148,7 @@ class Run:
         again = [node for node in self.nodes if states[node] == State.FAILED]
         self.rng.shuffle(again)
         moves = [Move(event=Event.REDRIVE, instance=self.keys[node]) for node in again]
-        assert self.world.store.record(moves) == []
+        assert self.world.store.records.record(moves) == []
         [host, *_] = self.hosts
         while cases := host.claim(3):
             self.check_started()

@@ -160,7 +160,7 @@ class TestPortions:
             with pytest.raises(OperationalError):
                 world.store.graph_ends.undo(limit=2)
         assert self.undos() == ["undo-d"]
-        another = type(world.store.graphs)(world.store)
+        another = type(world.store.graph_ends)(world.store)
         while another.undo(limit=2):
             pass
         assert len(self.undos()) == 4

@@ -93,7 +93,7 @@ def test_it_is_held_by_the_daemon_that_is_told(world, listening):
     handed = Submission(
         data, identifier="named", collection="a", priority=3, own=has, created_by="somebody"
     )
-    [made] = world.store.enqueue(registration(), [handed])
+    [made] = world.store.enqueueing.enqueue(registration(), [handed])
     instance, task = world.get(made.pk), world.task(made.pk)
     assert (instance.state, instance.attempt) == (State.SCHEDULED, 1)
     assert (task.daemon, task.attempt) == (host.row, 1)
@@ -353,7 +353,7 @@ class TestPostgreSQL:
         data = json.dumps(character * size, ensure_ascii=False)[:size]
         names = {"identifier": WIDE * 200, "collection": WIDE * 200}
         request = Submission(Payload("json", data), priority=-100, **names)
-        [instance] = world.store.enqueue(longest, [request])
+        [instance] = world.store.enqueueing.enqueue(longest, [request])
         assert (world.state(instance.pk) == State.SCHEDULED) == is_handed
         told = [(claimed.data, claimed.collection) for _, claimed in heard(ear)]
         assert told == [(data, WIDE * 200)] * is_handed
@@ -376,7 +376,7 @@ def test_what_an_instance_has_of_its_own_counts_to_what_can_be_told(world, liste
     is_told = IS_SQLITE
     data, has = "1" * (100_000 if is_told else 1), options.own_options(carried={"text": "ü" * 3000})
     submission = Submission(Payload("json", data), own=has)
-    [made] = world.store.enqueue(registration(), [submission])
+    [made] = world.store.enqueueing.enqueue(registration(), [submission])
     if is_told:
         assert [claimed.data for _, claimed in heard(ear)] == [data]
     else:

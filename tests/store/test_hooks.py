@@ -277,7 +277,7 @@ def test_who_has_locked_types_or_a_task_delays_no_other_end(world):
 
     def deliver():
         world.store.limit_waiting(0.2)
-        return world.store.deliver(moves[:3], daemon=host.uuid, careful=True)
+        return world.store.records.deliver(moves[:3], daemon=host.uuid, careful=True)
 
     with transaction.atomic():
         Task.objects.select_for_update().get(pk=cases[1].instance)

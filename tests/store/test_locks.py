@@ -60,13 +60,13 @@ def test_a_log_that_is_to_be_shortened(world, settings):
         return [ProgressUpdate(instance=c.instance, attempt=c.attempt, **said) for c in cases]
 
     longer = notes(11, messages[-1:])
-    assert world.store.note(notes(10, messages[:20]), daemon=host.uuid) == []
+    assert world.store.records.note(notes(10, messages[:20]), daemon=host.uuid) == []
     own = LogRecord.objects.of_instance(cases[0].instance).filter(kind=Kind.MESSAGE)
     with impatient(world, lock(own)):
-        delivered = world.store.deliver(longer, daemon=host.uuid)
+        delivered = world.store.records.deliver(longer, daemon=host.uuid)
         assert (delivered.locked, delivered.refused) == ({cases[0].instance}, [])
         assert shortened() == {cases[0].instance: "10", cases[1].instance: "11"}
-    assert world.store.deliver(longer[:1], daemon=host.uuid).locked == frozenset()
+    assert world.store.records.deliver(longer[:1], daemon=host.uuid).locked == frozenset()
     assert set(shortened().values()) == {"11"}
 
 
@@ -227,11 +227,11 @@ def test_an_edge_that_is_being_added_is_seen_by_the_end_that_waits_for_it(world)
         Task.objects.filter(pk=keys["x"]).update(waits=2)
 
     with impatient(world, add):
-        delivered = world.store.deliver(moves, daemon=host.uuid)
+        delivered = world.store.records.deliver(moves, daemon=host.uuid)
         assert delivered.locked == {keys["a"]}
         assert world.state(plain[0]) == State.FINISHED
         assert host.claim() == []
-    assert world.store.deliver(moves[:1], daemon=host.uuid).locked == frozenset()
+    assert world.store.records.deliver(moves[:1], daemon=host.uuid).locked == frozenset()
     assert world.state(keys["a"]) == State.FINISHED
     assert world.task(keys["x"]).waits == 1
 
@@ -253,7 +253,7 @@ def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypat
 
     def conclude():
         assert begun.wait(DEADLINE)
-        world.store.conclude(move_of(case, Event.FINISH))
+        world.store.records.conclude(move_of(case, Event.FINISH))
 
     monkeypatch.setattr(world.store.control, "cancel", beside_an_end)
     ending = Thread(conclude)
@@ -271,10 +271,10 @@ def test_whoever_has_locked_what_waits_holds_up_that_end_alone(world):
     moves = finished(world, host.claim())
 
     with impatient(world, lock(Task.objects.filter(pk=second))):
-        assert world.store.deliver(moves, daemon=host.uuid).locked == {first}
+        assert world.store.records.deliver(moves, daemon=host.uuid).locked == {first}
         assert world.state(other) == State.FINISHED
         assert world.task(last).waits == 0
-    assert world.store.deliver(moves[:1], daemon=host.uuid).refused == []
+    assert world.store.records.deliver(moves[:1], daemon=host.uuid).refused == []
     assert world.task(second).waits == 0
 
 
@@ -324,7 +324,7 @@ def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
     submit(world, "a", [])
     keys = submit(world, "cd", [("c", "d")], undos="c", types={"c": TWO, "d": TWO})
     host = world.host()
-    assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
+    assert world.store.records.record(finished(world, host.claim()), daemon=host.uuid) == []
     world.store.control.cancel([keys["d"]])
     with impatient(world, lock(Type.objects.filter(identifier=ONE))):
         assert world.store.graph_ends.end() == (1, 0)

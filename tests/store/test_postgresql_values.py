@@ -75,7 +75,7 @@ def test_each_text_of_many_requests_is_kept(world):
         Submission(Payload("json", text), identifier=text, collection=text, created_by=text)
         for text in words
     ]
-    made = world.store.enqueue(registration(ONE), requests)
+    made = world.store.enqueueing.enqueue(registration(ONE), requests)
     for text, instance in zip(words, made, strict=True):
         row, task = Instance.objects.get(pk=instance.pk), world.task(instance.pk)
         found = {row.identifier, row.collection, row.created_by, task.collection}
@@ -138,7 +138,7 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
 
         def check(text):
             request = Submission(codec.encode({"text": text}), created_by=text)
-            [made] = world.store.enqueue(registration(ONE), [request])
+            [made] = world.store.enqueueing.enqueue(registration(ONE), [request])
             found = Instance.objects.get(pk=made.pk)
             assert (found.inputs.value, found.created_by) == ({"text": text}, text)
 
@@ -167,7 +167,7 @@ def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, mo
     request = Submission(inputs=codec.encode({"text": "a secret"}))
     with World(PostgreSQLStore("default"), tmp_path) as world, connection.execute_wrapper(see):
         for _ in range(THRESHOLD + 2):
-            world.store.enqueue(registration(ONE), [request])
+            world.store.enqueueing.enqueue(registration(ONE), [request])
     executed = [(sql, parameters) for sql, parameters in seen if sql.startswith("EXECUTE atp_enq")]
     assert executed
     for sql, parameters in executed:

@@ -28,7 +28,7 @@ def test_exactly_the_moves_of_the_table_are_accepted(world):
             for event, who in product(Event, WHO):
                 with world.case((event, who)):
                     change = change_of(world, case, event)
-                    refused = world.store.record([change], daemon=daemons[who])
+                    refused = world.store.records.record([change], daemon=daemons[who])
                     row = states.transition(event, state)
                     if row is None or WHO[who] not in row.actors:
                         assert refused == [change]

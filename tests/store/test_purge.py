@@ -94,7 +94,7 @@ class TestFiles:
         paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
         files = tuple(file_of(path) for path in paths[:2])
         note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=files)
-        assert world.store.note([note], daemon=host.uuid) == []
+        assert world.store.records.note([note], daemon=host.uuid) == []
         answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
         host.move(case, Event.FINISH, response=answer)
         return case
@@ -210,13 +210,13 @@ def test_it_is_removed_with_its_end_whoever_records_that(world, host, running):
     case, other = running(), running()
     message = Message(time=world.store.now(), level=20, text="hello")
     note = ProgressUpdate(instance=case.instance, attempt=case.attempt, messages=(message,))
-    assert world.store.note([note], daemon=host.uuid) == []
+    assert world.store.records.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
     assert is_left(case.instance) == []
-    world.store.conclude(ending(other, response=ANSWER))
+    world.store.records.conclude(ending(other, response=ANSWER))
     assert is_left(other.instance) == []
     with pytest.raises(TaskGone):
-        world.store.conclude(ending(other))
+        world.store.records.conclude(ending(other))
 
 
 def test_a_refused_end_leaves_the_others_alone(world, host, running):
@@ -245,7 +245,7 @@ def test_files_go_with_it_at_the_next_purge(world, host, running, media):
     case = running()
     path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
     note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=(file_of(path),))
-    assert world.store.note([note], daemon=host.uuid) == []
+    assert world.store.records.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED
     assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]

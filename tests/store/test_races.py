@@ -96,7 +96,7 @@ def test_one_identifier_from_many_threads_is_one_instance(world, existing):
             Submission(inputs=Payload("json", "{}"), identifier=name, existing=existing)
             for name in ("x", "y", *(["x"] if existing == "redrive" else []))
         ]
-        return tuple(i.pk for i in world.store.enqueue(registration(), asked))
+        return tuple(i.pk for i in world.store.enqueueing.enqueue(registration(), asked))
 
     outcomes = at_once(*[enqueue] * CLAIMERS)
     assert Instance.objects.count() == Task.objects.count() == 2

@@ -30,18 +30,18 @@ def test_somebody_may_fail_and_redrive_in_one_batch(world):
     [key] = world.enqueue()
     fail = Move(event=Event.FAIL, instance=key, reason=Reason.CANCELLED)
     redrive = Move(event=Event.REDRIVE, instance=key)
-    assert world.store.record([fail, redrive]) == []
+    assert world.store.records.record([fail, redrive]) == []
     assert (world.state(key), world.task(key) is None) == (State.ACCEPTED, False)
-    assert world.store.record([fail, redrive, fail]) == []
+    assert world.store.records.record([fail, redrive, fail]) == []
     assert (world.state(key), world.task(key)) == (State.FAILED, None)
-    assert world.store.record([redrive, fail]) == []
+    assert world.store.records.record([redrive, fail]) == []
     assert (world.state(key), world.task(key)) == (State.FAILED, None)
 
 
 def test_a_response_is_written_beside_published_files(world, host, case):
     for names in ("ab", "c"):
         files = tuple(file_of(f"atp/{name}", name) for name in names)
-        assert world.store.note([note(case, files=files)], daemon=host.uuid) == []
+        assert world.store.records.note([note(case, files=files)], daemon=host.uuid) == []
     published = [file_of(f"atp/{name}", name) for name in "abc"]
     response = Response.objects.get(pk=case.instance)
     assert (response.value, response.files) == (None, published)
@@ -92,7 +92,7 @@ def test_the_first_and_the_last_messages_are_kept(world, settings):
     def say(numbers, left_out):
         messages = tuple(Message(time=now, level=20, text=str(number)) for number in numbers)
         said = note(case, messages=messages, left_out=left_out)
-        assert world.store.note([said], daemon=host.uuid) == []
+        assert world.store.records.note([said], daemon=host.uuid) == []
 
     say(range(20), 10)
     say(range(20, 25), 15)
@@ -114,7 +114,7 @@ def test_notes_set_progress_and_log_messages_and_a_refused_one_leaves_the_others
     first, second = note(case, progress=0.25, progress_message="one"), note(case, progress=0.5)
     bad = note(theirs, progress=0.5, progress_message="x", messages=messages)
     said = [bad, first, second, bad, note(case, messages=messages)]
-    assert world.store.note(said, daemon=host.uuid) == [bad, bad]
+    assert world.store.records.note(said, daemon=host.uuid) == [bad, bad]
     instance = world.get(case.instance)
     assert (instance.progress, instance.progress_message) == (0.5, "one")
     assert world.get(theirs.instance).progress is None
@@ -123,5 +123,5 @@ def test_notes_set_progress_and_log_messages_and_a_refused_one_leaves_the_others
     facts = {(r.instance_id, r.state, r.attempt, r.who) for r in found}
     assert facts == {(case.instance, State.RUNNING, 1, "worker")}
     unknown = note(case, progress=None, progress_message="x")
-    assert world.store.note([unknown], daemon=host.uuid) == []
+    assert world.store.records.note([unknown], daemon=host.uuid) == []
     assert world.get(case.instance).progress is None

@@ -246,7 +246,7 @@ def life(world, host):
         Move(event=Event.FINISH, instance=keys[0], attempt=1, **shared),
         Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=HOUR, **shared),
     ]
-    assert world.store.record(ends, daemon=host.uuid) == []
+    assert world.store.records.record(ends, daemon=host.uuid) == []
     [still_held] = [claimed[2]]
     rows = [rows_of(model, keys) for model in (Instance, Task, LogRecord, Inputs)]
     host.move(still_held, Event.START, Event.FINISH)

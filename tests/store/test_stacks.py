@@ -28,7 +28,7 @@ def test_command_for_the_stack_stands_beside_another_command(world, host):
     assert commands(world, host) == [PAUSE, STACK]
     last = world.log(case.instance)[-1]
     assert (last.kind, last.detail, last.who) == (Kind.ASK, STACK, "bob")
-    assert world.store.note([note_with_stack(world, case)], daemon=host.uuid) == []
+    assert world.store.records.note([note_with_stack(world, case)], daemon=host.uuid) == []
     assert commands(world, host) == [PAUSE]
 
 
@@ -55,10 +55,10 @@ def test_stack_is_asked_for_once_and_only_of_an_attempt_that_runs_or_is_paused(w
 def test_stack_is_written_once_even_if_its_note_is_sent_again(world, host):
     case = world.bring_to(State.RUNNING, host)
     note = note_with_stack(world, case)
-    world.store.note([note], daemon=host.uuid)
+    world.store.records.note([note], daemon=host.uuid)
     again = ProgressUpdate(
         instance=case.instance, attempt=case.attempt, messages=note.messages, again=True
     )
-    assert world.store.note([again], daemon=host.uuid) == []
+    assert world.store.records.note([again], daemon=host.uuid) == []
     [row] = [row for row in world.log(case.instance) if row.kind == Kind.STACK]
     assert (row.message, row.detail, row.attempt) == ("a stack", ASKED, case.attempt)

@@ -49,7 +49,7 @@ class Counting:
         return moves
 
     def deliver(self, moves):
-        refused = self.world.store.deliver(moves, daemon=self.host.uuid).refused
+        refused = self.world.store.records.deliver(moves, daemon=self.host.uuid).refused
         self.adder.recorded(moves, refused)
 
     def add(self):

@@ -97,7 +97,7 @@ def rename(names):
 
 def enqueue(names, type, existing="raise", **given):
     submission = Submission(inputs=Payload("json", "{}"), existing=existing, **given)
-    [instance] = names.enqueue(registration(type), [submission])
+    [instance] = names.enqueueing.enqueue(registration(type), [submission])
     return instance
 
 
@@ -116,7 +116,7 @@ def test_old_and_new_releases_share_keys(names, first, second, given, error):
         enqueue(names, second, **given)
     asked = {"existing": "return", **given}, {}
     submissions = [Submission(inputs=Payload("json", "{}"), **each) for each in asked]
-    [again, plain] = names.enqueue(registration(second), submissions)
+    [again, plain] = names.enqueueing.enqueue(registration(second), submissions)
     assert (again.pk, plain.is_new) == (made.pk, True)
     assert enqueue(names, OTHER, **given).is_new
 

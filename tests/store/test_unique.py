@@ -20,7 +20,7 @@ CLAIMERS = 4
 
 def enqueue(world, data="{}", type=ONE, **options):
     submission = Submission(Payload("json", data), **KEY | options)
-    [made] = world.store.enqueue(registration(type), [submission], who="tests")
+    [made] = world.store.enqueueing.enqueue(registration(type), [submission], who="tests")
     return made
 
 
@@ -47,7 +47,7 @@ class TestTaken:
         for existing in ("raise", "replace", "debounce"):
             asked = Submission(Payload("json", "{}"), **KEY, existing=existing)
             with pytest.raises(UniqueTaken, match="twice in one call"):
-                world.store.enqueue(registration(), [asked, asked])
+                world.store.enqueueing.enqueue(registration(), [asked, asked])
         assert not Instance.objects.exists()
         enqueue(world)
         enqueue(world, type=TWO)

@@ -73,7 +73,7 @@ class Host:
         return self.world.store.claim(self.uuid, types, limit, memory=self.memory, **more)
 
     def record(self, *changes):
-        return self.world.store.record(list(changes), daemon=self.uuid)
+        return self.world.store.records.record(list(changes), daemon=self.uuid)
 
     def move(self, case, *events, **details):
         """Record events of an attempt that must be accepted."""
@@ -122,7 +122,7 @@ class World:
         """Enqueue ``count`` Instances and return their keys, in order."""
         of = type if isinstance(type, Registration) else registration(type)
         request = Submission(inputs=Payload("json", "{}"), **options)
-        return [i.pk for i in self.store.enqueue(of, [request] * count, who="tests")]
+        return [i.pk for i in self.store.enqueueing.enqueue(of, [request] * count, who="tests")]
 
     def get(self, key):
         return Instance.objects.select_related("type").get(pk=key)
@@ -141,7 +141,7 @@ class World:
 
     def as_anyone(self, event, key, **details):
         """Record an event that nobody's hold on the Task is needed for; returns the refused."""
-        return self.store.record([Move(event=event, instance=key, **details)])
+        return self.store.records.record([Move(event=event, instance=key, **details)])
 
     def bring_to(self, state, host, **options):
         """Return what ``host`` claimed, brought to ``state`` by legal moves."""

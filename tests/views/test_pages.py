@@ -179,7 +179,7 @@ def test_a_long_log_is_shown_in_parts(full, operator):
         Message(time=time, level=20, text=f"line {number}.") for number in range(LOG_PAGE_SIZE + 9)
     )
     note = ProgressUpdate(instance=instance.pk, attempt=1, who="host", messages=messages)
-    full.world.store.note([note], daemon=full.host.uuid)
+    full.world.store.records.note([note], daemon=full.host.uuid)
     shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
     assert f"line {LOG_PAGE_SIZE + 8}." in shown
     assert shown.count(">line ") == LOG_SHOWN

@@ -37,7 +37,7 @@ def write_stack(full, instance, *, detail=ASKED, age=timedelta()):
         detail=detail,
     )
     note = ProgressUpdate(instance=instance.pk, attempt=instance.attempt, messages=(message,))
-    assert get_store().note([note], daemon=full.host.uuid) == []
+    assert get_store().records.note([note], daemon=full.host.uuid) == []
 
 
 def page(client, instance):

@@ -40,7 +40,7 @@ class Recording:
         daemon = core.identity.current
 
         def deliver():
-            delivered = core.store.deliver(batch, daemon=daemon, careful=careful)
+            delivered = core.store.records.deliver(batch, daemon=daemon, careful=careful)
             done = batch
             if delivered.locked:
                 done = [entry for entry in batch if entry.instance not in delivered.locked]

@@ -138,7 +138,7 @@ class Transaction:
         note = (
             ProgressUpdate(messages=messages, files=files, **facts) if messages or files else None
         )
-        store.conclude(end, note=note)
+        store.records.conclude(end, note=note)
 
     def _extend(self, graphs):
         """Write the handler's additions to its graph; wait while other sessions lock the rows."""
@@ -193,7 +193,7 @@ class Transaction:
                 who=self._who,
                 transactional=True,
             )
-            store.keep_late([late])
+            store.records.keep_late([late])
             for file in self._files():
                 self._delete(file["path"])
         except Exception:

@@ -16,9 +16,10 @@ from ...exceptions import DuplicateIdentifier, IllegalTransition
 from ...models import HOOKED, Inputs, Instance, Kind, LogRecord, Task, Type, group_renamed_types
 from ...states import Actor, Event, State
 from ..values import Hook, Move, Registration, Submission, hooks_of_end
+from .base import Part
 from .transitions import Mover
 from .unique import Ended as unique_Ended
-from .unique import Unique, take_turns
+from .unique import take_turns
 
 # The decision whether an enqueue may hand its Instance to an idle daemon.
 
@@ -26,11 +27,14 @@ from .unique import Unique, take_turns
 APART = 0.02
 
 
-class Handing:
-    """A part of a store: it tells single enqueues from those that come in a row.
+# Enqueueing in the portable store.
 
-    Enqueues of one process come in a row if less than APART seconds are between them.
-    """
+# How often an enqueue tries again when others take its identifiers meanwhile.
+ATTEMPTS = 5
+
+
+class Enqueueing(Part):
+    """Writing Instances."""
 
     _last = 0.0
 
@@ -44,20 +48,12 @@ class Handing:
             and submission.waits is None
         )
 
-
-# Enqueueing in the portable store.
-
-# How often an enqueue tries again when others take its identifiers meanwhile.
-ATTEMPTS = 5
-
-
-class Enqueueing(Unique):
     def enqueue(self, registration, submissions, *, who=""):
         submissions = hooked(registration, submissions)
-        is_alone = len(submissions) == 1 and not self.connection.in_atomic_block
+        is_alone = len(submissions) == 1 and not self.store.connection.in_atomic_block
         for remaining in reversed(range(ATTEMPTS)):
             try:
-                with self.atomic():
+                with self.store.atomic():
                     return self._enqueue(registration, submissions, who, is_alone)
             except (IntegrityError, unique_Ended):
                 # Since we looked, another session took one of the identifiers or keys, or ended the
@@ -69,11 +65,11 @@ class Enqueueing(Unique):
     def _enqueue(self, registration, submissions, who, is_alone):
         type_id = self.type_id(registration)
         self.keep_hooks(registration, submissions)
-        now = self.now()
+        now = self.store.now()
         family = self._family(type_id, submissions)
         existing, live = (
             self._existing(type_id, family, submissions),
-            self.live(family, submissions),
+            self.store.unique.live(family, submissions),
         )
         instances, new, redrive = [], [], {}
         for submission in submissions:
@@ -82,7 +78,7 @@ class Enqueueing(Unique):
             )
             if submission.unique in live:
                 taken = live[submission.unique]
-                self.meet(submission, taken, registration.identifier, now, who)
+                self.store.unique.meet(submission, taken, registration.identifier, now, who)
                 instances.append(taken)
                 continue
             if taken is None:
@@ -119,7 +115,7 @@ class Enqueueing(Unique):
         """Return the key of the Type; nobody can unregister it until this transaction commits."""
         found = self._kept(registration)
         if not found:
-            self.types.register([registration, *registration.hook_types], update=False)
+            self.store.types.register([registration, *registration.hook_types], update=False)
             found = self._kept(registration)
         return found[0].pk
 
@@ -130,7 +126,7 @@ class Enqueueing(Unique):
                 self.type_id(each)
 
     def _kept(self, registration):
-        return self.vendor.kept_type(self.rows(Type), registration.identifier)
+        return self.store.vendor.kept_type(self.rows(Type), registration.identifier)
 
     def _family(self, type_id, submissions):
         """Return the keys of the Types among which identifiers and unique keys are unique.
@@ -142,7 +138,7 @@ class Enqueueing(Unique):
         family = group_renamed_types(self.rows(Type)).get(type_id) if keys else None
         if family is None or len(family) == 1:
             return [type_id]
-        take_turns(self, family)
+        take_turns(self.store, family)
         return sorted(family)
 
     def _existing(self, type_id, family, submissions):
@@ -176,7 +172,7 @@ class Enqueueing(Unique):
         """Write the Instances; ``is_alone`` says that one Instance is all that is written."""
         if not new:
             return
-        self.tell()
+        self.store.tell()
         self.rows(Instance).bulk_create([instance for instance, _ in new])
         self.rows(Inputs).bulk_create(
             [
@@ -217,7 +213,7 @@ class Enqueueing(Unique):
         )
 
     def _redrive(self, failed, now):
-        mover = Mover(self, now).load([i.pk for i in failed], revives=True)
+        mover = Mover(self.store, now).load([i.pk for i in failed], revives=True)
         redrive = partial(Move, event=Event.REDRIVE)
         moves = [redrive(instance=instance.pk, who=who) for instance, who in failed.items()]
         for move in mover.in_order(moves):
@@ -228,7 +224,7 @@ class Enqueueing(Unique):
                 raise IllegalTransition(_refused(instance), event=move.event, state=State.FAILED)
         mover.write()
         for instance in failed:
-            instance.refresh_from_db(using=self.alias)
+            instance.refresh_from_db(using=self.store.alias)
 
 
 def hooked(registration, submissions):
@@ -311,7 +307,7 @@ class Hooks:
             if name in types:
                 submissions = [_submission(each, hook) for each, hook in pairs]
                 registration = Registration.of(types[name])
-                made = self._store.enqueue_hooks(registration, submissions, who=who)
+                made = self._store.enqueueing.enqueue_hooks(registration, submissions, who=who)
             uuids = [instance.uuid for instance in made] or [None] * len(pairs)
             records += [
                 _record(each, hook, uuid, who)

@@ -637,7 +637,7 @@ class GraphEnds(Part):
         for node in nodes:
             if node.undo is not None and node.undo.registration.identifier not in types:
                 # The Type stays registered until this commits; from then on it is in use.
-                types[node.undo.registration.identifier] = self.store.type_id(
+                types[node.undo.registration.identifier] = self.store.enqueueing.type_id(
                     node.undo.registration
                 )
         self.rows(Undo).bulk_create(

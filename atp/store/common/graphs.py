@@ -450,7 +450,7 @@ class Graphs(Part):
         for own in of_type.values():
             submissions = [_waiting(node.submission, waits[node.name]) for node in own]
             registration = Registration.of_all(node.registration for node in own)
-            made = self.store.enqueue(registration, submissions, who=who)
+            made = self.store.enqueueing.enqueue(registration, submissions, who=who)
             keys.update(zip((node.name for node in own), self._keys_of(made), strict=True))
         return keys
 
@@ -515,7 +515,7 @@ class Graphs(Part):
             for start in range(0, len(ordered), PORTION):
                 portion = ordered[start : start + PORTION]
                 moves = [Move(event=Event.REDRIVE, instance=key, who=who) for key in portion]
-                redriven += len(moves) - len(self.store.record(moves))
+                redriven += len(moves) - len(self.store.records.record(moves))
         return redriven
 
     def _in_order(self, keys):

@@ -14,8 +14,8 @@ from ...commands import STACK_MARK
 from ...exceptions import TaskGone
 from ...models import Daemon, Instance, Kind, LogRecord, Response, Task, Type
 from ...states import Actor, Event, Reason, State, events
-from ..values import Move, Refused, count_kept_messages
-from .base import ORMBase
+from ..values import Delivered, Move, Refused, count_kept_messages
+from .base import Part
 from .enqueueing import ATTEMPTS
 from .transitions import Mover
 
@@ -31,39 +31,6 @@ _DOUBTFUL = frozenset({*_ENDED_BY_DAEMON, Event.DEFER})
 _REFUSALS = (Kind.LATE, Kind.REFUSED)
 # Storing a time in the database may round it by this much.
 _ROUNDING = timedelta(milliseconds=1)
-
-
-class Late(ORMBase):
-    def keep_late(self, refused):
-        if not refused:
-            return []
-        keys = {entry.instance for entry in refused}
-        types = dict(self.rows(Instance).filter(pk__in=keys).values_list("pk", "type_id"))
-        held = dict(self.rows(Task).claimed().filter(pk__in=keys).values_list("pk", "attempt"))
-        logs = _Logs(self.rows(LogRecord).filter(instance__in=keys).order_by("pk"))
-        now = self.now()
-        late, records = Refused(), {}
-        for entry in refused:
-            if logs.has(entry):
-                late.known.append(logs.known(entry))
-                continue
-            late.append(entry)
-            # An attempt that is still held, even by another identity of its daemon, is not late.
-            if entry.instance in types and held.get(entry.instance) != entry.attempt:
-                record = logs.refusal(entry, now)
-                # If an acknowledgement got lost, the same refusal comes twice.
-                if record is not None and not logs.has_refusal(record):
-                    records[_identity(record)] = record
-        self._keep(records.values(), types, logs)
-        return late
-
-    def _keep(self, records, types, logs):
-        self.rows(LogRecord).bulk_create(records)
-        # An attempt counts once; it does not count if its own daemon took it away.
-        late = {(r.instance_id, r.attempt) for r in records if r.kind == Kind.LATE}
-        counted = Counter(types[key] for key, attempt in late - logs.late)
-        for type_id, count in counted.items():
-            self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
 
 
 class _Logs:
@@ -143,16 +110,52 @@ def _identity(record):
     return record.instance_id, record.attempt, record.kind, record.detail
 
 
-# Recording moves and notes of attempts, in the portable store.
+class Records(Part):
+    """Recording the moves and notes of attempts."""
 
+    def keep_late(self, refused):
+        if not refused:
+            return []
+        keys = {entry.instance for entry in refused}
+        types = dict(self.rows(Instance).filter(pk__in=keys).values_list("pk", "type_id"))
+        held = dict(self.rows(Task).claimed().filter(pk__in=keys).values_list("pk", "attempt"))
+        logs = _Logs(self.rows(LogRecord).filter(instance__in=keys).order_by("pk"))
+        now = self.store.now()
+        late, records = Refused(), {}
+        for entry in refused:
+            if logs.has(entry):
+                late.known.append(logs.known(entry))
+                continue
+            late.append(entry)
+            # An attempt that is still held, even by another identity of its daemon, is not late.
+            if entry.instance in types and held.get(entry.instance) != entry.attempt:
+                record = logs.refusal(entry, now)
+                # If an acknowledgement got lost, the same refusal comes twice.
+                if record is not None and not logs.has_refusal(record):
+                    records[_identity(record)] = record
+        self._keep(records.values(), types, logs)
+        return late
 
-class Records(Late):
+    def _keep(self, records, types, logs):
+        self.rows(LogRecord).bulk_create(records)
+        # An attempt counts once; it does not count if its own daemon took it away.
+        late = {(r.instance_id, r.attempt) for r in records if r.kind == Kind.LATE}
+        counted = Counter(types[key] for key, attempt in late - logs.late)
+        for type_id, count in counted.items():
+            self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
+
+    # Recording moves and notes of attempts, in the portable store.
+
+    def deliver(self, entries, *, daemon, careful=False):
+        write = self.record if isinstance(entries[0], Move) else self.note
+        return Delivered(refused=write(entries, daemon=daemon))
+
     def record(self, moves, *, daemon=None):
         if not moves:
             return []
         for remaining in reversed(range(ATTEMPTS)):
             try:
-                with self.atomic():
+                with self.store.atomic():
                     return self._record(moves, daemon)
             except IntegrityError:
                 # Since we looked, another session took the unique key of a redriven Instance.
@@ -163,7 +166,8 @@ class Records(Late):
     def _record(self, moves, daemon):
         keys = sorted({move.instance for move in moves})
         counts = daemon is None
-        mover = Mover(self, self.now(), counts=counts).load(keys, revives=daemon is None)
+        mover = Mover(self.store, self.store.now(), counts=counts)
+        mover.load(keys, revives=daemon is None)
         actor, holder = Actor.ANYONE, None
         if daemon is not None:
             actor, holder = Actor.HOLDER, self._key(daemon)
@@ -178,16 +182,16 @@ class Records(Late):
 
     def conclude(self, move, *, note=None):
         # Always by the plain ORM, since the connection is the application's.
-        with self.atomic():
+        with self.store.atomic():
             # Lock its node first, as all code that ends nodes does. Most Instances are no nodes.
-            self.graph_ends.lock([move.instance])
+            self.store.graph_ends.lock([move.instance])
             held = self.rows(Task).select_for_update(of=("self",)).claimed()
             task = held.filter(pk=move.instance, attempt=move.attempt).first()
             if task is None:
                 raise TaskGone(f"The Task of attempt {move.attempt} was taken away.")
             if note is not None:
                 self._say([note], {move.instance: State.RUNNING})
-            mover = Mover(self, self.now()).load([move.instance])
+            mover = Mover(self.store, self.store.now()).load([move.instance])
             if not mover.apply(move, actor=Actor.HOLDER, holder=task.daemon_id):
                 raise TaskGone(f"Attempt {move.attempt} is not {State.RUNNING} any more.")
             mover.write()
@@ -195,7 +199,7 @@ class Records(Late):
     def note(self, notes, *, daemon):
         if not notes:
             return []
-        with self.atomic():
+        with self.store.atomic():
             locked = self.rows(Task).select_for_update(of=("self",)).held_by(daemon).order_by("pk")
             held = dict(
                 locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
@@ -309,4 +313,4 @@ class Records(Late):
             if note.files:
                 response, _ = self.rows(Response).get_or_create(instance_id=note.instance)
                 response.files = [*response.files, *note.files]
-                response.save(using=self.alias, update_fields=["files"])
+                response.save(using=self.store.alias, update_fields=["files"])

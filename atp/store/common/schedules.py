@@ -570,7 +570,7 @@ class Schedules(Part):
             setattr(row, name, value)
         row.type = type
         for each in spec.hook_types:
-            self.store.type_id(each)
+            self.store.enqueueing.type_id(each)
         if starts_anew:
             move_on(row, spec.timing, now, now)
         elif "jitter" in changes:
@@ -727,7 +727,7 @@ class Lines:
             lengths[row.pk] += 1
             due = BLOCKED if waits else submission.due
             submissions.append(submission._replace(waits=waits, due=due))
-        instances = list(self._store.enqueue(registration, submissions, who=who))
+        instances = list(self._store.enqueueing.enqueue(registration, submissions, who=who))
         if not all(instance.is_new for instance in instances):
             raise RuntimeError("Somebody has just enqueued under the identifier of a slot.")
         self._write_nodes(
@@ -840,7 +840,7 @@ class Runs:
         registration, made = Registration.of(type), {}
         if plain:
             given = [submissions[number] for number in plain]
-            own = self._store.enqueue(registration, given, who=who)
+            own = self._store.enqueueing.enqueue(registration, given, who=who)
             made |= {key: (one, "") for key, one in zip(plain, own, strict=True)}
         if in_line:
             given = [(*runs[number], submissions[number]) for number in in_line]

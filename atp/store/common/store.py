@@ -21,6 +21,7 @@ from .slots import move_on
 from .statistics import Errors, Statistics
 from .steps import Steps, Tailers
 from .types import Inputs, Types
+from .unique import Unique
 
 # Rehearsals in the portable store: claim one Task, let time pass, plan a schedule's slots.
 
@@ -87,12 +88,24 @@ class Rehearsals(Part):
 # The portable store: Django's ORM, on any database that Django supports.
 
 
-class ORMStore(Enqueueing, Daemons, Claims, Records, Orders):
+class ORMStore(Daemons, Claims, Orders):
     """The store contract in portable Django ORM."""
 
     @cached_property
     def types(self) -> protocol.Types:
         return Types(self)
+
+    @cached_property
+    def enqueueing(self) -> protocol.Enqueueing:
+        return Enqueueing(self)
+
+    @cached_property
+    def unique(self) -> Unique:
+        return Unique(self)
+
+    @cached_property
+    def records(self) -> protocol.Records:
+        return Records(self)
 
     @cached_property
     def control(self) -> protocol.Control:

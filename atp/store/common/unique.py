@@ -15,14 +15,16 @@ from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, group
 from ...options import UNIQUE
 from ...states import State
 from ..facts import Changes
-from .base import ORMBase
+from .base import Part
 
 
 class Ended(Exception):
     """The Instance that had the key has ended meanwhile."""
 
 
-class Unique(ORMBase):
+class Unique(Part):
+    """Unique keys: who has one, and what an enqueue of a taken one does."""
+
     def live(self, family, submissions):
         """Return the live Instances that have unique keys of these submissions, by key.
 
@@ -54,7 +56,7 @@ class Unique(ORMBase):
         if task is None:
             raise Ended
         if task.daemon_id is not None:
-            taken.refresh_from_db(using=self.alias)
+            taken.refresh_from_db(using=self.store.alias)
             done = "replaced" if submission.existing == "replace" else "put off"
             raise UniqueTaken(
                 f"{told} is taken: {taken.uuid} is {taken.state}, so it cannot be {done} any more.",
@@ -68,7 +70,7 @@ class Unique(ORMBase):
             )
         who = submission.created_by or who
         if submission.existing == "debounce":
-            self.control.change([taken.pk], Changes(due=submission.due), who=who)
+            self.store.control.change([taken.pk], Changes(due=submission.due), who=who)
         else:
             self._replace(task, submission.inputs, now, who)
         # The caller gets the Instance and its Task as they are now.

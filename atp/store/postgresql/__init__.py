@@ -15,7 +15,7 @@ from .records import Records, Steps
 from .removal import Inputs, Removal
 
 
-class PostgreSQLStore(Locks, Enqueueing, Limited, Claims, Records, Daemons, Telling, ORMStore):
+class PostgreSQLStore(Locks, Limited, Claims, Daemons, Telling, ORMStore):
     """The store contract, with statements of PostgreSQL's own."""
 
     @cached_property
@@ -37,3 +37,11 @@ class PostgreSQLStore(Locks, Enqueueing, Limited, Claims, Records, Daemons, Tell
     @cached_property
     def removal(self):
         return Removal(self)
+
+    @cached_property
+    def enqueueing(self):
+        return Enqueueing(self)
+
+    @cached_property
+    def records(self):
+        return Records(self)

@@ -14,7 +14,7 @@ from ...models import HOOKED, Instance
 from ...payload.codec import JSON, Payload
 from ...states import State
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
-from ..common.enqueueing import Handing, hooked
+from ..common.enqueueing import hooked
 from ..values import Enqueued, Submission
 from .sessions import session_of
 from .statements import array, cursor_of, execute, refuse_characters, texts
@@ -31,7 +31,9 @@ _SAYS = dict(zip(Submission._fields[1:-1], _USUAL, strict=True)) | {"who": "", "
 _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
 
 
-class Enqueueing(Handing, ORMEnqueueing):
+class Enqueueing(ORMEnqueueing):
+    """As in the portable store, with the database's own statements."""
+
     def enqueue(self, registration, submissions, *, who=""):
         if not submissions:
             return []
@@ -42,7 +44,7 @@ class Enqueueing(Handing, ORMEnqueueing):
             made = self._make_one(registration, submissions[0], who)
             return made or super().enqueue(registration, submissions, who=who)
         try:
-            with self.atomic():
+            with self.store.atomic():
                 self.keep_hooks(registration, submissions)
                 parts = [
                     self._make(registration, part, who) or _not_all()
@@ -63,7 +65,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         The list is empty if its identifier is taken, or if its Type is not registered yet.
         """
         uuid = uuid_number()
-        connection = self.connection
+        connection = self.store.connection
         inline = not connection.in_atomic_block
         parameters = {
             "type": registration.identifier,
@@ -87,7 +89,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         if row is None:
             return []
         if not inline:
-            self.tell()
+            self.store.tell()
         key, type_id, epoch = row[0].split()
         created = datetime.fromtimestamp(float(epoch), UTC)
         return [self._instance_of(int(key), uuid, submission, int(type_id), created)]
@@ -102,7 +104,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         For a new connection, the server reads the catalogue first. Planning the handing statement
         then takes longer than waking a daemon that claims.
         """
-        connection = self.connection
+        connection = self.store.connection
         return connection.connection is not None and bool(session_of(connection).uses)
 
     def _make(self, registration, submissions, who, *, locks=True):
@@ -112,7 +114,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         Type is not registered yet. With ``locks``, nobody can unregister the Type meanwhile.
         """
         uuids = uuids_of(len(submissions))
-        inline = not self.connection.in_atomic_block
+        inline = not self.store.connection.in_atomic_block
         identifiers = [submission.identifier for submission in submissions]
         fixed = set() if any(identifiers) else {("identifiers", None)}
         fixed |= set() if locks else {("locking", None)}
@@ -120,7 +122,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         fixed |= set() if waits else {("waits", None)}
         owns = [submission.own for submission in submissions]
         fixed |= set() if any(owns) else {("owns", None)}
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             execute(
                 cursor,
                 "enqueue",
@@ -149,7 +151,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         if keys is None or len(keys) < len(submissions):
             return []
         if not inline:
-            self.tell()
+            self.store.tell()
         created = datetime.fromtimestamp(epoch, UTC)
         return list(zip(keys, uuids, submissions, repeat(type_id), repeat(created), strict=False))
 
@@ -158,7 +160,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         # as long.
         instance = Instance.__new__(Instance)
         state = ModelState()
-        state.adding, state.db = False, self.alias
+        state.adding, state.db = False, self.store.alias
         fields = vars(instance)
         fields |= _NEW
         fields["_state"] = state

@@ -4,17 +4,18 @@ import logging
 from collections import defaultdict
 from contextlib import nullcontext
 
-from django.db import DataError, OperationalError
+from django.db import DatabaseError, DataError, OperationalError
 
 from ... import states
 from ...conf import settings
 from ...exceptions import NotSerializable
+from ...models import Edge, Instance, Node, Response, Task, Type
 from ...states import DEAD_LETTER, Event, Row, State
 from ..common.incompatible import is_misfit
 from ..common.records import Records as ORMRecords
 from ..common.removal import is_followed
 from ..common.steps import Steps as ORMSteps
-from ..values import Checkpoint, Failed, Move
+from ..values import Checkpoint, Delivered, Failed, Move, ProgressUpdate
 from .removal import PATIENCE
 from .statements import FEW, array, cursor_of, execute, statement, texts
 
@@ -192,6 +193,8 @@ _HOOKED: frozenset = frozenset()
 
 
 class Records(ORMRecords):
+    """As in the portable store, with the database's own statements."""
+
     def record(self, moves, *, daemon=None):
         if daemon is None:
             return super().record(moves)
@@ -200,9 +203,9 @@ class Records(ORMRecords):
             of_instance[move.instance].append(move)
         # All or nothing: once an Instance is removed, nobody can tell that its end was recorded.
         # And the end of a node, or of an Instance with hooks, must be settled.
-        expects_settled = self.graph_ends.expects_settled()
+        expects_settled = self.store.graph_ends.expects_settled()
         is_simple = not expects_settled and all(move.kept for move in moves)
-        with nullcontext() if is_simple else self.atomic():
+        with nullcontext() if is_simple else self.store.atomic():
             if expects_settled:
                 self._record_ends(of_instance, daemon, is_all=True)
             for key in self._finish_unkept(of_instance, daemon):
@@ -223,7 +226,7 @@ class Records(ORMRecords):
         ]
         if not ends:
             return
-        nodes, hooked = self.graph_ends.lock_ends(ends, is_all=is_all)
+        nodes, hooked = self.store.graph_ends.lock_ends(ends, is_all=is_all)
         ended = {}
         for keys, which in ((nodes, _NODES), (hooked, _HOOKED)):
             if keys:
@@ -236,17 +239,18 @@ class Records(ORMRecords):
             del of_instance[key]
         if ended:
             who = next(iter(ended.values())).who
-            self.graph_ends.settle({key: TARGETS[m.event] for key, m in ended.items()}, who=who)
+            settled = {key: TARGETS[move.event] for key, move in ended.items()}
+            self.store.graph_ends.settle(settled, who=who)
 
     def _record_kept(self, of_instance, moves, daemon):
         finished, plain = _sorted_out(of_instance)
         steps = bool(finished) + bool(plain) + (len(finished) + len(plain) < len(of_instance))
-        with self.atomic() if steps > 1 else nullcontext():
+        with self.store.atomic() if steps > 1 else nullcontext():
             written = self._write(finished, plain, daemon)
             left = {key: own for key, own in of_instance.items() if key not in written}
             if not left:
                 return []
-            with self.atomic():
+            with self.store.atomic():
                 # Nodes and hooks that this session has not expected.
                 self._record_ends(left, daemon, is_all=False)
                 # Moves that were refused as a whole may be legal in part.
@@ -262,7 +266,7 @@ class Records(ORMRecords):
         if plain:
             written |= self._record_plain(plain, daemon, which)
             if any(EFFECTS[own[-1].event] is Row.FREED for own in plain.values()):
-                self.tell()
+                self.store.tell()
         return written
 
     def _finish_unkept(self, of_instance, daemon):
@@ -277,21 +281,21 @@ class Records(ORMRecords):
             return set()
         given = finish_parameters(unkept, daemon)
         try:
-            with self.atomic(), cursor_of(self.connection) as cursor:
+            with self.store.atomic(), cursor_of(self.store.connection) as cursor:
                 cursor.execute(PATIENCE)
                 execute(cursor, "finish_unkept", given)
                 written, _ = cursor.fetchone()
         except OperationalError as error:
-            if not self.is_lock(error):
+            if not self.store.is_lock(error):
                 raise
             return set()
         return set(written or ())
 
     def _finish(self, finished, daemon, which):
         """Record finished attempts; returns the keys of those that were not refused."""
-        savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
+        savepoint = self.store.atomic() if self.store.connection.in_atomic_block else nullcontext()
         try:
-            with savepoint, cursor_of(self.connection) as cursor:
+            with savepoint, cursor_of(self.store.connection) as cursor:
                 execute(
                     cursor,
                     "finish",
@@ -306,9 +310,9 @@ class Records(ORMRecords):
 
     def _record_plain(self, plain, daemon, which):
         if any(move.time is None for own in plain.values() for move in own):
-            now = self.now()
+            now = self.store.now()
             plain = {key: [_timed(move, now) for move in own] for key, own in plain.items()}
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             given, few = record_parameters(plain, daemon), len(plain) <= FEW
             if any(move.failed for own in plain.values() for move in own):
                 given |= failed_parameters(plain)
@@ -317,6 +321,70 @@ class Records(ORMRecords):
                 which |= _details(plain) | _WITHOUT_FAILED
             execute(cursor, "record", given, prepared=few, fixed=which)
             return {key for (key,) in cursor.fetchall()}
+
+    def deliver(self, entries, *, daemon, careful=False):
+        waited = False
+        if not careful:
+            try:
+                return super().deliver(entries, daemon=daemon)
+            except DatabaseError as error:
+                if not self.store.is_lock(error):
+                    raise
+                waited = True
+        with self.store.atomic():
+            locked = self._locked_by_others(entries, daemon)
+            free = [entry for entry in entries if entry.instance not in locked]
+            done = super().deliver(free, daemon=daemon) if free else Delivered()
+        return Delivered(refused=done.refused, locked=frozenset(locked), waited=waited)
+
+    def _locked_by_others(self, entries, daemon):
+        """Lock the rows that these entries write to; returns the Instances locked by others.
+
+        The rows are the Task, the Instance, the Response if the entry has one, the log if some of
+        it is deleted, the Type if a refusal would be counted, the node and the Tasks that wait for
+        it, and in the line of a schedule its edges.
+        """
+        keys = {entry.instance for entry in entries}
+        locked = self._not_free(Task, keys) | self._not_free(Instance, keys, no_key=True)
+        locked |= self._not_free(Node, keys)
+        behind = self.rows(Edge).filter(upstream__in=keys).values_list("upstream", "downstream")
+        behind = list(behind)
+        waiting = self._not_free(Task, {key for _, key in behind})
+        locked |= {upstream for upstream, key in behind if key in waiting}
+        of_lines = list(
+            self.rows(Node).filter(pk__in=keys, graph=None).values_list("pk", flat=True)
+        )
+        for end in ("upstream", "downstream") if of_lines else ():
+            edges = self.rows(Edge).filter(**{f"{end}__in": of_lines})
+            locked |= {key for _, key in self._locked(edges.values_list("pk", f"{end}_id"))}
+        for entry in entries:
+            if _shortens(entry) and self._locked(self._own_messages(entry).values_list("pk")):
+                locked.add(entry.instance)
+        locked |= self._not_free(Response, {e.instance for e in entries if _answers(e)})
+        held = self.rows(Task).held_by(daemon).filter(pk__in=keys)
+        attempts = dict(held.values_list("pk", "attempt"))
+        refused = {e.instance for e in entries if attempts.get(e.instance) != e.attempt}
+        types = dict(self.rows(Instance).filter(pk__in=refused).values_list("pk", "type_id"))
+        not_free = self._not_free(Type, set(types.values()), no_key=True)
+        return locked | {key for key, type in types.items() if type in not_free}
+
+    def _not_free(self, model, keys, *, no_key=False):
+        """Lock the rows of these keys; returns the keys that other sessions have locked."""
+        rows = self.rows(model).filter(pk__in=keys).values_list("pk", flat=True)
+        return self._locked(rows, no_key=no_key) if keys else set()
+
+    def _locked(self, rows, *, no_key=False):
+        """Lock these rows; returns the values of those that other sessions have locked."""
+        rows = rows.order_by("pk")
+        return set(rows) - set(rows.select_for_update(skip_locked=True, no_key=no_key))
+
+
+def _shortens(entry):
+    return isinstance(entry, ProgressUpdate) and bool(entry.left_out)
+
+
+def _answers(entry):
+    return bool(entry.files) if isinstance(entry, ProgressUpdate) else entry.response is not None
 
 
 def _is_finish(moves):

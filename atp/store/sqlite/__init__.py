@@ -15,7 +15,7 @@ from .records import Records
 from .removal import Removal
 
 
-class SQLiteStore(Enqueueing, Limited, Claims, Records, Daemons, Wakeups, ORMStore):
+class SQLiteStore(Limited, Claims, Daemons, Wakeups, ORMStore):
     """The store contract, with statements of SQLite's own."""
 
     @cached_property
@@ -29,3 +29,11 @@ class SQLiteStore(Enqueueing, Limited, Claims, Records, Daemons, Wakeups, ORMSto
     @cached_property
     def removal(self):
         return Removal(self)
+
+    @cached_property
+    def enqueueing(self):
+        return Enqueueing(self)
+
+    @cached_property
+    def records(self):
+        return Records(self)

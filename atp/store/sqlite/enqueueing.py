@@ -4,9 +4,8 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
-from ..common.enqueueing import Handing
 from .listener import TAKE, TAKERS, is_heard
-from .sessions import SQLiteBase, as_json, as_text
+from .sessions import as_json, as_text
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
 # Keys are assigned here, so that the tables can be written one after the other. Nobody else
@@ -55,20 +54,22 @@ class Shared(NamedTuple):
     unique: str | None
 
 
-class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
+class Enqueueing(ORMEnqueueing):
+    """As in the portable store, with the database's own statements."""
+
     def type_id(self, registration):
-        found = self.select(_TYPE, identifier=registration.identifier)
+        found = self.store.select(_TYPE, identifier=registration.identifier)
         return found[0][0] if found else super().type_id(registration)
 
     def _insert(self, new, type_id, now, who, is_alone):
         if not new:
             return
-        last = self.select(_LAST)[0][0] or 0
+        last = self.store.select(_LAST)[0][0] or 0
         groups = defaultdict(dict)
         for key, (instance, submission) in enumerate(new, start=last + 1):
             instance.pk = key
             instance._state.adding = False
-            instance._state.db = self.alias
+            instance._state.db = self.store.alias
             names = instance.uuid.hex, instance.identifier
             groups[_shared(submission)][key] = names
         for shared, names in groups.items():
@@ -76,19 +77,19 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
             given |= {"names": as_json(names), "type": type_id, "now": as_text(now)}
             taken = self._take(new[0][1], given) if is_alone else {}
             for statement in (_INSTANCE, _TASK):
-                self.run(statement, **given | taken)
-            self.run(_LOG, **given, event="enqueue", who=shared.created_by or who)
+                self.store.run(statement, **given | taken)
+            self.store.run(_LOG, **given, event="enqueue", who=shared.created_by or who)
             if taken:
-                self.run(_LOG, **given | taken, event="claim")
-                self.run(TAKE, daemon=taken["daemon"], key=last + 1)
-        self.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
+                self.store.run(_LOG, **given | taken, event="claim")
+                self.store.run(TAKE, daemon=taken["daemon"], key=last + 1)
+        self.store.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
 
     def _take(self, submission, given):
         """Return the columns of an Instance handed to an idle daemon; empty if there is none."""
         if self._may_hand(submission):
             wanted = {name: given[name] for name in ("type", "collection", "now")}
-            for daemon, name, channel in self.select(TAKERS, **wanted):
-                if is_heard(self.lock_folder, channel):
+            for daemon, name, channel in self.store.select(TAKERS, **wanted):
+                if is_heard(self.store.lock_folder, channel):
                     return {"daemon": daemon, "who": name, "state": "SCHEDULED", "attempt": 1}
         return {}
 

@@ -11,7 +11,7 @@ from ...states import DEAD_LETTER, Event, Reason, Row, State
 from ..common.incompatible import is_misfit
 from ..common.records import Records as ORMRecords
 from ..values import Failed
-from .sessions import SQLiteBase, as_json, as_text
+from .sessions import as_json, as_text
 
 # Groups of moves that are written together: they differ only in Instance and times.
 
@@ -227,7 +227,9 @@ _PROGRESS = """
 """
 
 
-class Records(SQLiteBase, ORMRecords):
+class Records(ORMRecords):
+    """As in the portable store, with the database's own statements."""
+
     def record(self, moves, *, daemon=None):
         if daemon is None or not moves:
             return super().record(moves, daemon=daemon)
@@ -236,7 +238,7 @@ class Records(SQLiteBase, ORMRecords):
         # and a second try looks for them.
         for looks in (True,) if self._meets_hooks else (False, True):
             try:
-                with self.atomic():
+                with self.store.atomic():
                     self._record_plain(plain, daemon, looks)
                     return super().record(rest, daemon=daemon)
             except Refused:
@@ -248,21 +250,21 @@ class Records(SQLiteBase, ORMRecords):
     _meets_hooks = False
 
     def _record_plain(self, plain, daemon, looks):
-        now = self.now()
-        looks = looks or bool(self.select(_GRAPHS) or self.select(_LINES))
+        now = self.store.now()
+        looks = looks or bool(self.store.select(_GRAPHS) or self.store.select(_LINES))
         settled = self._settled(plain) if looks else ()
         if settled:
             # A node is kept whole until its graph has ended, an Instance with hooks for some time.
             plain = [m._replace(kept=True) if m.instance in settled else m for m in plain]
         for kind, times in _grouped(plain, now).items():
-            Group(self, kind, times).write(daemon, now, settles=looks)
+            Group(self.store, kind, times).write(daemon, now, settles=looks)
         self._respond(plain)
         if settled:
             self._settle([move for move in plain if move.instance in settled])
 
     def _settled(self, moves):
         """Return the keys of Instances whose end has consequences: nodes, and those with hooks."""
-        found = self.select(_SETTLED, keys=as_json([move.instance for move in moves]))
+        found = self.store.select(_SETTLED, keys=as_json([move.instance for move in moves]))
         self._meets_hooks = bool(found)
         return {key for (key,) in found}
 
@@ -273,7 +275,7 @@ class Records(SQLiteBase, ORMRecords):
             if (transition := PLAIN[move.event]).row is Row.DELETED
         }
         if ended:
-            self.graph_ends.settle(ended, who=moves[0].who)
+            self.store.graph_ends.settle(ended, who=moves[0].who)
 
     def _respond(self, moves):
         responses = [
@@ -282,7 +284,7 @@ class Records(SQLiteBase, ORMRecords):
             if move.kept and (answer := move.response) is not None
         ]
         if responses:
-            self.run_many(_RESPONSE, responses)
+            self.store.run_many(_RESPONSE, responses)
 
     def _write_progress(self, notes):
         said = [
@@ -291,7 +293,7 @@ class Records(SQLiteBase, ORMRecords):
             if note.progress is not None or note.progress_message is not None
         ]
         if said:
-            self.run_many(_PROGRESS, said)
+            self.store.run_many(_PROGRESS, said)
 
 
 def _sorted_out(moves):
