@@ -618,7 +618,7 @@ def daemon_left(uuid: UUID) -> str:
 
 
 def daemon_lost_tasks(uuid: UUID, count: int) -> str:
-    return f"lost; {_describe_taken(count)} ({uuid})"
+    return f"lost, as daemon {uuid}; {_describe_taken(count)}"
 
 
 def tasks_taken(count: int) -> str:
@@ -626,7 +626,7 @@ def tasks_taken(count: int) -> str:
 
 
 def _describe_taken(count: int) -> str:
-    return f"{count} of its Tasks were taken away"
+    return f"{count} of its Tasks {'was' if count == 1 else 'were'} taken away"
 
 
 def daemon_commanded(order: DaemonCommand) -> str:

@@ -57,7 +57,9 @@ def address_of(kind: str, name: str, collection: str | None = None) -> str:
         return ""
     view, key = _PAGES[kind]
     address = reverse(f"atp:{view}", kwargs={key: name})
-    return address if collection is None else f"{address}?{urlencode({'collection': collection})}"
+    if collection is None or kind not in ("gate", "limit"):
+        return address
+    return f"{address}?{urlencode({'collection': collection})}"
 
 
 def address_of_operation(kind: str, name: str, operation: str) -> str:
@@ -101,7 +103,7 @@ def acts(records: Iterable[LogRecord]) -> Iterator[Act]:
 def _uuid_in(detail: str) -> str:
     """Return the uuid that a record about a daemon has as its detail, or "" if it has none."""
     try:
-        return str(UUID(detail))
+        return str(UUID(detail.partition(" ")[0]))
     except ValueError:
         return ""
 

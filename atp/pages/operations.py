@@ -338,11 +338,11 @@ class KindForm(forms.Form):
     parameters: tuple[Parameter, ...] = ()
 
     def changed_values(self) -> dict[str, Any]:
-        """Return the changed values by name, as arguments for the operation."""
+        """Return the changed and the required values by name, as arguments for the operation."""
         found = {}
         for parameter in self.parameters:
             name = parameter.name
-            if name in self.changed_data and name in self.data:
+            if name in self.data and (parameter.is_required or name in self.changed_data):
                 value = self.cleaned_data[name]
                 if value is not None or parameter.can_be_none:
                     found[name] = value

@@ -76,7 +76,7 @@ RISING_FAILURES, RISING_FOR, RISING_TIMES = 5, timedelta(minutes=5), 3
 RISING_GAP = timedelta(minutes=2)
 # More due Tasks of a Type than MOST are a backlog if they take this long at the present rate. At
 # most so many Types are checked: those with the most due Tasks.
-BACKLOG, MOST_BACKLOGS = timedelta(minutes=10), 3
+BACKLOG, MOST_BACKLOGS = timedelta(minutes=3), 3
 # The newest error is told with its collections, if its newest Instances have only a few of them.
 NEWEST, FEW = 200, 3
 # A Reset after which a downstream is in trouble again this soon has not helped.
@@ -242,12 +242,13 @@ def problems(
     """
     shut = gates(now=time) if shut is None else shut
     return (
+        # The first may be the cause of all others.
+        *_find_blocking_transactions(time),
         *_find_unattended_work(daemons, time, shut, type),
         *_find_refused_inputs(daemons, time, type),
         *_find_tailer_problems(time, type),
         *_find_inconsistencies(time, type),
         *_find_failing_downstreams(time, type),
-        *_find_blocking_transactions(time),
     )
 
 

@@ -365,6 +365,13 @@ def test_a_problem_has_a_button_for_the_operation_that_helps(world, operator, vi
     assert backfill not in shown
 
 
+def test_the_address_of_a_subject_leads_to_its_page_whatever_the_collection(full, operator):
+    uuid = str(Instance.objects.filter(type__identifier="tests.echo").first().uuid)
+    for kind, name in (("instance", uuid), ("type", "tests.echo"), ("gate", "tests.echo")):
+        address = activity.address_of(kind, name, "a & b")
+        assert operator.get(address).status_code == 200, address
+
+
 def test_many_viewers_share_one_snapshot_of_the_queue(
     full, operator, viewer, monkeypatch, django_assert_max_num_queries
 ):
