@@ -233,4 +233,4 @@ def _working(made):
         "since": since,
     }
     idle = {"worker": 1, "pid": 12, "instance": None, "since": None}
-    made.world.store.renew(made.host.uuid, lease=LEASE, workers=[busy, idle])
+    made.world.store.daemons.renew(made.host.uuid, lease=LEASE, workers=[busy, idle])

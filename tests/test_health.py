@@ -104,7 +104,7 @@ def test_warning_about_a_lost_daemon_ends_with_a_new_daemon_on_its_host(world, h
     other.lose_lease()
     begin = overview.now().replace(microsecond=0) - timedelta(minutes=1)
     Daemon.objects.filter(uuid=other.uuid).update(seen=begin)
-    world.store.sweep()
+    world.store.daemons.sweep()
     assert begin in [each.since for each in warnings()]
     assert len(warnings()) == 2
     world.host("tests.echo", name="other")
@@ -304,7 +304,7 @@ def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):
         return health.quiet_types(overview.daemons(), overview.now())
 
     echo.enqueue()
-    world.store.renew(host.uuid, lease=30, mode="quiet")
+    world.store.daemons.renew(host.uuid, lease=30, mode="quiet")
     assert health.health().status == "ok"  # it has been told to resume
     other = world.host("tests.echo")
     queue.command(host.uuid, "quiet")
@@ -313,7 +313,7 @@ def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):
     assert quieted() == ["tests.add", "tests.echo", "tests.keyword"]
     what = "Work of Type 'tests.echo' is due, and every daemon that serves it is"
     assert health.health().problems == (f"{what} quiet or stopping.",)
-    world.store.renew(host.uuid, lease=30, mode="stopping")
+    world.store.daemons.renew(host.uuid, lease=30, mode="stopping")
     assert health.health().problems == (f"{what} stopping.",)
     third = world.host("tests.echo")
     assert (health.health().status, quieted()) == ("ok", [])

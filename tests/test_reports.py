@@ -110,11 +110,11 @@ def test_overview_without_history_counts_the_last_hour_and_newest_failures(monke
 
 def test_departed_daemons_are_read_from_the_log(world):
     stopped, lost = world.host("tests.echo"), world.host("tests.echo")
-    world.store.leave(stopped.uuid)
+    world.store.daemons.leave(stopped.uuid)
     lost.lose_lease()
     seen = world.store.now().replace(microsecond=0) - timedelta(minutes=1)
     Daemon.objects.filter(uuid=lost.uuid).update(seen=seen)
-    world.store.sweep()
+    world.store.daemons.sweep()
     [last, first] = overview.departed_daemons()
     assert (first.uuid, first.was_lost) == (stopped.uuid, False)
     assert (last.uuid, last.was_lost) == (lost.uuid, True)

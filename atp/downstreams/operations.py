@@ -108,7 +108,9 @@ def downstream(
     highest, lowest = ({"ceiling": row.ceiling, "floor": row.floor} | changes).values()
     if highest is not None and lowest is not None and lowest > highest:
         raise InvalidLimit(f"floor={lowest:g} is above ceiling={highest:g}.")
-    return get_store().bound(name, who=by, expected=_check_expected(expected), **changes)
+    return get_store().downstreams.bound(
+        name, who=by, expected=_check_expected(expected), **changes
+    )
 
 
 @needs_tables
@@ -121,7 +123,7 @@ def reset_downstream(
     """
     check_actor(by)
     get_downstream(name)
-    return get_store().reset(name, who=by, expected=_check_expected(expected))
+    return get_store().downstreams.reset(name, who=by, expected=_check_expected(expected))
 
 
 @needs_tables
@@ -135,7 +137,7 @@ def trip_downstream(
     """
     check_actor(by)
     get_downstream(name)
-    return get_store().trip(name, who=by, expected=_check_expected(expected))
+    return get_store().downstreams.trip(name, who=by, expected=_check_expected(expected))
 
 
 def _check_rate(column: str, value: Any) -> None:

@@ -54,7 +54,7 @@ def command(daemon: Daemon | UUID | str, order: DaemonCommand | str, *, by: str 
             f"{did_you_mean(str(order), DaemonCommand.values)}"
         )
     uuid = daemon.uuid if isinstance(daemon, Daemon) else get_daemon(daemon).uuid
-    return get_store().command(uuid, DaemonCommand(order), who=by)
+    return get_store().daemons.command(uuid, DaemonCommand(order), who=by)
 
 
 @needs_tables

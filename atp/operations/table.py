@@ -573,7 +573,7 @@ def _is_lost(task: Task | None) -> bool:
     if task is None or task.daemon is None:
         return False
     store = get_store()
-    return store.is_over(task.daemon, store.now())
+    return store.daemons.is_over(task.daemon, store.now())
 
 
 def _withdraws(operation: InstanceOperation, request: str) -> bool:

@@ -249,7 +249,7 @@ def condition(daemon: Daemon, time: datetime) -> str:
     A daemon is lost when its lease has expired. A daemon is late when its lease is valid but a
     renewal is overdue, according to this process's settings.
     """
-    if get_store().is_over(daemon, time):
+    if get_store().daemons.is_over(daemon, time):
         return LOST
     patience = timedelta(seconds=settings.RENEW_EVERY + settings.STATEMENT_TIMEOUT)
     return LATE if time - daemon.seen > patience else ALIVE

@@ -5,10 +5,9 @@ Each operation is one transaction; inside a caller's transaction it is a part of
 results are in :mod:`.values` and :mod:`.facts`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -58,8 +57,7 @@ from .values import (
 # Claiming, and failing Tasks that were not started in time.
 
 
-class Claims(ABC):
-    @abstractmethod
+class Claims(Protocol):
     def claim(
         self,
         daemon: UUID,
@@ -86,21 +84,22 @@ class Claims(ABC):
         Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14 calls this dequeue.
         """
 
-    @abstractmethod
+    def miss(self, *, who: str = "", limit: int = 500) -> int:
+        """Fail waiting Tasks whose ``start_before`` has passed; returns how many."""
+
+
+class Limits(Protocol):
     def give_back(
         self, lanes: Iterable[tuple[str, str]], *, memory: ClaimMemory | None = None
     ) -> None:
         """Give back tokens of rates, one for each claimed Task that was handed back unstarted.
 
         ``lanes`` are pairs of Type and collection, one for each Task. A limit that another session
-        keeps locked stays as it is. ``memory`` is as for :meth:`claim`.
+        keeps locked stays as it is. ``memory`` is as for :meth:`Claims.claim`.
         """
 
-    @abstractmethod
-    def miss(self, *, who: str = "", limit: int = 500) -> int:
-        """Fail waiting Tasks whose ``start_before`` has passed; returns how many."""
 
-    @abstractmethod
+class Gates(Protocol):
     def drop(self, *, who: str = "", limit: int = 500) -> int:
         """Fail the Tasks that wait behind a dropping gate; returns how many."""
 
@@ -192,8 +191,7 @@ class Control(Protocol):
 # Daemons: their identity, their lease, orders to them, and the end of lost ones.
 
 
-class Daemons(ABC):
-    @abstractmethod
+class Daemons(Protocol):
     def join(
         self,
         facts: DaemonFacts,
@@ -213,7 +211,6 @@ class Daemons(ABC):
         settled. See :meth:`settle`.
         """
 
-    @abstractmethod
     def settle(
         self, old: UUID, daemon: UUID, *, lease: float, holding: Iterable[tuple[int, int]] = ()
     ) -> Reconciled:
@@ -223,7 +220,6 @@ class Daemons(ABC):
         :class:`Reconciled`, as :meth:`join` does.
         """
 
-    @abstractmethod
     def renew(
         self,
         daemon: UUID,
@@ -242,7 +238,6 @@ class Daemons(ABC):
         keys of Instances whose inputs its handlers did not take, by the identifier of their Type.
         """
 
-    @abstractmethod
     def command(self, daemon: UUID, order: DaemonCommand, *, who: str = "") -> Daemon:
         """Write an order on a daemon's row, and log who gave it; returns the row.
 
@@ -250,14 +245,12 @@ class Daemons(ABC):
         doing this already, is stopping, or is lost.
         """
 
-    @abstractmethod
     def outlook(self, types: Sequence[str], *, daemon: UUID | None = None) -> Outlook:
         """Return an :class:`Outlook`: due Tasks of these Types, and all other work.
 
         ``daemon`` is the daemon that asks. Nothing is claimed or written.
         """
 
-    @abstractmethod
     def leave(self, daemon: UUID, *, lost: str = "") -> bool:
         """Remove the daemon's row, and release the Tasks that it still held.
 
@@ -266,11 +259,9 @@ class Daemons(ABC):
         stays.
         """
 
-    @abstractmethod
     def is_over(self, row: Daemon, now: datetime) -> bool:
         """Return whether the lease of a Daemon row is over, by its file lock or by the time."""
 
-    @abstractmethod
     def sweep(self, *, daemon: UUID | None = None, limit: int = 500) -> Swept:
         """Expire the attempts of lost daemons; returns :class:`Swept`.
 
@@ -281,8 +272,7 @@ class Daemons(ABC):
 # Downstreams: the reports of daemons about calls, and the settings of operators.
 
 
-class Downstreams(ABC):
-    @abstractmethod
+class Downstreams(Protocol):
     def report(
         self, name: str, report: Report, *, who: str = "", spread: float = 0.0
     ) -> Downstream | None:
@@ -292,7 +282,6 @@ class Downstreams(ABC):
         ``spread`` is a random number from -1 to 1.
         """
 
-    @abstractmethod
     def bound(
         self,
         name: str,
@@ -307,13 +296,11 @@ class Downstreams(ABC):
         that state. Raises UnknownDownstream, or DownstreamChanged if it is another.
         """
 
-    @abstractmethod
     def reset(
         self, name: str, *, who: str = "", expected: datetime | str | None = None
     ) -> Downstream:
         """Treat a Downstream as healthy again. Raises the same as :meth:`bound`."""
 
-    @abstractmethod
     def trip(
         self, name: str, *, who: str = "", expected: datetime | str | None = None
     ) -> Downstream:
@@ -893,8 +880,7 @@ class Listener(Commits, Protocol):
     def handed(self) -> list[tuple[UUID, Claimed]]: ...
 
 
-class Wakeups(ABC):
-    @abstractmethod
+class Wakeups(Protocol):
     def tell(self) -> None:
         """Wake the idle daemons that listen: something may be started."""
 
@@ -913,7 +899,6 @@ class Wakeups(ABC):
         hears of Tasks that came while nobody waited; if not, somebody must always wait. ``is_deaf``
         tells, after a wait, that nothing can be heard on this connection.
         """
-        return None
 
     def commits(self) -> Commits | None:
         """Return a listener for commits, at no cost to the sessions that commit; or None.
@@ -921,20 +906,17 @@ class Wakeups(ABC):
         It is like :meth:`listener`, but is handed no Tasks: it is for processes that are not
         daemons. With None there is only polling.
         """
-        return None
 
 
 # The whole store.
 
 
-class Store(Daemons, Claims, Downstreams, Wakeups):
+class Store(Wakeups, Protocol):
     """The verbs of a store; ``alias`` names the database that holds the queue."""
 
-    def __init__(self, alias: str) -> None:
-        self.alias = alias
+    alias: str
 
     @property
-    @abstractmethod
     def lock_folder(self) -> Path | None:
         """The folder of the daemons' file locks; None if a lease is a time in the database.
 
@@ -943,82 +925,86 @@ class Store(Daemons, Claims, Downstreams, Wakeups):
         """
 
     @property
-    @abstractmethod
     def types(self) -> Types:
         """The verbs that register Types."""
 
     @property
-    @abstractmethod
+    def claims(self) -> Claims:
+        """The verbs that claim Tasks."""
+
+    @property
+    def limits(self) -> Limits:
+        """The verbs of limits that daemons use."""
+
+    @property
+    def gates(self) -> Gates:
+        """The verbs of gates that daemons use."""
+
+    @property
+    def daemons(self) -> Daemons:
+        """The verbs of daemons."""
+
+    @property
+    def downstreams(self) -> Downstreams:
+        """The verbs of downstreams."""
+
+    @property
     def enqueueing(self) -> Enqueueing:
         """The verb that enqueues."""
 
     @property
-    @abstractmethod
     def records(self) -> Records:
         """The verbs that record what becomes of attempts."""
 
     @property
-    @abstractmethod
     def control(self) -> Control:
         """The verbs of operators."""
 
     @property
-    @abstractmethod
     def filling(self) -> Filling:
         """How full Types and lanes are."""
 
     @property
-    @abstractmethod
     def upkeep(self) -> Upkeep:
         """The scan."""
 
     @property
-    @abstractmethod
     def removal(self) -> Removal:
         """The verbs that remove Instances."""
 
     @property
-    @abstractmethod
     def rehearsals(self) -> Rehearsals:
         """The verbs for the testing kit."""
 
     @property
-    @abstractmethod
     def schedules(self) -> Schedules:
         """The verbs of schedules."""
 
     @property
-    @abstractmethod
     def steps(self) -> Steps:
         """The checkpoints of handlers."""
 
     @property
-    @abstractmethod
     def graphs(self) -> Graphs:
         """The verbs of graphs."""
 
     @property
-    @abstractmethod
     def graph_ends(self) -> GraphEnds:
         """What the ends of nodes mean for graphs."""
 
     @property
-    @abstractmethod
     def errors(self) -> Errors:
         """The error groups of dead letters."""
 
     @property
-    @abstractmethod
     def inputs(self) -> Inputs:
         """The verbs that look at the inputs of live Instances."""
 
     @property
-    @abstractmethod
     def statistics(self) -> Statistics:
         """The counts per minute and Type."""
 
     @property
-    @abstractmethod
     def tailers(self) -> Tailers:
         """The positions of the sources outside of the queue."""
 
@@ -1033,18 +1019,13 @@ class Store(Daemons, Claims, Downstreams, Wakeups):
 
         If so, nothing was written, and the connection can be used.
         """
-        return False
 
-    @abstractmethod
     def now(self) -> datetime:
         """Return the time by the database's clock, which decides about leases and due times."""
 
     def clock_offset(self) -> timedelta:
         """Return how far the database's clock is ahead of this host's; 0 if under 0.1 s."""
-        offset = self.now() - datetime.now(UTC)
-        return timedelta() if abs(offset) < timedelta(seconds=0.1) else offset
 
-    @abstractmethod
     def open_transactions(
         self, longer: float, *, locking: float | None = None, instance: UUID | None = None
     ) -> tuple[datetime, list[OpenTransaction]]:
@@ -1057,7 +1038,6 @@ class Store(Daemons, Claims, Downstreams, Wakeups):
         alone that have locked something.
         """
 
-    @abstractmethod
     def end_session(self, pid: int, *, who: str = "") -> OpenTransaction | None:
         """End a session that keeps others waiting, or has locked a table of the queue; log it.
 
@@ -1065,7 +1045,6 @@ class Store(Daemons, Claims, Downstreams, Wakeups):
         session. The database refuses if this user may not end it: raises DatabaseError.
         """
 
-    @abstractmethod
     def sessions(self, application: str) -> list[Session]:
         """Return what the sessions of this application name do: a few :class:`Session` at most.
 

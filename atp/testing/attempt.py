@@ -200,13 +200,13 @@ class InProcessDaemon:
             types=tuple(self._types),
         )
         with self.store.rehearsals.as_guest():
-            self.store.join(facts, lease=LEASE)
+            self.store.daemons.join(facts, lease=LEASE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         # If an error has broken the test's transaction, a follow-up error must not hide it.
         with suppress(*([] if kind is None else [Error])), self.store.rehearsals.as_guest():
-            self.store.leave(self.uuid, lost=self.lost)
+            self.store.daemons.leave(self.uuid, lost=self.lost)
 
     def claim(self) -> Claimed | None:
         """Claim and return the next due Task, or None if no Task is due even after maintenance."""
@@ -221,7 +221,7 @@ class InProcessDaemon:
         if not self._claimable:
             return None
         types, memory = self._claimable, self._memory
-        claimed = self.store.claim(self.uuid, types, 1, free=1, memory=memory)
+        claimed = self.store.claims.claim(self.uuid, types, 1, free=1, memory=memory)
         return claimed[0] if claimed else None
 
     def _find_more_types(self) -> bool:
@@ -245,8 +245,8 @@ class InProcessDaemon:
     def _do_maintenance(self) -> bool:
         """Run a daemon's maintenance jobs, and return True if a Task might have become due."""
         store, who = self.store, self.name
-        done = store.miss(who=who)
-        done += store.drop(who=who)
+        done = store.claims.miss(who=who)
+        done += store.gates.drop(who=who)
         if store.graph_ends.are_live():
             done += store.graph_ends.fail_dependants(who=who)
             before = self._waiting_tasks().count()

@@ -24,7 +24,7 @@ def test_no_page_violates_the_axe_rules(visit, operator, full, look):
     queue.hold("tests.add", reason="for a while")
     queue.limit("tests.echo", max_running=5)
     gone = full.world.host("tests.add", name="gone")
-    full.world.store.leave(gone.uuid)
+    full.world.store.daemons.leave(gone.uuid)
     for number in range(5):
         queue.hold("tests.echo", f"lane {number}", until=timedelta(hours=1))
     page = visit(operator, **LOOKS[look])

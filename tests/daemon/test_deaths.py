@@ -195,7 +195,7 @@ def test_late_write_is_refused_and_recorded(atpd, record, flag):
         flag.touch()
         record.wait_for("end")
         Daemon.objects.update(lock="", lease_until=datetime.now(UTC) - timedelta(hours=1))
-        assert get_store().sweep().expired == 1
+        assert get_store().daemons.sweep().expired == 1
         instance.refresh_from_db()
         assert (instance.state, instance.attempt) == (State.ACCEPTED, 1)
 

@@ -60,7 +60,7 @@ def test_stale_instances_are_grouped_by_the_cause_of_their_loss(world):
     host.move(second, Event.START)
     host.move(first, Event.EXPIRE, detail="memory")
     host.lose_lease()
-    world.store.sweep(daemon=other.uuid)
+    world.store.daemons.sweep(daemon=other.uuid)
     world.store.errors.count()
     assert {world.get(key).reason for key in keys} == {Reason.STALE}
     titles = set(ErrorGroup.objects.values_list("title", flat=True))

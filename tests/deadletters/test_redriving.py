@@ -49,7 +49,7 @@ def fail_all(mended, count=COUNT, **options):
         assert host.record(*ends) == []
         while Failure.objects.exists():
             world.store.errors.count()
-        world.store.leave(host.uuid)
+        world.store.daemons.leave(host.uuid)
     assert counted(count)()
 
 

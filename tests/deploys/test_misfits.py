@@ -47,7 +47,7 @@ def refuse(host, *instances):
 
 def tell(host, *instances):
     keys = {SHADE: [each.pk for each in instances]}
-    host.world.store.renew(host.uuid, lease=600, misfits=keys)
+    host.world.store.daemons.renew(host.uuid, lease=600, misfits=keys)
 
 
 def problems():
@@ -68,7 +68,7 @@ def test_incompatible_inputs_are_recorded_when_a_lease_is_renewed(shade, new):
     waits = shade.enqueue(path="a")
     tell(new, waits)
     assert new.row.misfits == {SHADE: [waits.pk]}
-    new.world.store.renew(new.uuid, lease=600)
+    new.world.store.daemons.renew(new.uuid, lease=600)
     assert new.row.misfits == {}
 
 

@@ -137,7 +137,7 @@ class TestHeld:
         assert found.helps.command == "manage.py atpd"
         other = world.host("tests.echo", name="other")
         assert scene.first(one).until is not None
-        world.store.sweep(daemon=other.uuid)
+        world.store.daemons.sweep(daemon=other.uuid)
         assert scene.starts(one, other)
 
 
@@ -259,7 +259,7 @@ class TestServing:
         assert found.codes == ("unserved",)
         assert "The last daemon that served it was host:1." in found.reasons[0].sentence
         assert found.starts.why == "unserved"
-        world.store.leave(scene.host.uuid)
+        world.store.daemons.leave(scene.host.uuid)
         who = before.log.filter(kind=Event.CLAIM).get().who
         assert scene.first(one).facts["last"] == who
         assert scene.starts(one, world.host("tests.echo", name="new"))

@@ -237,9 +237,9 @@ class Daemons(Actors):
         host = self.hosts[name]
         if name not in self.model.daemons:
             with pytest.raises(LeaseLost):
-                self.store.renew(host.uuid, lease=LEASE)
+                self.store.daemons.renew(host.uuid, lease=LEASE)
             return
-        self.store.renew(host.uuid, lease=LEASE)
+        self.store.daemons.renew(host.uuid, lease=LEASE)
         if self.store.lock_folder is None:
             self.model.daemons[name] = False
 
@@ -251,7 +251,7 @@ class Daemons(Actors):
 
     def leave(self, pick):
         name = self.name(pick)
-        self.store.leave(self.hosts[name].uuid)
+        self.store.daemons.leave(self.hosts[name].uuid)
         self.model.leave(name)
 
     @rule(pick=PICK, lost=st.sampled_from([(), (0,), (1,), (0, 1)]), limit=LOST_LIMITS)
@@ -260,7 +260,7 @@ class Daemons(Actors):
         for each in lost:
             self.lose_lease(each)
         name = self.name(pick) if pick % 2 else None
-        swept = self.store.sweep(daemon=name and self.hosts[name].uuid, limit=limit)
+        swept = self.store.daemons.sweep(daemon=name and self.hosts[name].uuid, limit=limit)
         gone = self.model.lost_daemons(besides=name)
         uuids = {loss.uuid for loss in swept.lost}
         taken = list(Instance.objects.filter(uuid__in=uuids).values_list("pk", flat=True))
@@ -275,7 +275,7 @@ class Daemons(Actors):
         name = self.name(pick)
         uuid = self.hosts[name].uuid
         now = self.store.now()
-        seen = self.store.outlook([ONE], daemon=uuid)
+        seen = self.store.daemons.outlook([ONE], daemon=uuid)
         waiting = [i for i in self.model.items.values() if i.type == ONE and i.waits]
         assert (seen.due is not None) == bool(waiting)
         if waiting:
@@ -497,7 +497,7 @@ class Operators(Actors):
     def miss(self, pick):
         now = self.store.now()
         late = [item for item in self.model.items.values() if item.is_late(now)]
-        assert self.store.miss(who="tests") == len(late)
+        assert self.store.claims.miss(who="tests") == len(late)
         for item in late:
             item.by_anyone("fail", "MISSED")
 

@@ -21,7 +21,7 @@ def age(*keys, time=LONG):
 
 def settle(host, *, idle=True):
     """The daemon has been there for long, and has nothing to do."""
-    host.world.store.renew(host.uuid, lease=30, idle=idle)
+    host.world.store.daemons.renew(host.uuid, lease=30, idle=idle)
     row = host.row
     Daemon.objects.filter(pk=row.pk).update(started=row.started - LONG)
 

@@ -53,7 +53,7 @@ def by_cancel_when_held(world, key, host):
 
 def by_drop(world, key, host):
     world.store.control.shut(scope(ONE), "drop")
-    assert world.store.drop() == 1
+    assert world.store.gates.drop() == 1
     world.store.control.open(scope(ONE))
 
 
@@ -63,7 +63,7 @@ def make_late(world, key):
 
 def by_miss(world, key, host):
     make_late(world, key)
-    assert world.store.miss() == 1
+    assert world.store.claims.miss() == 1
 
 
 def by_claim_that_is_late(world, key, host):
@@ -79,7 +79,7 @@ def by_sweep(world, key, host):
             break
         lost.move(cases[0], Event.START)
         lost.lose_lease()
-        world.store.sweep()
+        world.store.daemons.sweep()
 
 
 def by_scan(world, key, host):

@@ -31,7 +31,7 @@ def test_more_restarts_than_allowed_are_stale(world):
     claimed = {c.instance: c for c in host.claim()}
     host.move(claimed[key], Event.START)
     host.lose_lease()
-    assert world.store.sweep().expired == 4
+    assert world.store.daemons.sweep().expired == 4
     instance = world.get(key)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
     assert (instance.restarts, instance.attempt) == (3, 3)

@@ -89,12 +89,13 @@ def test_a_cancel_and_a_sweep(world):
     for host, case in races(world):
         host.lose_lease()
         at_once(
-            world.store.sweep, lambda c=case: world.store.control.cancel([c.instance], who="ann")
+            world.store.daemons.sweep,
+            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
         )
         if world.state(case.instance) != State.FAILED:
             # The sweep passed by what the cancel had locked, and comes again.
             assert not IS_SQLITE
-            world.store.sweep()
+            world.store.daemons.sweep()
         assert world.get(case.instance).reason == Reason.CANCELLED
         assert world.events(case.instance).count(Event.FAIL) == 1
 
@@ -187,7 +188,7 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
             if wanted != PAUSE:
                 assert world.store.control.request(case.instance, wanted, who="ann")
             if event is None:
-                world.store.leave(host.uuid)
+                world.store.daemons.leave(host.uuid)
             else:
                 host.move(case, event)
             assert world.state(case.instance) == State.ACCEPTED

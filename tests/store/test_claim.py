@@ -38,7 +38,7 @@ def test_only_the_types_that_are_named(world):
     [three] = world.enqueue(type=THREE)
     host = world.host()
     for types, limit in ((("unknown",), 10), ([], 10), ((ONE,), 0)):
-        assert world.store.claim(host.uuid, types, limit) == []
+        assert world.store.claims.claim(host.uuid, types, limit) == []
     claimed = host.claim(types=(ONE, THREE, "unknown"))
     assert {each.instance for each in claimed} == {one, three}
 

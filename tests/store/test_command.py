@@ -24,8 +24,8 @@ def in_mode(world, mode):
     host = world.host()
     orders = {Mode.QUIET: DaemonCommand.QUIET, Mode.STOPPING: DaemonCommand.STOP}
     if mode in orders:
-        world.store.command(host.uuid, orders[mode], who="before")
-    world.store.renew(host.uuid, lease=LEASE, mode=mode)
+        world.store.daemons.command(host.uuid, orders[mode], who="before")
+    world.store.daemons.renew(host.uuid, lease=LEASE, mode=mode)
     return host
 
 
@@ -37,41 +37,41 @@ def test_each_order_in_each_mode(world):
             sources, aim = commands.MODE_CHANGES[order]
             before = (host.row.request, told(host.row))
             if mode in sources:
-                row = world.store.command(host.uuid, order, who="ann")
+                row = world.store.daemons.command(host.uuid, order, who="ann")
                 assert (row.request, host.row.request) == (commands.REQUESTS[order],) * 2
                 assert (host.row.aim, host.row.mode) == (aim, mode)
                 assert told(host.row)[-1] == ("ann", order)
                 continue
             with pytest.raises(IllegalOrder, match=f"is {mode}") as caught:
-                world.store.command(host.uuid, order, who="ann")
+                world.store.daemons.command(host.uuid, order, who="ann")
             assert (caught.value.mode, caught.value.order) == (mode, order)
             assert (host.row.request, told(host.row)) == before
 
 
 def test_the_same_again_before_it_has_acted(world, host):
     """Of two operators one is told what the other has done."""
-    world.store.command(host.uuid, DaemonCommand.QUIET, who="ann")
+    world.store.daemons.command(host.uuid, DaemonCommand.QUIET, who="ann")
     with pytest.raises(IllegalOrder, match="has been told to go quiet"):
-        world.store.command(host.uuid, DaemonCommand.QUIET, who="bob")
-    world.store.command(host.uuid, DaemonCommand.RESUME, who="bob")
+        world.store.daemons.command(host.uuid, DaemonCommand.QUIET, who="bob")
+    world.store.daemons.command(host.uuid, DaemonCommand.RESUME, who="bob")
     assert (host.row.request, host.row.aim) == ("", Mode.RUNNING)
-    world.store.command(host.uuid, DaemonCommand.STOP, who="ann")
+    world.store.daemons.command(host.uuid, DaemonCommand.STOP, who="ann")
     with pytest.raises(IllegalOrder, match="has been told to stop"):
-        world.store.command(host.uuid, DaemonCommand.RESUME, who="bob")
+        world.store.daemons.command(host.uuid, DaemonCommand.RESUME, who="bob")
     assert [who for who, _ in told(host.row)] == ["ann", "bob", "ann"]
 
 
 def test_renewal_and_outlook_bring_it(world):
     host, other = world.host(), world.host()
-    assert world.store.outlook([ONE], daemon=host.uuid).request == ""
-    world.store.command(host.uuid, DaemonCommand.QUIET)
-    assert world.store.outlook([ONE], daemon=host.uuid).request == "quiet"
-    assert world.store.renew(host.uuid, lease=LEASE).request == "quiet"
-    assert world.store.outlook([ONE], daemon=other.uuid).request == ""
-    assert world.store.renew(other.uuid, lease=LEASE).request == ""
-    world.store.leave(host.uuid)
-    assert world.store.outlook([ONE], daemon=host.uuid).request is None
-    assert world.store.outlook([ONE]).request is None
+    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request == ""
+    world.store.daemons.command(host.uuid, DaemonCommand.QUIET)
+    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request == "quiet"
+    assert world.store.daemons.renew(host.uuid, lease=LEASE).request == "quiet"
+    assert world.store.daemons.outlook([ONE], daemon=other.uuid).request == ""
+    assert world.store.daemons.renew(other.uuid, lease=LEASE).request == ""
+    world.store.daemons.leave(host.uuid)
+    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request is None
+    assert world.store.daemons.outlook([ONE]).request is None
 
 
 def test_it_goes_on_to_the_next_identity(world):
@@ -81,21 +81,21 @@ def test_it_goes_on_to_the_next_identity(world):
     assert (new.row.request, new.row.aim) == ("quiet", Mode.QUIET)
     new.close()  # again, as when the answer got lost, after the old row has gone
     assert new.join(old=host.uuid).request == "quiet"
-    world.store.command(new.uuid, DaemonCommand.RESUME)
+    world.store.daemons.command(new.uuid, DaemonCommand.RESUME)
     new.close()
     assert new.join(old=host.uuid).request == ""
     assert world.host(old=new.uuid).row.request == ""
     # What a daemon knows counts where another has taken its row away: it was cut off.
     lost = in_mode(world, Mode.QUIET)
     lost.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     assert world.host(old=lost.uuid, request="quiet").row.request == "quiet"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_many_operators_at_once(world, host):
     """Of the same order one gets through, and the others are told."""
-    outcomes = at_once(*[lambda: world.store.command(host.uuid, DaemonCommand.QUIET)] * 4)
+    outcomes = at_once(*[lambda: world.store.daemons.command(host.uuid, DaemonCommand.QUIET)] * 4)
     done = [outcome for outcome in outcomes if isinstance(outcome, Daemon)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, IllegalOrder)]
     assert (len(done), len(refused)) == (1, 3)
@@ -108,7 +108,7 @@ def test_a_command_and_a_new_identity_do_not_meet(world):
     for _ in range(5):
         host = world.host()
         outcome, new = at_once(
-            lambda h=host: world.store.command(h.uuid, DaemonCommand.QUIET),
+            lambda h=host: world.store.daemons.command(h.uuid, DaemonCommand.QUIET),
             lambda h=host: world.host(old=h.uuid),
         )
         is_done = isinstance(outcome, Daemon)

@@ -37,7 +37,7 @@ def types(claimed):
 
 def opened(world):
     """Open the breaker, and let its time pass."""
-    world.store.trip("relay")
+    world.store.downstreams.trip("relay")
     change(not_before=world.store.now())
 
 
@@ -46,7 +46,7 @@ def test_registering_makes_the_row_closed_and_leaves_it_as_it_is(calling):
     assert before["state"] == State.CLOSED
     assert [task.guard for task in calling.host().claim(30)] == [""] * 30
     assert Downstream.objects.values().get() == before
-    calling.store.trip("relay")
+    calling.store.downstreams.trip("relay")
     calling.store.types.register([registration(ONE, downstream="relay", max_retries=9)])
     assert relay().state == State.OPEN
 
@@ -54,7 +54,7 @@ def test_registering_makes_the_row_closed_and_leaves_it_as_it_is(calling):
 class TestThrottled:
     def test_as_many_are_claimed_as_there_are_tokens_over_its_types(self, calling):
         """And an outlook says when the next may start."""
-        calling.store.report("relay", REFUSED)
+        calling.store.downstreams.report("relay", REFUSED)
         change(tokens=3.0, per_second=0.01, refilled=calling.store.now())
         first, second = calling.host(), calling.host()
         claimed = [*first.claim(30), *first.claim(30), *second.claim(30)]
@@ -62,18 +62,22 @@ class TestThrottled:
         assert len(protected) == 1  # no more than the burst
         assert {task.guard for task in protected} == {"rate"}
         assert len(claimed) == 11
-        due = calling.store.outlook([ONE, TWO, THREE], daemon=first.uuid).due
+        due = calling.store.daemons.outlook([ONE, TWO, THREE], daemon=first.uuid).due
         assert 50 < due <= 100
 
     def test_nothing_before_the_time_that_it_asked_for(self, calling):
-        calling.store.report("relay", Report(counts=((0.0, 9, 1, 0),), had_ok=True, after=600.0))
+        calling.store.downstreams.report(
+            "relay", Report(counts=((0.0, 9, 1, 0),), had_ok=True, after=600.0)
+        )
         assert types(calling.host().claim(30)) == {THREE}
 
 
 class TestOpen:
     def test_failures_of_all_daemons_open_it(self, calling):
         for _ in range(2):
-            row = calling.store.report("relay", Report(counts=((0.0, 0, 0, 5),), row=5), who="host")
+            row = calling.store.downstreams.report(
+                "relay", Report(counts=((0.0, 0, 0, 5),), row=5), who="host"
+            )
         assert row.state == State.OPEN
         # However long the claim takes to come.
         change(not_before=calling.store.now() + HOUR)
@@ -92,7 +96,7 @@ class TestOpen:
         change(not_before=calling.store.now())
         assert second.claim(30) == []
         first.lose_lease()
-        calling.store.sweep(daemon=second.uuid)
+        calling.store.daemons.sweep(daemon=second.uuid)
         claimed = [*second.claim(30), *second.claim(30)]
         assert [task.guard for task in claimed if task.type != THREE] == ["probe"]
 
@@ -100,25 +104,25 @@ class TestOpen:
         opened(calling)
         host = calling.host()
         [probe] = [task for task in host.claim(30) if task.guard]
-        row = calling.store.report("relay", Report(probe=(probe.instance, Verdict.OK)))
+        row = calling.store.downstreams.report("relay", Report(probe=(probe.instance, Verdict.OK)))
         assert (row.state, row.per_second) == (State.THROTTLED, 1.0)
 
 
 class TestSetting:
     def test_a_ceiling_throttles_what_is_healthy_and_none_takes_it_away(self, calling):
-        row = calling.store.bound("relay", ceiling=5.0, who="ann")
+        row = calling.store.downstreams.bound("relay", ceiling=5.0, who="ann")
         assert (row.state, row.per_second, row.who) == (State.THROTTLED, 5.0, "ann")
-        row = calling.store.bound("relay", ceiling=None)
+        row = calling.store.downstreams.bound("relay", ceiling=None)
         assert (row.state, row.per_second) == (State.CLOSED, 0.0)
 
     def test_what_somebody_else_has_changed_stays_and_an_unknown_one_is_told(self, calling):
         before = Downstream.objects.values().get()
         for verb, more in {"reset": {}, "trip": {}, "bound": {"ceiling": 5.0}}.items():
             with pytest.raises(DownstreamChanged):
-                getattr(calling.store, verb)("relay", expected="open", **more)
+                getattr(calling.store.downstreams, verb)("relay", expected="open", **more)
         with pytest.raises(UnknownDownstream, match="relay"):
-            calling.store.trip("relais")
-        assert calling.store.report("gone", ROW) is None
+            calling.store.downstreams.trip("relais")
+        assert calling.store.downstreams.report("gone", ROW) is None
         assert Downstream.objects.values().get() == before
 
 
@@ -126,11 +130,11 @@ class TestSetting:
 @needs_row_locks
 def test_nothing_else_waits_for_who_keeps_a_row(calling):
     """G9: neither a claim of other Types, nor a report."""
-    calling.store.report("relay", REFUSED)
+    calling.store.downstreams.report("relay", REFUSED)
     change(tokens=50.0, per_second=1000.0, refilled=calling.store.now())
     host = calling.host()
     with transaction.atomic():
         Downstream.objects.select_for_update().get(name="relay")
         assert types(Thread(host.claim, 30).result()) == {THREE}
-        assert Thread(calling.store.report, "relay", ROW).result() is None
+        assert Thread(calling.store.downstreams.report, "relay", ROW).result() is None
     assert types(host.claim(30)) <= {ONE, TWO}

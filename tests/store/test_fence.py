@@ -52,7 +52,7 @@ def test_after_a_sweep_and_a_claim_by_another(world):
             host, other = world.host(), world.host()
             case = world.bring_to(state, host)
             host.lose_lease()
-            assert world.store.sweep(daemon=other.uuid).expired == 1
+            assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
             nothing_gets_through(world, case, host)
             [again] = other.claim()
             assert again.instance == case.instance
@@ -67,7 +67,7 @@ def test_after_a_sweep_and_a_claim_by_another(world):
 def taken(world, host, case):
     """An attempt that was taken away from its daemon, and that daemon."""
     host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     return case, host
 
 
@@ -108,7 +108,7 @@ def test_a_lease_that_has_run_out_does_not_refuse_who_still_holds(world, host, c
     """Time passing only entitles a sweep to take the Task away."""
     host.lose_lease()
     host.move(case, Event.FINISH)
-    assert world.store.sweep().expired == 0
+    assert world.store.daemons.sweep().expired == 0
     assert world.state(case.instance) == State.FINISHED
 
 
@@ -180,7 +180,7 @@ def test_what_is_said_again_is_kept_once(world, host, case):
     assert LogRecord.objects.filter(message="once").count() == 1
     assert len(Response.objects.get().files) == 1
     host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     assert world.store.records.note([again], daemon=host.uuid) == []  # it was in time
     assert kept(case) == []
     assert counted() == 0

@@ -183,7 +183,7 @@ class TestRedrive:
 class TestEndOfGraph:
     def test_it_has_ended_with_its_last_node(self, world):
         """Until then daemons look after it."""
-        look, host = world.store.outlook, world.host()
+        look, host = world.store.daemons.outlook, world.host()
         assert not look([ONE]).graphs
         keys = chain(world, "a", "b")
         assert look([ONE], daemon=host.uuid).graphs

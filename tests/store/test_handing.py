@@ -46,7 +46,7 @@ def world(handing_world):
 def say(world, host, ear, **said):
     """Let the daemon renew its lease, and say that it is idle unless something else is given."""
     said = {"idle": True, "channel": ear.channel} | said
-    world.store.renew(host.uuid, lease=LEASE, **said)
+    world.store.daemons.renew(host.uuid, lease=LEASE, **said)
 
 
 def heard(ear):
@@ -162,7 +162,9 @@ HINDRANCES = {
     "gone": gone,
     "its lease is over": lambda world, host, ear: host.lose_lease(),
     "quiet": lambda world, host, ear: say(world, host, ear, mode="quiet"),
-    "asked to stop": lambda world, host, ear: world.store.command(host.uuid, DaemonCommand.STOP),
+    "asked to stop": lambda world, host, ear: world.store.daemons.command(
+        host.uuid, DaemonCommand.STOP
+    ),
     "gate": lambda world, host, ear: world.store.control.shut(scope(ONE), "hold"),
     "limit": lambda world, host, ear: world.store.control.limit(scope(ONE), max_running=1),
     "limit of each lane": lambda world, host, ear: world.store.control.limit(
@@ -213,7 +215,7 @@ def test_what_a_daemon_was_handed_and_has_not_heard_of_is_given_back(world, list
     if is_lost:
         host.lose_lease()
         other = world.host()
-        assert world.store.sweep(daemon=other.uuid).expired == 1
+        assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
     else:
         other = world.host(old=host.uuid, holding=())
     assert host.row is None
@@ -225,7 +227,7 @@ def test_a_race_with_the_end_of_the_daemon(world, listening):
     """G1: whoever comes first, it waits in the end or is held by a row that is there."""
     for _ in range(8):
         host, ear = listening()
-        leaving = Thread(world.store.leave, host.uuid)
+        leaving = Thread(world.store.daemons.leave, host.uuid)
         [key] = world.enqueue()
         leaving.result()
         assert world.state(key) == State.ACCEPTED
@@ -281,7 +283,7 @@ class TestSQLite:
         world.enqueue()
         host.lose_lease()
         other = world.host()
-        assert world.store.sweep(daemon=other.uuid).expired == 1
+        assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
         [claimed] = other.claim()
         assert heard(ear) == []
         other.move(claimed, Event.START, Event.FINISH)

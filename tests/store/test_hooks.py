@@ -75,7 +75,7 @@ def test_every_end_has_its_hook(world, way):
     [key] = world.enqueue(type=registration(ONE, hooks=hooks.BOTH, hook_types=hooks.HOOK_TYPES))
     way(world, key, world.host(ONE))
     # A claim leaves what is too late and has hooks to it.
-    world.store.miss()
+    world.store.claims.miss()
     instance = world.get(key)
     [(type, facts)] = hooks_of(key)
     assert (type, facts["state"], facts["reason"]) == (
@@ -100,7 +100,7 @@ def test_an_end_that_is_rolled_back_or_late_has_no_hook_and_one_recorded_again_h
     """G4, G6, G7: both or neither."""
     [late] = claimed(host, world)
     host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     end = move_of(late, Event.FINISH, time=world.store.now())
     assert host.record(end) == [end]
     assert hooks_of(late.instance) == []
@@ -242,8 +242,8 @@ def test_several_operators_and_daemons_end_what_waits(world):
     together(
         lambda: world.store.control.cancel(keys),
         lambda: world.store.control.cancel(keys[::-1]),
-        world.store.drop,
-        world.store.miss,
+        world.store.gates.drop,
+        world.store.claims.miss,
     )
     assert Instance.objects.filter(pk__in=keys, state=State.FAILED).count() == 20
     assert Instance.objects.filter(type__identifier=ALERT).count() == 20

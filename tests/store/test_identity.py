@@ -42,7 +42,7 @@ def test_a_file_that_was_replaced_before_the_daemon_joins_again(world, host):
         world.host(old=host.uuid)
     connection.close()
     again = world.host(old=host.uuid)
-    world.store.renew(again.uuid, lease=LEASE)
+    world.store.daemons.renew(again.uuid, lease=LEASE)
     assert list(Daemon.objects.values_list("uuid", flat=True)) == [again.uuid]
     # Another may join, as in the tests of a project, whose database is another each time.
     replace_file()
@@ -82,22 +82,22 @@ def test_with_an_old_identity_it_moves_what_is_still_in_hand(world, host):
 @needs_row_locks
 def test_an_order_is_handed_on_once(world, host):
     """Or the new row would be given it again after an operator has taken it back."""
-    world.store.command(host.uuid, DaemonCommand.QUIET)
+    world.store.daemons.command(host.uuid, DaemonCommand.QUIET)
     held = world.bring_to(State.RUNNING, host)
     holding = {(held.instance, held.attempt)}
     with open_transaction(lambda: list(Task.objects.select_for_update())):
         new = world.host(old=host.uuid, holding=holding)
         assert (new.joined.request, new.joined.is_settled) == ("quiet", False)
-        world.store.command(new.uuid, DaemonCommand.RESUME)
+        world.store.daemons.command(new.uuid, DaemonCommand.RESUME)
         for _ in range(2):
-            settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
+            settled = world.store.daemons.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
             assert (settled.request, new.row.request) == ("", "")
 
 
 def test_a_renewal_extends_the_lease_and_writes_what_the_workers_do(world):
     host = world.host(lease=1)
     workers = [{"pid": 5, "instance": "x"}]
-    answer = world.store.renew(host.uuid, lease=60, workers=workers, idle=True)
+    answer = world.store.daemons.renew(host.uuid, lease=60, workers=workers, idle=True)
     row = host.row
     assert (row.lease_until, answer.request) == (answer.time + 60 * SECOND, "")
     assert (row.seen, row.workers, row.idle) == (answer.time, workers, True)
@@ -107,7 +107,7 @@ def test_what_a_leaving_daemon_holds_is_released_uncharged(world, host):
     """G10."""
     cases = [world.bring_to(s, host) for s in (State.SCHEDULED, State.RUNNING, State.PAUSED)]
     row = host.row
-    world.store.leave(host.uuid)
+    world.store.daemons.leave(host.uuid)
     assert host.row is None
     assert log_of(row) == [Kind.STARTED, Kind.LEFT]
     assert LogRecord.objects.about(f"daemon:{row}").last().detail == str(row.uuid)
@@ -125,7 +125,7 @@ def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
     case = world.bring_to(State.RUNNING, lost)
     name = str(lost.row)
     lost.lose_lease()
-    swept = world.store.sweep(daemon=sweeper.uuid)
+    swept = world.store.daemons.sweep(daemon=sweeper.uuid)
     assert (swept.daemons, swept.expired) == ((name,), 1)
     assert (lost.row, world.state(case.instance)) == (None, State.ACCEPTED)
     last = world.log(case.instance)[-1]
@@ -144,13 +144,13 @@ def test_a_lease_that_is_a_file_lock(world, host):
     descriptor = filelock.acquire_lock(path)
     over = world.store.now() - DAY
     Daemon.objects.filter(uuid=host.uuid).update(lock=path, lease_until=over)
-    assert world.store.sweep().daemons == ()
+    assert world.store.daemons.sweep().daemons == ()
     os.close(descriptor)
-    assert len(world.store.sweep().daemons) == 1
+    assert len(world.store.daemons.sweep().daemons) == 1
     assert not os.path.exists(path)
     # A file that is gone is held by nobody.
     Daemon.objects.filter(uuid=world.host().uuid).update(lock=path)
-    assert len(world.store.sweep().daemons) == 1
+    assert len(world.store.daemons.sweep().daemons) == 1
 
 
 def test_what_was_not_started_in_time_fails(world):
@@ -158,11 +158,11 @@ def test_what_was_not_started_in_time_fails(world):
     late = world.enqueue(start_before=past) + world.enqueue(start_before=past, due=future)
     others = world.enqueue(start_before=future) + world.enqueue()
     host = world.host()
-    assert world.store.miss(who=str(host.row)) == 2
+    assert world.store.claims.miss(who=str(host.row)) == 2
     for key in late:
         instance = world.get(key)
         assert (instance.state, instance.reason) == (State.FAILED, Reason.MISSED)
         assert world.log(key)[-1].who == str(host.row)
     assert {world.state(key) for key in others} == {State.ACCEPTED}
     world.enqueue(5, start_before=past)
-    assert [world.store.miss(limit=3) for _ in range(3)] == [3, 2, 0]
+    assert [world.store.claims.miss(limit=3) for _ in range(3)] == [3, 2, 0]

@@ -116,7 +116,7 @@ class TestMany:
             world.enqueue(collection=f"lane {n:02}", due=later)
         keys = [key for n in (3, 17, 38) for key in world.enqueue(collection=f"lane {n:02}")]
         keys += world.enqueue(100, collection=name)
-        assert world.store.outlook([ONE]).due <= 0
+        assert world.store.daemons.outlook([ONE]).due <= 0
         assert sorted(claimed(world.host(ONE), 32, 5)) == sorted(keys)
 
     def test_names_of_all_sorts(self, world):
@@ -157,7 +157,7 @@ class TestGates:
         world.enqueue(2)
         world.enqueue(collection="a", due=now + 300 * SECOND)
         world.enqueue(type=TWO, due=now + 540 * SECOND)
-        look = world.store.outlook
+        look = world.store.daemons.outlook
         assert look([ONE, TWO]).due <= 0
         world.store.control.shut(scope(ONE, ""), "hold")
         assert look([ONE, TWO]).due == pytest.approx(300, abs=5)
@@ -175,8 +175,8 @@ class TestGates:
         host = world.host()
         claimed = {each.instance for each in host.claim(2) if each.collection == "a"}
         gate = world.store.control.shut(scope(ONE, "a"), "drop", who="tests", reason="spam")
-        assert world.store.outlook([ONE]).drops
-        counts = [world.store.drop(who="host", limit=2) for _ in range(4)]
+        assert world.store.daemons.outlook([ONE]).drops
+        counts = [world.store.gates.drop(who="host", limit=2) for _ in range(4)]
         assert sum(counts) == len(dropped) - len(claimed)
         assert max(counts) == 2
         for key in set(dropped) - claimed:
@@ -184,7 +184,7 @@ class TestGates:
             assert (instance.state, instance.reason) == ("FAILED", "DROPPED")
             assert tells(world.log(key)[-1].message, messages.dropped(gate))
         assert world.state(others[1]) in ("ACCEPTED", "SCHEDULED")
-        assert not world.store.outlook([ONE]).drops
+        assert not world.store.daemons.outlook([ONE]).drops
 
     def test_what_was_there_is_told(self, world):
         """One wins, the other is told what was there, and so is the log."""
@@ -225,7 +225,7 @@ class TestGates:
         assert (gate.mode, gate.who, gate.since) == ("drop", "ann", shut.since)
         assert LogRecord.objects.count() == before
         perform(shut.since)
-        assert not world.store.outlook([ONE]).drops
+        assert not world.store.daemons.outlook([ONE]).drops
 
 
 class TestLimits:
@@ -266,15 +266,15 @@ class TestLimits:
     def test_what_is_paused_counts_and_what_goes_back_gives_its_place_back(self, world, end):
         world.enqueue(3)
         world.store.control.limit(scope(ONE), max_running=1)
-        assert world.store.outlook([ONE]).due <= 0
+        assert world.store.daemons.outlook([ONE]).due <= 0
         host = world.host()
         [task] = host.claim()
         host.move(task, Event.START, Event.PAUSE)
         assert host.claim() == world.host().claim() == []
-        assert world.store.outlook([ONE]).due is None
+        assert world.store.daemons.outlook([ONE]).due is None
         host.move(task, Event.RESUME)
         host.move(task, end, delay=HOUR if end == Event.RETRY else None)
-        assert world.store.outlook([ONE]).due <= 0
+        assert world.store.daemons.outlook([ONE]).due <= 0
         [other] = host.claim()
         assert (other.instance == task.instance) == (end == Event.RELEASE)
         assert host.claim() == []
@@ -306,7 +306,7 @@ class TestLimits:
         host = world.host()
         assert len(host.claim()) == 4
         assert host.claim() == []
-        assert world.store.outlook([ONE]).due == pytest.approx(1000, abs=20)
+        assert world.store.daemons.outlook([ONE]).due == pytest.approx(1000, abs=20)
         limit.refresh_from_db()
         limit.refilled -= 2500 * SECOND
         limit.save()

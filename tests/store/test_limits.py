@@ -107,11 +107,11 @@ class TestRates:
         host = world.host()
         host.claim(1, [ONE], free=1)
         assert len(host.claim(10, [ONE], free=1)) == 5
-        world.store.give_back([(ONE, "a")] * 4)
+        world.store.limits.give_back([(ONE, "a")] * 4)
         for limit in limits:
             limit.refresh_from_db()
         assert [limit.tokens for limit in limits] == pytest.approx([4, 4, 0], abs=0.1)
-        world.store.give_back([(ONE, "a")] * 4)
+        world.store.limits.give_back([(ONE, "a")] * 4)
         limits[0].refresh_from_db()
         assert limits[0].tokens == 6
 
@@ -190,15 +190,15 @@ def test_a_daemon_is_not_told_that_work_is_due_which_it_cannot_claim(world, each
     each()
     world.enqueue(collection="b", due=world.store.now() + timedelta(minutes=10))
     host = world.host()
-    assert 500 < world.store.outlook([ONE], daemon=host.uuid).due < 700
+    assert 500 < world.store.daemons.outlook([ONE], daemon=host.uuid).due < 700
     world.enqueue(3, collection="a")
-    assert world.store.outlook([ONE], daemon=host.uuid).due <= 0
+    assert world.store.daemons.outlook([ONE], daemon=host.uuid).due <= 0
     host.claim(20, [ONE])
     # PostgreSQL looks at the lanes of such a Type together: that one is due later is not told.
-    due = world.store.outlook([ONE], daemon=host.uuid).due
+    due = world.store.daemons.outlook([ONE], daemon=host.uuid).due
     assert due is None or due > 500
     world.enqueue(collection="c")
-    assert world.store.outlook([ONE], daemon=host.uuid).due <= 0
+    assert world.store.daemons.outlook([ONE], daemon=host.uuid).due <= 0
 
 
 @pytest.mark.slow

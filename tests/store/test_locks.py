@@ -205,8 +205,8 @@ def test_giving_tokens_back_waits_for_nobody(limited):
     wait_for(lambda: len(host.claim()) > 0 or Task.objects.claimed().count() == 9)
     with transaction.atomic():
         Limit.objects.select_for_update().get(collection=None)
-        Thread(lambda: limited.store.give_back([(ONE, "")])).result()
-    limited.store.give_back([(ONE, "")])
+        Thread(lambda: limited.store.limits.give_back([(ONE, "")])).result()
+    limited.store.limits.give_back([(ONE, "")])
     assert Limit.objects.get(collection=None).tokens == pytest.approx(1, abs=0.1)
 
 
@@ -298,9 +298,9 @@ def test_who_has_locked_what_waits_for_any_end_holds_up_no_chore(world):
     keys = submit(world, "abx", [("a", "x", "ended")])
     Task.objects.exclude(pk=keys["x"]).update(start_before=world.store.now())
     with impatient(world, lock(Task.objects.filter(pk=keys["x"]))):
-        assert world.store.miss() == 1
+        assert world.store.claims.miss() == 1
         assert world.state(keys["b"]) == State.FAILED
-    assert world.store.miss() == 1
+    assert world.store.claims.miss() == 1
     assert world.task(keys["x"]).waits == 0
 
 

@@ -112,7 +112,7 @@ def test_it_is_started_neither_by_a_misfit_nor_by_who_hands_it_back(world, host)
     host.move(case, Event.RELEASE)
     assert world.task(key).start_before is not None
     Task.objects.update(start_before=world.store.now())
-    assert world.store.miss() == 1
+    assert world.store.claims.miss() == 1
 
 
 def test_a_node_of_a_graph_that_fails_so_takes_along_what_follows(world, host):

@@ -27,7 +27,7 @@ def idle(world):
     """A daemon that has said that it has nothing to do."""
     world.store.types.register([registration(ONE)])
     host = world.host()
-    world.store.renew(host.uuid, lease=30, idle=True)
+    world.store.daemons.renew(host.uuid, lease=30, idle=True)
     return host
 
 
@@ -109,7 +109,7 @@ def test_savepoints(world, ear, steps, told):
 def test_where_nobody_is_idle_nobody_is_told(world, idle, ear, why):
     """A notice costs the server a lock."""
     if why == "busy":
-        world.store.renew(idle.uuid, lease=30, idle=False)
+        world.store.daemons.renew(idle.uuid, lease=30, idle=False)
     else:
         idle.lose_lease()
     world.enqueue()
@@ -153,7 +153,7 @@ def test_what_comes_back_to_the_queue_is_told_once(world, idle, ear):
     lost.claim()
     lost.lose_lease()
     notices(ear)
-    world.store.sweep(daemon=idle.uuid)
+    world.store.daemons.sweep(daemon=idle.uuid)
     assert notices(ear) == 1
 
 

@@ -88,8 +88,8 @@ def test_what_an_application_does_to_its_session_stops_nothing(world, host, comm
         [case] = host.claim()
         host.move(case, Event.START)
         host.move(case, Event.FINISH, time=world.store.now())
-        world.store.renew(host.uuid, lease=30)
-        world.store.outlook(host.types)
+        world.store.daemons.renew(host.uuid, lease=30)
+        world.store.daemons.outlook(host.types)
 
     often(run)
     ask(command)

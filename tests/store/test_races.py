@@ -67,7 +67,7 @@ def test_what_is_enqueued_after_a_gate_was_opened_is_not_dropped(world, monkeypa
             made[0] = world.enqueue(type=TWO)[0]
 
     monkeypatch.setattr(Mover, "write", beside_an_operator)
-    assert world.store.drop() == 1
+    assert world.store.gates.drop() == 1
     assert world.state(made[0]) == State.ACCEPTED
 
 
@@ -128,12 +128,12 @@ def test_a_finish_and_a_sweep_do_not_meet(world):
         case = world.bring_to(State.RUNNING, host)
         host.lose_lease()
         finish = move_of(case, Event.FINISH)
-        refused, swept = at_once(lambda h=host, f=finish: h.record(f), world.store.sweep)
+        refused, swept = at_once(lambda h=host, f=finish: h.record(f), world.store.daemons.sweep)
         finished = world.state(case.instance) == State.FINISHED
         assert (refused == []) == finished
         assert world.events(case.instance)[-1] == (Event.FINISH if finished else Event.EXPIRE)
         # It waits for nobody: what was about to end by itself is left to the next one.
-        assert len(swept.daemons or world.store.sweep().daemons) == 1
+        assert len(swept.daemons or world.store.daemons.sweep().daemons) == 1
         world.check()
         if not finished:
             world.as_anyone(Event.FAIL, case.instance, reason=Reason.CANCELLED)
@@ -143,7 +143,7 @@ def test_two_sweeps_expire_once(world, host):
     """G6: the second finds nothing left, and charges nothing."""
     cases = [world.bring_to(State.RUNNING, host) for _ in range(5)]
     host.lose_lease()
-    swept = at_once(*[world.store.sweep] * CLAIMERS)
+    swept = at_once(*[world.store.daemons.sweep] * CLAIMERS)
     assert sum(len(each.daemons) for each in swept) == 1
     for case in cases:
         assert world.get(case.instance).restarts == 1
@@ -275,7 +275,7 @@ def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world, host, case):
     host.lose_lease()
     with transaction.atomic():
         new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
-        assert Thread(world.store.sweep).result().daemons == ()
+        assert Thread(world.store.daemons.sweep).result().daemons == ()
     assert new.holds() == {case.instance}
 
 

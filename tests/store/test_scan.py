@@ -74,9 +74,9 @@ class TestForgotten:
         busy = world.host("store.busy", name="busy")
         settle(busy, idle=False)
         new = world.host("store.new", name="new")
-        world.store.renew(new.uuid, lease=30, idle=True)
+        world.store.daemons.renew(new.uuid, lease=30, idle=True)
         gone = world.host("store.gone", name="gone")
-        world.store.renew(gone.uuid, lease=30, idle=True)
+        world.store.daemons.renew(gone.uuid, lease=30, idle=True)
         gone.lose_lease()
         for type in ("store.busy", "store.new", "store.gone"):
             age(*world.enqueue(type=type))
@@ -164,10 +164,10 @@ class TestInstanceWithoutTask:
         Task.objects.filter(pk=case.instance).delete()
         age(case.instance)
         workers = [{"worker": 0, "pid": 1, "instance": str(world.get(case.instance).uuid)}]
-        world.store.renew(host.uuid, lease=30, workers=workers)
+        world.store.daemons.renew(host.uuid, lease=30, workers=workers)
         assert scan(world) == {case.instance: (Trouble.TASKLESS, False)}
         assert world.task(case.instance) is None
-        world.store.renew(host.uuid, lease=30)
+        world.store.daemons.renew(host.uuid, lease=30)
         assert scan(world) == {case.instance: (Trouble.TASKLESS, True)}
 
 
@@ -228,10 +228,10 @@ class TestTaskThatDoesNotFit:
             host = world.host()
             Task.objects.filter(pk=odd).update(daemon=host.row)
             if end == "leave":
-                world.store.leave(host.uuid)
+                world.store.daemons.leave(host.uuid)
             elif end == "sweep":
                 host.lose_lease()
-                assert len(world.store.sweep().daemons) == 1
+                assert len(world.store.daemons.sweep().daemons) == 1
             else:
                 world.host(old=host.uuid)
             assert host.row is None
@@ -249,7 +249,7 @@ class TestHeldByWhoIsGone:
         assert scan(world, repair=False) == {name: (Trouble.OWNERLESS, False)}
         assert scan(world) == {name: (Trouble.OWNERLESS, True)}
         assert scan(world) == {}
-        assert world.store.sweep(daemon=other.uuid).expired == 0
+        assert world.store.daemons.sweep(daemon=other.uuid).expired == 0
         row = Daemon.objects.get(pk=key)
         assert row.lease_until - world.store.now() > settings.LEASE / 2 * SECOND
         [record] = LogRecord.objects.about(f"daemon:{name}")
@@ -257,7 +257,7 @@ class TestHeldByWhoIsGone:
         late = move_of(case, Event.FINISH)
         assert host.record(late) == [late], "it cannot write any more (G4)"
         Daemon.objects.filter(pk=key).update(lease_until=world.store.now() - SECOND)
-        assert world.store.sweep(daemon=other.uuid).expired == 1
+        assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
         assert world.state(case.instance) == State.ACCEPTED
 
     def test_a_daemon_that_nobody_sweeps(self, world, idle):
@@ -396,7 +396,7 @@ def test_nothing_is_found_on_a_queue_that_is_at_work(world, idle):
         before = world.snapshot()
         assert scan(world) == {}
         assert world.snapshot() == before
-        world.store.sweep()
+        world.store.daemons.sweep()
         hosts = [world.host(name=f"n{n}", old=hosts[1].uuid) for n in range(2)]
         hosts[0].claim()
         assert scan(world) == {}

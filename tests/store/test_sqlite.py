@@ -156,8 +156,8 @@ def work(world, host):
         for each in claimed[6:]:
             host.move(each, Event.FINISH, started=now, response=answer)
         host.claim(1)
-        world.store.miss()
-        world.store.outlook(host.types, daemon=host.uuid)
+        world.store.claims.miss()
+        world.store.daemons.outlook(host.types, daemon=host.uuid)
         with connection.cursor() as cursor:
             cursor.execute(TAKERS, {"type": 1, "collection": "a", "now": "2026"})
             cursor.execute(HANDED.replace(":channel", "%(channel)s"), {"channel": "a"})
@@ -239,7 +239,7 @@ def life(world, host):
     of = registration(timeout=timedelta(seconds=1, microseconds=5))
     times = {"due": NOON, "start_before": TIMES[3]}
     keys = world.enqueue(3, type=of, collection="esa", priority=-3, created_by="ann", **times)
-    claimed = world.store.claim(host.uuid, host.types, 3)
+    claimed = world.store.claims.claim(host.uuid, host.types, 3)
     assert [each.instance for each in claimed] == keys
     shared = {"started": TIMES[0], "time": TIMES[1], "who": "worker"}
     ends = [

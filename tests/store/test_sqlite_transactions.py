@@ -55,7 +55,7 @@ def test_a_look_that_finds_nothing_waits_for_no_writer(world):
     host = world.host()
     with somebody_writes(), options(timeout=0.1):
         assert host.claim() == []
-        assert world.store.miss() == 0
+        assert world.store.claims.miss() == 0
         with pytest.raises(OperationalError, match="locked"):
             world.enqueue()
 
@@ -83,7 +83,7 @@ class TestWithoutAMode:
                     host.move(each, Event.START)
                     host.move(each, Event.FINISH)
                 found += [each.instance for each in claimed]
-                world.store.sweep(daemon=host.uuid)
+                world.store.daemons.sweep(daemon=host.uuid)
             return found
 
         found = at_once(*[lambda host=host: drain(host) for host in hosts])

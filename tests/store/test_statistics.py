@@ -104,7 +104,7 @@ def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
     daemon.attempt(Event.FINISH)
     daemon.attempt()
     daemon.host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     pay(world)
     assert counted() == {"started": 3, "finished": 2, "lost": 1, "wall_us": 2_000_000}
     assert not Uncounted.objects.exists()
@@ -120,7 +120,7 @@ def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
         started.attempt(Event.FINISH)
     assert started.add()
     killed.host.lose_lease()
-    world.store.sweep(daemon=started.host.uuid)
+    world.store.daemons.sweep(daemon=started.host.uuid)
     pay(world)
     assert counted() == {"started": 4, "finished": 4, "wall_us": 4_000_000}
 
@@ -131,7 +131,7 @@ def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon, is_swept):
     moves = daemon.attempt(Event.FINISH)
     if is_swept:
         daemon.host.lose_lease()
-        world.store.sweep()
+        world.store.daemons.sweep()
     daemon.host = world.host(name="one", old=daemon.host.uuid)
     daemon.adder.restart(daemon.host.row.counted)
     if is_swept:
@@ -194,7 +194,7 @@ def test_what_others_do_is_counted_as_they_do_it(world, daemon):
     daemon.attempt()
     Type.objects.update(max_restarts=0)
     daemon.host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     pay(world)
     assert counted() == {"failed_cancelled": 1, "started": 1, "lost": 1, "failed_stale": 1}
 
@@ -234,7 +234,7 @@ def test_rows_of_all_types_equal_the_sum_over_the_types(world, daemon):
     world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
     daemon.attempt(Event.RETRY, delay=DAY)
     daemon.host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     pay(world)
     before = check()
     names = ("started", "finished", "failed_cancelled", "retried")

@@ -60,7 +60,7 @@ def test_usage_is_kept_when_a_daemon_takes_another_identity(world, daemon):
     daemon.attempt(Event.FINISH)
     daemon.adder.add_usage(measured(world, ended=1))
     daemon.host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     assert not daemon.add()
     daemon.adder.add_usage(measured(world, ended=2))
     daemon.host = world.host(name="one", old=daemon.host.uuid)

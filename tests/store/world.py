@@ -61,7 +61,7 @@ class Host:
             self.descriptor = filelock.acquire_lock(lock)
         known = {"host": self.name, "pid": 1, "version": "1", "types": self.types}
         facts = DaemonFacts(uuid=self.uuid, lock=lock, request=request, **known)
-        self.joined = self.world.store.join(facts, lease=lease, **kwargs)
+        self.joined = self.world.store.daemons.join(facts, lease=lease, **kwargs)
         return self.joined
 
     @property
@@ -70,7 +70,7 @@ class Host:
 
     def claim(self, limit=100, types=None, **more):
         types = types or self.types
-        return self.world.store.claim(self.uuid, types, limit, memory=self.memory, **more)
+        return self.world.store.claims.claim(self.uuid, types, limit, memory=self.memory, **more)
 
     def record(self, *changes):
         return self.world.store.records.record(list(changes), daemon=self.uuid)

@@ -90,7 +90,7 @@ def test_numbers_in_the_table_are_those_of_the_log(world):
         host.record(move_of(case, Event.START, **known))
         host.record(move_of(case, event, **known, **ends[event]))
     host.lose_lease()
-    world.store.sweep()
+    world.store.daemons.sweep()
     while world.store.statistics.pay():
         pass
     found = statistics.series(None, SPANS["1h"])

@@ -28,7 +28,7 @@ def worked(host, part, *, ago=1):
 def test_daemon_with_short_tasks_is_not_shown_as_idle(full, operator):
     """When it renewed its lease last, its workers were between two tasks."""
     host = full.host
-    full.world.store.renew(host.uuid, lease=60, workers=[{"worker": 0, "pid": 7}] * 2)
+    full.world.store.daemons.renew(host.uuid, lease=60, workers=[{"worker": 0, "pid": 7}] * 2)
     for address in ("/atp/", "/atp/daemons/"):
         assert "0 of 2 workers busy, up for" in shown(operator.get(address))
     worked(host, 0.981)
@@ -53,7 +53,7 @@ def test_daemon_page_has_charts_of_its_workers(full, operator):
         assert "25% busy" not in page
 
     check()
-    full.world.store.leave(host.uuid)
+    full.world.store.daemons.leave(host.uuid)
     check()
     assert operator.get(address, {"span": "2h"}).status_code == 400
 

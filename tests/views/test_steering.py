@@ -89,7 +89,7 @@ def test_the_daemon_page_sends_commands(full, operator):
     assert buttons() == set()
     assert operator.post(f"{page}quiet/").status_code == 409
     gone = full.world.host("tests.add", name="gone")
-    full.world.store.leave(gone.uuid)
+    full.world.store.daemons.leave(gone.uuid)
     assert "It has stopped at" in operator.get(f"/atp/daemons/{gone.uuid}/").content.decode()
     assert f"/atp/daemons/{gone.uuid}/" in operator.get("/atp/daemons/").content.decode()
     # An order is no page, and what there is not is none.
@@ -110,7 +110,7 @@ def test_pages_show_the_mode_and_the_pending_command_of_a_daemon(full, operator)
     queue.command(host.uuid, "quiet")
     assert all("told to go quiet" in shown for shown in pages())
     assert "No daemon claims tests.add, tests.echo: an operator told each daemon" in pages()[0]
-    full.world.store.renew(host.uuid, lease=30, mode=Mode.QUIET)
+    full.world.store.daemons.renew(host.uuid, lease=30, mode=Mode.QUIET)
     for shown in pages():
         assert '<span class="condition quiet">quiet</span>' in shown
         assert "> told to" not in shown

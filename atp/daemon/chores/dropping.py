@@ -23,7 +23,7 @@ class Drop(Chore):
 
     def _drop(self, who):
         with self._portion.measured() as limit:
-            return self.core.store.drop(who=who, limit=limit)
+            return self.core.store.gates.drop(who=who, limit=limit)
 
     def done(self, result):
         if result.value:

@@ -22,7 +22,7 @@ class Look(Chore):
         self._put_backs = self.core.queue.put_backs
         identity = self.core.identity
         types = self.core.misfits.claimable(identity.types)
-        return partial(self.core.store.outlook, types, daemon=identity.current)
+        return partial(self.core.store.daemons.outlook, types, daemon=identity.current)
 
     def done(self, result):
         outlook, queue = result.value, self.core.queue

@@ -22,7 +22,7 @@ class Miss(Chore):
 
     def _miss(self, who):
         with self._portion.measured() as limit:
-            return self.core.store.miss(who=who, limit=limit)
+            return self.core.store.claims.miss(who=who, limit=limit)
 
     def done(self, result):
         if result.value:

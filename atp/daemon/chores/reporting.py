@@ -24,7 +24,7 @@ class Report(Chore):
         spread = random.uniform(-1, 1)  # noqa: S311
 
         def tell():
-            row = core.store.report(name, report, who=who, spread=spread)
+            row = core.store.downstreams.report(name, report, who=who, spread=spread)
             if row is None:
                 return None, 0.0
             return row, row.protection.opens_in(core.store.now().timestamp())

@@ -27,7 +27,7 @@ class Sweep(Chore):
             # Kill the processes of lost daemons on this host before their Tasks are taken away.
             ended = abandoned.end()
             with self._portion.measured() as limit:
-                return ended, self.core.store.sweep(daemon=daemon, limit=limit)
+                return ended, self.core.store.daemons.sweep(daemon=daemon, limit=limit)
 
         return sweep
 

@@ -75,11 +75,11 @@ class Claiming:
         careful = core.caution.is_advised
 
         def claim():
-            claimed = core.store.claim(
+            claimed = core.store.claims.claim(
                 daemon, types, wanted, free=free, careful=careful, memory=core.memory
             )
             # Tasks past their start_before hide the due ones behind them.
-            missed = 0 if claimed else core.store.miss(who=self._identity.name)
+            missed = 0 if claimed else core.store.claims.miss(who=self._identity.name)
             return claimed, missed
 
         def claimed(result):

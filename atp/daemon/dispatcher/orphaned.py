@@ -26,7 +26,7 @@ def _give_up_tasks(identity):
     results, store = queue.SimpleQueue(), get_store()
     thread = DatabaseThread("atp-leave", store, results, lambda: None)
     why = messages.supervisor_killed()
-    thread.submit("leaving", lambda: store.leave(daemon, lost=why), None)
+    thread.submit("leaving", lambda: store.daemons.leave(daemon, lost=why), None)
     # If the call takes longer, it ends with this process, and the lease runs out.
     with contextlib.suppress(queue.Empty):
         results.get(timeout=settings.STATEMENT_TIMEOUT)

@@ -46,7 +46,7 @@ class Recording:
                 done = [entry for entry in batch if entry.instance not in delivered.locked]
             lanes = limited.unstarted_lanes(done) if not delivered.refused else ()
             if lanes:
-                core.store.give_back(lanes, memory=core.memory)
+                core.store.limits.give_back(lanes, memory=core.memory)
             if limited.ends_any(done):
                 # An idle daemon may start another attempt.
                 core.store.tell()
@@ -62,7 +62,7 @@ class Recording:
 
         def leave():
             is_added = counts is not None and store.statistics.add(daemon, counts)
-            return store.leave(daemon), is_added
+            return store.daemons.leave(daemon), is_added
 
         def left(result):
             has_left, is_added = result.value

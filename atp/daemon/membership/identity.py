@@ -76,7 +76,7 @@ class Identity:
         """
         facts = self.facts(request)
         return _together(
-            (old, store.join(facts, lease=settings.LEASE, old=old, holding=holding))
+            (old, store.daemons.join(facts, lease=settings.LEASE, old=old, holding=holding))
             for old in self.previous or [None]
         )
 
@@ -87,7 +87,7 @@ class Identity:
         Runs in a thread. Return the same as :meth:`join`.
         """
         return _together(
-            (old, store.settle(old, current, lease=settings.LEASE, holding=holding))
+            (old, store.daemons.settle(old, current, lease=settings.LEASE, holding=holding))
             for old in previous
         )
 

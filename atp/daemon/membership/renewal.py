@@ -140,7 +140,7 @@ class Renewal:
         def renew():
             # Add the counts before the renewal: an enqueue skips a row that is locked.
             self._is_added = counts is not None and core.store.statistics.add(daemon, counts)
-            return core.store.renew(
+            return core.store.daemons.renew(
                 daemon,
                 lease=settings.LEASE,
                 workers=workers,

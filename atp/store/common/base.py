@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +14,6 @@ from django.utils.functional import cached_property
 
 from ... import messages
 from ...models import Kind, LogRecord
-from ..protocol import Store
 
 # Making the session of a database connection as good as new.
 #
@@ -102,10 +101,18 @@ def vendor_of(connection):
     return import_module(_ANSWERS.get(connection.vendor, _PORTABLE))
 
 
-# The base class of all parts of the portable store.
+# The base classes of the portable store and of its parts.
 
 
-class ORMBase(Store):
+class ORMBase:
+    """What all parts of a store need of the database: its connection, its clock, transactions.
+
+    ``alias`` names the database that holds the queue.
+    """
+
+    def __init__(self, alias):
+        self.alias = alias
+
     @property
     def connection(self):
         return connections[self.alias]
@@ -163,6 +170,22 @@ class ORMBase(Store):
 
     def tell(self):
         """Wake the idle daemons. On a database that cannot notify them, do nothing."""
+
+    def listener(self):
+        return None
+
+    def commits(self):
+        return None
+
+    def limit_waiting(self, seconds):
+        """Do nothing: this database has no locks of rows."""
+
+    def is_lock(self, error):
+        return False
+
+    def clock_offset(self):
+        offset = self.now() - datetime.now(UTC)
+        return timedelta() if abs(offset) < timedelta(seconds=0.1) else offset
 
     def rows(self, model):
         """Return all rows of ``model`` in the queue's database, as a QuerySet."""

@@ -12,13 +12,15 @@ from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
 from ..values import Claimed, Move, Parameters
-from .control import Gates
-from .limits import LIMITING, Limited
+from .base import Part
+from .limits import LIMITING
 from .transitions import Mover
 from .turns import Claimant, ClaimMemory, taken
 
 
-class Claims(Limited, Gates):
+class Claims(Part):
+    """Claiming due Tasks, and failing those that are too late."""
+
     def claim(self, daemon, types, limit, *, free=None, careful=False, memory=None):
         memory = memory or ClaimMemory()
         rotation, full = memory.rotation, memory.full
@@ -27,12 +29,12 @@ class Claims(Limited, Gates):
         limited = [type for type in types if type in memory.limited]
         parts = rotation.parts(full.not_lately(rotation.behind(limited)), limit)
         early = list(parts)
-        claimed = self._claim_limited(by, early, limit, free, parts)
+        claimed = self.store.limits.claim(by, early, limit, free, parts)
         gave = Counter(task.type for task in claimed)
         free = max(0, free - len(claimed))
         if len(claimed) < limit or not limit:
             wanted = limit - len(claimed)
-            self._add(claimed, lambda: self._claim_unlimited(by, types, wanted))
+            self.store.limits.add(claimed, lambda: self._claim_unlimited(by, types, wanted))
         left = limit - len(claimed)
         if left > 0:
             # Types that were not looked at yet, and Types that gave their whole part: these may
@@ -41,48 +43,53 @@ class Claims(Limited, Gates):
             late = [type for type in types if type in memory.limited and type not in done]
             order = rotation.order(full.not_blocked_lately(late))
             most = min(free, left)
-            self._add(claimed, lambda: self._claim_limited(by, order, left, most))
+            self.store.limits.add(claimed, lambda: self.store.limits.claim(by, order, left, most))
         return claimed
 
     def _claim_unlimited(self, by, types, limit):
         """Claim Tasks that no limit covers, and remember which Types are limited."""
         rotation = by.memory.rotation
-        with self.atomic():
-            row, now = self._locked_row(by.daemon)
+        with self.store.atomic():
+            row, now = self.locked_row(by.daemon)
             known = dict(
                 self.rows(Type).filter(identifier__in=types).values_list("identifier", "pk")
             )
             by.memory.limited = self._limited_types(known)
-            closed = self._closed(now)
+            closed = self.store.gates.closed(now)
             shut = closed.with_limits(self.rows(Limit).filter(LIMITING)).with_types(
-                self._guarded(known).values()
+                self.store.downstreams.guarded(known).values()
             )
             lanes = self._due_lanes(rotation, types, known, now, shut)
             return self._pick(rotation, lanes, known, row, now, limit)
 
-    def _take_limited(self, by, type, rooms, wanted):
+    def take_limited(self, by, type, rooms, wanted):
         rotation = by.memory.rotation
-        row, now = self._locked_row(by.daemon)
+        row, now = self.locked_row(by.daemon)
         known = dict(self.rows(Type).filter(identifier=type).values_list("identifier", "pk"))
-        lanes = self._due_lanes(rotation, [type], known, now, self._closed(now), apart=True)
+        lanes = self._due_lanes(
+            rotation, [type], known, now, self.store.gates.closed(now), apart=True
+        )
         lanes = [lane for lane in lanes if rooms.lanes.get(lane, rooms.whole)]
         return self._pick(rotation, lanes, known, row, now, wanted, rooms.lanes)
 
-    def _locked_row(self, daemon):
+    def locked_row(self, daemon):
         """Return the daemon's row, locked, and the database's time. Raises LeaseLost."""
         row = self._leased(daemon)
-        now = self.now()
+        now = self.store.now()
         if not row.lock and row.lease_until <= now:
             raise LeaseLost("The daemon's lease has run out.")
         return row, now
 
     def _limited_types(self, known):
         limited = self.rows(Limit).filter(LIMITING, type__in=known.values())
-        return set(limited.values_list("type__identifier", flat=True)) | self._guarded(known).keys()
+        return (
+            set(limited.values_list("type__identifier", flat=True))
+            | self.store.downstreams.guarded(known).keys()
+        )
 
     def _due_lanes(self, rotation, types, known, now, closed, *, apart=False):
         """Return the lanes with due Tasks: the first lane of each Type, then the second ones, …"""
-        due = self._sound(now)
+        due = self.sound(now)
         rows = []
         for type in rotation.order(types):
             if type in known and not closed.shuts(known[type]):
@@ -117,7 +124,7 @@ class Claims(Limited, Gates):
         late = [task for task in tasks if task.start_before and task.start_before <= now]
         self._fail_missed([task.pk for task in late], now, str(row))
         in_time = [task for task in tasks if task not in late]
-        claimed = self._take_tasks(in_time, row, now) if in_time else []
+        claimed = self.take_tasks(in_time, row, now) if in_time else []
         by_lane = {lane: [] for lane in lanes}
         for each in claimed:
             by_lane[each.type, each.collection].append(each)
@@ -128,12 +135,12 @@ class Claims(Limited, Gates):
 
     def _lock(self, type_id, collection, now, wanted, locked):
         """Lock up to ``wanted`` due Tasks of a lane in claim order, except those in ``locked``."""
-        due = self._sound(now).filter(type=type_id, collection=collection)
+        due = self.sound(now).filter(type=type_id, collection=collection)
         due = due.exclude(pk__in=locked)
         due = due.select_for_update(skip_locked=True, of=("self",))
         return list(due.in_claiming_order()[:wanted])
 
-    def _sound(self, now):
+    def sound(self, now):
         """Return the due Tasks that agree with their Instances.
 
         A scan mends the others. Until then they must not block the Tasks behind them.
@@ -146,11 +153,11 @@ class Claims(Limited, Gates):
         return {type: weights.get(type, 1.0) for type in known}
 
     def miss(self, *, who="", limit=500):
-        now = self.now()
+        now = self.store.now()
         late = self.rows(Task).waiting().filter(start_before__lte=now)
         if not late.exists():
             return 0
-        with self.atomic():
+        with self.store.atomic():
             locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
             return self._fail_missed([task.pk for task in locked], now, who)
 
@@ -159,7 +166,7 @@ class Claims(Limited, Gates):
         if not keys:
             return 0
         failed = 0
-        mover = Mover(self, now).load(keys, waits=False)
+        mover = Mover(self.store, now).load(keys, waits=False)
         for key in keys:
             missed = Move(
                 event=Event.FAIL,
@@ -180,7 +187,7 @@ class Claims(Limited, Gates):
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         return row
 
-    def _take_tasks(self, tasks, row, now):
+    def take_tasks(self, tasks, row, now):
         keys = [task.pk for task in tasks]
         self.rows(Task).filter(pk__in=keys, daemon__isnull=True).update(
             daemon=row, attempt=F("attempt") + 1, request=""

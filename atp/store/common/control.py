@@ -7,7 +7,7 @@ from datetime import UTC, timedelta
 
 from django.db.models import Count, Max, Min, Q, Sum
 
-from ... import commands, messages, text
+from ... import messages, text
 from ...commands import (
     CANCEL,
     PAUSE,
@@ -18,10 +18,9 @@ from ...commands import (
     join_request,
     split_request,
 )
-from ...exceptions import GateChanged, IllegalOrder, IllegalTransition, InvalidOption, UnknownDaemon
+from ...exceptions import GateChanged, IllegalTransition, InvalidOption
 from ...models import (
     FAILURE_COLUMNS,
-    Daemon,
     Gate,
     Instance,
     Kind,
@@ -36,7 +35,7 @@ from ...models import (
 from ...states import Actor, Event, Reason, State
 from ..facts import LOW_SHARE, Fill, Scope
 from ..values import Move
-from .base import ORMBase, Part
+from .base import Part
 from .transitions import Mover, cancel_requests
 
 
@@ -280,8 +279,10 @@ class Closed:
         return replace(self, pairs=self.pairs | set(limits.values_list("type", "collection")))
 
 
-class Gates(ORMBase):
-    def _closed(self, now):
+class Gates(Part):
+    """The shut gates, and dropping the Tasks behind them."""
+
+    def closed(self, now):
         """Return the :class:`Closed` scopes, whose gates hold or drop Tasks."""
         return Closed(frozenset(self._shut(now).values_list("type", "collection")))
 
@@ -310,27 +311,29 @@ class Gates(ORMBase):
                 tasks = tasks.filter(collection=gate.collection)
             yield gate, tasks
 
-    def _drops(self):
+    def drops(self):
         """Return whether a Task waits behind a gate that drops it."""
-        return any(tasks.exists() for _, tasks in self._dropped(self.now()))
+        return any(tasks.exists() for _, tasks in self._dropped(self.store.now()))
 
-    def _opens(self, now):
+    def opens(self, now):
         """Return the seconds until the first gate opens by itself; None if none will."""
         first = self._shut(now).aggregate(first=Min("until"))["first"]
         return None if first is None else (first - now).total_seconds()
 
     def drop(self, *, who="", limit=500):
-        now, dropped = self.now(), 0
+        now, dropped = self.store.now(), 0
         for gate, tasks in self._dropped(now):
             if dropped < limit and tasks.exists():
-                with self.atomic():
+                with self.store.atomic():
                     # Whoever opens it meanwhile waits; what is enqueued afterwards stays.
-                    shut = self._shut(self.now()).filter(pk=gate.pk, mode=DROP, since=gate.since)
+                    shut = self._shut(self.store.now()).filter(
+                        pk=gate.pk, mode=DROP, since=gate.since
+                    )
                     if not shut.select_for_update(skip_locked=True):
                         continue
                     locked = tasks.select_for_update(skip_locked=True).order_by("pk")
                     keys = list(locked.values_list("pk", flat=True)[: limit - dropped])
-                    mover = Mover(self, now).load(keys, waits=False)
+                    mover = Mover(self.store, now).load(keys, waits=False)
                     for key in keys:
                         dropped += mover.apply(_drop(key, gate, who), actor=Actor.ANYONE)
                     mover.write()
@@ -346,47 +349,6 @@ def _drop(key, gate, who):
         level=logging.WARNING,
         reason=Reason.DROPPED,
     )
-
-
-# Orders to daemons, in the portable store.
-
-
-class Orders(ORMBase):
-    def command(self, daemon, order, *, who=""):
-        with self.atomic():
-            rows = self.rows(Daemon)
-            row = rows.select_for_update(no_key=True).filter(uuid=daemon).first()
-            if row is None:
-                raise UnknownDaemon(f"There is no daemon {daemon}: it has ended, or never existed.")
-            now = self.now()
-            if self.is_over(row, now):
-                raise _illegal(row, order, "is lost")
-            if order not in commands.allowed_commands(row.aim):
-                raise _illegal(row, order, _doing(row))
-            row.request = commands.REQUESTS[order]
-            rows.filter(pk=row.pk).update(request=row.request)
-            self.log(
-                Kind.ORDER,
-                messages.daemon_commanded(order),
-                subject=f"daemon:{row}",
-                time=now,
-                who=who,
-                detail=order,
-            )
-            return row
-
-
-def _illegal(row, order, doing):
-    told = f"Daemon {row} cannot be told to {order.label}: it {doing}."
-    return IllegalOrder(told, order=order, mode=row.aim)
-
-
-def _doing(row):
-    """Return words for what a daemon does now, or has been told to do."""
-    if row.mode == row.aim:
-        return f"is {row.mode}"
-    [told] = [order for order, (_, aim) in commands.MODE_CHANGES.items() if aim == row.aim]
-    return f"has been told to {told.label}"
 
 
 # Setting gates and limits, in the portable store.

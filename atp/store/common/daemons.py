@@ -8,24 +8,58 @@ from pathlib import Path
 
 from django.db.models import Min
 
-from ... import folders, messages
+from ... import commands, folders, messages
 from ...commands import Mode
-from ...exceptions import LeaseLost
+from ...exceptions import IllegalOrder, LeaseLost, UnknownDaemon
 from ...models import Daemon, Kind, Limit, Schedule, SpareLease, Task, lost_detail
 from ...states import Actor, Event, State
 from ..facts import NO_MISFITS, Lost, Outlook, Reconciled, Renewal, Swept
 from ..values import Move
-from .base import ORMBase
-from .control import Closed, Gates
-from .limits import LIMITING, Limited
+from .base import Part
+from .control import Closed
+from .limits import LIMITING
 from .transitions import Mover
 
-# A daemon's identity and the Tasks that it holds: locking them, and taking them away.
+
+def _lost(instance, attempt):
+    return Lost(
+        type=instance.type.identifier,
+        uuid=instance.uuid,
+        attempt=attempt,
+        stale=instance.state == State.FAILED,
+    )
 
 
-class Holding(ORMBase):
-    # The identity of the database's file when the daemon joined; None if it is not a file, and from
-    # the time when the file was found to be another until the daemon joins again.
+def _is_dead(pid):
+    """Return whether a daemon's supervisor is dead; its children may still hold its file lock."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # somebody else's, or there is no /proc
+    return state in b"ZX"  # nobody has asked for its end yet
+
+
+def _illegal(row, order, doing):
+    told = f"Daemon {row} cannot be told to {order.label}: it {doing}."
+    return IllegalOrder(told, order=order, mode=row.aim)
+
+
+def _doing(row):
+    """Return words for what a daemon does now, or has been told to do."""
+    if row.mode == row.aim:
+        return f"is {row.mode}"
+    [told] = [order for order, (_, aim) in commands.MODE_CHANGES.items() if aim == row.aim]
+    return f"has been told to {told.label}"
+
+
+class Daemons(Part):
+    """Daemons: identity, lease, held Tasks, outlook, and commands to them."""
+
+    # A daemon's identity and the Tasks that it holds: locking them, and taking them away.
+
     _file = None
 
     def _check_file(self, *, is_joining=False):
@@ -34,7 +68,7 @@ class Holding(ORMBase):
         The connections still write to the old file, which nobody else will ever see. The caller
         opens new ones, and joins again.
         """
-        file = self.file_id()
+        file = self.store.file_id()
         if self._file != file and not (is_joining and self._file is None):
             self._file = None
             raise LeaseLost("The database's file was removed or replaced.")
@@ -49,7 +83,7 @@ class Holding(ORMBase):
         for model, own in ((Daemon, {"pk": row.pk}), (SpareLease, {"daemon": row})):
             rows = self.rows(model).filter(**own)
             is_free = True
-            with self.unless_locked() as is_locked:
+            with self.store.unless_locked() as is_locked:
                 is_there = rows.exists()
                 is_free = bool(rows.select_for_update(skip_locked=not waits)) or not is_there
             if is_locked or not (is_free or waits):
@@ -60,7 +94,7 @@ class Holding(ORMBase):
         """Record the events that the daemon has recorded under this identity but not counted."""
         rows = self.rows(Daemon).filter(pk=row.pk).values_list("counted", "signed_until")
         for counted, until in rows:
-            self.statistics.owe(row.uuid, str(row), counted, until)
+            self.store.statistics.owe(row.uuid, str(row), counted, until)
 
     def _delete(self, row):
         self._owe(row)
@@ -77,7 +111,7 @@ class Holding(ORMBase):
         held = [pair for pair in tasks.values_list("pk", "attempt")[:limit] if pair not in spared]
         if not held:
             return []
-        mover = Mover(self, now).load([key for key, _ in held], waits=False)
+        mover = Mover(self.store, now).load([key for key, _ in held], waits=False)
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
         facts = {"event": event, "who": who, "message": why, "level": level}
@@ -90,12 +124,12 @@ class Holding(ORMBase):
                 refused.append(key)
         mover.write()
         # A Task that disagrees with its Instance must not keep the daemon's row for ever.
-        self.upkeep.mend_tasks(refused, now, who)
+        self.store.upkeep.mend_tasks(refused, now, who)
         return ended
 
     def _log_daemon(self, row, now, kind, message, level=logging.INFO, who="", detail=""):
         """Log that a daemon's row comes or goes; the record keeps its uuid for later readers."""
-        self.log(
+        self.store.log(
             kind,
             message,
             subject=f"daemon:{row}",
@@ -105,29 +139,17 @@ class Holding(ORMBase):
             level=level,
         )
 
+    # Giving a daemon an identity, and taking over an old one.
 
-def _lost(instance, attempt):
-    return Lost(
-        type=instance.type.identifier,
-        uuid=instance.uuid,
-        attempt=attempt,
-        stale=instance.state == State.FAILED,
-    )
-
-
-# Giving a daemon an identity, and taking over an old one.
-
-
-class Identity(Holding):
     def join(self, facts, *, lease, old=None, holding=()):
         if old is None:
             self._file = None
         self._check_file(is_joining=True)
-        with self.atomic():
+        with self.store.atomic():
             # A claim under the old identity locks its row first. So such a claim has committed
             # before this statement, or finds the row gone.
             previous = self._previous(old, waits=True)
-            now = self.now()
+            now = self.store.now()
             until = now + timedelta(seconds=lease)
             if previous is not None:
                 # From here on the daemon counts its events under the new identity.
@@ -142,11 +164,11 @@ class Identity(Holding):
             return self._take_over(previous, row, now, until, holding)
 
     def settle(self, old, daemon, *, lease, holding=()):
-        with self.atomic():
+        with self.store.atomic():
             row = self.rows(Daemon).filter(uuid=daemon).first()
             if row is None:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
-            previous, now = self._previous(old), self.now()
+            previous, now = self._previous(old), self.store.now()
             if previous is not None and previous.is_ours and previous.request and not row.request:
                 # An operator wrote the order on the old row while a lock kept that from being
                 # moved.
@@ -216,7 +238,7 @@ class Identity(Holding):
             uuid=facts.uuid,
             defaults=columns,
             create_defaults=columns
-            | {"started": now, "request": request, "counted": self.statistics.position()},
+            | {"started": now, "request": request, "counted": self.store.statistics.position()},
         )
         if created:
             self._succeed(row)
@@ -254,11 +276,8 @@ class Identity(Holding):
         ]
         self.rows(Task).filter(pk__in=kept).update(daemon=row)
 
+    # Leases: renewing them, giving them up, and sweeping those that have run out.
 
-# Leases: renewing them, giving them up, and sweeping those that have run out.
-
-
-class Leases(Holding):
     def renew(
         self,
         daemon,
@@ -271,8 +290,8 @@ class Leases(Holding):
         misfits=NO_MISFITS,
     ):
         self._check_file()
-        with self.atomic():
-            now = self.now()
+        with self.store.atomic():
+            now = self.store.now()
             row = self.rows(Daemon).filter(uuid=daemon)
             renewed = row.update(
                 lease_until=now + timedelta(seconds=lease),
@@ -288,11 +307,11 @@ class Leases(Holding):
             return Renewal(time=now, request=row.values_list("request", flat=True).get())
 
     def leave(self, daemon, *, lost=""):
-        with self.atomic():
+        with self.store.atomic():
             row = self.rows(Daemon).filter(uuid=daemon).first()
             if row is None:
                 return True
-            now = self.now()
+            now = self.store.now()
             if not self._lock_identity(row, waits=True):
                 return False
             event = Event.EXPIRE if lost else Event.RELEASE
@@ -314,7 +333,7 @@ class Leases(Holding):
     def sweep(self, *, daemon=None, limit=500):
         daemons, lost = [], []
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
-        now = self.now()
+        now = self.store.now()
         who = self._name(daemon)
         for row in [row for row in others.order_by("pk") if self.is_over(row, now)]:
             gone, taken = self.expire_lost(row, who, limit - len(lost))
@@ -338,14 +357,14 @@ class Leases(Holding):
         return not self.rows(SpareLease).filter(daemon=row, until__gt=now).exists()
 
     def _lock_path(self, row):
-        return (self.lock_folder or Path()) / row.lock
+        return (self.store.lock_folder or Path()) / row.lock
 
     def expire_lost(self, candidate, who, limit):
         """Expire the Tasks of a lost daemon; returns whether its row is gone, and the attempts."""
-        with self.atomic():
+        with self.store.atomic():
             is_free = self._lock_identity(candidate, waits=False)
             row = self.rows(Daemon).filter(pk=candidate.pk).first()
-            now = self.now()
+            now = self.store.now()
             if not is_free or row is None or not self.is_over(row, now):
                 return False, []
             why = messages.daemon_lost(row)
@@ -358,21 +377,18 @@ class Leases(Holding):
             folders.remove_file(self._lock_path(row))
         return True, lost
 
+    # The outlook: the work that there is for a daemon.
 
-# The outlook: the work that there is for a daemon.
-
-
-class Outlooks(Limited, Gates):
     def outlook(self, types, *, daemon=None):
-        now = self.now()
+        now = self.store.now()
         waiting = self.rows(Task).waiting()
         due, limited = self._first_due(types, now)
         return Outlook(
-            due=self._due_in(due, limited, self._opens(now)),
+            due=self.store.limits.due_in(due, limited, self.store.gates.opens(now)),
             late=waiting.filter(start_before__lte=now).exists(),
-            drops=self._drops(),
+            drops=self.store.gates.drops(),
             planned=self._planned_in(now),
-            graphs=self.graph_ends.are_live(),
+            graphs=self.store.graph_ends.are_live(),
             **self._others_and_own(daemon, now),
         )
 
@@ -389,9 +405,9 @@ class Outlooks(Limited, Gates):
         """
         rows = self.rows(Task).waiting().filter(type__identifier__in=types)
         lanes = rows.values_list("type", "type__identifier", "collection").annotate(Min("due_at"))
-        closed = self._closed(now)
+        closed = self.store.gates.closed(now)
         limits = Closed(frozenset()).with_limits(self.rows(Limit).filter(LIMITING))
-        limits = limits.with_types(self._guarded(types).values())
+        limits = limits.with_types(self.store.downstreams.guarded(types).values())
         first, limited = [], []
         for key, type, collection, due in lanes:
             seconds = (due - now).total_seconds()
@@ -411,21 +427,27 @@ class Outlooks(Limited, Gates):
         lost = any(self.is_over(row, now) or (row.lock and _is_dead(row.pid)) for row in others)
         return {"lost": lost, "request": own[0] if own else None}
 
+    # Commands to daemons.
 
-def _is_dead(pid):
-    """Return whether a daemon's supervisor is dead; its children may still hold its file lock."""
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False  # somebody else's, or there is no /proc
-    return state in b"ZX"  # nobody has asked for its end yet
-
-
-# Daemons in the portable store: identity, lease, outlook.
-
-
-class Daemons(Identity, Leases, Outlooks):
-    """The verbs of daemons."""
+    def command(self, daemon, order, *, who=""):
+        with self.store.atomic():
+            rows = self.rows(Daemon)
+            row = rows.select_for_update(no_key=True).filter(uuid=daemon).first()
+            if row is None:
+                raise UnknownDaemon(f"There is no daemon {daemon}: it has ended, or never existed.")
+            now = self.store.now()
+            if self.is_over(row, now):
+                raise _illegal(row, order, "is lost")
+            if order not in commands.allowed_commands(row.aim):
+                raise _illegal(row, order, _doing(row))
+            row.request = commands.REQUESTS[order]
+            rows.filter(pk=row.pk).update(request=row.request)
+            self.store.log(
+                Kind.ORDER,
+                messages.daemon_commanded(order),
+                subject=f"daemon:{row}",
+                time=now,
+                who=who,
+                detail=order,
+            )
+            return row

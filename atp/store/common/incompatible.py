@@ -89,7 +89,7 @@ class Misfits:
     @cached_property
     def _alive(self) -> list[Daemon]:
         rows = self._store.rows(Daemon)
-        return [row for row in rows if not self._store.is_over(row, self._now)]
+        return [row for row in rows if not self._store.daemons.is_over(row, self._now)]
 
     def decided(self, move: Move, identifier: str) -> Move:
         """Return the move for a misfit: it is deferred for longer, or failed.

@@ -19,7 +19,7 @@ from ...exceptions import DownstreamChanged, UnknownDownstream
 from ...models import Daemon, Downstream, Kind, Limit, Task, Type
 from ...states import State as InstanceState
 from ...text import did_you_mean
-from .base import ORMBase
+from .base import Part
 
 # The buckets of limited Types: how many Tasks may start now, and how many may be claimed ahead.
 
@@ -243,13 +243,15 @@ def portions(buckets, limit, free):
 # downstream are not claimed. No daemon waits for the lock; only operators do.
 
 
-class Downstreams(ORMBase):
+class Downstreams(Part):
+    """Downstreams: reports of daemons, settings of operators, and tokens for claims."""
+
     def report(self, name, report, *, who="", spread=0.0):
-        with self.atomic():
-            row = self._locked_downstream(name)
+        with self.store.atomic():
+            row = self.locked(name)
             if row is None:
                 return None
-            now = self.now()
+            now = self.store.now()
             found = protection.apply_report(row.protection, report, now.timestamp(), spread=spread)
             self._save(row, found, now, who)
             return row
@@ -288,7 +290,7 @@ class Downstreams(ORMBase):
 
     def _set(self, name, expected, who, change, message, verb):
         """Change a row for an operator, waiting for the lock if another session has it."""
-        with self.atomic():
+        with self.store.atomic():
             row = self.rows(Downstream).select_for_update().filter(name=name).first()
             if row is None:
                 known = self.rows(Downstream).values_list("name", flat=True)
@@ -299,11 +301,11 @@ class Downstreams(ORMBase):
                 raise DownstreamChanged(
                     f"The downstream {name} is not as expected: it is {row.state}.", downstream=row
                 )
-            now = self.now()
+            now = self.store.now()
             found = change(row, now.timestamp())
             self._save(row, found, now, who, by_hand=True)
             self._log_downstream(row, now, who, message, verb)
-            self.tell()
+            self.store.tell()
             return row
 
     def _save(self, row, found, now, who, *, by_hand=False):
@@ -311,16 +313,16 @@ class Downstreams(ORMBase):
         row.take(found)
         if row.state != was or by_hand:
             row.since, row.who = now, who
-        row.save(using=self.alias)
+        row.save(using=self.store.alias)
         if row.state != was and not by_hand:
             message = messages.downstream_changed(was, row.state, row.per_second, row.not_before)
             self._log_downstream(row, now, who, message, row.state)
             # Waiting Tasks may start now, or may no longer be claimed ahead.
-            self.tell()
+            self.store.tell()
 
     def _log_downstream(self, row, now, who, message, detail):
         subject = f"downstream:{row.name}"
-        self.log(
+        self.store.log(
             Kind.DOWNSTREAM,
             message,
             subject=subject,
@@ -332,20 +334,20 @@ class Downstreams(ORMBase):
 
     # Claiming
 
-    def _guarded(self, types):
+    def guarded(self, types):
         """Return the Types whose downstream is not closed: their keys, by identifier."""
         names = self.rows(Downstream).exclude(state=State.CLOSED.value).values("name")
         rows = self.rows(Type).filter(identifier__in=list(types), downstream__in=names)
         return dict(rows.values_list("identifier", "pk"))
 
-    def _guards(self, types):
+    def guards(self, types):
         """Return a :class:`Bucket` for each Type whose downstream is not closed."""
         rows = self.rows(Downstream).exclude(state=State.CLOSED.value)
         by_name = {row.name: row for row in rows}
         if not by_name:
             return []
         calling = self.rows(Type).filter(identifier__in=list(types), downstream__in=by_name)
-        now = self.now()
+        now = self.store.now()
         return [
             Bucket.of_downstream(by_name[name], type, now, is_probed=self._is_probed(by_name[name]))
             for type, name in calling.values_list("identifier", "downstream")
@@ -358,12 +360,12 @@ class Downstreams(ORMBase):
         held = self.rows(Task).filter(pk=row.probe, daemon__isnull=False)
         return held.exclude(instance__state=InstanceState.PAUSED.value).exists()
 
-    def _locked_downstream(self, name):
+    def locked(self, name):
         """Return the row, locked; None if another session has locked it or it does not exist."""
         rows = self.rows(Downstream).filter(name=name)
         return rows.select_for_update(skip_locked=True).first()
 
-    def _let_go(self, bucket, tasks):
+    def let_go(self, bucket, tasks):
         """Take a token for each claimed Task, or record that the one Task is the probe."""
         if not tasks:
             return
@@ -377,7 +379,7 @@ class Downstreams(ORMBase):
         row.take(found)
         if row.state != was:
             row.since = bucket.now
-        row.save(using=self.alias)
+        row.save(using=self.store.alias)
 
 
 # The limit on each lane of a Type, which its code declares as ``max_running_per_collection``.
@@ -390,13 +392,52 @@ class Downstreams(ORMBase):
 MORE = 8
 
 
-class LaneLimited(ORMBase):
+class _Counts(dict):
+    def __missing__(self, key):
+        return 0
+
+
+def _own_limits(buckets, type):
+    """Return the collections for which an operator has set ``max_running``."""
+    return {
+        bucket.collection
+        for bucket in buckets
+        if bucket.type == type and bucket.collection is not None and bucket.max_running is not None
+    }
+
+
+# Claiming limited Tasks: one Type at a time, in a short transaction of its own.
+#
+# The claim locks the Type's rows of Limit, so that daemons take turns. The next statement counts
+# the held Tasks; it sees the claim of the daemon that had the lock before. A daemon's turn is
+# short. If another session keeps the lock for longer, nothing of the Type is claimed meanwhile.
+
+# In seconds: how long a claim tries for locks while other daemons may have their turns; how long to
+# try if the lock is known to be kept; the pause between two tries.
+TURNS, MOMENT, TURN = 0.1, 0.01, 0.002
+LIMITING = (
+    Q(max_running__isnull=False)
+    | Q(per_second__isnull=False)
+    | Q(max_running_per_collection__isnull=False)
+)
+
+
+@dataclass
+class Patience:
+    """How long a claim may still wait for limits that others have locked, in seconds."""
+
+    left: float = TURNS
+
+
+class Limits(Part):
+    """Claiming under limits, and when limits let a Task start."""
+
     def _take_open(self, by, type, buckets, rooms, wanted):
         """Claim up to ``wanted`` Tasks from lanes that have room."""
         most = wanted
         while True:
             open_rooms = self._in_lanes(by, type, buckets, rooms, most)
-            tasks = self._take_limited(by, type, open_rooms, wanted)
+            tasks = self.store.claims.take_limited(by, type, open_rooms, wanted)
             if tasks or open_rooms is rooms or len(open_rooms.lanes) < most:
                 return tasks
             most *= MORE
@@ -452,56 +493,17 @@ class LaneLimited(ORMBase):
         Lanes are given by collection, those behind ``after`` first. Returns also where the look
         was broken off, as a list of at most one collection.
         """
-        now = self.now()
+        now = self.store.now()
         row = self.rows(Type).filter(identifier=type).first()
-        closed = self._closed(now)
+        closed = self.store.gates.closed(now)
         if row is None or closed.shuts(row.pk):
             return [], []
-        due = self._sound(now).filter(type=row).exclude(collection__in=full)
+        due = self.store.claims.sound(now).filter(type=row).exclude(collection__in=full)
         names = due.order_by("collection").values_list("collection", flat=True).distinct()
         found = [*names.filter(collection__gt=after), *names.filter(collection__lte=after)]
         return [name for name in found if not closed.shuts(row.pk, name)][:most], []
 
-
-class _Counts(dict):
-    def __missing__(self, key):
-        return 0
-
-
-def _own_limits(buckets, type):
-    """Return the collections for which an operator has set ``max_running``."""
-    return {
-        bucket.collection
-        for bucket in buckets
-        if bucket.type == type and bucket.collection is not None and bucket.max_running is not None
-    }
-
-
-# Claiming limited Tasks: one Type at a time, in a short transaction of its own.
-#
-# The claim locks the Type's rows of Limit, so that daemons take turns. The next statement counts
-# the held Tasks; it sees the claim of the daemon that had the lock before. A daemon's turn is
-# short. If another session keeps the lock for longer, nothing of the Type is claimed meanwhile.
-
-# In seconds: how long a claim tries for locks while other daemons may have their turns; how long to
-# try if the lock is known to be kept; the pause between two tries.
-TURNS, MOMENT, TURN = 0.1, 0.01, 0.002
-LIMITING = (
-    Q(max_running__isnull=False)
-    | Q(per_second__isnull=False)
-    | Q(max_running_per_collection__isnull=False)
-)
-
-
-@dataclass
-class Patience:
-    """How long a claim may still wait for limits that others have locked, in seconds."""
-
-    left: float = TURNS
-
-
-class Limited(LaneLimited, Downstreams):
-    def _claim_limited(self, by, types, limit, free, parts=None):
+    def claim(self, by, types, limit, free, parts=None):
         """Claim up to ``limit`` Tasks of these Types, as far as their limits allow.
 
         Where a limit leaves no room to claim ahead, only ``free`` workers get Tasks. ``parts`` says
@@ -522,7 +524,7 @@ class Limited(LaneLimited, Downstreams):
             if has_room:
                 guard = next((bucket.downstream for bucket in own if bucket.downstream), "")
                 claim = partial(self._claim_of, by, type, wanted, own_free, patience, guard)
-                self._add(claimed, claim)
+                self.add(claimed, claim)
             if len(claimed) == before:
                 by.memory.full.found(type)
         return claimed
@@ -535,17 +537,17 @@ class Limited(LaneLimited, Downstreams):
         """
         return parts[type] if by.memory.rotation.is_mixed(type) else max(free, parts[type])
 
-    def _add(self, claimed, claim):
+    def add(self, claimed, claim):
         """Add the Tasks of a further claim; if a lock stops it, keep those claimed before."""
         try:
             claimed += claim()
         except DatabaseError as error:
-            if not claimed or not self.is_lock(error):
+            if not claimed or not self.store.is_lock(error):
                 raise
 
     def _claim_of(self, by, type, limit, free, patience, downstream=""):
         def claim():
-            if downstream and self._locked_downstream(downstream) is None:
+            if downstream and self.store.downstreams.locked(downstream) is None:
                 return []
             buckets = self._buckets([type], daemon=by.daemon)
             guards = [bucket for bucket in buckets if bucket.downstream]
@@ -571,7 +573,7 @@ class Limited(LaneLimited, Downstreams):
         """
         most, until = min(MOMENT if type in blocked else TURNS, patience.left), None
         while True:
-            with self.atomic():
+            with self.store.atomic():
                 if self._lock_limits(type):
                     blocked.discard(type)
                     return call()
@@ -605,7 +607,7 @@ class Limited(LaneLimited, Downstreams):
                 tokens = Least(F("tokens") + count, F("burst") + 0.0)
                 self.rows(Limit).filter(pk=key).update(tokens=tokens)
 
-    def _due_in(self, due, limited, opens=None):
+    def due_in(self, due, limited, opens=None):
         """Return the seconds until a Task may start; None if none waits.
 
         ``due`` is the time of the first unlimited Task. ``limited`` are pairs of a lane and its
@@ -629,10 +631,10 @@ class Limited(LaneLimited, Downstreams):
         """
         rows = self.rows(Limit).filter(LIMITING, type__identifier__in=types)
         limits = list(rows.select_related("type").order_by("pk"))
-        guards = self._guards(types)
+        guards = self.store.downstreams.guards(types)
         if not limits:
             return guards
-        daemons, now = self.rows(Daemon).values("pk"), self.now()
+        daemons, now = self.rows(Daemon).values("pk"), self.store.now()
         own = daemons.filter(uuid=daemon)
         count = max(1, daemons.count())
         return [
@@ -661,7 +663,7 @@ class Limited(LaneLimited, Downstreams):
         """Take a token for each claimed Task from every bucket that covers it."""
         for bucket in buckets:
             if bucket.downstream:
-                self._let_go(bucket, tasks)
+                self.store.downstreams.let_go(bucket, tasks)
                 continue
             taken = sum(bucket.collection in (None, task.collection) for task in tasks)
             if taken and bucket.per_second is not None:

@@ -291,7 +291,7 @@ class Forgotten:
         look, found = self._look, {}
         if not self._types:
             return []
-        lanes = look.store.due_lanes(self._types, look.closed, look.then, LANES)
+        lanes = look.store.gates.due_lanes(self._types, look.closed, look.then, LANES)
         for type, collection, priority in lanes:
             due = self._due().filter(type=type, collection=collection, priority=priority)
             found |= _by_key(due.order_by("due_at", "pk")[: -(-MOST // len(lanes))])
@@ -401,7 +401,7 @@ class Holders:
         ]
 
     def _take_away(self, row):
-        gone, lost = self._look.store.expire_lost(row, self._look.who, TAKEN)
+        gone, lost = self._look.store.daemons.expire_lost(row, self._look.who, TAKEN)
         return messages.tasks_taken(len(lost)) if gone else ""
 
     def ownerless(self):
@@ -469,7 +469,7 @@ class Look:
         self.delay = timedelta(seconds=max(settings.SCAN_AFTER, settings.LEASE))
         self.then = self.now - self.delay
         daemons = list(self.rows(Daemon).order_by("pk"))
-        self.lost = [row for row in daemons if store.is_over(row, self.now)]
+        self.lost = [row for row in daemons if store.daemons.is_over(row, self.now)]
         self.alive = [row for row in daemons if row not in self.lost]
 
     @cached_property

@@ -6,13 +6,14 @@ from ...exceptions import UnknownSchedule
 from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
 from .. import protocol
 from ..facts import timing_of
-from .base import Part
+from .base import ORMBase, Part
 from .claims import Claims
-from .control import Control, Filling, Orders
+from .control import Control, Filling, Gates
 from .daemons import Daemons
 from .enqueueing import Enqueueing, Hooks
 from .graph_ends import GraphEnds
 from .graphs import Graphs
+from .limits import Downstreams, Limits
 from .records import Records
 from .removal import Removal
 from .scan import Upkeep
@@ -34,10 +35,10 @@ class Rehearsals(Part):
 
     def take(self, daemon, instance):
         with self.store.atomic():
-            row, now = self.store._locked_row(daemon)
+            row, now = self.store.claims.locked_row(daemon)
             waiting = self.rows(Task).waiting().filter(pk=instance)
             tasks = list(waiting.select_for_update(of=("self",)))
-            return self.store._take_tasks(tasks, row, now)[0] if tasks else None
+            return self.store.claims.take_tasks(tasks, row, now)[0] if tasks else None
 
     def let_pass(self, time, *, instances=None):
         with self.store.atomic():
@@ -88,12 +89,32 @@ class Rehearsals(Part):
 # The portable store: Django's ORM, on any database that Django supports.
 
 
-class ORMStore(Daemons, Claims, Orders):
+class ORMStore(ORMBase):
     """The store contract in portable Django ORM."""
 
     @cached_property
     def types(self) -> protocol.Types:
         return Types(self)
+
+    @cached_property
+    def claims(self) -> protocol.Claims:
+        return Claims(self)
+
+    @cached_property
+    def limits(self) -> protocol.Limits:
+        return Limits(self)
+
+    @cached_property
+    def gates(self) -> protocol.Gates:
+        return Gates(self)
+
+    @cached_property
+    def daemons(self) -> protocol.Daemons:
+        return Daemons(self)
+
+    @cached_property
+    def downstreams(self) -> protocol.Downstreams:
+        return Downstreams(self)
 
     @cached_property
     def enqueueing(self) -> protocol.Enqueueing:

@@ -3,45 +3,122 @@
 Rare work is left to the portable store.
 """
 
+from contextlib import contextmanager
 from functools import cached_property
 
+from django.db import DataError, transaction
+
+from .. import protocol
 from ..common.store import ORMStore
-from .claims import Claims, Limited
-from .daemons import Daemons, Telling
+from .claims import Claims, Limits
+from .daemons import Daemons, Gates, Listener
 from .enqueueing import Enqueueing
 from .graphs import GraphEnds, Graphs
-from .locks import Locks
 from .records import Records, Steps
 from .removal import Inputs, Removal
+from .sessions import of_session, of_transaction, session_of
+from .statements import cursor_of, execute, has_code, is_pooled, refuse_characters, waiting
+
+# The server's error code for a statement that has waited too long for a lock.
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
-class PostgreSQLStore(Locks, Limited, Claims, Daemons, Telling, ORMStore):
+class PostgreSQLStore(ORMStore):
     """The store contract, with statements of PostgreSQL's own."""
 
     @cached_property
-    def graphs(self):
-        return Graphs(self)
-
-    @cached_property
-    def graph_ends(self):
-        return GraphEnds(self)
-
-    @cached_property
-    def inputs(self):
-        return Inputs(self)
-
-    @cached_property
-    def steps(self):
-        return Steps(self)
-
-    @cached_property
-    def removal(self):
-        return Removal(self)
-
-    @cached_property
-    def enqueueing(self):
+    def enqueueing(self) -> protocol.Enqueueing:
         return Enqueueing(self)
 
     @cached_property
-    def records(self):
+    def claims(self) -> protocol.Claims:
+        return Claims(self)
+
+    @cached_property
+    def limits(self) -> protocol.Limits:
+        return Limits(self)
+
+    @cached_property
+    def gates(self) -> protocol.Gates:
+        return Gates(self)
+
+    @cached_property
+    def records(self) -> protocol.Records:
         return Records(self)
+
+    @cached_property
+    def steps(self) -> protocol.Steps:
+        return Steps(self)
+
+    @cached_property
+    def daemons(self) -> protocol.Daemons:
+        return Daemons(self)
+
+    @cached_property
+    def graphs(self) -> protocol.Graphs:
+        return Graphs(self)
+
+    @cached_property
+    def graph_ends(self) -> protocol.GraphEnds:
+        return GraphEnds(self)
+
+    @cached_property
+    def inputs(self) -> protocol.Inputs:
+        return Inputs(self)
+
+    @cached_property
+    def removal(self) -> protocol.Removal:
+        return Removal(self)
+
+    # Locks of other sessions: a daemon waits for them only a moment.
+
+    def limit_waiting(self, seconds):
+        self.connection.ensure_connection()
+        session = session_of(self.connection)
+        if session.lock_timeout == seconds:
+            return
+        with cursor_of(self.connection) as cursor:
+            if not is_pooled(cursor):
+                version = self.connection.pg_version
+                cursor.execute(f"{of_session(version)}; {waiting('SET', seconds)}")
+        session.lock_timeout = seconds
+
+    @contextmanager
+    def atomic(self):
+        is_outermost = not self.connection.in_atomic_block
+        try:
+            with super().atomic():
+                session = session_of(self.connection)
+                if session.lock_timeout is not None and session.is_pooled:
+                    # Behind a pooler, each transaction may run in another backend.
+                    own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
+                    with cursor_of(self.connection) as cursor:
+                        cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
+                yield
+        except DataError as error:
+            refuse_characters(error)
+            raise
+
+    def is_lock(self, error):
+        return has_code(error, _LOCK_NOT_AVAILABLE)
+
+    # Telling idle daemons that a Task waits.
+
+    def tell(self):
+        connection = self.connection
+        if not connection.in_atomic_block:
+            self._notify()
+            return
+        if getattr(connection.atomic_blocks[0], "_from_testcase", False):
+            return  # a test's own transaction is never committed, and tests count what waits for it
+        # Notify at commit, once: which daemons are idle then is known only then.
+        waiting = connection.run_on_commit
+        if not waiting or waiting[-1][1] != self._notify:
+            transaction.on_commit(self._notify, using=self.alias, robust=True)
+
+    def _notify(self):
+        with cursor_of(self.connection) as cursor:
+            execute(cursor, "notify", {})
+
+    def listener(self):
+        return Listener(self.alias)

@@ -15,7 +15,7 @@ from ...models import Type
 from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
 from ..common.limits import MORE, Bucket, Row
-from ..common.limits import Limited as ORMLimited
+from ..common.limits import Limits as ORMLimits
 from ..common.turns import STEPS, RowOrder, enough_lanes, most_steps
 from ..values import Claimed, Parameters
 from .statements import FEW, array, cursor_of, execute, texts
@@ -29,6 +29,8 @@ _CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)}
 
 
 class Claims(ORMClaims):
+    """As in the portable store, with the database's own statements."""
+
     def _claim_unlimited(self, by, types, limit):
         memory = by.memory
         shortcut, known_part = memory.shortcut(Ends), memory.shortcut(Part)
@@ -66,7 +68,7 @@ class Claims(ORMClaims):
         try:
             return look.followed_by(self._look(*args, **kwargs))
         except DatabaseError as error:
-            if not look.rows or not self.is_lock(error):
+            if not look.rows or not self.store.is_lock(error):
                 raise
             return look
 
@@ -74,19 +76,19 @@ class Claims(ORMClaims):
         try:
             self.miss(who=look.name)
         except DatabaseError as error:
-            if not look.rows or not self.is_lock(error):
+            if not look.rows or not self.store.is_lock(error):
                 raise
 
     def _first(self, by, types):
         """Claim one Task by a simple look; return [] if a full look is needed."""
         afters = [by.memory.rotation.after(type) for type in types]
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             parameters = {"daemon": str(by.daemon), "types": types, "afters": afters}
             execute(cursor, "claim_first", parameters)
             row = cursor.fetchone()
         return self._claimed(by, [row], row[AT], {row[TYPE]: row[PARAMETERS]}) if row else []
 
-    def _take_limited(self, by, type, rooms, wanted):
+    def take_limited(self, by, type, rooms, wanted):
         rotation = by.memory.rotation
         caps = {lane: rooms.lanes[lane] for lane in rotation.turned(rooms.open_lanes)}
         look = self._look(by, [type], wanted, walks=rooms.whole, caps=caps)
@@ -162,7 +164,7 @@ class Claims(ORMClaims):
             "most": most_steps(len(types)),
             "enough": enough_lanes(finds, len(types)),
         }
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             # One plan serves any number of rows, since all parts of it walk along indexes.
             execute(cursor, "claim", parameters, fixed=_CAREFUL if by.careful else _PLAIN)
             return cursor.fetchall()
@@ -171,15 +173,17 @@ class Claims(ORMClaims):
 # Limits on PostgreSQL: one statement to look at them, one to lock them.
 
 
-class Limited(ORMLimited):
+class Limits(ORMLimits):
+    """As in the portable store, with the database's own statements."""
+
     def _lock_limits(self, type):
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             execute(cursor, "lock_limits", {"type": type})
             return cursor.fetchone()[0]
 
     def _open_lanes(self, type, full, after, most):
         key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
-        closed = self._closed(self.now())
+        closed = self.store.gates.closed(self.store.now())
         if key is None or closed.shuts(key):
             return [], []
         shut = [collection for of, collection in closed.lanes if of == key]
@@ -190,7 +194,7 @@ class Limited(ORMLimited):
             "limit": most,
             "most": most_steps(1),
         }
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             execute(cursor, "open_lanes", parameters)
             rows = cursor.fetchall()
         found = [collection for collection, is_open, _ in rows if is_open]
@@ -198,7 +202,7 @@ class Limited(ORMLimited):
 
     def _buckets(self, types, *, daemon=None):
         asks = None if daemon is None else str(daemon)
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             execute(cursor, "limits", {"types": list(types), "daemon": asks})
             rows = cursor.fetchall()
         return [
@@ -211,7 +215,7 @@ class Limited(ORMLimited):
                 daemons=max(1, daemons),
             )
             for *columns, refilled, held, own, daemons, now in rows
-        ] + self._guards(types)
+        ] + self.store.downstreams.guards(types)
 
 
 def _time(epoch):

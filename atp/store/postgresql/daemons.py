@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections
 
 from ...commands import Mode
 from ...exceptions import LeaseLost
-from ..common.base import ORMBase
+from ..common.control import Gates as ORMGates
 from ..common.daemons import Daemons as ORMDaemons
 from ..common.turns import most_steps
 from ..facts import NO_MISFITS, Outlook, Renewal
@@ -23,7 +23,27 @@ from .statements import array, cursor_of, execute, is_pooled, texts
 # A daemon's regular queries, one statement each.
 
 
+class Gates(ORMGates):
+    """As in the portable store, with the database's own statements."""
+
+    def due_lanes(self, types, closed, time, limit):
+        parameters = {
+            "types": array(types),
+            "closed_types": array([type for type, _ in closed.lanes]),
+            "closed": texts([collection for _, collection in closed.lanes]),
+            "time": time,
+            "limit": limit,
+            "most": most_steps(len(types)),
+        }
+        with cursor_of(self.store.connection) as cursor:
+            # Pages ask this too, but rarely.
+            execute(cursor, "due_lanes", parameters, prepared=False)
+            return cursor.fetchall()
+
+
 class Daemons(ORMDaemons):
+    """As in the portable store, with the database's own statements."""
+
     def renew(
         self,
         daemon,
@@ -41,13 +61,13 @@ class Daemons(ORMDaemons):
         try:
             return self._renewed("renew", own | said | {"mode": str(mode)})
         except DatabaseError as error:
-            if not self.is_lock(error):
+            if not self.store.is_lock(error):
                 raise
         renewal = self._renewed("renew_spare", own)
         return replace(renewal, is_spare=True)
 
     def _renewed(self, statement, parameters):
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             execute(cursor, statement, parameters)
             renewed = cursor.fetchone()
         if renewed is None:
@@ -56,7 +76,7 @@ class Daemons(ORMDaemons):
         return Renewal(time=datetime.fromtimestamp(epoch, UTC), request=request)
 
     def outlook(self, types, *, daemon=None):
-        with cursor_of(self.connection) as cursor:
+        with cursor_of(self.store.connection) as cursor:
             who = None if daemon is None else str(daemon)
             parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
             execute(cursor, "outlook", parameters)
@@ -66,28 +86,14 @@ class Daemons(ORMDaemons):
             ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
         ]
         return Outlook(
-            due=0.0 if is_cut else self._due_in(due, limited, opens),
+            due=0.0 if is_cut else self.store.limits.due_in(due, limited, opens),
             late=late,
             lost=lost,
             request=request,
-            drops=drops and self._drops(),
+            drops=drops and self.store.gates.drops(),
             planned=planned,
             graphs=graphs,
         )
-
-    def due_lanes(self, types, closed, time, limit):
-        parameters = {
-            "types": array(types),
-            "closed_types": array([type for type, _ in closed.lanes]),
-            "closed": texts([collection for _, collection in closed.lanes]),
-            "time": time,
-            "limit": limit,
-            "most": most_steps(len(types)),
-        }
-        with cursor_of(self.connection) as cursor:
-            # Pages ask this too, but rarely.
-            execute(cursor, "due_lanes", parameters, prepared=False)
-            return cursor.fetchall()
 
 
 # Listening for the notifications of `notify.sql`, on a connection of its own.
@@ -230,27 +236,3 @@ def _read(text):
     daemon, epoch, *own, parameters = json.loads(text)
     read, _ = parameters_of(parameters)
     return UUID(daemon), Claimed(*own, read, datetime.fromtimestamp(epoch, UTC))
-
-
-# Telling idle daemons that a Task waits.
-
-
-class Telling(ORMBase):
-    def tell(self):
-        connection = self.connection
-        if not connection.in_atomic_block:
-            self._notify()
-            return
-        if getattr(connection.atomic_blocks[0], "_from_testcase", False):
-            return  # a test's own transaction is never committed, and tests count what waits for it
-        # Notify at commit, once: which daemons are idle then is known only then.
-        waiting = connection.run_on_commit
-        if not waiting or waiting[-1][1] != self._notify:
-            transaction.on_commit(self._notify, using=self.alias, robust=True)
-
-    def _notify(self):
-        with cursor_of(self.connection) as cursor:
-            execute(cursor, "notify", {})
-
-    def listener(self):
-        return Listener(self.alias)

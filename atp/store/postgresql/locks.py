@@ -2,11 +2,8 @@
 
 from contextlib import contextmanager
 
-from django.db import DataError
-
-from ..common.base import ORMBase
-from .sessions import of_session, of_transaction, session_of
-from .statements import PLANNING, cursor_of, has_code, is_pooled, refuse_characters, waiting
+from .sessions import session_of
+from .statements import PLANNING, cursor_of
 
 # A daemon's statements on the connection of an application: they leave no trace there.
 #
@@ -55,35 +52,3 @@ def _plan(connection, values):
 
 # The server's error code for a statement that has waited too long for a lock.
 _LOCK_NOT_AVAILABLE = "55P03"
-
-
-class Locks(ORMBase):
-    def limit_waiting(self, seconds):
-        self.connection.ensure_connection()
-        session = session_of(self.connection)
-        if session.lock_timeout == seconds:
-            return
-        with cursor_of(self.connection) as cursor:
-            if not is_pooled(cursor):
-                version = self.connection.pg_version
-                cursor.execute(f"{of_session(version)}; {waiting('SET', seconds)}")
-        session.lock_timeout = seconds
-
-    @contextmanager
-    def atomic(self):
-        is_outermost = not self.connection.in_atomic_block
-        try:
-            with super().atomic():
-                session = session_of(self.connection)
-                if session.lock_timeout is not None and session.is_pooled:
-                    # Behind a pooler, each transaction may run in another backend.
-                    own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
-                    with cursor_of(self.connection) as cursor:
-                        cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
-                yield
-        except DataError as error:
-            refuse_characters(error)
-            raise
-
-    def is_lock(self, error):
-        return has_code(error, _LOCK_NOT_AVAILABLE)

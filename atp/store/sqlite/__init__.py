@@ -3,37 +3,114 @@
 Rare work is left to the portable store.
 """
 
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from pathlib import Path
 
+from django.db import transaction
+
+from .. import protocol
 from ..common.store import ORMStore
-from .claims import Claims, Limited
+from .claims import Claims, Gates, Limits
 from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .graphs import GraphEnds, Graphs
-from .listener import Wakeups
+from .listener import Listener
 from .records import Records
 from .removal import Removal
+from .sessions import cursor_of, turn
+
+# The modes of Django's connections in which a transaction may write as soon as it has begun.
+_WRITING = ("IMMEDIATE", "EXCLUSIVE")
+_NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
 
 
-class SQLiteStore(Limited, Claims, Daemons, Wakeups, ORMStore):
+class SQLiteStore(ORMStore):
     """The store contract, with statements of SQLite's own."""
 
     @cached_property
-    def graphs(self):
-        return Graphs(self)
-
-    @cached_property
-    def graph_ends(self):
-        return GraphEnds(self)
-
-    @cached_property
-    def removal(self):
-        return Removal(self)
-
-    @cached_property
-    def enqueueing(self):
+    def enqueueing(self) -> protocol.Enqueueing:
         return Enqueueing(self)
 
     @cached_property
-    def records(self):
+    def claims(self) -> protocol.Claims:
+        return Claims(self)
+
+    @cached_property
+    def limits(self) -> protocol.Limits:
+        return Limits(self)
+
+    @cached_property
+    def gates(self) -> protocol.Gates:
+        return Gates(self)
+
+    @cached_property
+    def records(self) -> protocol.Records:
         return Records(self)
+
+    @cached_property
+    def daemons(self) -> protocol.Daemons:
+        return Daemons(self)
+
+    @cached_property
+    def graphs(self) -> protocol.Graphs:
+        return Graphs(self)
+
+    @cached_property
+    def graph_ends(self) -> protocol.GraphEnds:
+        return GraphEnds(self)
+
+    @cached_property
+    def removal(self) -> protocol.Removal:
+        return Removal(self)
+
+    # Transactions and statements.
+
+    @contextmanager
+    def atomic(self):
+        """Return a transaction that may write from its beginning, in any mode of the project.
+
+        A transaction that has only read fails at once when it writes, if another has written since:
+        no time-out helps.
+        """
+        # Inside a caller's transaction, the turn has been taken already.
+        outermost = not self.connection.in_atomic_block
+        with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
+            if self.connection.transaction_mode not in _WRITING:
+                self.run(_NOTHING)
+            yield
+
+    def select(self, statement, **parameters):
+        """Execute one statement and return its rows."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.fetchall()
+
+    def run(self, statement, **parameters):
+        """Execute one statement and return the number of rows written."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.rowcount
+
+    def run_many(self, statement, rows):
+        """Execute one statement for each of the rows; a row is a sequence of values."""
+        with cursor_of(self.connection) as cursor:
+            cursor.executemany(statement, rows)
+
+    # Commits of other connections: a listener notices them.
+
+    def listener(self):
+        """Return a listener that notices every commit; None for a database in memory."""
+        return self._listener(self.lock_folder)
+
+    def commits(self):
+        """Return a listener that notices commits and is handed no Tasks."""
+        return self._listener(None)
+
+    def _listener(self, folder):
+        if self.connection.is_in_memory_db():
+            return None
+        name = str(self.connection.settings_dict["NAME"])
+        # A file that is gone must not be created anew.
+        uri = name if name.startswith("file:") else f"{Path(name).absolute().as_uri()}?mode=rw"
+        return Listener(uri, self.file_id, folder)

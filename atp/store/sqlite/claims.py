@@ -13,11 +13,12 @@ from ...options import MAX_PRIORITY
 from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
 from ..common.control import Closed
+from ..common.control import Gates as ORMGates
 from ..common.limits import Bucket, Row
-from ..common.limits import Limited as ORMLimited
+from ..common.limits import Limits as ORMLimits
 from ..common.turns import enough_lanes, in_sql, most_steps, taken
 from ..values import Claimed, Parameters
-from .sessions import SQLiteBase, as_instant, as_json, as_text
+from .sessions import as_instant, as_json, as_text
 
 # The situation of a claim: all facts but the waiting Tasks, read by one statement.
 
@@ -96,35 +97,34 @@ class Situation(NamedTuple):
         return Closed(self.gates.pairs | self.limits.pairs)
 
 
-class Asking(SQLiteBase):
-    def _situation(self, types, now, *, daemon=None):
-        """Read gates and limits of these Types, and whether the daemon may claim."""
-        rows = {"version": [], "daemon": [], "late": [], "gate": [], "limit": [], "weight": []}
-        found = rows["type"] = []
-        own = None if daemon is None else daemon.hex
-        for kind, *row in self.select(
-            _SITUATION, now=as_text(now), types=as_json(types), daemon=own
-        ):
-            rows[kind].append(row)
-        columns = {identifier: own for identifier, *own in found}
-        lanes = rows["limit"] + rows["weight"]
-        return Situation(
-            version=rows["version"][0][0],
-            holder=next((tuple(row[:3]) for row in rows["daemon"]), None),
-            is_late=bool(rows["late"]),
-            gates=_closed(rows["gate"]),
-            limits=_closed(rows["limit"]),
-            weights={row[0]: row[2] for row in lanes if row[1] is None and row[2] is not None},
-            served={type: columns[type] for type in types if type in columns},
-        )
+def situation_of(store, types, now, *, daemon=None):
+    """Read gates and limits of these Types, and whether the daemon may claim."""
+    rows = {"version": [], "daemon": [], "late": [], "gate": [], "limit": [], "weight": []}
+    found = rows["type"] = []
+    own = None if daemon is None else daemon.hex
+    for kind, *row in store.select(_SITUATION, now=as_text(now), types=as_json(types), daemon=own):
+        rows[kind].append(row)
+    columns = {identifier: own for identifier, *own in found}
+    lanes = rows["limit"] + rows["weight"]
+    return Situation(
+        version=rows["version"][0][0],
+        holder=next((tuple(row[:3]) for row in rows["daemon"]), None),
+        is_late=bool(rows["late"]),
+        gates=_closed(rows["gate"]),
+        limits=_closed(rows["limit"]),
+        weights={row[0]: row[2] for row in lanes if row[1] is None and row[2] is not None},
+        served={type: columns[type] for type in types if type in columns},
+    )
 
-    def _stands(self, situation):
-        """Return whether no other connection has written since the situation was read."""
-        return self.select(_VERSION) == [(situation.version,)]
 
-    def _is_late(self, now):
-        """Return whether a waiting Task has missed its ``start_before``."""
-        return bool(self.select(_IS_LATE, now=as_text(now)))
+def stands(store, situation):
+    """Return whether no other connection has written since the situation was read."""
+    return store.select(_VERSION) == [(situation.version,)]
+
+
+def is_late(store, now):
+    """Return whether a waiting Task has missed its ``start_before``."""
+    return bool(store.select(_IS_LATE, now=as_text(now)))
 
 
 def _closed(rows):
@@ -202,47 +202,51 @@ _DUE = """
 """
 
 
-class Waiting(SQLiteBase):
-    """Looks at waiting Tasks; ``now`` and all times returned are texts."""
+def ready_lanes(store, served, now, closed, limit):
+    """Return the lanes with due Tasks, and where the look was broken off; ``now`` is a text.
 
-    def _ready(self, served, now, closed, limit):
-        """Return the lanes with due Tasks, and where the look was broken off.
+    ``served`` are pairs: the key of a Type, and the collection to begin behind. A lane is a
+    triple: Type's key, collection, highest priority with a due Task. The second value is a list
+    of pairs like ``served``.
+    """
+    served = [pair for pair in served if not closed.shuts(pair[0])]
+    limit = ALL if limit < 0 else limit
+    rows = store.select(
+        _LEVELS + _READY,
+        served=as_json(served),
+        closed=as_json(closed.lanes),
+        now=now,
+        limit=limit + len(served),
+        enough=enough_lanes(limit, len(served)),
+        most=most_steps(len(served)),
+    )
+    found = [tuple(row[:3]) for row in rows if row[3]]
+    return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
 
-        ``served`` are pairs: the key of a Type, and the collection to begin behind. A lane is a
-        triple: Type's key, collection, highest priority with a due Task. The second value is a list
-        of pairs like ``served``.
-        """
-        served = [pair for pair in served if not closed.shuts(pair[0])]
-        limit = ALL if limit < 0 else limit
-        rows = self.select(
-            _LEVELS + _READY,
-            served=as_json(served),
-            closed=as_json(closed.lanes),
-            now=now,
-            limit=limit + len(served),
-            enough=enough_lanes(limit, len(served)),
-            most=most_steps(len(served)),
-        )
-        found = [tuple(row[:3]) for row in rows if row[3]]
-        return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
+
+def dues(store, served, now):
+    """Return for each lane the time when a Task is due: the first one, or one that is due now.
+
+    Each row also says whether the look was broken off in that lane.
+    """
+    return store.select(
+        _LEVELS + _DUE,
+        served=as_json([(key, "") for key in served]),
+        closed="[]",
+        now=now,
+        enough=ALL,
+        most=most_steps(len(served)),
+    )
+
+
+class Gates(ORMGates):
+    """As in the portable store, with the database's own statements."""
 
     def due_lanes(self, types, closed, time, limit):
-        found, _ = self._ready([(key, "") for key in types], as_text(time), closed, limit)
-        return found
-
-    def _dues(self, served, now):
-        """Return for each lane the time when a Task is due: the first one, or one that is due now.
-
-        Each row also says whether the look was broken off in that lane.
-        """
-        return self.select(
-            _LEVELS + _DUE,
-            served=as_json([(key, "") for key in served]),
-            closed="[]",
-            now=now,
-            enough=ALL,
-            most=most_steps(len(served)),
+        found, _ = ready_lanes(
+            self.store, [(key, "") for key in types], as_text(time), closed, limit
         )
+        return found
 
 
 # Claiming on SQLite: a look without the lock first, then the claim in a transaction.
@@ -263,7 +267,9 @@ _LOG = """
 """
 
 
-class Claims(Asking, Waiting, ORMClaims):
+class Claims(ORMClaims):
+    """As in the portable store, with the database's own statements."""
+
     def _claim_unlimited(self, by, types, limit):
         # An idle daemon looks often, and must not keep writers waiting.
         look = self._look(by, types, limit) if limit > 0 else None
@@ -271,10 +277,10 @@ class Claims(Asking, Waiting, ORMClaims):
             return []
         situation, found, cut = look
         rotation, shortcut = by.memory.rotation, by.memory.shortcut(Known)
-        with self.atomic():
-            now = self.now()
-            if not self._stands(situation):
-                situation = self._situation(types, now, daemon=by.daemon)
+        with self.store.atomic():
+            now = self.store.now()
+            if not stands(self.store, situation):
+                situation = situation_of(self.store, types, now, daemon=by.daemon)
             _, name = situation.leased(now)
             if situation.is_late:
                 self.miss(who=name)
@@ -291,9 +297,9 @@ class Claims(Asking, Waiting, ORMClaims):
             rotation.skip(cut)
             return claimed
 
-    def _take_limited(self, by, type, rooms, wanted):
-        now, rotation = self.now(), by.memory.rotation
-        situation = self._situation([type], now, daemon=by.daemon)
+    def take_limited(self, by, type, rooms, wanted):
+        now, rotation = self.store.now(), by.memory.rotation
+        situation = situation_of(self.store, [type], now, daemon=by.daemon)
         situation.leased(now)
         key = situation.served[type][0]
         full = {(key, lane[1]) for lane, room in rooms.lanes.items() if not room}
@@ -305,7 +311,7 @@ class Claims(Asking, Waiting, ORMClaims):
 
     def miss(self, *, who="", limit=500):
         # Called whenever a claim has brought nothing.
-        return super().miss(who=who, limit=limit) if self._is_late(self.now()) else 0
+        return super().miss(who=who, limit=limit) if is_late(self.store, self.store.now()) else 0
 
     def _look(self, by, types, limit):
         """Return the situation, the lanes with due Tasks, and where the look was broken off.
@@ -313,8 +319,8 @@ class Claims(Asking, Waiting, ORMClaims):
         The lanes are None if those of the shortcut are to be used. Returns None if there is nothing
         to do.
         """
-        now, rotation, shortcut = self.now(), by.memory.rotation, by.memory.shortcut(Known)
-        situation = self._situation(types, now, daemon=by.daemon)
+        now, rotation, shortcut = self.store.now(), by.memory.rotation, by.memory.shortcut(Known)
+        situation = situation_of(self.store, types, now, daemon=by.daemon)
         situation.leased(now)
         keys = {columns[0]: type for type, columns in situation.served.items()}
         by.memory.limited = {keys[key] for key, _ in situation.limits.pairs if key in keys}
@@ -323,7 +329,7 @@ class Claims(Asking, Waiting, ORMClaims):
         # CPU time of this thread, without the waits of a busy machine.
         began = time.thread_time()
         begins = _begins(rotation, situation.served)
-        found, cut = self._ready(begins, as_text(now), situation.not_claimed(), limit)
+        found, cut = ready_lanes(self.store, begins, as_text(now), situation.not_claimed(), limit)
         if cut:
             # Lanes that the look has not reached may still have due Tasks.
             names = {lane[:2] for lane in found}
@@ -346,7 +352,7 @@ class Claims(Asking, Waiting, ORMClaims):
 
         def ready(most):
             begins = _begins(rotation, served, apart=apart)
-            found, cut[:] = self._ready(begins, as_text(now), closed, most)
+            found, cut[:] = ready_lanes(self.store, begins, as_text(now), closed, most)
             return found
 
         names = {columns[0]: type for type, columns in served.items()}
@@ -387,17 +393,17 @@ class Claims(Asking, Waiting, ORMClaims):
             if type is not None and not closed.shuts(type_id, collection):
                 if type not in parameters:
                     parameters[type] = parameters_of(type, *served[type][1:])
-                lane = Lane(self.select, type_id, collection, priority, parameters[type], now)
+                lane = Lane(self.store.select, type_id, collection, priority, parameters[type], now)
                 if priority is not None or lane.begin():
                     lanes[type, collection] = lane
         return lanes
 
     def _hold(self, keys, daemon, name, now):
         keys, count, now = as_json(keys), len(keys), as_text(now)
-        self.run(_HOLD, keys=keys, daemon=daemon)
-        if self.run(_MOVE, keys=keys) != count:
+        self.store.run(_HOLD, keys=keys, daemon=daemon)
+        if self.store.run(_MOVE, keys=keys) != count:
             raise AssertionError("a waiting Task belongs to an Instance that is not ACCEPTED")
-        self.run(_LOG, keys=keys, now=now, who=name)
+        self.store.run(_LOG, keys=keys, now=now, who=name)
 
 
 def _begins(rotation, served, *, apart=False):
@@ -428,24 +434,26 @@ _LIMITS = """
 """
 
 
-class Limited(SQLiteBase, ORMLimited):
+class Limits(ORMLimits):
+    """As in the portable store, with the database's own statements."""
+
     def _lock_limits(self, type):
         # A transaction that has begun to write is alone.
         return True
 
     def _open_lanes(self, type, full, after, most):
-        now = self.now()
+        now = self.store.now()
         key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
-        closed = self._closed(now)
+        closed = self.store.gates.closed(now)
         closed = replace(closed, pairs=closed.pairs | {(key, collection) for collection in full})
         served = [] if key is None else [(key, after)]
-        found, cut = self._ready(served, as_text(now), closed, most)
+        found, cut = ready_lanes(self.store, served, as_text(now), closed, most)
         return [lane[1] for lane in found], [collection for _, collection in cut]
 
     def _buckets(self, types, *, daemon=None):
         asks = None if daemon is None else daemon.hex
-        rows = self.select(_LIMITS, types=as_json(list(types)), daemon=asks)
-        now = self.now()
+        rows = self.store.select(_LIMITS, types=as_json(list(types)), daemon=asks)
+        now = self.store.now()
         return [
             Bucket.of(
                 Row(*columns, None if refilled is None else as_instant(refilled)),
@@ -456,7 +464,7 @@ class Limited(SQLiteBase, ORMLimited):
                 daemons=max(1, daemons),
             )
             for *columns, refilled, held, own, daemons in map(_counted, rows)
-        ] + self._guards(types)
+        ] + self.store.downstreams.guards(types)
 
 
 def _counted(row):

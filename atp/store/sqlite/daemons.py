@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from ..common.daemons import Daemons as ORMDaemons
 from ..facts import Outlook
-from .claims import Asking, Waiting
-from .listener import LISTENERS, STANDS, Wakeups
+from .claims import dues, situation_of
+from .listener import LISTENERS, STANDS
 from .sessions import as_instant, as_text
 
 # Statistics of a table that had fewer rows than this are forgotten.
@@ -17,7 +17,9 @@ _FORGET = r"""
 """
 
 
-class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
+class Daemons(ORMDaemons):
+    """As in the portable store, with the database's own statements."""
+
     def join(self, *args, **more):
         self._forget_small_statistics()
         return super().join(*args, **more)
@@ -29,14 +31,14 @@ class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
         primary keys, however many rows it has by then. Without statistics it looks keys up.
         Connections that are open keep the old plans.
         """
-        if not self.select(_HAS_STATISTICS):
+        if not self.store.select(_HAS_STATISTICS):
             return
-        with self.atomic():
-            if self.run(_FORGET, few=FEW):
-                self.run("ANALYZE sqlite_schema")
+        with self.store.atomic():
+            if self.store.run(_FORGET, few=FEW):
+                self.store.run("ANALYZE sqlite_schema")
 
     def renew(self, daemon, *, channel="", idle=False, **said):
-        with self.atomic():
+        with self.store.atomic():
             unheard = self._unheard(daemon, channel)
             renewal = super().renew(
                 daemon, channel=unheard or channel, idle=idle and not unheard, **said
@@ -47,21 +49,21 @@ class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
         """Return the channel's current name if a Task on it has not been heard of yet; else ""."""
         listener = LISTENERS.get(channel)
         if listener is not None:
-            for stands, key in self.select(STANDS, daemon=daemon.hex, channel=channel):
+            for stands, key in self.store.select(STANDS, daemon=daemon.hex, channel=channel):
                 if (daemon, key) != listener.heard:
                     return stands
         return ""
 
     def outlook(self, types, *, daemon=None):
-        now = self.now()
-        situation = self._situation(list(types), now)
+        now = self.store.now()
+        situation = situation_of(self.store, list(types), now)
         due, limited = self._first_due(situation, now)
         return Outlook(
-            due=self._due_in(due, limited, self._opens(now)),
+            due=self.store.limits.due_in(due, limited, self.store.gates.opens(now)),
             late=situation.is_late,
-            drops=self._drops(),
+            drops=self.store.gates.drops(),
             planned=self._planned_in(now),
-            graphs=self.graph_ends.are_live(),
+            graphs=self.store.graph_ends.are_live(),
             **self._others_and_own(daemon, now),
         )
 
@@ -70,7 +72,7 @@ class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
         names = {columns[0]: type for type, columns in situation.served.items()}
         keys = [key for key in names if not gates.shuts(key)]
         first, limited = [], []
-        for key, collection, due, is_cut in self._dues(keys, as_text(now)):
+        for key, collection, due, is_cut in dues(self.store, keys, as_text(now)):
             if is_cut:
                 first.append(0.0)  # there may be
             if due is None or gates.shuts(key, collection):

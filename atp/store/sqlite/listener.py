@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from ... import folders
 from ..values import Claimed
 from .claims import COLUMNS, parameters_of
-from .sessions import SQLiteBase, as_instant
+from .sessions import as_instant
 
 # Handing a Task to an idle daemon, in the transaction that enqueues it.
 #
@@ -185,24 +185,6 @@ ALWAYS = 0.005
 
 # The listeners of this process to which Tasks can be handed, by channel.
 LISTENERS = WeakValueDictionary()
-
-
-class Wakeups(SQLiteBase):
-    def listener(self):
-        """Return a listener that notices every commit; None for a database in memory."""
-        return self._listener(self.lock_folder)
-
-    def commits(self):
-        """Return a listener that notices commits and is handed no Tasks."""
-        return self._listener(None)
-
-    def _listener(self, folder):
-        if self.connection.is_in_memory_db():
-            return None
-        name = str(self.connection.settings_dict["NAME"])
-        # A file that is gone must not be created anew.
-        uri = name if name.startswith("file:") else f"{Path(name).absolute().as_uri()}?mode=rw"
-        return Listener(uri, self.file_id, folder)
 
 
 class Listener:

@@ -6,17 +6,15 @@ import re
 import sqlite3
 import threading
 from collections import defaultdict
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from itertools import count
 from json import JSONEncoder
 from operator import attrgetter
 
-from django.db import transaction
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
-from ..common.base import ORMBase
 from ..common.cursors import Bare as AnyBare
 from ..common.cursors import is_watched
 
@@ -32,39 +30,6 @@ as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # The modes of Django's connections in which a transaction may write as soon as it has begun.
 _WRITING = ("IMMEDIATE", "EXCLUSIVE")
 _NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
-
-
-class SQLiteBase(ORMBase):
-    @contextmanager
-    def atomic(self):
-        """Return a transaction that may write from its beginning, in any mode of the project.
-
-        A transaction that has only read fails at once when it writes, if another has written since:
-        no time-out helps.
-        """
-        # Inside a caller's transaction, the turn has been taken already.
-        outermost = not self.connection.in_atomic_block
-        with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
-            if self.connection.transaction_mode not in _WRITING:
-                self.run(_NOTHING)
-            yield
-
-    def select(self, statement, **parameters):
-        """Execute one statement and return its rows."""
-        with cursor_of(self.connection) as cursor:
-            cursor.execute(statement, parameters)
-            return cursor.fetchall()
-
-    def run(self, statement, **parameters):
-        """Execute one statement and return the number of rows written."""
-        with cursor_of(self.connection) as cursor:
-            cursor.execute(statement, parameters)
-            return cursor.rowcount
-
-    def run_many(self, statement, rows):
-        """Execute one statement for each of the rows; a row is a sequence of values."""
-        with cursor_of(self.connection) as cursor:
-            cursor.executemany(statement, rows)
 
 
 def as_text(time):
