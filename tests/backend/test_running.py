@@ -17,7 +17,7 @@ from atp.backend.running import ATPTaskContext
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.states import Event
-from atp.store.protocol import Store
+from atp.store import get_store
 from tests.app.tasks import echo
 
 from . import tasks
@@ -193,7 +193,7 @@ def test_signals_around_a_task_cost_no_query(run, told, django_assert_num_querie
 def test_attempt_times_use_the_clock_of_the_enqueue(run, told, monkeypatch):
     """The difference between the times of enqueue and start is therefore meaningful."""
     ahead = timedelta(hours=1)
-    monkeypatch.setattr(Store, "clock_offset", lambda store: ahead)
+    monkeypatch.setattr(type(get_store()), "clock_offset", lambda store: ahead)
     tasks.add.enqueue(1)
     run()
     [result, _] = told.results

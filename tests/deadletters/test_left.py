@@ -63,7 +63,7 @@ def test_delete_reports_instances_whose_files_cannot_be_removed(world, host, mon
     echo.enqueue()
     fail_one(world, host)
     chosen = selection("delete", type="tests.echo")
-    monkeypatch.setattr(type(world.store), "purge", lambda store, **_: 0)
+    monkeypatch.setattr(type(world.store.removal), "purge", lambda store, **_: 0)
     done = BulkOperation(Context(), chosen, 1, None, "ops").run()
     told = "it is locked by somebody, or its files cannot be removed"
     assert done == {"done": 0, "left": {told: 1}}
