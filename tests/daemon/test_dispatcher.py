@@ -477,7 +477,7 @@ def claiming():
         return []
 
     core = SimpleNamespace(
-        store=SimpleNamespace(claim=claim, miss=lambda **_: 0),
+        store=SimpleNamespace(claims=SimpleNamespace(claim=claim, miss=lambda **_: 0)),
         identity=SimpleNamespace(current="me", name="me", types=["a"], leased=True),
         pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
         queue=queue_state,
@@ -652,9 +652,9 @@ def test_maintenance_that_is_cut_off_takes_less_the_next_time():
         queue=inside.QueueState(),
         identity=SimpleNamespace(name="x", current="x"),
         store=SimpleNamespace(
-            drop=cut,
-            miss=cut,
-            sweep=cut,
+            gates=SimpleNamespace(drop=cut),
+            claims=SimpleNamespace(miss=cut),
+            daemons=SimpleNamespace(sweep=cut),
             schedules=SimpleNamespace(plan=cut, trim=cut),
             statistics=SimpleNamespace(pay=lambda limit: cut(limit=limit)),
             errors=SimpleNamespace(count=cut),
