@@ -36,6 +36,7 @@ class Import:
     importer: str
     imported: str
     line: int
+    is_hint: bool = False
 
     def __str__(self):
         return f"{self.importer}:{self.line} imports {self.imported}"
@@ -67,7 +68,14 @@ class _Visitor(ast.NodeVisitor):
         self._name = name
         self._package = name if is_package else name.rpartition(".")[0]
         self._known = known
+        self._in_hints = False
         self.found = []
+
+    def visit_If(self, node):
+        before = self._in_hints
+        self._in_hints = before or ast.unparse(node.test) == "TYPE_CHECKING"
+        self.generic_visit(node)
+        self._in_hints = before
 
     def visit_Import(self, node):
         for alias in node.names:
@@ -85,7 +93,7 @@ class _Visitor(ast.NodeVisitor):
 
     def _add(self, imported, node):
         if imported == PACKAGE or imported.startswith(f"{PACKAGE}."):
-            self.found.append(Import(self._name, imported, node.lineno))
+            self.found.append(Import(self._name, imported, node.lineno, self._in_hints))
 
 
 WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create"}

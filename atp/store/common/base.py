@@ -1,19 +1,32 @@
 """What each part has: connection, clock, transaction; what a vendor answers."""
 
 import logging
-from collections.abc import Iterable
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
 
 from django.apps import apps
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper
+from django.db.models import Model, QuerySet
 from django.utils.functional import cached_property
 
 from ... import messages
-from ...models import Kind, LogRecord
+from ...models import Daemon, Instance, Kind, LogRecord, Task, Type
+from ...querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
+from ..facts import OpenTransaction, Session
+from ..protocol import Commits, Listener
+
+if TYPE_CHECKING:
+    from .store import ORMStore
+
+Row = TypeVar("Row", bound=Model)
 
 # Making the session of a database connection as good as new.
 #
@@ -38,10 +51,15 @@ _SESSIONS = {
 }
 
 
-def renewal_of(connection):
+def is_in_memory(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether this is a database of SQLite without a file."""
+    return isinstance(connection, DatabaseWrapper) and connection.is_in_memory_db()
+
+
+def renewal_of(connection: BaseDatabaseWrapper) -> ModuleType | None:
     """Return the module for one of Django's connections; None if it cannot be renewed."""
     vendor = connection.vendor
-    if vendor not in _SESSIONS or (vendor == "sqlite" and connection.is_in_memory_db()):
+    if vendor not in _SESSIONS or is_in_memory(connection):
         return None
     return import_module(_SESSIONS[vendor])
 
@@ -96,7 +114,7 @@ _ANSWERS = {"postgresql": "atp.store.postgresql.vendor", "sqlite": "atp.store.sq
 _PORTABLE = "atp.store.common.base"
 
 
-def vendor_of(connection):
+def vendor_of(connection: BaseDatabaseWrapper) -> ModuleType:
     """Return the vendor's module for one of Django's connections."""
     return import_module(_ANSWERS.get(connection.vendor, _PORTABLE))
 
@@ -110,28 +128,30 @@ class ORMBase:
     ``alias`` names the database that holds the queue.
     """
 
-    def __init__(self, alias):
+    def __init__(self, alias: str) -> None:
         self.alias = alias
 
     @property
-    def connection(self):
+    def connection(self) -> BaseDatabaseWrapper:
         return connections[self.alias]
 
     @cached_property
-    def vendor(self):
+    def vendor(self) -> ModuleType:
         return vendor_of(self.connection)
 
     @property
-    def lock_folder(self):
+    def lock_folder(self) -> Path | None:
         return self.vendor.lock_folder(self.connection)
 
-    def now(self):
+    def now(self) -> datetime:
         return self.vendor.now(self.connection)
 
-    def open_transactions(self, longer, *, locking=None, instance=None):
+    def open_transactions(
+        self, longer: float, *, locking: float | None = None, instance: UUID | None = None
+    ) -> tuple[datetime, list[OpenTransaction]]:
         return self.vendor.open_transactions(self.connection, longer, locking, instance)
 
-    def end_session(self, pid, *, who=""):
+    def end_session(self, pid: int, *, who: str = "") -> OpenTransaction | None:
         time, found = self.open_transactions(0, locking=0)
         blocking = [
             each for each in found if each.pid == pid and (each.waits_for_it or each.locked)
@@ -143,23 +163,23 @@ class ORMBase:
         self.log(Kind.SESSION, message, subject="queue", time=time, who=who, detail=str(pid))
         return ended
 
-    def sessions(self, application):
+    def sessions(self, application: str) -> list[Session]:
         return self.vendor.sessions(self.connection, application)
 
-    def file_id(self):
+    def file_id(self) -> tuple[int, ...] | None:
         """Return an identity of the database's file; None if the database is not a file."""
         return self.vendor.file_id(self.connection)
 
-    def atomic(self):
+    def atomic(self) -> AbstractContextManager[None]:
         return transaction.atomic(using=self.alias)
 
     @contextmanager
-    def unless_locked(self):
+    def unless_locked(self) -> Iterator[list[DatabaseError]]:
         """Run the block in a savepoint; roll it back if another session's lock lasts too long.
 
         Yields a list, which is empty afterwards if the block was carried out.
         """
-        failed = []
+        failed: list[DatabaseError] = []
         try:
             with self.atomic():
                 yield failed
@@ -168,34 +188,54 @@ class ORMBase:
                 raise
             failed.append(error)
 
-    def tell(self):
+    def tell(self) -> None:
         """Wake the idle daemons. On a database that cannot notify them, do nothing."""
 
-    def listener(self):
+    def listener(self) -> Listener | None:
         return None
 
-    def commits(self):
+    def commits(self) -> Commits | None:
         return None
 
-    def limit_waiting(self, seconds):
+    def limit_waiting(self, seconds: float) -> None:
         """Do nothing: this database has no locks of rows."""
 
-    def is_lock(self, error):
+    def is_lock(self, error: BaseException) -> bool:
         return False
 
-    def clock_offset(self):
+    def clock_offset(self) -> timedelta:
         offset = self.now() - datetime.now(UTC)
         return timedelta() if abs(offset) < timedelta(seconds=0.1) else offset
 
-    def rows(self, model):
+    @overload
+    def rows(self, model: type[Instance]) -> InstanceQuerySet: ...
+    @overload
+    def rows(self, model: type[Task]) -> TaskQuerySet: ...
+    @overload
+    def rows(self, model: type[Daemon]) -> DaemonQuerySet: ...
+    @overload
+    def rows(self, model: type[LogRecord]) -> LogQuerySet: ...
+    @overload
+    def rows(self, model: type[Row]) -> QuerySet[Row]: ...
+    def rows(self, model: Any) -> Any:
         """Return all rows of ``model`` in the queue's database, as a QuerySet."""
         return model.objects.using(self.alias)
 
-    def log(self, kind, message, **facts):
+    def log(self, kind: Kind, message: str, **facts: Any) -> None:
         """Write one LogRecord about a Type, a lane or a daemon: see log_record()."""
         self.log_all([self.log_record(kind, message, **facts)])
 
-    def log_record(self, kind, message, *, subject, time, who, detail="", level=logging.INFO):
+    def log_record(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        subject: str,
+        time: datetime,
+        who: str,
+        detail: str = "",
+        level: int = logging.INFO,
+    ) -> LogRecord:
         """Return an unsaved LogRecord about a Type, a lane or a daemon."""
         return LogRecord(
             subject=subject,
@@ -207,7 +247,7 @@ class ORMBase:
             detail=detail,
         )
 
-    def log_all(self, records):
+    def log_all(self, records: Iterable[LogRecord]) -> None:
         """Write these LogRecords."""
         self.rows(LogRecord).bulk_create(records)
 
@@ -215,49 +255,49 @@ class ORMBase:
 class Part:
     """The base class of the parts of a store, which reach each other through ``store``."""
 
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         self.store = store
-
-    def rows(self, model):
-        return self.store.rows(model)
+        self.rows = store.rows
 
 
 # What any other database answers to these functions.
 
 
-def now(connection):
+def now(connection: BaseDatabaseWrapper) -> datetime:
     return datetime.now(UTC)
 
 
-def lock_folder(connection):
+def lock_folder(connection: BaseDatabaseWrapper) -> Path | None:
     return None
 
 
-def log_position(connection):
+def log_position(connection: BaseDatabaseWrapper) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(max(id), 0) FROM atp_logrecord")
         return cursor.fetchone()[0]
 
 
-def file_id(connection):
+def file_id(connection: BaseDatabaseWrapper) -> tuple[int, ...] | None:
     return None
 
 
-def as_guest(connection):
+def as_guest(connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def kept_type(types, identifier):
+def kept_type(types: QuerySet[Type], identifier: str) -> QuerySet[Type]:
     return types.select_for_update().filter(identifier=identifier)
 
 
-def open_transactions(connection, longer, locking, instance):
+def open_transactions(
+    connection: BaseDatabaseWrapper, longer: float, locking: float | None, instance: UUID | None
+) -> tuple[datetime, list[OpenTransaction]]:
     return now(connection), []
 
 
-def end_session(connection, found):
+def end_session(connection: BaseDatabaseWrapper, found: OpenTransaction) -> bool:
     return False
 
 
-def sessions(connection, application):
+def sessions(connection: BaseDatabaseWrapper, application: str) -> list[Session]:
     return []

@@ -1,11 +1,18 @@
 """The portable store: its parts put together; rehearsals for the testing kit."""
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
 
 from ...exceptions import UnknownSchedule
 from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
-from .. import protocol
 from ..facts import timing_of
+from ..values import Claimed
 from .base import ORMBase, Part
 from .claims import Claims
 from .control import Control, Filling, Gates
@@ -33,14 +40,14 @@ PORTION = 500
 class Rehearsals(Part):
     """What the testing kit needs."""
 
-    def take(self, daemon, instance):
+    def take(self, daemon: UUID, instance: int) -> Claimed | None:
         with self.store.atomic():
             row, now = self.store.claims.locked_row(daemon)
             waiting = self.rows(Task).waiting().filter(pk=instance)
             tasks = list(waiting.select_for_update(of=("self",)))
             return self.store.claims.take_tasks(tasks, row, now)[0] if tasks else None
 
-    def let_pass(self, time, *, instances=None):
+    def let_pass(self, time: timedelta, *, instances: Iterable[int] | None = None) -> None:
         with self.store.atomic():
             waiting = self.rows(Task).waiting().exclude(due_at=BLOCKED)
             if instances is not None:
@@ -56,7 +63,7 @@ class Rehearsals(Part):
             self._backdate(self.rows(Gate).filter(until__isnull=False), time, "until")
             self._backdate(self.rows(Limit).filter(refilled__isnull=False), time, "refilled")
 
-    def plan_slots(self, schedule, since, until, *, who=""):
+    def plan_slots(self, schedule: str, since: datetime, until: datetime, *, who: str = "") -> int:
         decided = 0
         rows = self.rows(Schedule).filter(identifier=schedule)
         with self.store.atomic():
@@ -73,10 +80,10 @@ class Rehearsals(Part):
                     break
         return decided
 
-    def as_guest(self):
+    def as_guest(self) -> AbstractContextManager[None]:
         return self.store.vendor.as_guest(self.store.connection)
 
-    def _backdate(self, rows, time, column):
+    def _backdate(self, rows: QuerySet[Any], time: timedelta, column: str) -> None:
         moved = list(rows.select_for_update(of=("self",)).order_by("pk"))
         for row in moved:
             setattr(row, column, getattr(row, column) - time)
@@ -93,31 +100,31 @@ class ORMStore(ORMBase):
     """The store contract in portable Django ORM."""
 
     @cached_property
-    def types(self) -> protocol.Types:
+    def types(self) -> Types:
         return Types(self)
 
     @cached_property
-    def claims(self) -> protocol.Claims:
+    def claims(self) -> Claims:
         return Claims(self)
 
     @cached_property
-    def limits(self) -> protocol.Limits:
+    def limits(self) -> Limits:
         return Limits(self)
 
     @cached_property
-    def gates(self) -> protocol.Gates:
+    def gates(self) -> Gates:
         return Gates(self)
 
     @cached_property
-    def daemons(self) -> protocol.Daemons:
+    def daemons(self) -> Daemons:
         return Daemons(self)
 
     @cached_property
-    def downstreams(self) -> protocol.Downstreams:
+    def downstreams(self) -> Downstreams:
         return Downstreams(self)
 
     @cached_property
-    def enqueueing(self) -> protocol.Enqueueing:
+    def enqueueing(self) -> Enqueueing:
         return Enqueueing(self)
 
     @cached_property
@@ -125,59 +132,59 @@ class ORMStore(ORMBase):
         return Unique(self)
 
     @cached_property
-    def records(self) -> protocol.Records:
+    def records(self) -> Records:
         return Records(self)
 
     @cached_property
-    def control(self) -> protocol.Control:
+    def control(self) -> Control:
         return Control(self)
 
     @cached_property
-    def filling(self) -> protocol.Filling:
+    def filling(self) -> Filling:
         return Filling(self)
 
     @cached_property
-    def upkeep(self) -> protocol.Upkeep:
+    def upkeep(self) -> Upkeep:
         return Upkeep(self)
 
     @cached_property
-    def removal(self) -> protocol.Removal:
+    def removal(self) -> Removal:
         return Removal(self)
 
     @cached_property
-    def rehearsals(self) -> protocol.Rehearsals:
+    def rehearsals(self) -> Rehearsals:
         return Rehearsals(self)
 
     @cached_property
-    def schedules(self) -> protocol.Schedules:
+    def schedules(self) -> Schedules:
         return Schedules(self)
 
     @cached_property
-    def steps(self) -> protocol.Steps:
+    def steps(self) -> Steps:
         return Steps(self)
 
     @cached_property
-    def graphs(self) -> protocol.Graphs:
+    def graphs(self) -> Graphs:
         return Graphs(self)
 
     @cached_property
-    def graph_ends(self) -> protocol.GraphEnds:
+    def graph_ends(self) -> GraphEnds:
         return GraphEnds(self)
 
     @cached_property
-    def errors(self) -> protocol.Errors:
+    def errors(self) -> Errors:
         return Errors(self)
 
     @cached_property
-    def inputs(self) -> protocol.Inputs:
+    def inputs(self) -> Inputs:
         return Inputs(self)
 
     @cached_property
-    def statistics(self) -> protocol.Statistics:
+    def statistics(self) -> Statistics:
         return Statistics(self)
 
     @cached_property
-    def tailers(self) -> protocol.Tailers:
+    def tailers(self) -> Tailers:
         return Tailers(self)
 
     @cached_property

@@ -3,12 +3,12 @@
 Rare work is left to the portable store.
 """
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
 from django.db import DataError, transaction
 
-from .. import protocol
 from ..common.store import ORMStore
 from .claims import Claims, Limits
 from .daemons import Daemons, Gates, Listener
@@ -27,52 +27,52 @@ class PostgreSQLStore(ORMStore):
     """The store contract, with statements of PostgreSQL's own."""
 
     @cached_property
-    def enqueueing(self) -> protocol.Enqueueing:
+    def enqueueing(self) -> Enqueueing:
         return Enqueueing(self)
 
     @cached_property
-    def claims(self) -> protocol.Claims:
+    def claims(self) -> Claims:
         return Claims(self)
 
     @cached_property
-    def limits(self) -> protocol.Limits:
+    def limits(self) -> Limits:
         return Limits(self)
 
     @cached_property
-    def gates(self) -> protocol.Gates:
+    def gates(self) -> Gates:
         return Gates(self)
 
     @cached_property
-    def records(self) -> protocol.Records:
+    def records(self) -> Records:
         return Records(self)
 
     @cached_property
-    def steps(self) -> protocol.Steps:
+    def steps(self) -> Steps:
         return Steps(self)
 
     @cached_property
-    def daemons(self) -> protocol.Daemons:
+    def daemons(self) -> Daemons:
         return Daemons(self)
 
     @cached_property
-    def graphs(self) -> protocol.Graphs:
+    def graphs(self) -> Graphs:
         return Graphs(self)
 
     @cached_property
-    def graph_ends(self) -> protocol.GraphEnds:
+    def graph_ends(self) -> GraphEnds:
         return GraphEnds(self)
 
     @cached_property
-    def inputs(self) -> protocol.Inputs:
+    def inputs(self) -> Inputs:
         return Inputs(self)
 
     @cached_property
-    def removal(self) -> protocol.Removal:
+    def removal(self) -> Removal:
         return Removal(self)
 
     # Locks of other sessions: a daemon waits for them only a moment.
 
-    def limit_waiting(self, seconds):
+    def limit_waiting(self, seconds: float) -> None:
         self.connection.ensure_connection()
         session = session_of(self.connection)
         if session.lock_timeout == seconds:
@@ -84,7 +84,7 @@ class PostgreSQLStore(ORMStore):
         session.lock_timeout = seconds
 
     @contextmanager
-    def atomic(self):
+    def atomic(self) -> Iterator[None]:
         is_outermost = not self.connection.in_atomic_block
         try:
             with super().atomic():
@@ -99,12 +99,12 @@ class PostgreSQLStore(ORMStore):
             refuse_characters(error)
             raise
 
-    def is_lock(self, error):
+    def is_lock(self, error: BaseException) -> bool:
         return has_code(error, _LOCK_NOT_AVAILABLE)
 
     # Telling idle daemons that a Task waits.
 
-    def tell(self):
+    def tell(self) -> None:
         connection = self.connection
         if not connection.in_atomic_block:
             self._notify()
@@ -116,9 +116,9 @@ class PostgreSQLStore(ORMStore):
         if not waiting or waiting[-1][1] != self._notify:
             transaction.on_commit(self._notify, using=self.alias, robust=True)
 
-    def _notify(self):
+    def _notify(self) -> None:
         with cursor_of(self.connection) as cursor:
             execute(cursor, "notify", {})
 
-    def listener(self):
+    def listener(self) -> Listener:
         return Listener(self.alias)

@@ -1,12 +1,10 @@
-"""Waiting only a moment for locks of others; statements on an application's connection."""
+"""A daemon's statements on the connection of an application: they leave no trace there."""
 
 from contextlib import contextmanager
 
 from .sessions import session_of
 from .statements import PLANNING, cursor_of
 
-# A daemon's statements on the connection of an application: they leave no trace there.
-#
 # Tests are such an application: the transaction of a test goes on after a daemon's work in it,
 # and its connection after the test.
 
@@ -42,13 +40,3 @@ def _plan(connection, values):
     given = ", ".join(f"set_config('{name}', %s, true)" for name in PLANNING)
     with cursor_of(connection) as cursor:
         cursor.execute(f"SELECT {given}", values)
-
-
-# Locks of other sessions: a daemon waits for them only for a moment.
-#
-# An application, an operator or a stopped client may keep a row locked for any time. The server is
-# told how long a statement may wait for such a lock. What is locked is left for later; all else
-# goes on. The other settings of a daemon's session are set here too.
-
-# The server's error code for a statement that has waited too long for a lock.
-_LOCK_NOT_AVAILABLE = "55P03"

@@ -3,13 +3,15 @@
 Rare work is left to the portable store.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from django.db import transaction
 
-from .. import protocol
+from ..common.base import is_in_memory
 from ..common.store import ORMStore
 from .claims import Claims, Gates, Limits
 from .daemons import Daemons
@@ -29,45 +31,45 @@ class SQLiteStore(ORMStore):
     """The store contract, with statements of SQLite's own."""
 
     @cached_property
-    def enqueueing(self) -> protocol.Enqueueing:
+    def enqueueing(self) -> Enqueueing:
         return Enqueueing(self)
 
     @cached_property
-    def claims(self) -> protocol.Claims:
+    def claims(self) -> Claims:
         return Claims(self)
 
     @cached_property
-    def limits(self) -> protocol.Limits:
+    def limits(self) -> Limits:
         return Limits(self)
 
     @cached_property
-    def gates(self) -> protocol.Gates:
+    def gates(self) -> Gates:
         return Gates(self)
 
     @cached_property
-    def records(self) -> protocol.Records:
+    def records(self) -> Records:
         return Records(self)
 
     @cached_property
-    def daemons(self) -> protocol.Daemons:
+    def daemons(self) -> Daemons:
         return Daemons(self)
 
     @cached_property
-    def graphs(self) -> protocol.Graphs:
+    def graphs(self) -> Graphs:
         return Graphs(self)
 
     @cached_property
-    def graph_ends(self) -> protocol.GraphEnds:
+    def graph_ends(self) -> GraphEnds:
         return GraphEnds(self)
 
     @cached_property
-    def removal(self) -> protocol.Removal:
+    def removal(self) -> Removal:
         return Removal(self)
 
     # Transactions and statements.
 
     @contextmanager
-    def atomic(self):
+    def atomic(self) -> Iterator[None]:
         """Return a transaction that may write from its beginning, in any mode of the project.
 
         A transaction that has only read fails at once when it writes, if another has written since:
@@ -76,39 +78,39 @@ class SQLiteStore(ORMStore):
         # Inside a caller's transaction, the turn has been taken already.
         outermost = not self.connection.in_atomic_block
         with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
-            if self.connection.transaction_mode not in _WRITING:
+            if getattr(self.connection, "transaction_mode", None) not in _WRITING:
                 self.run(_NOTHING)
             yield
 
-    def select(self, statement, **parameters):
+    def select(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows."""
         with cursor_of(self.connection) as cursor:
             cursor.execute(statement, parameters)
             return cursor.fetchall()
 
-    def run(self, statement, **parameters):
+    def run(self, statement: str, **parameters: Any) -> int:
         """Execute one statement and return the number of rows written."""
         with cursor_of(self.connection) as cursor:
             cursor.execute(statement, parameters)
             return cursor.rowcount
 
-    def run_many(self, statement, rows):
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Execute one statement for each of the rows; a row is a sequence of values."""
         with cursor_of(self.connection) as cursor:
             cursor.executemany(statement, rows)
 
     # Commits of other connections: a listener notices them.
 
-    def listener(self):
+    def listener(self) -> Listener | None:
         """Return a listener that notices every commit; None for a database in memory."""
         return self._listener(self.lock_folder)
 
-    def commits(self):
+    def commits(self) -> Listener | None:
         """Return a listener that notices commits and is handed no Tasks."""
         return self._listener(None)
 
-    def _listener(self, folder):
-        if self.connection.is_in_memory_db():
+    def _listener(self, folder: Path | None) -> Listener | None:
+        if is_in_memory(self.connection):
             return None
         name = str(self.connection.settings_dict["NAME"])
         # A file that is gone must not be created anew.

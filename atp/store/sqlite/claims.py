@@ -240,7 +240,7 @@ def dues(store, served, now):
 
 
 class Gates(ORMGates):
-    """As in the portable store, with the database's own statements."""
+    """Finds due lanes through the first entries of indexes."""
 
     def due_lanes(self, types, closed, time, limit):
         found, _ = ready_lanes(
@@ -268,7 +268,7 @@ _LOG = """
 
 
 class Claims(ORMClaims):
-    """As in the portable store, with the database's own statements."""
+    """Looks for Tasks without the lock, then claims them in a transaction."""
 
     def _claim_unlimited(self, by, types, limit):
         # An idle daemon looks often, and must not keep writers waiting.
@@ -435,7 +435,7 @@ _LIMITS = """
 
 
 class Limits(ORMLimits):
-    """As in the portable store, with the database's own statements."""
+    """Reads all limits by one statement. Their rows need no locks: there is one writer."""
 
     def _lock_limits(self, type):
         # A transaction that has begun to write is alone.

@@ -18,7 +18,7 @@ _FORGET = r"""
 
 
 class Daemons(ORMDaemons):
-    """As in the portable store, with the database's own statements."""
+    """Forgets, when a daemon joins, statistics that would mislead the planner."""
 
     def join(self, *args, **more):
         self._forget_small_statistics()

@@ -55,7 +55,7 @@ class Shared(NamedTuple):
 
 
 class Enqueueing(ORMEnqueueing):
-    """As in the portable store, with the database's own statements."""
+    """Inserts all rows of an enqueue by one statement for each table."""
 
     def type_id(self, registration):
         found = self.store.select(_TYPE, identifier=registration.identifier)

@@ -228,7 +228,7 @@ _PROGRESS = """
 
 
 class Records(ORMRecords):
-    """As in the portable store, with the database's own statements."""
+    """Writes moves with equal values together. All others are left to the portable store."""
 
     def record(self, moves, *, daemon=None):
         if daemon is None or not moves:

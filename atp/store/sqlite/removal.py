@@ -33,7 +33,7 @@ _REMOVE = (
 
 
 class Removal(ORMRemoval):
-    """As in the portable store, with the database's own statements."""
+    """Deletes old Instances by statements that take many keys."""
 
     def _remove_over(self, over, limit, who, marks):
         if who or is_followed():

@@ -18,7 +18,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from ..common.cursors import Bare as AnyBare
 from ..common.cursors import is_watched
 
-# The base of all parts of this store: one writer at a time, and values in Django's formats.
+# Values in Django's formats.
 #
 # Each statement takes all its rows in one JSON parameter. Python's driver releases the
 # interpreter lock at every step, so a statement for each row would be slowed down by the other
@@ -26,10 +26,6 @@ from ..common.cursors import is_watched
 
 # The driver refuses text that is not valid UTF-8, as it would in a parameter of its own.
 as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-# The modes of Django's connections in which a transaction may write as soon as it has begun.
-_WRITING = ("IMMEDIATE", "EXCLUSIVE")
-_NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
 
 
 def as_text(time):
