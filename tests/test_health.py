@@ -431,6 +431,8 @@ def test_an_operator_ends_a_session_that_locks_the_queue(transactional_db):
         with pytest.raises(InvalidOption, match="keeps others waiting now"):
             queue.end_session(pid)
         cursor.execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")
+    [sentence] = health.blocking_sessions(overview.now())
+    assert f"process {pid} of the database" in sentence
     ended = queue.end_session(pid, by="ann")
     assert (ended.pid, ended.locked) == (pid, "atp_task")
     wait_for(lambda: pid not in sessions())

@@ -31,7 +31,7 @@ from ..operations.operation import (
 )
 from ..operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, OPERATIONS, TARGET, level_of
 from ..options import MAX_IDENTIFIER
-from ..reports import overview
+from ..reports import health, overview
 from ..states import State
 from ..web import permissions
 from ..web.permissions import PAGE, Place, actor
@@ -298,6 +298,17 @@ class TargetOperationPage(OperationPage):
 
     def heading(self, subject: Place) -> str:
         return text.describe_target(*subject)
+
+
+class EndSessionPage(TargetOperationPage):
+    """The page that ends a session of the database: it says which sessions delay others."""
+
+    def heading(self, subject: Place) -> str:
+        pid = self.request.GET.get("pid")
+        return f"process {pid}" if pid else "of the database"
+
+    def show(self, **context: Any) -> HttpResponse:
+        return super().show(sessions=health.blocking_sessions(overview.now()), **context)
 
 
 # Forms from the table of operations: a field for each parameter.

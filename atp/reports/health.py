@@ -279,7 +279,10 @@ def _find_unattended_work(
             helps=causes.daemon_help()
             if identifier in modes
             else causes.operation_help(
-                TARGET, "hold", type=identifier, label="Hold it until you start a daemon for it"
+                TARGET,
+                "hold",
+                type=identifier,
+                label="Hold it, and open it once a daemon serves it",
             ),
         )
 
@@ -546,24 +549,26 @@ def _find_blocking_transactions(time: datetime) -> Iterator[QueueProblem]:
 
     Daemons do not wait for the lock of a table; they try again later.
     """
-    _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
-    for each in found:
-        if each.waits_for_it or each.locked:
-            yield _blocking_problem(each, time)
+    for each in _blocking_transactions(BLOCKING):
+        yield _failing(
+            "transaction",
+            f"{sentences.transaction(each, time)} "
+            f"To end it: {causes.terminate_help(each.pid).command}",
+            since=each.since,
+            kind="session",
+            name=str(each.pid),
+            helps=causes.operation_help(TARGET, "end-session", pid=each.pid),
+        )
 
 
-def _blocking_problem(each: OpenTransaction, time: datetime) -> QueueProblem:
-    words = (
-        f"{sentences.transaction(each, time)} To end it: {causes.terminate_help(each.pid).command}"
-    )
-    return _failing(
-        "transaction",
-        words,
-        since=each.since,
-        kind="session",
-        name=str(each.pid),
-        helps=causes.operation_help(TARGET, "end-session", pid=each.pid),
-    )
+def _blocking_transactions(longer: float) -> list[OpenTransaction]:
+    _, found = get_store().open_transactions(longer, locking=longer)
+    return [each for each in found if each.waits_for_it or each.locked]
+
+
+def blocking_sessions(time: datetime) -> list[str]:
+    """Return a sentence about each session that delays other sessions or daemons at ``time``."""
+    return [sentences.transaction(each, time) for each in _blocking_transactions(0)]
 
 
 # Warnings: something has happened that somebody should look at.

@@ -185,7 +185,10 @@ def test_the_log_of_gates_is_shown_only_to_users_who_may_see_logs(full, operator
 
 
 def test_the_form_to_end_a_session_is_filled_in_and_refuses_one_that_blocks_nobody(full, operator):
-    assert 'value="77"' in operator.get("/atp/end-session/?pid=77").content.decode()
+    shown = operator.get("/atp/end-session/?pid=77").content.decode()
+    assert 'value="77"' in shown
+    assert ">process 77</a></h1>" in shown
+    assert "No session keeps others waiting now." in shown
     answer = operator.post("/atp/end-session/?pid=77", {"pid": "77", "initial-pid": "77"})
     assert answer.status_code == 422
     assert "no session with this process keeps others waiting now" in errors(answer)
