@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+
 from ..commands import AttemptCommand, Cancelled, DaemonCommand, Mode
 from ..deadletters.models import ErrorGroup
 from ..downstreams.protection import Report
@@ -74,7 +77,7 @@ class Claims(Protocol):
 
         The claim is shared between Types by their weights, and evenly between the lanes of each
         Type. Claims with the same ``memory`` are shared over time in the same way. It is a
-        :class:`~..memory.ClaimMemory`, which the daemon passes to each of its claims.
+        :class:`~.common.turns.ClaimMemory`, which the daemon passes to each of its claims.
 
         Tasks behind a gate are left out. Of limited Tasks it takes no more than may be started.
         Tasks that are claimed ahead count towards a limit: if other daemons might lack room because
@@ -90,7 +93,7 @@ class Claims(Protocol):
 
 class Limits(Protocol):
     def give_back(
-        self, lanes: Iterable[tuple[str, str]], *, memory: ClaimMemory | None = None
+        self, lanes: Collection[tuple[str, str]], *, memory: ClaimMemory | None = None
     ) -> None:
         """Give back tokens of rates, one for each claimed Task that was handed back unstarted.
 
@@ -142,7 +145,7 @@ class Control(Protocol):
     def limit(self, scope: Scope, *, who: str = "", **changes: Any) -> Limit:
         """Set columns of the Limit of a :class:`Scope` for an operator; returns its row."""
 
-    def unlimit(self, scope: Scope, declared: Mapping[str, Any] | None, *, who: str = "") -> bool:
+    def unlimit(self, scope: Scope, declared: dict[str, Any] | None, *, who: str = "") -> bool:
         """Remove an operator's limits of a :class:`Scope`; returns whether there were any.
 
         ``declared`` are the limits that the code declares, as columns: they are written instead.
@@ -150,7 +153,7 @@ class Control(Protocol):
         declares the next ones.
         """
 
-    def declare(self, limits: Mapping[str, Mapping[str, Any]], *, who: str = "") -> set[str]:
+    def declare(self, limits: Mapping[str, dict[str, Any]], *, who: str = "") -> set[str]:
         """Write the limits that code declares, columns by Type, unless an operator has set some.
 
         Returns the identifiers of the Types whose limits another session had locked, as
@@ -198,7 +201,7 @@ class Daemons(Protocol):
         *,
         lease: float,
         old: UUID | None = None,
-        holding: Iterable[tuple[int, int]] = (),
+        holding: Collection[tuple[int, int]] = (),
     ) -> Reconciled:
         """Give a daemon a row, and with it an identity; returns :class:`Reconciled`.
 
@@ -212,7 +215,7 @@ class Daemons(Protocol):
         """
 
     def settle(
-        self, old: UUID, daemon: UUID, *, lease: float, holding: Iterable[tuple[int, int]] = ()
+        self, old: UUID, daemon: UUID, *, lease: float, holding: Collection[tuple[int, int]] = ()
     ) -> Reconciled:
         """Complete a :meth:`join` that left Tasks with an old identity; ``daemon`` is the new one.
 
@@ -417,7 +420,7 @@ class Graphs(Protocol):
     ) -> dict[str, int] | None:
         """Write the nodes that an attempt adds to its graph; returns their keys by name.
 
-        A worker calls it, on its own connection. The fence is that of :class:`.steps.Steps`. If a
+        A worker calls it, on its own connection. The fence is that of :class:`Steps`. If a
         name exists, the existing node is returned, with its edges as they are. No lock is waited
         for: if another session has locked a row that it needs, it writes nothing and returns None.
         ``ends`` says that the attempt ends in the same transaction. Raises TaskGone, InvalidGraph,
@@ -499,7 +502,7 @@ class Inputs(Protocol):
 class Steps(Protocol):
     """A worker calls these verbs, on its own connection.
 
-    The fence is the attempt alone, as for :meth:`.records.Records.conclude`: the Task must be held
+    The fence is the attempt alone, as for :meth:`Records.conclude`: the Task must be held
     under this attempt, or TaskGone is raised. If another session has locked the Task, the verbs
     write nothing and do not wait.
     """
@@ -534,7 +537,7 @@ class Steps(Protocol):
         name: str,
         payload: Payload,
         *,
-        took: timedelta = timedelta(0),
+        took: timedelta | None = None,
     ) -> bool:
         """Keep the result of a step; returns False if the Task is locked.
 
@@ -801,7 +804,7 @@ class Statistics(Protocol):
         transaction, and waits for no lock.
         """
 
-    def counted(self, records: Iterable[LogRecord]) -> Counts:
+    def counted(self, records: QuerySet[LogRecord]) -> Counts:
         """Count LogRecords of Instances anew: all records of the counted kinds."""
 
 
@@ -824,7 +827,7 @@ class Upkeep(Protocol):
         to begin with the newest row. Unless ``repair`` is off, the scan repairs what is safe to
         repair, signed ``who``: it locks the rows and looks again. So any number of scans may run at
         once. ``now`` is the database's time, if the caller knows it. Returns
-        :class:`~.findings.Scanned`.
+        :class:`~.facts.Scanned`.
         """
 
 
@@ -876,6 +879,10 @@ class Listener(Commits, Protocol):
 
     @property
     def is_deaf(self) -> bool: ...
+
+    @property
+    def link(self) -> BaseDatabaseWrapper | None:
+        """Django's connection that listens, to be cut if a wait hangs in a dead link; or None."""
 
     def handed(self) -> list[tuple[UUID, Claimed]]: ...
 

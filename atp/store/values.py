@@ -250,9 +250,9 @@ MORE_HOOK_FACTS = ("identifier", "collection")
 class Hook:
     """One hook: the Type of the Task that it enqueues, and the options of that enqueue.
 
-    ``inputs`` are the hook's own, the text of a JSON object; ``own`` is text that :mod:`.own`
-    writes. ``more`` are names of MORE, separated by spaces. A version that does not know them may
-    have written the same hook without: it is the same hook.
+    ``inputs`` are the hook's own, the text of a JSON object; ``own`` is text that
+    :mod:`atp.options` writes. ``more`` are names of MORE_HOOK_FACTS, separated by spaces. A version
+    that does not know them may have written the same hook without: it is the same hook.
     """
 
     on: str

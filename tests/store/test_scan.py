@@ -260,6 +260,17 @@ class TestHeldByWhoIsGone:
         assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
         assert world.state(case.instance) == State.ACCEPTED
 
+    def test_a_holder_of_many_tasks_hides_no_other(self, world, monkeypatch):
+        monkeypatch.setattr(scanning, "MOST", 2)
+        world.enqueue(4)
+        holders = []
+        for count in (3, 1):
+            host = world.host()
+            host.claim(limit=count)
+            holders.append(host.row.pk)
+            execute("DELETE FROM atp_daemon WHERE id = %s", host.row.pk)
+        assert set(scan(world, repair=False)) == {f"removed-{key}:0" for key in holders}
+
     def test_a_daemon_that_nobody_sweeps(self, world, idle):
         lost = world.host(name="lost")
         case = world.bring_to(State.RUNNING, lost)

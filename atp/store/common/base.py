@@ -13,7 +13,6 @@ from uuid import UUID
 from django.apps import apps
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.models import Model, QuerySet
 from django.utils.functional import cached_property
 
@@ -53,7 +52,7 @@ _SESSIONS = {
 
 def is_in_memory(connection: BaseDatabaseWrapper) -> bool:
     """Return whether this is a database of SQLite without a file."""
-    return isinstance(connection, DatabaseWrapper) and connection.is_in_memory_db()
+    return connection.vendor == "sqlite" and connection.is_in_memory_db()  # type: ignore[attr-defined]
 
 
 def renewal_of(connection: BaseDatabaseWrapper) -> ModuleType | None:
@@ -107,6 +106,8 @@ def keep_ahead(connection: BaseDatabaseWrapper) -> None:
 # ``open_transactions(connection, longer, locking, instance)``
 #     The database's time, and the transactions of other sessions that have been open for
 #     ``longer`` seconds, or lock something: see :meth:`.protocol.Store.open_transactions`.
+# ``end_session(connection, found)``
+#     End the session of this open transaction; returns whether it was there.
 # ``sessions(connection, application)``
 #     What the sessions of this application name do: see :meth:`.protocol.Store.sessions`.
 

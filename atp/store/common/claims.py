@@ -3,25 +3,39 @@
 import json
 import logging
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import zip_longest
+from uuid import UUID
 
 from django.db.models import F
 
 from ... import messages
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
+from ...querysets import TaskQuerySet
 from ...states import Actor, Event, Reason, State
 from ..values import Claimed, Move, Parameters
 from .base import Part
-from .limits import LIMITING
+from .control import Closed
+from .limits import LIMITING, Rooms
 from .transitions import Mover
-from .turns import Claimant, ClaimMemory, taken
+from .turns import Claimant, ClaimMemory, Rotation, taken
 
 
 class Claims(Part):
     """Claiming due Tasks, and failing those that are too late."""
 
-    def claim(self, daemon, types, limit, *, free=None, careful=False, memory=None):
+    def claim(
+        self,
+        daemon: UUID,
+        types: Sequence[str],
+        limit: int,
+        *,
+        free: int | None = None,
+        careful: bool = False,
+        memory: ClaimMemory | None = None,
+    ) -> list[Claimed]:
         memory = memory or ClaimMemory()
         rotation, full = memory.rotation, memory.full
         by = Claimant(daemon, memory, careful)
@@ -46,7 +60,7 @@ class Claims(Part):
             self.store.limits.add(claimed, lambda: self.store.limits.claim(by, order, left, most))
         return claimed
 
-    def _claim_unlimited(self, by, types, limit):
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
         """Claim Tasks that no limit covers, and remember which Types are limited."""
         rotation = by.memory.rotation
         with self.store.atomic():
@@ -62,7 +76,7 @@ class Claims(Part):
             lanes = self._due_lanes(rotation, types, known, now, shut)
             return self._pick(rotation, lanes, known, row, now, limit)
 
-    def take_limited(self, by, type, rooms, wanted):
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
         rotation = by.memory.rotation
         row, now = self.locked_row(by.daemon)
         known = dict(self.rows(Type).filter(identifier=type).values_list("identifier", "pk"))
@@ -72,7 +86,7 @@ class Claims(Part):
         lanes = [lane for lane in lanes if rooms.lanes.get(lane, rooms.whole)]
         return self._pick(rotation, lanes, known, row, now, wanted, rooms.lanes)
 
-    def locked_row(self, daemon):
+    def locked_row(self, daemon: UUID) -> tuple[Daemon, datetime]:
         """Return the daemon's row, locked, and the database's time. Raises LeaseLost."""
         row = self._leased(daemon)
         now = self.store.now()
@@ -80,14 +94,23 @@ class Claims(Part):
             raise LeaseLost("The daemon's lease has run out.")
         return row, now
 
-    def _limited_types(self, known):
+    def _limited_types(self, known: Mapping[str, int]) -> set[str]:
         limited = self.rows(Limit).filter(LIMITING, type__in=known.values())
         return (
             set(limited.values_list("type__identifier", flat=True))
             | self.store.downstreams.guarded(known).keys()
         )
 
-    def _due_lanes(self, rotation, types, known, now, closed, *, apart=False):
+    def _due_lanes(
+        self,
+        rotation: Rotation,
+        types: Iterable[str],
+        known: Mapping[str, int],
+        now: datetime,
+        closed: Closed,
+        *,
+        apart: bool = False,
+    ) -> list[tuple[str, str]]:
         """Return the lanes with due Tasks: the first lane of each Type, then the second ones, …"""
         due = self.sound(now)
         rows = []
@@ -109,12 +132,22 @@ class Claims(Part):
                 )
         return [lane for step in zip_longest(*rows) for lane in step if lane is not None]
 
-    def _pick(self, rotation, lanes, known, row, now, limit, caps=None):
+    def _pick(
+        self,
+        rotation: Rotation,
+        lanes: Sequence[tuple[str, str]],
+        known: Mapping[str, int],
+        row: Daemon,
+        now: datetime,
+        limit: int,
+        caps: Mapping[tuple[str, str], int] | None = None,
+    ) -> list[Claimed]:
         """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap."""
         lanes = lanes[: max(limit, 0)]
-        weights, locked = self._weights(known), set()
+        weights = self._weights(known)
+        locked: set[int] = set()
 
-        def lock(lane, wanted):
+        def lock(lane: tuple[str, str], wanted: int) -> list[Task]:
             tasks = self._lock(known[lane[0]], lane[1], now, wanted, locked) if wanted else []
             locked.update(task.pk for task in tasks)
             return tasks
@@ -125,7 +158,7 @@ class Claims(Part):
         self._fail_missed([task.pk for task in late], now, str(row))
         in_time = [task for task in tasks if task not in late]
         claimed = self.take_tasks(in_time, row, now) if in_time else []
-        by_lane = {lane: [] for lane in lanes}
+        by_lane: dict[tuple[str, str], list[Claimed]] = {lane: [] for lane in lanes}
         for each in claimed:
             by_lane[each.type, each.collection].append(each)
         by_lane = {lane: own for lane, own in by_lane.items() if own}
@@ -133,26 +166,28 @@ class Claims(Part):
         rotation.took(counts, weights, apart=caps is not None)
         return rotation.dealt(by_lane) if by_lane else []
 
-    def _lock(self, type_id, collection, now, wanted, locked):
+    def _lock(
+        self, type_id: int, collection: str, now: datetime, wanted: int, locked: Collection[int]
+    ) -> list[Task]:
         """Lock up to ``wanted`` due Tasks of a lane in claim order, except those in ``locked``."""
         due = self.sound(now).filter(type=type_id, collection=collection)
         due = due.exclude(pk__in=locked)
         due = due.select_for_update(skip_locked=True, of=("self",))
         return list(due.in_claiming_order()[:wanted])
 
-    def sound(self, now):
+    def sound(self, now: datetime) -> TaskQuerySet:
         """Return the due Tasks that agree with their Instances.
 
         A scan mends the others. Until then they must not block the Tasks behind them.
         """
         return self.rows(Task).due(now).filter(instance__state=State.ACCEPTED)
 
-    def _weights(self, known):
+    def _weights(self, known: Mapping[str, int]) -> dict[str, float]:
         rows = self.rows(Limit).filter(type__in=known.values(), collection=None)
         weights = dict(rows.values_list("type__identifier", "weight"))
         return {type: weights.get(type, 1.0) for type in known}
 
-    def miss(self, *, who="", limit=500):
+    def miss(self, *, who: str = "", limit: int = 500) -> int:
         now = self.store.now()
         late = self.rows(Task).waiting().filter(start_before__lte=now)
         if not late.exists():
@@ -161,7 +196,7 @@ class Claims(Part):
             locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
             return self._fail_missed([task.pk for task in locked], now, who)
 
-    def _fail_missed(self, keys, now, who):
+    def _fail_missed(self, keys: Collection[int], now: datetime, who: str) -> int:
         """Fail locked, waiting Tasks whose ``start_before`` has passed; returns how many."""
         if not keys:
             return 0
@@ -180,14 +215,14 @@ class Claims(Part):
         mover.write()
         return failed
 
-    def _leased(self, daemon):
+    def _leased(self, daemon: UUID) -> Daemon:
         """Lock and return the daemon's row, so that its identity cannot end meanwhile."""
         row = self.rows(Daemon).select_for_update(no_key=True).filter(uuid=daemon).first()
         if row is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         return row
 
-    def take_tasks(self, tasks, row, now):
+    def take_tasks(self, tasks: Sequence[Task], row: Daemon, now: datetime) -> list[Claimed]:
         keys = [task.pk for task in tasks]
         self.rows(Task).filter(pk__in=keys, daemon__isnull=True).update(
             daemon=row, attempt=F("attempt") + 1, request=""
@@ -217,7 +252,7 @@ class Claims(Part):
         ]
 
 
-def _parameters(type):
+def _parameters(type: Type) -> Parameters:
     return Parameters(
         type=type.identifier,
         timeout=type.timeout,
@@ -229,7 +264,9 @@ def _parameters(type):
     )
 
 
-def _claimed(instance, parameters, now, waited):
+def _claimed(
+    instance: Instance, parameters: Mapping[int, Parameters], now: datetime, waited: float
+) -> Claimed:
     return Claimed(
         instance=instance.pk,
         name=str(instance.uuid),

@@ -1,11 +1,14 @@
 """Gates, limits, queue depth, changes of waiting Tasks, commands."""
 
 import logging
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+from uuid import UUID
 
-from django.db.models import Count, Max, Min, Q, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from ... import messages, text
 from ...commands import (
@@ -32,14 +35,15 @@ from ...models import (
     Type,
     group_renamed_types,
 )
+from ...querysets import TaskQuerySet
 from ...states import Actor, Event, Reason, State
-from ..facts import LOW_SHARE, Fill, Scope
-from ..values import Move
+from ..facts import LOW_SHARE, Changes, Fill, Scope
+from ..values import Move, Registration, Submission
 from .base import Part
 from .transitions import Mover, cancel_requests
 
 
-def _commands(request):
+def _commands(request: str) -> Iterator[str]:
     """Yield the commands in the request of a Task's row."""
     command, has_stack = split_request(request)
     if command:
@@ -48,7 +52,7 @@ def _commands(request):
         yield STACK
 
 
-def _makes_sense(request, before, state):
+def _makes_sense(request: str, before: str, state: str) -> bool:
     """Return whether a request to pause or resume makes sense in this state, after ``before``."""
     if request == PAUSE:
         return state == State.RUNNING and before != PAUSE
@@ -57,14 +61,14 @@ def _makes_sense(request, before, state):
     return True
 
 
-def _by(record, now):
+def _by(record: LogRecord | None, now: datetime) -> dict[str, Any]:
     """Return who asked (``who``) and how long ago (``age``), from the LogRecord of the request."""
     if record is None:
         return {}
     return {"who": record.who, "age": max(0.0, (now - record.time).total_seconds())}
 
 
-def _refuse_blocked(tasks):
+def _refuse_blocked(tasks: Iterable[Task]) -> None:
     """Raise IllegalTransition if a Task waits for others: it becomes due when those end."""
     for task in tasks:
         if task.is_blocked:
@@ -76,7 +80,7 @@ def _refuse_blocked(tasks):
             )
 
 
-def _alter(task, changes, now):
+def _alter(task: Task, changes: Changes, now: datetime) -> Iterator[tuple[str, Any, Any]]:
     """Change a Task in memory; yields name, old value and new value of each changed column."""
     try:
         due = changes.due_at(task.due_at, now)
@@ -107,21 +111,23 @@ COUNTED = 10_000
 class Filling(Part):
     """How full Types and lanes are."""
 
-    def _looking(self):
+    def _looking(self) -> AbstractContextManager[None]:
         """Return a context for reads: inside a caller's transaction, one that may write.
 
         On SQLite, a transaction that has only read may fail when it writes later.
         """
         return self.store.atomic() if self.store.connection.in_atomic_block else nullcontext()
 
-    def bounded(self):
+    def bounded(self) -> dict[str, bool]:
         rows = self.rows(Limit).filter(BOUNDING).order_by()
         # One row for each Type, however many of its lanes have a limit.
         lanes = rows.values_list("type__identifier").annotate(lanes=Count("collection"))
         with self._looking():
             return {identifier: bool(count) for identifier, count in lanes}
 
-    def fills(self, type, collections, declared):
+    def fills(
+        self, type: str, collections: Iterable[str | None], declared: Mapping[str, Any]
+    ) -> dict[str | None, Fill]:
         collections = list(collections)
         names = [_subject(type, collection) for collection in collections]
         with self._looking():
@@ -131,7 +137,9 @@ class Filling(Part):
                 for collection, name in zip(collections, names, strict=True)
             }
 
-    def _fill(self, type, collection, row, declared):
+    def _fill(
+        self, type: str, collection: str | None, row: Limit | None, declared: Mapping[str, Any]
+    ) -> Fill:
         """Return the :class:`Fill` of one scope; ``row`` is its row of Limit, or None."""
         if row is not None:
             max_waiting, max_wait = row.max_waiting, row.max_wait
@@ -163,13 +171,14 @@ class Filling(Part):
             late=late,
         )
 
-    def taken(self, type, submissions):
+    def taken(self, type: str, submissions: Sequence[Submission]) -> set[int]:
         names = {each.identifier for each in submissions if each.identifier is not None}
         keys = {each.unique for each in submissions if each.unique is not None}
-        named, live = set(), set()
+        named: set[str | None] = set()
+        live: set[str | None] = set()
         if not names and not keys:
             return set()
-        own = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
+        own: Any = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
         family = group_renamed_types(self.rows(Type)).get(own, {own})
         if names:
             found = self.rows(Instance).filter(type__in=family, identifier__in=names)
@@ -183,7 +192,7 @@ class Filling(Part):
             if each.identifier in named or each.unique in live
         }
 
-    def drain_rate(self, type, seconds):
+    def drain_rate(self, type: str, seconds: float) -> float:
         now = self.store.now()
         since = now - timedelta(seconds=seconds)
         if self.rows(Type).filter(identifier=type, retention__lt=now - since).exists():
@@ -199,7 +208,7 @@ class Filling(Part):
                 seconds = max((now - first).total_seconds(), 0.001)
         return count / seconds
 
-    def _counted_rate(self, type, since, now):
+    def _counted_rate(self, type: str, since: datetime, now: datetime) -> float:
         """Return the ends a second as the daemons have counted them, by minutes."""
         begin = since.replace(second=0, microsecond=0)
         rows = self.rows(Statistic).filter(span=Span.MINUTE, type=type, start__gte=begin)
@@ -209,7 +218,7 @@ class Filling(Part):
         return float(sum(filter(None, sums.values()))) / (now - begin).total_seconds()
 
     @contextmanager
-    def enqueueing_alone(self, registration):
+    def enqueueing_alone(self, registration: Registration) -> Iterator[None]:
         no_key = self.store.connection.features.has_select_for_no_key_update
         # Daemons and other enqueues only keep others from unregistering the Type. So they do not
         # wait for this lock, which needs a right on the table, unlike an advisory lock.
@@ -221,7 +230,7 @@ class Filling(Part):
                 list(keys.all())
             yield
 
-    def log_full(self, fill, count, *, seconds, who=""):
+    def log_full(self, fill: Fill, count: int, *, seconds: float, who: str = "") -> bool:
         with self.store.atomic():
             now = self.store.now()
             subject = _subject(fill.type, fill.collection)[:255]
@@ -240,7 +249,7 @@ class Filling(Part):
         return True
 
 
-def _subject(type, collection):
+def _subject(type: str, collection: str | None) -> str:
     return Scope(Type(identifier=type), collection).subject
 
 
@@ -253,9 +262,9 @@ DROP, HOLD = "drop", "hold"
 class Closed:
     """The closed lanes: pairs of a Type's key and a collection. None stands for all."""
 
-    pairs: frozenset
+    pairs: frozenset[tuple[int | None, str | None]]
 
-    def shuts(self, type_id, collection=None):
+    def shuts(self, type_id: int, collection: str | None = None) -> bool:
         """Return whether a Type is shut; with a collection, whether that lane is shut."""
         return not self.pairs.isdisjoint(
             (
@@ -266,15 +275,15 @@ class Closed:
         )
 
     @property
-    def lanes(self):
+    def lanes(self) -> list[tuple[int, str]]:
         """The pairs that name a single lane."""
-        return [pair for pair in self.pairs if None not in pair]
+        return [pair for pair in self.pairs if None not in pair]  # type: ignore[misc]
 
-    def with_types(self, keys):
+    def with_types(self, keys: Iterable[int]) -> Self:
         """Return a copy in which all lanes of these Types are closed too."""
         return replace(self, pairs=self.pairs | {(key, None) for key in keys})
 
-    def with_limits(self, limits):
+    def with_limits(self, limits: QuerySet[Limit]) -> Self:
         """Return a copy in which the scopes of these Limits are closed too."""
         return replace(self, pairs=self.pairs | set(limits.values_list("type", "collection")))
 
@@ -282,14 +291,16 @@ class Closed:
 class Gates(Part):
     """The shut gates, and dropping the Tasks behind them."""
 
-    def closed(self, now):
+    def closed(self, now: datetime) -> Closed:
         """Return the :class:`Closed` scopes, whose gates hold or drop Tasks."""
         return Closed(frozenset(self._shut(now).values_list("type", "collection")))
 
-    def _shut(self, now):
+    def _shut(self, now: datetime) -> QuerySet[Gate]:
         return self.rows(Gate).filter(Q(until__isnull=True) | Q(until__gt=now))
 
-    def due_lanes(self, types, closed, time, limit):
+    def due_lanes(
+        self, types: Sequence[int], closed: Closed, time: datetime, limit: int
+    ) -> list[tuple[int, str, int]]:
         """Return up to ``limit`` lanes with Tasks that have been due since ``time``.
 
         Each is a tuple: the Type's key, the collection, the highest priority among the due Tasks.
@@ -301,7 +312,7 @@ class Gates(Part):
         lanes = due.values_list("type", "collection").annotate(Max("priority"))
         return list(lanes.order_by("type", "collection")[:limit])
 
-    def _dropped(self, now):
+    def _dropped(self, now: datetime) -> Iterator[tuple[Gate, TaskQuerySet]]:
         """Yield each dropping gate with the QuerySet of the waiting Tasks behind it."""
         for gate in self._shut(now).filter(mode=DROP):
             tasks = self.rows(Task).waiting()
@@ -311,16 +322,16 @@ class Gates(Part):
                 tasks = tasks.filter(collection=gate.collection)
             yield gate, tasks
 
-    def drops(self):
+    def drops(self) -> bool:
         """Return whether a Task waits behind a gate that drops it."""
         return any(tasks.exists() for _, tasks in self._dropped(self.store.now()))
 
-    def opens(self, now):
+    def opens(self, now: datetime) -> float | None:
         """Return the seconds until the first gate opens by itself; None if none will."""
         first = self._shut(now).aggregate(first=Min("until"))["first"]
         return None if first is None else (first - now).total_seconds()
 
-    def drop(self, *, who="", limit=500):
+    def drop(self, *, who: str = "", limit: int = 500) -> int:
         now, dropped = self.store.now(), 0
         for gate, tasks in self._dropped(now):
             if dropped < limit and tasks.exists():
@@ -340,7 +351,7 @@ class Gates(Part):
         return dropped
 
 
-def _drop(key, gate, who):
+def _drop(key: int, gate: Gate, who: str) -> Move:
     return Move(
         event=Event.FAIL,
         instance=key,
@@ -356,7 +367,7 @@ def _drop(key, gate, who):
 # When a gate is set, the gates that opened this long ago are deleted.
 KEPT = timedelta(days=1)
 # The columns of a Limit that limits nothing.
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "max_running": None,
     "max_running_per_collection": None,
     "rate": "",
@@ -373,7 +384,7 @@ class Control(Part):
 
     # Asks to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once.
 
-    def request(self, instance, request, *, who, message=""):
+    def request(self, instance: int, request: str, *, who: str, message: str = "") -> bool:
         with self.store.atomic():
             tasks = self.rows(Task).select_for_update().filter(pk=instance)
             task = tasks.filter(daemon__isnull=False).exclude(request=CANCEL).first()
@@ -392,9 +403,11 @@ class Control(Part):
             self._log_requests([task], states, request, who, message)
             return True
 
-    def cancel(self, instances, *, who=""):
+    def cancel(self, instances: Sequence[int], *, who: str = "") -> Cancelled:
         keys = sorted(set(instances))
-        failed, asked, before = [], [], []
+        failed: list[int] = []
+        asked: list[Task] = []
+        before: list[Task] = []
         with self.store.atomic():
             mover = Mover(self.store, self.store.now()).load(keys)
             for task in [mover.tasks[key] for key in keys if key in mover.tasks]:
@@ -415,7 +428,7 @@ class Control(Part):
         )
 
     @staticmethod
-    def _fail(mover, key, who):
+    def _fail(mover: Mover, key: int, who: str) -> None:
         move = Move(
             event=Event.FAIL,
             instance=key,
@@ -427,7 +440,14 @@ class Control(Part):
         if not mover.apply(move, actor=Actor.ANYONE):
             raise AssertionError(f"a waiting Task belongs to an Instance that does not: {key}")
 
-    def _log_requests(self, tasks, states, request, who, message=""):
+    def _log_requests(
+        self,
+        tasks: Iterable[Task],
+        states: Mapping[int, str],
+        request: str,
+        who: str,
+        message: str = "",
+    ) -> None:
         now = self.store.now()
         self.rows(LogRecord).bulk_create(
             [
@@ -446,13 +466,13 @@ class Control(Part):
             ]
         )
 
-    def asked(self, daemon):
+    def asked(self, daemon: UUID) -> list[AttemptCommand]:
         held = self.rows(Task).held_by(daemon).exclude(request="")
         asked = list(held.values_list("pk", "attempt", "request"))
         cancels = cancel_requests(
             self.store, [key for key, _, request in asked if request == CANCEL]
         )
-        now = self.store.now() if cancels else None
+        now: Any = self.store.now() if cancels else None
         return [
             AttemptCommand(
                 instance=key, attempt=attempt, request=command, **_by(cancels.get(key), now)
@@ -463,7 +483,9 @@ class Control(Part):
 
     # Changes to waiting Tasks, in the portable store.
 
-    def change(self, instances, changes, *, who=""):
+    def change(
+        self, instances: Sequence[int], changes: Changes, *, who: str = ""
+    ) -> dict[int, list[tuple[str, Any, Any]]]:
         with self.store.atomic():
             tasks = self.rows(Task).select_for_update().waiting().filter(pk__in=list(instances))
             tasks = list(tasks.order_by("pk"))
@@ -476,7 +498,13 @@ class Control(Part):
                 self._write_changed(changed, steps, now, who)
             return steps
 
-    def _write_changed(self, tasks, steps, now, who):
+    def _write_changed(
+        self,
+        tasks: Sequence[Task],
+        steps: Mapping[int, Sequence[tuple[str, Any, Any]]],
+        now: datetime,
+        who: str,
+    ) -> None:
         fields = ["priority", "collection"]
         self.rows(Task).bulk_update(tasks, [*fields, "due_at"], batch_size=200)
         # The Instance keeps the values too: its next Task copies them.
@@ -502,7 +530,16 @@ class Control(Part):
         if any(task.due_at <= now for task in tasks):
             self.store.tell()
 
-    def shut(self, scope, mode, *, who="", reason="", until=None, expected=None):
+    def shut(
+        self,
+        scope: Scope,
+        mode: str,
+        *,
+        who: str = "",
+        reason: str = "",
+        until: datetime | None = None,
+        expected: datetime | str | None = None,
+    ) -> Gate:
         with self.store.atomic():
             now = self.store.now()
             columns = {"mode": mode, "reason": reason, "until": until, "who": who, "since": now}
@@ -528,13 +565,20 @@ class Control(Part):
             self.store.tell()
             return gate
 
-    def _forget_open(self, before):
+    def _forget_open(self, before: datetime) -> None:
         """Delete the gates that opened before this time, but for those that others set just now."""
         old = self.rows(Gate).filter(until__lt=before).select_for_update(skip_locked=True)
         keys = list(old.values_list("pk", flat=True))
         self.rows(Gate).filter(pk__in=keys).delete()
 
-    def open(self, scope, *, who="", reason="", expected=None):
+    def open(
+        self,
+        scope: Scope,
+        *,
+        who: str = "",
+        reason: str = "",
+        expected: datetime | str | None = None,
+    ) -> Gate | None:
         with self.store.atomic():
             rows = self.rows(Gate).filter(subject=scope.subject)
             found = rows.select_for_update(of=("self",)).select_related("type").first()
@@ -549,7 +593,7 @@ class Control(Part):
                 self.store.tell()
         return was
 
-    def limit(self, scope, *, who="", **changes):
+    def limit(self, scope: Scope, *, who: str = "", **changes: Any) -> Limit:
         with self.store.atomic():
             columns = NOTHING | changes | {"is_set": True, "who": who, "since": self.store.now()}
             # If two operators set the first limit at once, the second finds the row of the first.
@@ -573,7 +617,7 @@ class Control(Part):
             self.store.tell()
             return row
 
-    def unlimit(self, scope, declared, *, who=""):
+    def unlimit(self, scope: Scope, declared: dict[str, Any] | None, *, who: str = "") -> bool:
         with self.store.atomic():
             rows = self.rows(Limit).filter(subject=scope.subject)
             row = rows.select_for_update().first()
@@ -593,7 +637,7 @@ class Control(Part):
             self.store.tell()
         return True
 
-    def declare(self, limits, *, who=""):
+    def declare(self, limits: Mapping[str, dict[str, Any]], *, who: str = "") -> set[str]:
         """Write the limits that code declares, by Type, except where an operator has set some."""
         rows = self.rows(Limit).filter(type__identifier__in=limits, collection=None)
         known = {row.type.identifier: row for row in rows.select_related("type")}
@@ -611,7 +655,9 @@ class Control(Part):
                 locked.add(identifier)
         return locked
 
-    def _declare(self, identifier, declared, wanted, who):
+    def _declare(
+        self, identifier: str, declared: Mapping[str, Any], wanted: Mapping[str, Any], who: str
+    ) -> None:
         now, subject = self.store.now(), f"type:{identifier}"
         # An operator may set this limit at the same moment.
         own = self.rows(Limit).filter(subject=subject, is_set=False)
@@ -625,7 +671,9 @@ class Control(Part):
         self.store.log(Kind.LIMITS, message, subject=subject, time=now, who=who, detail="declared")
         self.store.tell()
 
-    def _log_scope(self, scope, now, who, kind, message, detail):
+    def _log_scope(
+        self, scope: Scope, now: datetime, who: str, kind: Kind, message: str, detail: str
+    ) -> None:
         self.store.log(
             kind,
             message,
@@ -638,16 +686,16 @@ class Control(Part):
         )
 
 
-def _columns(row):
+def _columns(row: Limit) -> dict[str, Any]:
     return {name: getattr(row, name) for name in NOTHING}
 
 
-def _if_shut(gate, now):
+def _if_shut(gate: Gate, now: datetime) -> Gate | None:
     """Return the gate; None if it has been opened or has opened by itself."""
     return gate if gate.until is None or gate.until > now else None
 
 
-def check_expected(scope, gate, expected):
+def check_expected(scope: Scope, gate: Gate | None, expected: datetime | str | None) -> None:
     """Raise GateChanged if a gate (None if it is open) is not as ``expected``."""
     if expected is None or expected in ("open" if gate is None else gate.mode, gate and gate.since):
         return

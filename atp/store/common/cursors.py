@@ -10,11 +10,13 @@ from asyncio import _get_running_loop
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
-from types import FunctionType
+from types import FunctionType, TracebackType
+from typing import Any, Self
 
 import django
 from django.apps import apps
 from django.conf import settings as project
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 
@@ -27,10 +29,14 @@ class Bare:
 
     __slots__ = ("_cursor", "db")
 
-    def __init__(self, connection):
+    # Each driver has a cursor and a connection of its own.
+    _cursor: Any
+    db: Any
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.db = connection
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         connection = self.db
         if connection.health_check_enabled:
             connection.close_if_health_check_failed()
@@ -46,30 +52,35 @@ class Bare:
             self.__exit__(type(error), error, error.__traceback__)
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if kind is not None:
             self.db.wrap_database_errors.__exit__(kind, error, traceback)
         # The driver's cursor is freed with this object, and with it the rows that it holds.
 
-    def _open(self, driver):
+    def _open(self, driver: Any) -> Any:
         """Return a cursor of the driver's connection."""
         return driver.cursor()
 
-    def execute(self, sql, parameters=None):
+    def execute(self, sql: str, parameters: Any = None) -> None:
         self._cursor.execute(sql, parameters)
 
-    def fetchone(self):
+    def fetchone(self) -> Any:
         return self._cursor.fetchone()
 
-    def fetchall(self):
+    def fetchall(self) -> list[tuple[Any, ...]]:
         return self._cursor.fetchall()
 
     @property
-    def rowcount(self):
+    def rowcount(self) -> int:
         return self._cursor.rowcount
 
 
-def is_watched(connection, backend):
+def is_watched(connection: BaseDatabaseWrapper, backend: type[BaseDatabaseWrapper]) -> bool:
     """Return whether something watches the statements of this connection, or may forbid them.
 
     That is: Django's log of queries, or an execute wrapper; a tool that has replaced one of
@@ -100,7 +111,7 @@ _FOLDER = str(Path(django.__file__).parent)
 _ASKED = vars(project)
 
 
-def _are_of_django(backend, *functions):
+def _are_of_django(backend: type[BaseDatabaseWrapper], *functions: tuple[Any, ...]) -> bool:
     """Return whether these functions are defined in Django's own files."""
     if _SEEN.get(backend) != functions:
         found = all(
@@ -115,4 +126,4 @@ def _are_of_django(backend, *functions):
 
 
 # The functions last found to be Django's own, by backend.
-_SEEN = {}
+_SEEN: dict[type[BaseDatabaseWrapper], tuple[tuple[Any, ...], ...]] = {}

@@ -2,18 +2,21 @@
 
 import logging
 import os
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from django.db.models import Min
 
 from ... import commands, folders, messages
-from ...commands import Mode
+from ...commands import DaemonCommand, Mode
 from ...exceptions import IllegalOrder, LeaseLost, UnknownDaemon
-from ...models import Daemon, Kind, Limit, Schedule, SpareLease, Task, lost_detail
+from ...models import Daemon, Instance, Kind, Limit, Schedule, SpareLease, Task, lost_detail
 from ...states import Actor, Event, State
-from ..facts import NO_MISFITS, Lost, Outlook, Reconciled, Renewal, Swept
+from ..facts import NO_MISFITS, DaemonFacts, Lost, Misfits, Outlook, Reconciled, Renewal, Swept
 from ..values import Move
 from .base import Part
 from .control import Closed
@@ -21,7 +24,7 @@ from .limits import LIMITING
 from .transitions import Mover
 
 
-def _lost(instance, attempt):
+def _lost(instance: Instance, attempt: int) -> Lost:
     return Lost(
         type=instance.type.identifier,
         uuid=instance.uuid,
@@ -30,7 +33,7 @@ def _lost(instance, attempt):
     )
 
 
-def _is_dead(pid):
+def _is_dead(pid: int) -> bool:
     """Return whether a daemon's supervisor is dead; its children may still hold its file lock."""
     try:
         os.kill(pid, 0)
@@ -42,12 +45,12 @@ def _is_dead(pid):
     return state in b"ZX"  # nobody has asked for its end yet
 
 
-def _illegal(row, order, doing):
+def _illegal(row: Daemon, order: DaemonCommand, doing: str) -> IllegalOrder:
     told = f"Daemon {row} cannot be told to {order.label}: it {doing}."
     return IllegalOrder(told, order=order, mode=row.aim)
 
 
-def _doing(row):
+def _doing(row: Daemon) -> str:
     """Return words for what a daemon does now, or has been told to do."""
     if row.mode == row.aim:
         return f"is {row.mode}"
@@ -60,9 +63,9 @@ class Daemons(Part):
 
     # A daemon's identity and the Tasks that it holds: locking them, and taking them away.
 
-    _file = None
+    _file: tuple[int, ...] | None = None
 
-    def _check_file(self, *, is_joining=False):
+    def _check_file(self, *, is_joining: bool = False) -> None:
         """Raise LeaseLost if the database's file was removed or replaced since the daemon joined.
 
         The connections still write to the old file, which nobody else will ever see. The caller
@@ -74,7 +77,7 @@ class Daemons(Part):
             raise LeaseLost("The database's file was removed or replaced.")
         self._file = file
 
-    def _lock_identity(self, row, *, waits):
+    def _lock_identity(self, row: Daemon, *, waits: bool) -> bool:
         """Lock a daemon's row and its spare lease; returns whether both are locked.
 
         A daemon that claims or renews under this identity has locked one of them. With
@@ -90,18 +93,28 @@ class Daemons(Part):
                 return False
         return True
 
-    def _owe(self, row):
+    def _owe(self, row: Daemon) -> None:
         """Record the events that the daemon has recorded under this identity but not counted."""
         rows = self.rows(Daemon).filter(pk=row.pk).values_list("counted", "signed_until")
         for counted, until in rows:
             self.store.statistics.owe(row.uuid, str(row), counted, until)
 
-    def _delete(self, row):
+    def _delete(self, row: Daemon) -> None:
         self._owe(row)
         self.rows(SpareLease).filter(daemon=row).delete()
         self.rows(Daemon).filter(pk=row.pk).delete()
 
-    def _end(self, row, now, event, who, why, *, limit=None, spare=()):
+    def _end(
+        self,
+        row: Daemon,
+        now: datetime,
+        event: Event,
+        who: str,
+        why: str,
+        *,
+        limit: int | None = None,
+        spare: Iterable[tuple[int, int]] = (),
+    ) -> list[Lost]:
         """End the attempts that the daemon holds; returns a :class:`Lost` for each.
 
         Tasks that another session has locked stay as they are, and so do the pairs in ``spare``.
@@ -114,8 +127,9 @@ class Daemons(Part):
         mover = Mover(self.store, now).load([key for key, _ in held], waits=False)
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
-        facts = {"event": event, "who": who, "message": why, "level": level}
-        ended, refused = [], []
+        facts: dict[str, Any] = {"event": event, "who": who, "message": why, "level": level}
+        ended: list[Lost] = []
+        refused: list[int] = []
         for key, attempt in held:
             move = Move(instance=key, attempt=attempt, **facts)
             if mover.apply(move, actor=actor, holder=row.pk):
@@ -127,7 +141,16 @@ class Daemons(Part):
         self.store.upkeep.mend_tasks(refused, now, who)
         return ended
 
-    def _log_daemon(self, row, now, kind, message, level=logging.INFO, who="", detail=""):
+    def _log_daemon(
+        self,
+        row: Daemon,
+        now: datetime,
+        kind: Kind,
+        message: str,
+        level: int = logging.INFO,
+        who: str = "",
+        detail: str = "",
+    ) -> None:
         """Log that a daemon's row comes or goes; the record keeps its uuid for later readers."""
         self.store.log(
             kind,
@@ -141,7 +164,14 @@ class Daemons(Part):
 
     # Giving a daemon an identity, and taking over an old one.
 
-    def join(self, facts, *, lease, old=None, holding=()):
+    def join(
+        self,
+        facts: DaemonFacts,
+        *,
+        lease: float,
+        old: UUID | None = None,
+        holding: Collection[tuple[int, int]] = (),
+    ) -> Reconciled:
         if old is None:
             self._file = None
         self._check_file(is_joining=True)
@@ -163,7 +193,9 @@ class Daemons(Part):
                     self._log_daemon(row, now, Kind.REJOINED, messages.daemon_rejoined())
             return self._take_over(previous, row, now, until, holding)
 
-    def settle(self, old, daemon, *, lease, holding=()):
+    def settle(
+        self, old: UUID, daemon: UUID, *, lease: float, holding: Collection[tuple[int, int]] = ()
+    ) -> Reconciled:
         with self.store.atomic():
             row = self.rows(Daemon).filter(uuid=daemon).first()
             if row is None:
@@ -177,12 +209,12 @@ class Daemons(Part):
             self._hand_on_order(previous)
             return self._take_over(previous, row, now, now + timedelta(seconds=lease), holding)
 
-    def _hand_on_order(self, previous):
+    def _hand_on_order(self, previous: Any) -> None:
         """Clear the order of an old row: it is on the new one, where it may be taken back."""
         if previous is not None and previous.is_ours and previous.request:
             self.rows(Daemon).filter(pk=previous.pk).update(request="")
 
-    def _previous(self, uuid, *, waits=False):
+    def _previous(self, uuid: UUID | None, *, waits: bool = False) -> Any:
         """Lock and return the row of an old identity, or None; ``is_ours``: the lock was taken."""
         own = self.rows(Daemon).filter(uuid=uuid)
         row = own.first() if uuid is not None else None
@@ -193,9 +225,17 @@ class Daemons(Part):
             row.is_ours = is_ours
         return row
 
-    def _take_over(self, previous, row, now, until, holding):
+    def _take_over(
+        self,
+        previous: Any,
+        row: Daemon,
+        now: datetime,
+        until: datetime,
+        holding: Collection[tuple[int, int]],
+    ) -> Reconciled:
         """Move the Tasks in ``holding`` from the old row to the new one; expire the others."""
-        lost, left = (), {}
+        lost: Sequence[Lost] = ()
+        left: dict[tuple[int, int], str] = {}
         if previous is not None:
             self._move(previous, row, holding)
             if previous.is_ours:
@@ -218,12 +258,14 @@ class Daemons(Part):
             position=row.counted or 0,
         )
 
-    def _held_by(self, row):
+    def _held_by(self, row: Daemon) -> list[tuple[tuple[int, int], str]]:
         """Return pairs for the Tasks that a daemon holds: (Instance's key, attempt), and state."""
         held = self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
         return [((key, attempt), State(state)) for key, attempt, state in held]
 
-    def _row(self, facts, now, until, previous):
+    def _row(
+        self, facts: DaemonFacts, now: datetime, until: datetime, previous: Any
+    ) -> tuple[Daemon, bool]:
         """Return the daemon's row, and whether it is new: a repeated join finds it.
 
         An order on the row of its old identity is newer than the one in ``facts``.
@@ -246,7 +288,7 @@ class Daemons(Part):
             self.rows(SpareLease).get_or_create(daemon=row, defaults={"until": now})
         return row, created
 
-    def _succeed(self, row):
+    def _succeed(self, row: Daemon) -> None:
         """Note that from now on the LogRecords signed with this host and pid are this daemon's.
 
         In a container, a daemon that is started again has the pid of the killed one.
@@ -257,7 +299,7 @@ class Daemons(Part):
         if keys:
             self.rows(Daemon).filter(pk__in=keys).update(signed_until=row.counted)
 
-    def _prolong(self, row, until):
+    def _prolong(self, row: Daemon, until: datetime) -> None:
         """Extend a lease on the daemon's row, or on the spare lease if that row is locked."""
         rows = self.rows(Daemon).filter(pk=row.pk)
         spare = self.rows(SpareLease).filter(daemon=row)
@@ -266,7 +308,7 @@ class Daemons(Part):
         elif spare.select_for_update(skip_locked=True, no_key=True).exists():
             spare.update(until=until)
 
-    def _move(self, previous, row, holding):
+    def _move(self, previous: Daemon, row: Daemon, holding: Iterable[tuple[int, int]]) -> None:
         """Move the Tasks in ``holding`` to the daemon's new identity, except locked ones."""
         wanted = set(holding)
         held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in wanted])
@@ -280,15 +322,15 @@ class Daemons(Part):
 
     def renew(
         self,
-        daemon,
+        daemon: UUID,
         *,
-        lease,
-        workers=(),
-        idle=False,
-        mode=Mode.RUNNING,
-        channel="",
-        misfits=NO_MISFITS,
-    ):
+        lease: float,
+        workers: Sequence[Any] = (),
+        idle: bool = False,
+        mode: Mode = Mode.RUNNING,
+        channel: str = "",
+        misfits: Misfits = NO_MISFITS,
+    ) -> Renewal:
         self._check_file()
         with self.store.atomic():
             now = self.store.now()
@@ -306,7 +348,7 @@ class Daemons(Part):
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
             return Renewal(time=now, request=row.values_list("request", flat=True).get())
 
-    def leave(self, daemon, *, lost=""):
+    def leave(self, daemon: UUID, *, lost: str = "") -> bool:
         with self.store.atomic():
             row = self.rows(Daemon).filter(uuid=daemon).first()
             if row is None:
@@ -325,13 +367,14 @@ class Daemons(Part):
                 self._log_daemon(row, now, Kind.LEFT, messages.daemon_left(row.uuid))
             return True
 
-    def _log_loss(self, row, now, count, who=""):
+    def _log_loss(self, row: Daemon, now: datetime, count: int, who: str = "") -> None:
         message = messages.daemon_lost_tasks(row.uuid, count)
         detail = lost_detail(row.uuid, row.seen)
         self._log_daemon(row, now, Kind.LOST, message, logging.WARNING, who, detail)
 
-    def sweep(self, *, daemon=None, limit=500):
-        daemons, lost = [], []
+    def sweep(self, *, daemon: UUID | None = None, limit: int = 500) -> Swept:
+        daemons: list[str] = []
+        lost: list[Lost] = []
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         now = self.store.now()
         who = self._name(daemon)
@@ -342,11 +385,11 @@ class Daemons(Part):
                 daemons.append(str(row))
         return Swept(daemons=tuple(daemons), lost=tuple(lost))
 
-    def _name(self, daemon):
+    def _name(self, daemon: UUID | None) -> str:
         row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
         return str(row or "")
 
-    def is_over(self, row, now):
+    def is_over(self, row: Daemon, now: datetime) -> bool:
         if row.lock:
             return folders.is_free(self._lock_path(row))
         if row.lease_until > now:
@@ -356,10 +399,10 @@ class Daemons(Part):
             return spare is None or spare.until <= now
         return not self.rows(SpareLease).filter(daemon=row, until__gt=now).exists()
 
-    def _lock_path(self, row):
+    def _lock_path(self, row: Daemon) -> Path:
         return (self.store.lock_folder or Path()) / row.lock
 
-    def expire_lost(self, candidate, who, limit):
+    def expire_lost(self, candidate: Daemon, who: str, limit: int) -> tuple[bool, list[Lost]]:
         """Expire the Tasks of a lost daemon; returns whether its row is gone, and the attempts."""
         with self.store.atomic():
             is_free = self._lock_identity(candidate, waits=False)
@@ -379,7 +422,7 @@ class Daemons(Part):
 
     # The outlook: the work that there is for a daemon.
 
-    def outlook(self, types, *, daemon=None):
+    def outlook(self, types: Sequence[str], *, daemon: UUID | None = None) -> Outlook:
         now = self.store.now()
         waiting = self.rows(Task).waiting()
         due, limited = self._first_due(types, now)
@@ -392,13 +435,15 @@ class Daemons(Part):
             **self._others_and_own(daemon, now),
         )
 
-    def _planned_in(self, now):
+    def _planned_in(self, now: datetime) -> float | None:
         """Return the seconds until the first slot of a schedule is due; None if none is planned."""
         due = self.rows(Schedule).filter(due_at__isnull=False)
         first = due.order_by("due_at").values_list("due_at", flat=True).first()
         return None if first is None else (first - now).total_seconds()
 
-    def _first_due(self, types, now):
+    def _first_due(
+        self, types: Sequence[str], now: datetime
+    ) -> tuple[float | None, list[tuple[tuple[str, str], float]]]:
         """Return the seconds until the first unlimited Task is due, and the limited lanes.
 
         Those are pairs: (Type, collection), and the seconds until the lane's first Task is due.
@@ -408,7 +453,8 @@ class Daemons(Part):
         closed = self.store.gates.closed(now)
         limits = Closed(frozenset()).with_limits(self.rows(Limit).filter(LIMITING))
         limits = limits.with_types(self.store.downstreams.guarded(types).values())
-        first, limited = [], []
+        first: list[float] = []
+        limited: list[tuple[tuple[str, str], float]] = []
         for key, type, collection, due in lanes:
             seconds = (due - now).total_seconds()
             if closed.shuts(key, collection):
@@ -419,7 +465,7 @@ class Daemons(Part):
                 first.append(seconds)
         return min(first, default=None), limited
 
-    def _others_and_own(self, daemon, now):
+    def _others_and_own(self, daemon: UUID | None, now: datetime) -> dict[str, Any]:
         """Return facts for an Outlook: whether another daemon is lost, and this one's order."""
         rows = list(self.rows(Daemon))
         own = [row.request for row in rows if row.uuid == daemon]
@@ -429,7 +475,7 @@ class Daemons(Part):
 
     # Commands to daemons.
 
-    def command(self, daemon, order, *, who=""):
+    def command(self, daemon: UUID, order: DaemonCommand, *, who: str = "") -> Daemon:
         with self.store.atomic():
             rows = self.rows(Daemon)
             row = rows.select_for_update(no_key=True).filter(uuid=daemon).first()

@@ -4,12 +4,15 @@ import json
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from django.db import IntegrityError
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from ... import messages, options
 from ...exceptions import DuplicateIdentifier, IllegalTransition
@@ -20,6 +23,9 @@ from .base import Part
 from .transitions import Mover
 from .unique import Ended as unique_Ended
 from .unique import take_turns
+
+if TYPE_CHECKING:
+    from .store import ORMStore
 
 # The decision whether an enqueue may hand its Instance to an idle daemon.
 
@@ -38,7 +44,7 @@ class Enqueueing(Part):
 
     _last = 0.0
 
-    def _may_hand(self, submission):
+    def _may_hand(self, submission: Submission) -> bool:
         """Return whether to look for an idle daemon: not in a row, since then none is idle."""
         last, self._last = self._last, time.monotonic()
         return (
@@ -48,7 +54,9 @@ class Enqueueing(Part):
             and submission.waits is None
         )
 
-    def enqueue(self, registration, submissions, *, who=""):
+    def enqueue(
+        self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
+    ) -> Sequence[Instance]:
         submissions = hooked(registration, submissions)
         is_alone = len(submissions) == 1 and not self.store.connection.in_atomic_block
         for remaining in reversed(range(ATTEMPTS)):
@@ -62,7 +70,13 @@ class Enqueueing(Part):
                     raise
         raise AssertionError("unreachable")
 
-    def _enqueue(self, registration, submissions, who, is_alone):
+    def _enqueue(
+        self,
+        registration: Registration,
+        submissions: Sequence[Submission],
+        who: str,
+        is_alone: bool,
+    ) -> list[Instance]:
         type_id = self.type_id(registration)
         self.keep_hooks(registration, submissions)
         now = self.store.now()
@@ -71,7 +85,9 @@ class Enqueueing(Part):
             self._existing(type_id, family, submissions),
             self.store.unique.live(family, submissions),
         )
-        instances, new, redrive = [], [], {}
+        instances: list[Instance] = []
+        new: list[tuple[Instance, Submission]] = []
+        redrive: dict[Instance, str] = {}
         for submission in submissions:
             taken = (
                 existing.get(submission.identifier) if submission.identifier is not None else None
@@ -104,14 +120,16 @@ class Enqueueing(Part):
             self._redrive(redrive, now)
         return instances
 
-    def enqueue_hooks(self, registration, submissions, *, who=""):
+    def enqueue_hooks(
+        self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
+    ) -> Sequence[Instance]:
         """Enqueue the hooks of Instances that have just ended, without waiting for locks.
 
         The hooking Types refer to the Types of their hooks, so those cannot be unregistered.
         """
         return self.enqueue(replace(registration, hooks=None), submissions, who=who)
 
-    def type_id(self, registration):
+    def type_id(self, registration: Registration) -> int:
         """Return the key of the Type; nobody can unregister it until this transaction commits."""
         found = self._kept(registration)
         if not found:
@@ -119,16 +137,16 @@ class Enqueueing(Part):
             found = self._kept(registration)
         return found[0].pk
 
-    def keep_hooks(self, registration, submissions):
+    def keep_hooks(self, registration: Registration, submissions: Iterable[Submission]) -> None:
         """Register the Types of the Instances' own hooks, and keep them registered until commit."""
         if registration.hook_types and any(each.has_hooks for each in submissions):
             for each in registration.hook_types:
                 self.type_id(each)
 
-    def _kept(self, registration):
+    def _kept(self, registration: Registration) -> QuerySet[Type]:
         return self.store.vendor.kept_type(self.rows(Type), registration.identifier)
 
-    def _family(self, type_id, submissions):
+    def _family(self, type_id: int, submissions: Iterable[Submission]) -> list[int]:
         """Return the keys of the Types among which identifiers and unique keys are unique.
 
         These are several if the Type was renamed. No index covers several, so until this
@@ -141,7 +159,9 @@ class Enqueueing(Part):
         take_turns(self.store, family)
         return sorted(family)
 
-    def _existing(self, type_id, family, submissions):
+    def _existing(
+        self, type_id: int, family: Collection[int], submissions: Iterable[Submission]
+    ) -> dict[str | None, Instance]:
         identifiers = {r.identifier for r in submissions if r.identifier is not None}
         if not identifiers:
             return {}
@@ -153,7 +173,7 @@ class Enqueueing(Part):
         }
 
     @staticmethod
-    def _instance(type_id, submission, now):
+    def _instance(type_id: int, submission: Submission, now: datetime) -> Instance:
         instance = Instance(
             type_id=type_id,
             identifier=submission.identifier,
@@ -168,7 +188,14 @@ class Enqueueing(Part):
         instance.is_new = True
         return instance
 
-    def _insert(self, new, type_id, now, who, is_alone):
+    def _insert(
+        self,
+        new: Sequence[tuple[Instance, Submission]],
+        type_id: int,
+        now: datetime,
+        who: str,
+        is_alone: bool,
+    ) -> None:
         """Write the Instances; ``is_alone`` says that one Instance is all that is written."""
         if not new:
             return
@@ -212,7 +239,7 @@ class Enqueueing(Part):
             ]
         )
 
-    def _redrive(self, failed, now):
+    def _redrive(self, failed: Mapping[Instance, str], now: datetime) -> None:
         mover = Mover(self.store, now).load([i.pk for i in failed], revives=True)
         redrive = partial(Move, event=Event.REDRIVE)
         moves = [redrive(instance=instance.pk, who=who) for instance, who in failed.items()]
@@ -227,21 +254,21 @@ class Enqueueing(Part):
             instance.refresh_from_db(using=self.store.alias)
 
 
-def hooked(registration, submissions):
+def hooked(registration: Registration, submissions: Sequence[Submission]) -> Sequence[Submission]:
     """Return the submissions; if their Type has hooks, each is marked as having hooks."""
     if registration.hooks is None:
         return submissions
     return [each._replace(waits=HOOKED) if each.waits is None else each for each in submissions]
 
 
-def _refused(instance):
+def _refused(instance: Instance) -> str:
     return (
         f"{instance.uuid} cannot be redriven, which existing='redrive' asks for: its unique key is "
         "taken, or it is a node and waits for a FAILED one, or its graph was undone."
     )
 
 
-def _duplicate(registration, submission, taken):
+def _duplicate(registration: Registration, submission: Submission, taken: Instance) -> str:
     return (
         f"An Instance of {registration.identifier!r} with identifier {submission.identifier!r} "
         f"exists already: {taken.uuid}, {taken.state}. Enqueue with existing='return' to get it, "
@@ -278,22 +305,22 @@ class Ended(NamedTuple):
 class Hooks:
     """The hooks of ended Instances; ``store`` enqueues them."""
 
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         self._store = store
 
-    def of(self, keys):
+    def of(self, keys: Iterable[int]) -> list[Ended]:
         """Return an :class:`Ended` for each of these ended Instances that has hooks."""
         has_some = Q(type__hooks__isnull=False) | Q(own__has_key=options.HOOKS)
         found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
-        rows = found.values_list(
+        rows: Iterable[Any] = found.values_list(
             *("pk", "uuid", "type__identifier", "state", "reason", "attempt"),
             *("type__hooks", "own", "identifier", "collection"),
         )
         return [Ended(key, str(uuid), *rest) for key, uuid, *rest in rows]
 
-    def write(self, ended, who):
+    def write(self, ended: Iterable[Ended], who: str) -> None:
         """Enqueue the hooks of these Instances, and log that for each Instance."""
-        wanted = defaultdict(list)
+        wanted: dict[str, list[tuple[Ended, Hook]]] = defaultdict(list)
         for each in ended:
             # A hook has no hooks of its own.
             for hook in () if options.HOOK_OF in (each.own or {}) else each.hooks:
@@ -301,14 +328,14 @@ class Hooks:
         if not wanted:
             return
         types = self._store.rows(Type).in_bulk(list(wanted), field_name="identifier")
-        records = []
+        records: list[Any] = []
         for name, pairs in sorted(wanted.items()):
-            made = []
+            made: Sequence[Instance] = []
             if name in types:
                 submissions = [_submission(each, hook) for each, hook in pairs]
                 registration = Registration.of(types[name])
                 made = self._store.enqueueing.enqueue_hooks(registration, submissions, who=who)
-            uuids = [instance.uuid for instance in made] or [None] * len(pairs)
+            uuids: list[UUID | None] = [instance.uuid for instance in made] or [None] * len(pairs)
             records += [
                 _record(each, hook, uuid, who)
                 for (each, hook), uuid in zip(pairs, uuids, strict=True)
@@ -319,7 +346,7 @@ class Hooks:
         self._store.rows(LogRecord).bulk_create(sorted(records, key=lambda r: r.instance_id))
 
 
-def _submission(ended, hook):
+def _submission(ended: Ended, hook: Hook) -> Submission:
     return Submission(
         inputs=hook.payload(ended),
         collection=hook.collection,
@@ -328,7 +355,7 @@ def _submission(ended, hook):
     )
 
 
-def _record(ended, hook, uuid, who):
+def _record(ended: Ended, hook: Hook, uuid: UUID | None, who: str) -> LogRecord:
     return LogRecord(
         instance_id=ended.instance,
         kind=Kind.HOOK,

@@ -2,11 +2,13 @@
 
 import logging
 from collections import Counter, defaultdict, deque
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence
+from datetime import datetime, timedelta
 from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Length
 
 from ... import messages
@@ -34,6 +36,9 @@ from .base import Part
 from .removal import failures_kept
 from .transitions import Mover
 
+if TYPE_CHECKING:
+    from .store import ORMStore
+
 # Failing the nodes that wait for a FAILED node, then those that wait for them, and so on.
 #
 # A portion is one transaction: it reads the nodes that have to fail, however many edges behind the
@@ -46,7 +51,7 @@ MOST = 500
 ROWS = 100
 
 
-def _end(key, message, who):
+def _end(key: int, message: str, who: str) -> Move:
     return Move(
         event=Event.FAIL,
         instance=key,
@@ -65,7 +70,7 @@ GRAPHS, PART = 5_000, 50
 _EVER = timedelta.max
 
 
-def _behind(mark):
+def _behind(mark: tuple[datetime, int] | None) -> Q:
     """Return a condition: the graph ended after the mark, a pair of a time and a key."""
     if mark is None:
         return Q()
@@ -73,7 +78,7 @@ def _behind(mark):
     return Q(ended__gt=time) | Q(ended=time, pk__gt=key)
 
 
-def _kept(retention):
+def _kept(retention: timedelta | None) -> timedelta:
     if retention is None:
         return _EVER
     if retention:
@@ -115,21 +120,21 @@ KEPT = 8
 class GraphEnds(Part):
     """What the end of a node means for its graph, and the end of a graph."""
 
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         super().__init__(store)
         # Where the next purge(), fail_dependants() and undo() go on, so that all graphs have their
         # turn.
-        self.purge_mark = None
+        self.purge_mark: tuple[datetime, int] | None = None
         self.failing_mark = self.undoing_mark = 0
         # The orders in which graphs are being undone, by the key of the graph.
-        self.undo_orders = {}
+        self.undo_orders: dict[int, UndoOrder] = {}
 
-    def fail_behind(self, failed, who):
+    def fail_behind(self, failed: set[int], who: str) -> None:
         """Fail the first dependants of nodes that have just FAILED; leave the others to a chore."""
         _, left = self._fail(failed, who, MOST)
         self._leave(left)
 
-    def fail_dependants(self, *, who="", limit=MOST):
+    def fail_dependants(self, *, who: str = "", limit: int = MOST) -> int:
         if not self.rows(Failing).exists():
             return 0
         with self.store.atomic():
@@ -151,48 +156,48 @@ class GraphEnds(Part):
             self.failing_mark = keys[-1]
         return count
 
-    def _leave(self, keys):
+    def _leave(self, keys: Collection[int]) -> None:
         if keys:
             rows = [Failing(pk=key) for key in sorted(keys)]
             self.rows(Failing).bulk_create(rows, ignore_conflicts=True)
 
-    def _fail(self, failed, who, most):
+    def _fail(self, failed: set[int], who: str, most: int) -> tuple[int, set[int]]:
         """Fail up to ``most`` dependants; returns how many, and the nodes that have more.
 
         Dependants that another session has locked count as more.
         """
         if not failed:
             return 0, set()
-        done = set()
+        done: set[int] = set()
         if most and (doomed := self._doomed(failed, most)):
             done = self._fail_each(failed, doomed, who)
         return len(done), self._with_dependants(failed | done)
 
-    def _doomed(self, failed, most):
+    def _doomed(self, failed: set[int], most: int) -> list[int]:
         """Return up to ``most`` waiting nodes that have to fail because of these FAILED ones."""
         raise NotImplementedError  # Each database walks along the edges in one statement.
 
-    def _edges(self):
+    def _edges(self) -> QuerySet[Edge]:
         """Return the edges whose downstream node has to fail if the upstream node FAILED."""
         return self.rows(Edge).filter(
             on=Condition.FINISHED, downstream__instance__task__waits__gt=0
         )
 
-    def _with_dependants(self, keys):
+    def _with_dependants(self, keys: Collection[int]) -> set[int]:
         # A scalar subquery is asked for each node. PostgreSQL would make a join of an EXISTS; where
         # its statistics say that there are no rows, the time of that join grows with their cube.
         more = self._edges().filter(upstream=OuterRef("pk")).order_by().values("pk")[:1]
         nodes = self.rows(Node).filter(pk__in=keys).annotate(more=Subquery(more))
         return set(nodes.filter(more__isnull=False).values_list("pk", flat=True))
 
-    def _fail_each(self, failed, doomed, who):
+    def _fail_each(self, failed: set[int], doomed: Collection[int], who: str) -> set[int]:
         """Fail these nodes because of FAILED upstream nodes; returns the keys of those that failed.
 
         A node of which no upstream node is among ``failed``, or fails here, does not fail.
         """
         sources = failed | set(doomed)
         edges = self._edges().filter(downstream__in=doomed, upstream__in=sources)
-        behind = defaultdict(list)
+        behind: dict[int, list[int]] = defaultdict(list)
         for key, upstream in edges.values_list("downstream", "upstream"):
             behind[upstream].append(key)
         nodes = self.rows(Node).filter(pk__in=behind.keys())
@@ -201,7 +206,8 @@ class GraphEnds(Part):
             for key, name, reason in nodes.values_list("pk", "name", "instance__reason")
         }
         mover = Mover(self.store, self.store.now()).load(sorted(doomed), waits=False)
-        done, ahead = set(), deque(sorted(failed))
+        done: set[int] = set()
+        ahead = deque(sorted(failed))
         while ahead:
             upstream = ahead.popleft()
             for key in sorted(set(behind.get(upstream, ())) - done):
@@ -219,7 +225,7 @@ class GraphEnds(Part):
 
     # Recounting the unsatisfied edges of waiting nodes, a number that all other code relies on.
 
-    def miscounted(self, tasks):
+    def miscounted(self, tasks: QuerySet[Task]) -> set[int]:
         """Return those of these Tasks whose ``waits`` is not the number of unsatisfied edges.
 
         Returns also the Tasks that wait for a FAILED node although nothing is about to fail them.
@@ -231,7 +237,7 @@ class GraphEnds(Part):
         odd = waiting.annotate(open=Coalesce(Subquery(count), 0)).exclude(waits=F("open"))
         return {*odd.values_list("pk", flat=True), *self._stuck(waiting)}
 
-    def _stuck(self, waiting):
+    def _stuck(self, waiting: QuerySet[Task]) -> Iterable[int]:
         doomed = self.rows(Edge).filter(
             on=Condition.FINISHED,
             upstream__instance__state=State.FAILED,
@@ -240,15 +246,15 @@ class GraphEnds(Part):
         failing = self.rows(Failing).values("pk")
         return doomed.exclude(upstream__in=failing).values_list("downstream", flat=True)
 
-    def recount(self, keys, now, who):
+    def recount(self, keys: Collection[int], now: datetime, who: str) -> dict[int, str]:
         """Recount the edges of waiting nodes; returns words for what was done, by key.
 
         Nodes that wait for a FAILED node are left to the chore that fails them. Nodes that another
         session has locked are left alone: that session is about to settle them.
         """
-        done = {}
+        done: dict[int, str] = {}
         with self.store.atomic():
-            edges = defaultdict(list)
+            edges: dict[int, list[tuple[int, str]]] = defaultdict(list)
             found = self.rows(Edge).filter(downstream__in=keys)
             for key, upstream, on in found.values_list("downstream", "upstream", "on"):
                 edges[key].append((upstream, on))
@@ -266,8 +272,16 @@ class GraphEnds(Part):
                 done[task.pk] = self._mend(task, edges[task.pk], states, now, who)
         return {key: words for key, words in done.items() if words}
 
-    def _mend(self, task, edges, states, now, who):
-        count, doomed = 0, set()
+    def _mend(
+        self,
+        task: Any,
+        edges: Iterable[tuple[int, str]],
+        states: Mapping[int, str],
+        now: datetime,
+        who: str,
+    ) -> str:
+        count = 0
+        doomed: set[int] = set()
         for upstream, on in edges:
             state = states.get(upstream)
             if state is None or is_satisfied(on, state):
@@ -297,21 +311,21 @@ class GraphEnds(Part):
             words = words or (messages.node_will_fail() if there < len(doomed) else "")
         return words
 
-    def end(self, *, limit=100, after=0, who=""):
+    def end(self, *, limit: int = 100, after: int = 0, who: str = "") -> tuple[int, int]:
         live = self.rows(Graph).filter(ended__isnull=True)
         keys = list(live.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:limit])
         if not keys:
             return 0, 0
         ended = 0
         for key in live.filter(pk__in=keys).filter(~self._tasks()).values_list("pk", flat=True):
-            begun = []
+            begun: list[int] = []
             with self.store.unless_locked():
                 ended += self._end(key, begun)
             for graph in begun:
                 self._undo_portion(graph, min(limit, MOST_UNDONE), who)
         return ended, keys[-1] if len(keys) == limit else 0
 
-    def _end(self, key, begun):
+    def _end(self, key: int, begun: list[int]) -> int:
         """Mark a graph as ended, unless its undo begins here; then add it to ``begun``."""
         with self.store.atomic():
             # A redrive or an addition locks the graph too.
@@ -329,16 +343,16 @@ class GraphEnds(Part):
             found = self.rows(Graph).filter(pk=key)
             return found.update(ended=last or self.store.now())
 
-    def _tasks(self):
+    def _tasks(self) -> Exists:
         """Return a condition: the graph has a node that has not ended."""
         nodes = self.rows(Node).filter(graph=OuterRef("pk"), instance__task__isnull=False)
         return Exists(nodes.order_by())
 
-    def are_live(self):
+    def are_live(self) -> bool:
         live = self.rows(Graph).filter(ended__isnull=True)
         return live.exists() or self.rows(Failing).exists()
 
-    def purge(self, *, limit=500):
+    def purge(self, *, limit: int = 500) -> int:
         removed = 0
         for graph in self._over():
             while removed < limit:
@@ -350,7 +364,7 @@ class GraphEnds(Part):
                 break
         return removed
 
-    def _over(self):
+    def _over(self) -> Iterator[Graph]:
         """Yield the graphs that no Type keeps any longer, the oldest first.
 
         If there are many that are kept, it goes on behind those that it has looked at before.
@@ -364,12 +378,12 @@ class GraphEnds(Part):
             return
         ended = self.rows(Graph).filter(ended__lte=now - shortest).order_by("ended", "pk")
         for _ in range(GRAPHS // PART):
-            part = list(ended.filter(_behind(self.purge_mark))[:PART])
+            part: list[Any] = list(ended.filter(_behind(self.purge_mark))[:PART])
             if not part:
                 self.purge_mark = None
                 return
             own = self.rows(Instance).filter(node__graph__in=part).order_by()
-            types = defaultdict(set)
+            types: dict[int | None, set[int]] = defaultdict(set)
             for graph, type in own.values_list("node__graph", "type").distinct():
                 types[graph].add(type)
             for graph in part:
@@ -377,7 +391,7 @@ class GraphEnds(Part):
                     yield graph
                 self.purge_mark = graph.ended, graph.pk
 
-    def _remove_part(self, graph, limit):
+    def _remove_part(self, graph: Graph, limit: int) -> int:
         """Remove up to ``limit`` Instances of a graph, and the graph itself after the last one."""
         with self.store.atomic():
             locked = self.rows(Graph).select_for_update(skip_locked=True)
@@ -392,13 +406,13 @@ class GraphEnds(Part):
                 self.rows(Graph).filter(pk=graph.pk).delete()
         return removed
 
-    def lock(self, instances, *, waits=True):
+    def lock(self, instances: Collection[int], *, waits: bool = True) -> set[int]:
         nodes = self.rows(Node).filter(pk__in=instances).order_by("pk")
         locked = nodes.select_for_update(of=("self",), skip_locked=not waits)
         keys = set(locked.values_list("pk", flat=True))
         return keys if waits else keys - self._hindered(keys)
 
-    def _hindered(self, keys):
+    def _hindered(self, keys: Collection[int]) -> set[int]:
         """Return the nodes whose settling would have to wait for a Task that others have locked.
 
         Such a Task waits for any end of the node. All other Tasks of that kind are locked here.
@@ -412,17 +426,18 @@ class GraphEnds(Part):
         missing = set(there) - set(there.select_for_update(skip_locked=True))
         return {upstream for upstream, key in behind if key in missing}
 
-    def settle(self, ended, *, who=""):
+    def settle(self, ended: Mapping[int, State], *, who: str = "") -> None:
         doomed = self.satisfy(ended, who)
         if doomed:
             self.fail_behind(doomed, who)
 
-    def satisfy(self, ended, who):
+    def satisfy(self, ended: Mapping[int, State], who: str) -> set[int]:
         """Count down the nodes that wait for these, and write their hooks.
 
         ``ended`` maps keys to states. Returns the ended nodes with a dependant that has to fail.
         """
-        satisfied, doomed = Counter(), set()
+        satisfied: Counter[int] = Counter()
+        doomed: set[int] = set()
         edges = self.rows(Edge).filter(upstream__in=ended)
         for upstream, downstream, on in edges.values_list("upstream_id", "downstream_id", "on"):
             if is_satisfied(on, ended[upstream]):
@@ -436,7 +451,7 @@ class GraphEnds(Part):
         self.store.hooks.write(self.store.hooks.of(ended), who)
         return doomed
 
-    def _leave_line(self, ended):
+    def _leave_line(self, ended: Collection[int]) -> None:
         """Delete the nodes and edges of the ended Instances that were in the line of a schedule."""
         own = self.rows(Node).filter(pk__in=ended, graph__isnull=True)
         keys = list(own.values_list("pk", flat=True))
@@ -444,9 +459,10 @@ class GraphEnds(Part):
             self.rows(Edge).filter(Q(upstream__in=keys) | Q(downstream__in=keys)).delete()
             self.rows(Node).filter(pk__in=keys).delete()
 
-    def _count_down(self, satisfied, who):
+    def _count_down(self, satisfied: Mapping[int, int], who: str) -> None:
         tasks = self.rows(Task).select_for_update().filter(pk__in=satisfied, waits__gt=0)
-        freed, others = [], defaultdict(list)
+        freed: list[Task] = []
+        others: dict[int, list[int]] = defaultdict(list)
         for task in tasks.order_by("pk"):
             if task.waits <= satisfied[task.pk]:
                 freed.append(task)
@@ -457,11 +473,11 @@ class GraphEnds(Part):
         if freed:
             self._free(freed, who)
 
-    def _free(self, tasks, who):
+    def _free(self, tasks: Sequence[Task], who: str) -> None:
         now = self.store.now()
         later = self.rows(Node).filter(pk__in=[task.pk for task in tasks], not_before__gt=now)
-        due = defaultdict(list)
-        not_before = dict(later.values_list("pk", "not_before"))
+        due: dict[datetime, list[int]] = defaultdict(list)
+        not_before: dict[int, Any] = dict(later.values_list("pk", "not_before"))
         for task in tasks:
             due[not_before.get(task.pk, now)].append(task.pk)
         for time, keys in due.items():
@@ -483,7 +499,7 @@ class GraphEnds(Part):
         )
         self.store.tell()
 
-    def undo(self, *, limit=MOST_UNDONE, who=""):
+    def undo(self, *, limit: int = MOST_UNDONE, who: str = "") -> bool:
         pending = self.rows(Graph).filter(undo_pending=True).order_by("pk")
         graph = pending.filter(pk__gt=self.undoing_mark).first() or pending.first()
         if graph is None:
@@ -494,7 +510,7 @@ class GraphEnds(Part):
         is_on = self._undo_portion(graph.pk, limit, who)
         return is_on or pending.exclude(pk=graph.pk).exists()
 
-    def _begin_undo(self, graph):
+    def _begin_undo(self, graph: Graph) -> bool:
         """Begin to undo a locked graph at rest, unless nothing is to be undone."""
         if graph.undone is not None:
             return False
@@ -510,10 +526,11 @@ class GraphEnds(Part):
         )
         return True
 
-    def _undo_portion(self, key, limit, who):
+    def _undo_portion(self, key: int, limit: int, who: str) -> bool:
         """Write up to ``limit`` undo nodes of a graph; returns whether more can be written now."""
         # What was read of the order outlasts a call that fails.
-        order = self.undo_orders[key] = self.undo_orders.pop(key, None) or UndoOrder(key)
+        order = self.undo_orders.pop(key, None) or UndoOrder(key)
+        self.undo_orders[key] = order
         for old in list(self.undo_orders)[:-KEPT]:
             del self.undo_orders[old]
         if not order.read(self.rows):
@@ -534,9 +551,10 @@ class GraphEnds(Part):
             return False
         return done > 0
 
-    def _undo_next(self, graph, order, limit, who):
+    def _undo_next(self, graph: Graph, order: "UndoOrder", limit: int, who: str) -> tuple[int, int]:
         """Write the next undo nodes; returns how many, and up to where all are written."""
-        position, missing = order.position, []
+        position = order.position
+        missing: list[int] = []
         while position < len(order.keys) and not missing:
             some = order.keys[position : position + limit]
             written = self._undo_nodes(some)
@@ -553,7 +571,7 @@ class GraphEnds(Part):
             self.rows(Graph).filter(pk=graph.pk).update(ended=None)
         return len(chosen), position
 
-    def _that_fit(self, keys):
+    def _that_fit(self, keys: list[int]) -> list[int]:
         """Return the first of these keys whose inputs are not too long for one transaction."""
         lengths = self.rows(Undo).filter(pk__in=keys).annotate(length=Length("data"))
         length_of = dict(lengths.values_list("pk", "length"))
@@ -564,7 +582,9 @@ class GraphEnds(Part):
                 return keys[:count]
         return keys
 
-    def _write_undo(self, graph, order, keys, who):
+    def _write_undo(
+        self, graph: Graph, order: "UndoOrder", keys: Collection[int], who: str
+    ) -> KeysView[int]:
         """Write the undo nodes of those nodes behind which nothing is locked; returns the latter.
 
         Each waits for undo nodes that were written before, and of these some may have ended.
@@ -572,7 +592,8 @@ class GraphEnds(Part):
         before = {first for key in keys for first in order.firsts.get(key, ())}
         written = self._undo_nodes(sorted(before.difference(keys)))
         states = self._lock_and_read(written.values())
-        chosen, waits = {}, Counter()
+        chosen: dict[int, str] = {}
+        waits: Counter[str] = Counter()
         names = self._undo_names(graph, keys)
         for key in keys:
             firsts = order.firsts.get(key, ())
@@ -603,37 +624,39 @@ class GraphEnds(Part):
             self.store.control.cancel([written[key] for key in chosen], who=who)
         return chosen.keys()
 
-    def _undo_nodes(self, keys):
+    def _undo_nodes(self, keys: Sequence[int]) -> dict[int, int]:
         """Return the keys of the undo nodes that exist, by the key of the node that each undoes."""
-        found = {}
+        found: dict[Any, int] = {}
         for start in range(0, len(keys), NODES):
             some = self.rows(Node).filter(undoes__in=keys[start : start + NODES])
             found.update(some.values_list("undoes", "pk"))
         return found
 
-    def _lock_and_read(self, keys):
+    def _lock_and_read(self, keys: Iterable[int]) -> dict[int, str]:
         """Lock nodes so that they cannot end; returns the states of those that could be locked."""
-        ordered, states = sorted(keys), {}
+        ordered = sorted(keys)
+        states: dict[int, str] = {}
         for start in range(0, len(ordered), NODES):
             locked = self.store.graphs.lock_upstreams(set(ordered[start : start + NODES]), False)
             states.update(self.rows(Instance).filter(pk__in=locked).values_list("pk", "state"))
         return states
 
-    def _undo_names(self, graph, keys):
+    def _undo_names(self, graph: Graph, keys: Collection[int]) -> dict[int, str]:
         """Return the names of the new nodes, by the key of the node that each undoes."""
         nodes = self.rows(Node).filter(pk__in=keys).values_list("pk", "name")
         wanted = {key: f"{PREFIX}{name}"[:MAX_IDENTIFIER] for key, name in nodes}
         there = self.rows(Node).filter(graph=graph.pk, name__in=wanted.values())
-        taken, names = set(there.values_list("name", flat=True)), {}
+        taken = set(there.values_list("name", flat=True))
+        names: dict[int, str] = {}
         for key in keys:
             # A node of the graph may have this name already.
             names[key] = wanted[key] if wanted[key] not in taken else f"{PREFIX}{key}"
             taken.add(names[key])
         return names
 
-    def write_undos(self, nodes, keys):
+    def write_undos(self, nodes: Collection[PlannedNode], keys: Mapping[str, int]) -> None:
         """Store the Undo of each of these nodes that has one, for the case that the graph fails."""
-        types = {}
+        types: dict[str, int] = {}
         for node in nodes:
             if node.undo is not None and node.undo.registration.identifier not in types:
                 # The Type stays registered until this commits; from then on it is in use.
@@ -659,7 +682,7 @@ class GraphEnds(Part):
         )
 
 
-def _submission(undo):
+def _submission(undo: Undo) -> Submission:
     return Submission(
         inputs=Payload(undo.format, undo.data),
         collection=undo.collection,
@@ -677,13 +700,17 @@ class UndoOrder:
     daemons.
     """
 
-    def __init__(self, graph):
-        self.keys, self.firsts, self.position = None, defaultdict(list), 0
+    def __init__(self, graph: int) -> None:
+        self.keys: Any = None  # a list[int] once all is read
+        self.firsts: dict[int, list[int]] = defaultdict(list)
+        self.position = 0
         self._graph = graph
-        self._undone = self._nodes = None
-        self._edges, self._at, self._piece = [], 0, NODES
+        self._undone: Any = None
+        self._nodes: Any = None  # both are a Sequence[int] from the first piece on
+        self._edges: list[tuple[int, int]] = []
+        self._at, self._piece = 0, NODES
 
-    def read(self, rows):
+    def read(self, rows: Callable[..., QuerySet[Any]]) -> bool:
         """Read a piece; returns whether all is read. A piece that fails is read again, halved."""
         if self.keys is not None:
             return True
@@ -703,10 +730,10 @@ class UndoOrder:
         self._sort()
         return True
 
-    def is_over(self):
+    def is_over(self) -> bool:
         return self.position >= len(self.keys)
 
-    def _read_edges(self, rows):
+    def _read_edges(self, rows: Callable[..., QuerySet[Any]]) -> None:
         some = self._nodes[self._at : self._at + self._piece]
         try:
             edges = rows(Edge).filter(downstream__in=some).order_by("downstream", "upstream")
@@ -716,7 +743,7 @@ class UndoOrder:
             raise
         self._at += len(some)
 
-    def _sort(self):
+    def _sort(self) -> None:
         for first, then in undo_order(self._undone, self._edges):
             self.firsts[then].append(first)
         sorter = TopologicalSorter({key: self.firsts.get(key, ()) for key in self._undone})

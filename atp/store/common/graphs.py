@@ -1,10 +1,13 @@
 """Writing a graph, adding to it, cancelling and redriving it."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from datetime import datetime
 from graphlib import TopologicalSorter
+from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 
 from ...commands import CANCEL, Cancelled
 from ...exceptions import GraphClosed, InvalidGraph
@@ -12,7 +15,10 @@ from ...graphs.models import REDRIVABLE, Condition, is_satisfied
 from ...graphs.plan import (
     MOST_EDGES,
     MOST_NODES,
+    GraphAddition,
+    GraphPlan,
     PlannedEdge,
+    PlannedNode,
     all_upstream,
     check_order,
     early_result,
@@ -21,7 +27,7 @@ from ...graphs.plan import (
 )
 from ...models import BLOCKED, Edge, Failing, Graph, Instance, Node, Task, Undo
 from ...states import Event, State
-from ..values import Move, Registration
+from ..values import Move, Registration, Submission
 from .base import Part
 from .graph_ends import REMOVE
 from .steps import holds
@@ -41,7 +47,7 @@ CHUNK = 1000
 ATTEMPTS = 5
 
 
-def _check_open(graph):
+def _check_open(graph: Graph) -> None:
     if graph.ended is not None:
         raise GraphClosed(f"The graph {graph} has ended: nothing can be added to it.")
     if graph.undone is not None:
@@ -51,7 +57,7 @@ def _check_open(graph):
         raise GraphClosed(f"The graph {graph} is being {asked}: nothing can be added to it.")
 
 
-def _is_closed(node, graph):
+def _is_closed(node: Node, graph: Graph | None) -> bool:
     """Return whether a node cannot be redriven: its graph is being removed, or was undone.
 
     After an undo, only the nodes that undo others can be redriven.
@@ -68,19 +74,27 @@ class Upstreams:
     in graph order: see :meth:`in_order`.
     """
 
-    def __init__(self, rows, graphs, edges, states, closed, not_before):
+    def __init__(
+        self,
+        rows: Callable[..., QuerySet[Any]],
+        graphs: Mapping[int, int | None],
+        edges: Mapping[int, Sequence[tuple[int, str]]],
+        states: Mapping[int, str],
+        closed: Set[int],
+        not_before: Mapping[int, datetime | None],
+    ) -> None:
         self._rows = rows
         self._graphs = graphs
         self._edges = edges
         self._states = states
         self._closed = closed
         self._not_before = not_before
-        self._revived = set()
+        self._revived: set[int] = set()
 
-    def __contains__(self, key):
+    def __contains__(self, key: int) -> bool:
         return key in self._graphs
 
-    def in_order(self, moves):
+    def in_order(self, moves: Iterable[Move]) -> list[Move]:
         """Return the moves sorted in graph order: upstream nodes first."""
         edges = {
             key: [upstream for upstream, _ in self._edges.get(key, ())] for key in self._graphs
@@ -88,7 +102,7 @@ class Upstreams:
         places = {key: place for place, key in enumerate(TopologicalSorter(edges).static_order())}
         return sorted(moves, key=lambda move: places.get(move.instance, -1))
 
-    def allow(self, key):
+    def allow(self, key: int) -> bool:
         """Return whether an Instance may be redriven: nothing that it waits for has FAILED."""
         if key in self._closed:
             return False
@@ -97,11 +111,11 @@ class Upstreams:
             for upstream, on in self._edges.get(key, ())
         )
 
-    def waits(self, key):
+    def waits(self, key: int) -> int | None:
         """Return the number of a node's unsatisfied edges; None if the Instance is no node."""
         return len(self._open(key)) if key in self else None
 
-    def due(self, instance, now):
+    def due(self, instance: Instance, now: datetime) -> datetime:
         """Return when an Instance is due: now, or after its upstream nodes.
 
         A node that has never begun is not due before its ``run_after``.
@@ -111,11 +125,11 @@ class Upstreams:
         not_before = self._not_before.get(instance.pk)
         return now if instance.started or not_before is None else max(now, not_before)
 
-    def revive(self, key):
+    def revive(self, key: int) -> None:
         """Note that this node is live again."""
         self._revived.add(key)
 
-    def write(self):
+    def write(self) -> None:
         """Reopen the graphs of revived nodes; what waits for any end of theirs waits again."""
         if not self._revived:
             return
@@ -124,7 +138,7 @@ class Upstreams:
         self._rows(Graph).filter(pk__in=graphs).update(ended=None)
         self._rows(Failing).filter(pk__in=self._revived).delete()
         again = self._rows(Edge).filter(upstream__in=self._revived, on=Condition.ENDED)
-        counts = defaultdict(int)
+        counts: dict[int, int] = defaultdict(int)
         for key in again.exclude(downstream__in=self._revived).values_list(
             "downstream_id", flat=True
         ):
@@ -137,7 +151,7 @@ class Upstreams:
             more = {"waits": F("waits") + counts[task.pk], "due_at": BLOCKED}
             self._rows(Task).filter(pk=task.pk).update(**more)
 
-    def _end_cancelling(self, graphs):
+    def _end_cancelling(self, graphs: Collection[int | None]) -> None:
         """Let nodes be added again to those cancelled graphs in which nothing else is live."""
         cancelled = self._rows(Graph).filter(pk__in=graphs, request=CANCEL)
         keys = set(cancelled.values_list("pk", flat=True))
@@ -147,10 +161,10 @@ class Upstreams:
             keys -= set(live.values_list("graph", flat=True))
             self._rows(Graph).filter(pk__in=keys).update(request="")
 
-    def _state(self, key):
+    def _state(self, key: int) -> str | None:
         return State.ACCEPTED if key in self._revived else self._states.get(key)
 
-    def _open(self, key):
+    def _open(self, key: int) -> list[int]:
         """Return the upstream nodes that a node must wait for, except those that were removed."""
         return [
             upstream
@@ -159,12 +173,12 @@ class Upstreams:
         ]
 
 
-def edges_of(edges, keys):
+def edges_of(edges: Iterable[PlannedEdge], keys: Mapping[str, int]) -> list[tuple[int, int, str]]:
     """Return planned edges as triples for the database; ``keys`` are the nodes' keys by name."""
     return [(keys[edge.upstream], keys[edge.downstream], edge.on) for edge in edges]
 
 
-def _waiting(submission, waits):
+def _waiting(submission: Submission, waits: int) -> Submission:
     return submission._replace(waits=waits, due=BLOCKED if waits else submission.due)
 
 
@@ -177,7 +191,14 @@ PORTION = 1000
 class Graphs(Part):
     """Submitting graphs, adding to them, cancelling and redriving them."""
 
-    def _check_before(self, adder, found, edges, before, upstreams):
+    def _check_before(
+        self,
+        adder: int,
+        found: Mapping[str, int],
+        edges: Iterable[PlannedEdge],
+        before: Collection[tuple[str, str]],
+        upstreams: set[int],
+    ) -> None:
         """Raise InvalidGraph unless each node in ``before`` is downstream of the adder.
 
         Also raise it if such a node would wait for itself, through a new node that comes after it.
@@ -199,9 +220,15 @@ class Graphs(Part):
         if upstreams & reached:
             self._check_circle(behind, reached | {adder}, edges, before)
 
-    def _check_circle(self, behind, keys, edges, before):
+    def _check_circle(
+        self,
+        behind: Mapping[int, Iterable[int]],
+        keys: Iterable[int],
+        edges: Iterable[PlannedEdge],
+        before: Iterable[tuple[str, str]],
+    ) -> None:
         names = self._names(keys)
-        upstreams = defaultdict(list)
+        upstreams: dict[str, list[str]] = defaultdict(list)
         for key, others in behind.items():
             for other in others:
                 upstreams[names[other]].append(names[key])
@@ -211,12 +238,14 @@ class Graphs(Part):
             upstreams[other].append(name)
         check_order(upstreams)
 
-    def _check_results(self, new, found, edges):
+    def _check_results(
+        self, new: Sequence[PlannedNode], found: Mapping[str, int], edges: Iterable[PlannedEdge]
+    ) -> None:
         """Raise InvalidGraph if a node takes a result that may be missing when the node starts."""
         needed = list(given_results(new))
         if not needed:
             return
-        upstreams = defaultdict(list)
+        upstreams: dict[str, list[str]] = defaultdict(list)
         for edge in edges:
             upstreams[edge.downstream].append(edge.upstream)
         given = {found[name] for _, names in needed for name in names if name in found}
@@ -228,7 +257,7 @@ class Graphs(Part):
                 name for name in names if name not in before and found.get(name) not in finished
             }
             if missing:
-                there = {found[name] for name in before if name in found}
+                there: Collection[Any] = {found[name] for name in before if name in found}
                 ways = self._ways(there, "downstream", "upstream")
                 above = {key for keys in ways.values() for key in keys}
                 missing = {name for name in missing if found.get(name) not in above}
@@ -236,7 +265,13 @@ class Graphs(Part):
                 there = [*found, *(node.name for node in new)]
                 raise early_result(own_name, min(missing), there)
 
-    def _check_size(self, graph, new, found, pairs):
+    def _check_size(
+        self,
+        graph: Graph,
+        new: Iterable[PlannedNode],
+        found: Mapping[str, int],
+        pairs: Collection[tuple[str, str]],
+    ) -> None:
         there = self.rows(Node).filter(graph=graph.pk).count()
         there += self.rows(Undo).filter(node__graph=graph.pk).count()
         if there + size_of(new) > MOST_NODES:
@@ -258,9 +293,10 @@ class Graphs(Part):
                         parameter="after",
                     )
 
-    def _ways(self, keys, near, far):
+    def _ways(self, keys: Collection[int], near: str, far: str) -> dict[int, list[int]]:
         """Follow the edges from these nodes to the end; returns the neighbours of each node."""
-        ways, ahead = defaultdict(list), sorted(keys)
+        ways: dict[int, list[int]] = defaultdict(list)
+        ahead = sorted(keys)
         seen = set(keys)
         while ahead:
             some, ahead = ahead[:CHUNK], ahead[CHUNK:]
@@ -272,14 +308,17 @@ class Graphs(Part):
                     ahead.append(other)
         return ways
 
-    def _names(self, keys):
-        ordered, names = sorted(keys), {}
+    def _names(self, keys: Iterable[int]) -> dict[int, str]:
+        ordered = sorted(keys)
+        names: dict[int, str] = {}
         for start in range(0, len(ordered), CHUNK):
             some = self.rows(Node).filter(pk__in=ordered[start : start + CHUNK])
             names.update(some.values_list("pk", "name"))
         return names
 
-    def extend(self, addition, *, who="", ends=False):
+    def extend(
+        self, addition: GraphAddition, *, who: str = "", ends: bool = False
+    ) -> dict[str, int] | None:
         for remaining in reversed(range(ATTEMPTS)):
             try:
                 with self.store.atomic():
@@ -295,8 +334,8 @@ class Graphs(Part):
                     raise
         raise AssertionError("unreachable")
 
-    def _extend(self, addition, who, ends):
-        own = self.rows(Node).filter(pk=addition.instance, graph__isnull=False).first()
+    def _extend(self, addition: GraphAddition, who: str, ends: bool) -> dict[str, int] | None:
+        own: Any = self.rows(Node).filter(pk=addition.instance, graph__isnull=False).first()
         if own is None:
             raise InvalidGraph("This Instance is in no graph: nothing can be added to it.")
         found = self._found(own.graph_id, addition)
@@ -326,9 +365,10 @@ class Graphs(Part):
             self._write(graph, new, found, edges, before, who)
         return {node.name: found[node.name] for node in addition.nodes}
 
-    def _found(self, graph, addition):
+    def _found(self, graph: int, addition: GraphAddition) -> dict[str, int]:
         """Return the keys of the named nodes that exist, by name. Raises InvalidGraph."""
-        names, rows = sorted(addition.names), {}
+        names = sorted(addition.names)
+        rows: dict[str, tuple[int, str]] = {}
         for start in range(0, len(names), CHUNK):
             some = self.rows(Node).filter(graph=graph, name__in=names[start : start + CHUNK])
             found = some.values_list("name", "pk", "instance__type__identifier")
@@ -345,20 +385,20 @@ class Graphs(Part):
                 )
         return {name: pk for name, (pk, _) in rows.items()}
 
-    def _hurry(self):
+    def _hurry(self) -> None:
         """Limit how long each statement of this transaction waits for locks. Here: do nothing."""
 
-    def _lock_graph(self, key, is_alone):
+    def _lock_graph(self, key: int, is_alone: bool) -> Graph | None:
         """Lock a graph against cancelling and other requests; None if another session has it."""
         locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
         return locked.filter(pk=key).first()
 
-    def lock_upstreams(self, keys, ends):
+    def lock_upstreams(self, keys: Collection[int], ends: bool) -> set[int]:
         """Lock nodes so that they cannot end; returns the keys of those that could be locked."""
         nodes = self.rows(Node).filter(pk__in=keys).order_by("pk")
         return set(nodes.select_for_update(skip_locked=True).values_list("pk", flat=True))
 
-    def _lock_waiting(self, keys):
+    def _lock_waiting(self, keys: Mapping[str, int]) -> bool:
         """Lock the Tasks of these waiting nodes; False if another session has one.
 
         Raises GraphClosed if a node waits no more.
@@ -371,10 +411,19 @@ class Graphs(Part):
                 raise GraphClosed(f"{name!r} waits no more: nothing can be added before it.")
         return set(tasks.select_for_update(skip_locked=True)) == there
 
-    def _write(self, graph, new, found, edges, before, who):
+    def _write(
+        self,
+        graph: Graph,
+        new: Sequence[PlannedNode],
+        found: dict[str, int],
+        edges: Sequence[PlannedEdge],
+        before: Sequence[tuple[str, str]],
+        who: str,
+    ) -> None:
         ends = self.rows(Instance).filter(pk__in={found.get(edge.upstream) for edge in edges})
-        states = dict(ends.values_list("pk", "state"))
-        waits, doomed = Counter(), set()
+        states: dict[int | None, str] = dict(ends.values_list("pk", "state"))
+        waits: Counter[str] = Counter()
+        doomed: set[int] = set()
         for edge in edges:
             state = states.get(found.get(edge.upstream))
             if not is_satisfied(edge.on, state):
@@ -393,7 +442,7 @@ class Graphs(Part):
         if doomed:
             self.store.graph_ends.fail_behind(doomed, who)
 
-    def _conditions(self, keys):
+    def _conditions(self, keys: Collection[int]) -> dict[int, Condition]:
         """Return the condition of new edges to these nodes, by key.
 
         It is FINISHED for a node that has such an edge already; for the others it is ENDED.
@@ -407,16 +456,16 @@ class Graphs(Part):
 
     # Redriving nodes: locking what they wait for, and recounting their unsatisfied edges.
 
-    def upstreams(self, keys):
+    def upstreams(self, keys: Collection[int]) -> Upstreams:
         """Lock these nodes, their upstream nodes and their graphs; returns :class:`Upstreams`."""
         nodes = list(self.rows(Node).filter(pk__in=keys))
         if not nodes:
             return Upstreams(self.rows, {}, {}, {}, set(), {})
-        graphs = {node.pk: node.graph_id for node in nodes}
+        graphs: dict[int, Any] = {node.pk: node.graph_id for node in nodes}
         locked = self.rows(Graph).select_for_update(no_key=True).filter(pk__in=graphs.values())
-        of_node = {graph.pk: graph for graph in locked.order_by("pk")}
+        of_node: dict[int | None, Graph] = {graph.pk: graph for graph in locked.order_by("pk")}
         closed = {node.pk for node in nodes if _is_closed(node, of_node.get(node.graph_id))}
-        edges = defaultdict(list)
+        edges: dict[int, list[tuple[int, str]]] = defaultdict(list)
         found = self.rows(Edge).filter(downstream__in=graphs)
         for key, upstream, on in found.values_list("downstream_id", "upstream_id", "on"):
             edges[key].append((upstream, on))
@@ -429,7 +478,7 @@ class Graphs(Part):
 
     # Writing a graph: its Instances, its nodes and its edges in one transaction.
 
-    def submit(self, plan):
+    def submit(self, plan: GraphPlan) -> Graph:
         store = self.store
         waits = Counter(edge.downstream for edge in plan.edges)
         with store.atomic():
@@ -442,9 +491,12 @@ class Graphs(Part):
             self.store.graph_ends.write_undos(plan.nodes, keys)
         return graph
 
-    def enqueue_nodes(self, nodes, waits, who):
+    def enqueue_nodes(
+        self, nodes: Iterable[PlannedNode], waits: Counter[str], who: str
+    ) -> dict[str, int]:
         """Enqueue nodes; ``waits`` counts each one's open edges. Returns their keys by name."""
-        of_type, keys = defaultdict(list), {}
+        of_type: dict[str, list[PlannedNode]] = defaultdict(list)
+        keys: dict[str, int] = {}
         for node in nodes:
             of_type[node.registration.identifier].append(node)
         for own in of_type.values():
@@ -455,10 +507,12 @@ class Graphs(Part):
         return keys
 
     @staticmethod
-    def _keys_of(instances):
+    def _keys_of(instances: Sequence[Instance]) -> list[int]:
         return [instance.pk for instance in instances]
 
-    def write_nodes(self, graph, nodes, keys):
+    def write_nodes(
+        self, graph: Graph, nodes: Sequence[PlannedNode], keys: Mapping[str, int]
+    ) -> None:
         self.rows(Node).bulk_create(
             [
                 Node(
@@ -473,20 +527,22 @@ class Graphs(Part):
             batch_size=2000,
         )
 
-    def write_edges(self, edges):
+    def write_edges(self, edges: Sequence[tuple[int, int, str]]) -> None:
         """Write edges: triples of the upstream key, the downstream key and the Condition."""
         self.rows(Edge).bulk_create(
             [Edge(upstream_id=up, downstream_id=down, on=on) for up, down, on in edges],
             batch_size=2000,
         )
 
-    def cancel(self, graph, *, who=""):
+    def cancel(self, graph: int, *, who: str = "") -> Cancelled:
         self.rows(Graph).filter(pk=graph).update(request=CANCEL)
         nodes = self.rows(Task).filter(waits__isnull=False, instance__node__graph=graph)
         if self.rows(Graph).filter(pk=graph, undone__isnull=True).exists():
             # What is written to undo the cancelled nodes is not cancelled with them.
             nodes = nodes.filter(instance__node__undoes__isnull=True)
-        failed, asked, before = [], [], []
+        failed: list[int] = []
+        asked: list[int] = []
+        before: list[int] = []
         waiting = nodes.filter(daemon__isnull=True)
         if self.store.connection.in_atomic_block:
             # Lock them in the usual order, since the portions below come in another order: all
@@ -504,10 +560,11 @@ class Graphs(Part):
             before += done.before
         return Cancelled(failed=tuple(failed), asked=tuple(asked), before=tuple(before))
 
-    def redrive(self, graph, *, who=""):
+    def redrive(self, graph: int, *, who: str = "") -> int:
         failed = self.rows(Node).filter(REDRIVABLE, graph=graph, instance__state=State.FAILED)
         self.rows(Graph).filter(pk=graph, request=CANCEL).update(request="")
-        redriven, tried = 0, set()
+        redriven = 0
+        tried: set[int] = set()
         # Until the node that failed first is redriven, daemons go on failing what depends on it.
         while keys := set(failed.values_list("pk", flat=True)) - tried:
             tried |= keys
@@ -518,9 +575,9 @@ class Graphs(Part):
                 redriven += len(moves) - len(self.store.records.record(moves))
         return redriven
 
-    def _in_order(self, keys):
+    def _in_order(self, keys: Collection[int]) -> list[int]:
         """Return these nodes in graph order: upstream nodes first."""
-        edges = {key: [] for key in keys}
+        edges: dict[int, list[int]] = {key: [] for key in keys}
         ordered = sorted(keys)
         for start in range(0, len(ordered), PORTION):
             some = self.rows(Edge).filter(downstream__in=ordered[start : start + PORTION])
@@ -530,5 +587,5 @@ class Graphs(Part):
         return list(TopologicalSorter(edges).static_order())
 
 
-def _keys(tasks, order="pk"):
+def _keys(tasks: QuerySet[Task], order: str = "pk") -> list[int]:
     return list(tasks.order_by(order).values_list("pk", flat=True)[:PORTION])

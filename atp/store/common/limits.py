@@ -3,23 +3,29 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
+from uuid import UUID
 
 from django.db import DatabaseError
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Least
 
 from ... import messages
 from ...downstreams import protection
-from ...downstreams.protection import State
+from ...downstreams.protection import Protection, Report, State
 from ...exceptions import DownstreamChanged, UnknownDownstream
 from ...models import Daemon, Downstream, Kind, Limit, Task, Type
 from ...states import State as InstanceState
 from ...text import did_you_mean
+from ..values import Claimed
 from .base import Part
+from .turns import Claimant, ClaimMemory
+
+Result = TypeVar("Result")
 
 # The buckets of limited Types: how many Tasks may start now, and how many may be claimed ahead.
 
@@ -77,7 +83,7 @@ class Bucket:
     probes: bool = False
 
     @classmethod
-    def of_downstream(cls, row, type, now, *, is_probed):
+    def of_downstream(cls, row: Downstream, type: str, now: datetime, *, is_probed: bool) -> Self:
         """Return the bucket of a Downstream that is not closed.
 
         ``is_probed`` says that a daemon holds the Instance that probes it, and has not paused it.
@@ -107,7 +113,16 @@ class Bucket:
         )
 
     @classmethod
-    def of(cls, limit, type, now, *, held=0, own=0, daemons=1):
+    def of(
+        cls,
+        limit: Row | Limit,
+        type: str,
+        now: datetime,
+        *,
+        held: int = 0,
+        own: int = 0,
+        daemons: int = 1,
+    ) -> Self:
         """Return the bucket of a Limit of this Type; ``held`` and ``own`` count Tasks."""
         tokens = 0.0
         if limit.per_second is not None:
@@ -133,17 +148,17 @@ class Bucket:
         )
 
     @property
-    def is_full(self):
+    def is_full(self) -> bool:
         """Whether a running Task has to end before another may start."""
         return self.max_running is not None and self.held >= self.max_running
 
     @property
-    def _together(self):
+    def _together(self) -> float:
         """The number of tokens that must have gathered before the next one is taken."""
-        return max(1.0, min(self.burst / 2, TOGETHER * self.per_second))
+        return max(1.0, min(self.burst / 2, TOGETHER * self.per_second))  # type: ignore[operator]
 
     @property
-    def room(self):
+    def room(self) -> int:
         """The number of Tasks that may be started now."""
         if self.shut_for > 0:
             return 0
@@ -156,7 +171,7 @@ class Bucket:
             room = min(room, int(self.tokens + 1e-6) if has_enough else 0)
         return max(0, room)
 
-    def room_ahead(self, free):
+    def room_ahead(self, free: int) -> int:
         """Return how many more Tasks the daemon may claim; 0 if it may claim none ahead.
 
         Then only ``free`` workers may get Tasks. A Task that is claimed ahead counts as running.
@@ -169,7 +184,7 @@ class Bucket:
         return max(ahead, min(room, free)) if ahead else 0
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """The seconds until the rate or the Downstream lets a Task start."""
         if self.per_second is None:
             return self.shut_for
@@ -184,11 +199,13 @@ class Rooms:
     """
 
     total: int
-    lanes: dict
+    lanes: dict[tuple[str, str], int]
     whole: bool
 
     @classmethod
-    def of(cls, buckets, room=lambda bucket: bucket.room):
+    def of(
+        cls, buckets: Collection[Bucket], room: Callable[[Bucket], int] = lambda bucket: bucket.room
+    ) -> Self:
         """Combine the buckets of a Type; ``room(bucket)`` returns the room of one of them."""
         whole = [bucket for bucket in buckets if bucket.collection is None]
         total = min((room(bucket) for bucket in whole), default=UNBOUNDED)
@@ -200,23 +217,23 @@ class Rooms:
         return cls(total, lanes, bool(whole))
 
     @property
-    def open_lanes(self):
+    def open_lanes(self) -> list[tuple[str, str]]:
         """The lanes that have limits of their own and have room."""
         return [lane for lane, room in self.lanes.items() if room]
 
     @property
-    def any(self):
+    def any(self) -> bool:
         """Whether any Task may start."""
         return self.total > 0 and (self.whole or any(self.lanes.values()))
 
 
-def per_collection(buckets):
+def per_collection(buckets: Iterable[Bucket]) -> int | None:
     """Return how many Tasks each lane of a Type may run; None without such a limit."""
     found = [bucket.max_running_per_collection for bucket in buckets if bucket.collection is None]
     return next(iter(found), None)
 
 
-def portions(buckets, limit, free):
+def portions(buckets: Collection[Bucket], limit: int, free: int) -> Iterator[tuple[Rooms, int]]:
     """Yield the parts of a claim of one Type: pairs of :class:`Rooms` and a maximum of Tasks.
 
     The parts add up to at most ``limit``. A lane whose limit has no room for Tasks that are
@@ -246,7 +263,9 @@ def portions(buckets, limit, free):
 class Downstreams(Part):
     """Downstreams: reports of daemons, settings of operators, and tokens for claims."""
 
-    def report(self, name, report, *, who="", spread=0.0):
+    def report(
+        self, name: str, report: Report, *, who: str = "", spread: float = 0.0
+    ) -> Downstream | None:
         with self.store.atomic():
             row = self.locked(name)
             if row is None:
@@ -256,8 +275,15 @@ class Downstreams(Part):
             self._save(row, found, now, who)
             return row
 
-    def bound(self, name, *, who="", expected=None, **changes):
-        def change(row, now):
+    def bound(
+        self,
+        name: str,
+        *,
+        who: str = "",
+        expected: datetime | str | None = None,
+        **changes: float | None,
+    ) -> Downstream:
+        def change(row: Downstream, now: float) -> Protection:
             for column, value in changes.items():
                 setattr(row, column, value)
             return protection.apply_limits(row.protection, now)
@@ -266,7 +292,9 @@ class Downstreams(Part):
             name, expected, who, change, messages.downstream_rate_limited(changes), "set"
         )
 
-    def reset(self, name, *, who="", expected=None):
+    def reset(
+        self, name: str, *, who: str = "", expected: datetime | str | None = None
+    ) -> Downstream:
         message = messages.downstream_reset()
         return self._set(
             name,
@@ -277,7 +305,9 @@ class Downstreams(Part):
             "reset",
         )
 
-    def trip(self, name, *, who="", expected=None):
+    def trip(
+        self, name: str, *, who: str = "", expected: datetime | str | None = None
+    ) -> Downstream:
         message = messages.downstream_breaker_opened()
         return self._set(
             name,
@@ -288,7 +318,15 @@ class Downstreams(Part):
             "trip",
         )
 
-    def _set(self, name, expected, who, change, message, verb):
+    def _set(
+        self,
+        name: str,
+        expected: datetime | str | None,
+        who: str,
+        change: Callable[[Downstream, float], Protection],
+        message: str,
+        verb: str,
+    ) -> Downstream:
         """Change a row for an operator, waiting for the lock if another session has it."""
         with self.store.atomic():
             row = self.rows(Downstream).select_for_update().filter(name=name).first()
@@ -308,7 +346,9 @@ class Downstreams(Part):
             self.store.tell()
             return row
 
-    def _save(self, row, found, now, who, *, by_hand=False):
+    def _save(
+        self, row: Downstream, found: Protection, now: datetime, who: str, *, by_hand: bool = False
+    ) -> None:
         was = row.state
         row.take(found)
         if row.state != was or by_hand:
@@ -320,7 +360,9 @@ class Downstreams(Part):
             # Waiting Tasks may start now, or may no longer be claimed ahead.
             self.store.tell()
 
-    def _log_downstream(self, row, now, who, message, detail):
+    def _log_downstream(
+        self, row: Downstream, now: datetime, who: str, message: str, detail: str
+    ) -> None:
         subject = f"downstream:{row.name}"
         self.store.log(
             Kind.DOWNSTREAM,
@@ -334,13 +376,13 @@ class Downstreams(Part):
 
     # Claiming
 
-    def guarded(self, types):
+    def guarded(self, types: Iterable[str]) -> dict[str, int]:
         """Return the Types whose downstream is not closed: their keys, by identifier."""
         names = self.rows(Downstream).exclude(state=State.CLOSED.value).values("name")
         rows = self.rows(Type).filter(identifier__in=list(types), downstream__in=names)
         return dict(rows.values_list("identifier", "pk"))
 
-    def guards(self, types):
+    def guards(self, types: Iterable[str]) -> list[Bucket]:
         """Return a :class:`Bucket` for each Type whose downstream is not closed."""
         rows = self.rows(Downstream).exclude(state=State.CLOSED.value)
         by_name = {row.name: row for row in rows}
@@ -353,19 +395,19 @@ class Downstreams(Part):
             for type, name in calling.values_list("identifier", "downstream")
         ]
 
-    def _is_probed(self, row):
+    def _is_probed(self, row: Downstream) -> bool:
         """Return whether a daemon holds the Instance that probes this downstream, not paused."""
         if row.probe is None:
             return False
         held = self.rows(Task).filter(pk=row.probe, daemon__isnull=False)
         return held.exclude(instance__state=InstanceState.PAUSED.value).exists()
 
-    def locked(self, name):
+    def locked(self, name: str) -> Downstream | None:
         """Return the row, locked; None if another session has locked it or it does not exist."""
         rows = self.rows(Downstream).filter(name=name)
         return rows.select_for_update(skip_locked=True).first()
 
-    def let_go(self, bucket, tasks):
+    def let_go(self, bucket: Bucket, tasks: Sequence[Claimed]) -> None:
         """Take a token for each claimed Task, or record that the one Task is the probe."""
         if not tasks:
             return
@@ -392,12 +434,12 @@ class Downstreams(Part):
 MORE = 8
 
 
-class _Counts(dict):
-    def __missing__(self, key):
+class _Counts(dict[str, int]):
+    def __missing__(self, key: str) -> int:
         return 0
 
 
-def _own_limits(buckets, type):
+def _own_limits(buckets: Iterable[Bucket], type: str) -> set[str]:
     """Return the collections for which an operator has set ``max_running``."""
     return {
         bucket.collection
@@ -432,7 +474,9 @@ class Patience:
 class Limits(Part):
     """Claiming under limits, and when limits let a Task start."""
 
-    def _take_open(self, by, type, buckets, rooms, wanted):
+    def _take_open(
+        self, by: Claimant, type: str, buckets: Collection[Bucket], rooms: Rooms, wanted: int
+    ) -> list[Claimed]:
         """Claim up to ``wanted`` Tasks from lanes that have room."""
         most = wanted
         while True:
@@ -442,7 +486,9 @@ class Limits(Part):
                 return tasks
             most *= MORE
 
-    def _in_lanes(self, by, type, buckets, rooms, most_lanes):
+    def _in_lanes(
+        self, by: Claimant, type: str, buckets: Collection[Bucket], rooms: Rooms, most_lanes: int
+    ) -> Rooms:
         """Return the :class:`Rooms` of lanes that have room and due Tasks; ``rooms`` if unlimited.
 
         The result has at most ``most_lanes`` lanes.
@@ -463,7 +509,9 @@ class Limits(Part):
         lanes = {(type, c): min(limited.get(c, most), rooms.total) for c in found}
         return Rooms(rooms.total, lanes, whole=False)
 
-    def _are_full(self, type, collection, seconds, buckets):
+    def _are_full(
+        self, type: str, collection: str | None, seconds: float, buckets: Iterable[Bucket]
+    ) -> bool:
         """Return whether the limit on each lane keeps a lane, or all lanes, from starting Tasks.
 
         ``collection`` None means the lanes without own limit; their Tasks are due in ``seconds``.
@@ -478,7 +526,7 @@ class Limits(Part):
         full = [c for c in held if held[c] >= most or c in own]
         return seconds <= 0 and self._open_lanes(type, full, "", 1) == ([], [])
 
-    def _held_by_lane(self, type):
+    def _held_by_lane(self, type: str) -> _Counts:
         """Return how many Tasks of a Type daemons hold, by collection."""
         # The filter by daemon, of which there are few, lets the index on held Tasks serve.
         tasks = self.rows(Task).filter(
@@ -487,7 +535,9 @@ class Limits(Part):
         counts = tasks.order_by().values_list("collection").annotate(Count("pk"))
         return _Counts(counts)
 
-    def _open_lanes(self, type, full, after, most):
+    def _open_lanes(
+        self, type: str, full: Collection[str], after: str, most: int
+    ) -> tuple[list[str], list[str]]:
         """Return up to ``most`` lanes with due Tasks, except those that are ``full`` or shut.
 
         Lanes are given by collection, those behind ``after`` first. Returns also where the look
@@ -503,13 +553,21 @@ class Limits(Part):
         found = [*names.filter(collection__gt=after), *names.filter(collection__lte=after)]
         return [name for name in found if not closed.shuts(row.pk, name)][:most], []
 
-    def claim(self, by, types, limit, free, parts=None):
+    def claim(
+        self,
+        by: Claimant,
+        types: Collection[str],
+        limit: int,
+        free: int,
+        parts: Mapping[str, int] | None = None,
+    ) -> list[Claimed]:
         """Claim up to ``limit`` Tasks of these Types, as far as their limits allow.
 
         Where a limit leaves no room to claim ahead, only ``free`` workers get Tasks. ``parts`` says
         how many Tasks each Type may give ahead; without it the first Type may give all.
         """
-        claimed, patience = [], Patience()
+        claimed: list[Claimed] = []
+        patience = Patience()
         # Look without the lock first: most of the time there is no room.
         buckets = self._buckets(types, daemon=by.daemon) if types and limit > 0 else []
         for type in types:
@@ -530,14 +588,14 @@ class Limits(Part):
         return claimed
 
     @staticmethod
-    def _part(by, type, parts, free):
+    def _part(by: Claimant, type: str, parts: Mapping[str, int], free: int) -> int:
         """Return how many Tasks a Type may give: its part, and one for each free worker.
 
         The unlimited lanes of a mixed Type have a claim on the free workers too.
         """
         return parts[type] if by.memory.rotation.is_mixed(type) else max(free, parts[type])
 
-    def add(self, claimed, claim):
+    def add(self, claimed: list[Claimed], claim: Callable[[], Iterable[Claimed]]) -> None:
         """Add the Tasks of a further claim; if a lock stops it, keep those claimed before."""
         try:
             claimed += claim()
@@ -545,15 +603,24 @@ class Limits(Part):
             if not claimed or not self.store.is_lock(error):
                 raise
 
-    def _claim_of(self, by, type, limit, free, patience, downstream=""):
-        def claim():
+    def _claim_of(
+        self,
+        by: Claimant,
+        type: str,
+        limit: int,
+        free: int,
+        patience: Patience,
+        downstream: str = "",
+    ) -> list[Claimed]:
+        def claim() -> list[Claimed]:
             if downstream and self.store.downstreams.locked(downstream) is None:
                 return []
             buckets = self._buckets([type], daemon=by.daemon)
             guards = [bucket for bucket in buckets if bucket.downstream]
             if guards and not downstream:
                 return []  # it has begun to refuse just now, and is not locked
-            tasks, room = [], Rooms.of(buckets).total
+            tasks: list[Claimed] = []
+            room = Rooms.of(buckets).total
             for rooms, most in portions(buckets, limit, free):
                 wanted = min(most, limit - len(tasks), rooms.total, room - len(tasks))
                 if wanted > 0 and rooms.any:
@@ -564,7 +631,9 @@ class Limits(Part):
 
         return self._in_turn(type, claim, by.memory.full.blocked, patience) or []
 
-    def _in_turn(self, type, call, blocked, patience):
+    def _in_turn(
+        self, type: str, call: Callable[[], Result], blocked: set[str], patience: Patience
+    ) -> Result | None:
         """Lock a Type's limits and return ``call()``; None if another session keeps the lock.
 
         It tries again instead of waiting in the database, where a long lock would hold up
@@ -586,19 +655,21 @@ class Limits(Part):
             time.sleep(pause)
             patience.left -= pause
 
-    def _lock_limits(self, type):
+    def _lock_limits(self, type: str) -> bool:
         """Lock the limits of a Type without waiting; returns whether all of them are locked."""
         rows = self.rows(Limit).filter(type__identifier=type)
         locked = rows.select_for_update(of=("self",), skip_locked=True)
         return len(locked) == rows.count()
 
-    def give_back(self, lanes, *, memory=None):
+    def give_back(
+        self, lanes: Collection[tuple[str, str]], *, memory: ClaimMemory | None = None
+    ) -> None:
         blocked = set() if memory is None else memory.full.blocked
         for type in {type for type, _ in lanes}:
             own = Counter(collection for of, collection in lanes if of == type)
             self._in_turn(type, partial(self._give_back, type, own), blocked, Patience())
 
-    def _give_back(self, type, counts):
+    def _give_back(self, type: str, counts: Counter[str]) -> None:
         # A Limit without ``refilled`` has not been used since it was set: its tokens are complete.
         rows = self.rows(Limit).filter(type__identifier=type, refilled__isnull=False)
         for key, collection in rows.values_list("pk", "collection"):
@@ -607,7 +678,12 @@ class Limits(Part):
                 tokens = Least(F("tokens") + count, F("burst") + 0.0)
                 self.rows(Limit).filter(pk=key).update(tokens=tokens)
 
-    def due_in(self, due, limited, opens=None):
+    def due_in(
+        self,
+        due: float | None,
+        limited: Collection[tuple[tuple[str, str | None], float]],
+        opens: float | None = None,
+    ) -> float | None:
         """Return the seconds until a Task may start; None if none waits.
 
         ``due`` is the time of the first unlimited Task. ``limited`` are pairs of a lane and its
@@ -624,7 +700,7 @@ class Limits(Part):
                 times.append(max([seconds, *(bucket.seconds for bucket in own)]))
         return min(times, default=None)
 
-    def _buckets(self, types, *, daemon=None):
+    def _buckets(self, types: Collection[str], *, daemon: UUID | None = None) -> list[Bucket]:
         """Return the :class:`Bucket` of each limit and downstream of these Types.
 
         ``daemon`` is the daemon that asks.
@@ -649,7 +725,7 @@ class Limits(Part):
             for limit in limits
         ] + guards
 
-    def _held(self, limit, daemons):
+    def _held(self, limit: Limit, daemons: QuerySet[Daemon, Any]) -> int:
         """Return how many Tasks under this limit these daemons hold; 0 without ``max_running``."""
         if limit.max_running is None:
             return 0
@@ -659,7 +735,7 @@ class Limits(Part):
             tasks = tasks.filter(collection=limit.collection)
         return tasks.count()
 
-    def _spend(self, buckets, tasks):
+    def _spend(self, buckets: Iterable[Bucket], tasks: Sequence[Claimed]) -> None:
         """Take a token for each claimed Task from every bucket that covers it."""
         for bucket in buckets:
             if bucket.downstream:

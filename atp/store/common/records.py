@@ -2,8 +2,11 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any, TypeGuard, TypeVar
+from uuid import UUID
 
 from django.db import IntegrityError
 from django.db.models import F, Value
@@ -13,11 +16,16 @@ from ... import messages
 from ...commands import STACK_MARK
 from ...exceptions import TaskGone
 from ...models import Daemon, Instance, Kind, LogRecord, Response, Task, Type
+from ...querysets import LogQuerySet
 from ...states import Actor, Event, Reason, State, events
-from ..values import Delivered, Move, Refused, count_kept_messages
+from ..values import Delivered, Move, ProgressUpdate, Refused, count_kept_messages
 from .base import Part
 from .enqueueing import ATTEMPTS
 from .transitions import Mover
+
+Entry = TypeVar("Entry", bound=Move | ProgressUpdate)
+# An Instance and an attempt.
+_Attempt = tuple[int, int | None]
 
 # Late writes: events and notes that the fence refuses are kept in the log (G4).
 
@@ -36,11 +44,13 @@ _ROUNDING = timedelta(milliseconds=1)
 class _Logs:
     """The logs of the attempts that had an entry refused."""
 
-    def __init__(self, logs):
-        self._ends, self._written, self._refusals = {}, {}, set()
-        self._keys = {}
+    def __init__(self, logs: LogQuerySet) -> None:
+        self._ends: dict[_Attempt, Any] = {}
+        self._written: dict[tuple[int, int | None, str, str], datetime] = {}
+        self._refusals: set[tuple[Any, ...]] = set()
+        self._keys: dict[tuple[int, int | None, str], int] = {}
         # The attempts that have been counted as late before.
-        self.late = set()
+        self.late: set[_Attempt] = set()
         names = ("pk", "instance_id", "attempt", "kind", "who", "time", "detail")
         # Leave out the handlers' messages, which may be many.
         for row in logs.filter(kind__in=[*Event, *_REFUSALS]).values_list(*names, named=True):
@@ -55,22 +65,22 @@ class _Logs:
             if row.kind in _ENDS:
                 self._ends[key] = row
 
-    def has(self, entry):
+    def has(self, entry: Move | ProgressUpdate) -> TypeGuard[Move]:
         """Return whether exactly this move is in the log."""
         if not isinstance(entry, Move) or entry.time is None:
             return False
         written = self._written.get((entry.instance, entry.attempt, str(entry.event), entry.who))
         return written is not None and abs(written - entry.time) < _ROUNDING
 
-    def known(self, entry):
+    def known(self, entry: Move) -> tuple[tuple[int, int | None, str], int]:
         """Return a pair for a move in the log: (Instance, attempt, event), and its record's key."""
         key = entry.instance, entry.attempt, str(entry.event)
         return key, self._keys[key]
 
-    def has_refusal(self, record):
+    def has_refusal(self, record: LogRecord) -> bool:
         return _identity(record) in self._refusals
 
-    def refusal(self, entry, now):
+    def refusal(self, entry: Any, now: datetime) -> LogRecord | None:
         """Return the LogRecord of a refused entry; None if it adds nothing."""
         event = entry.event if isinstance(entry, Move) else None
         is_doubtful = event is None or event in _DOUBTFUL or entry.reason == Reason.CANCELLED
@@ -105,7 +115,7 @@ class _Logs:
         )
 
 
-def _identity(record):
+def _identity(record: Any) -> tuple[Any, ...]:
     """Return a key that two records of the same refusal share."""
     return record.instance_id, record.attempt, record.kind, record.detail
 
@@ -113,7 +123,7 @@ def _identity(record):
 class Records(Part):
     """Recording the moves and notes of attempts."""
 
-    def keep_late(self, refused):
+    def keep_late(self, refused: Sequence[Entry]) -> list[Entry]:
         if not refused:
             return []
         keys = {entry.instance for entry in refused}
@@ -121,7 +131,8 @@ class Records(Part):
         held = dict(self.rows(Task).claimed().filter(pk__in=keys).values_list("pk", "attempt"))
         logs = _Logs(self.rows(LogRecord).filter(instance__in=keys).order_by("pk"))
         now = self.store.now()
-        late, records = Refused(), {}
+        late = Refused()
+        records: dict[tuple[Any, ...], LogRecord] = {}
         for entry in refused:
             if logs.has(entry):
                 late.known.append(logs.known(entry))
@@ -136,21 +147,29 @@ class Records(Part):
         self._keep(records.values(), types, logs)
         return late
 
-    def _keep(self, records, types, logs):
+    def _keep(self, records: Collection[LogRecord], types: Mapping[int, int], logs: _Logs) -> None:
         self.rows(LogRecord).bulk_create(records)
         # An attempt counts once; it does not count if its own daemon took it away.
-        late = {(r.instance_id, r.attempt) for r in records if r.kind == Kind.LATE}
+        late: set[Any] = {(r.instance_id, r.attempt) for r in records if r.kind == Kind.LATE}
         counted = Counter(types[key] for key, attempt in late - logs.late)
         for type_id, count in counted.items():
             self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
 
     # Recording moves and notes of attempts, in the portable store.
 
-    def deliver(self, entries, *, daemon, careful=False):
-        write = self.record if isinstance(entries[0], Move) else self.note
+    def deliver(
+        self,
+        entries: Sequence[Move] | Sequence[ProgressUpdate],
+        *,
+        daemon: UUID,
+        careful: bool = False,
+    ) -> Delivered:
+        write: Callable[..., Sequence[Any]] = (
+            self.record if isinstance(entries[0], Move) else self.note
+        )
         return Delivered(refused=write(entries, daemon=daemon))
 
-    def record(self, moves, *, daemon=None):
+    def record(self, moves: Sequence[Move], *, daemon: UUID | None = None) -> list[Move]:
         if not moves:
             return []
         for remaining in reversed(range(ATTEMPTS)):
@@ -163,7 +182,7 @@ class Records(Part):
                     raise
         raise AssertionError("unreachable")
 
-    def _record(self, moves, daemon):
+    def _record(self, moves: Sequence[Move], daemon: UUID | None) -> list[Move]:
         keys = sorted({move.instance for move in moves})
         counts = daemon is None
         mover = Mover(self.store, self.store.now(), counts=counts)
@@ -176,11 +195,11 @@ class Records(Part):
         mover.write()
         return refused if daemon is None else self.keep_late(refused)
 
-    def _key(self, daemon):
+    def _key(self, daemon: UUID) -> int:
         """Return the key of the daemon's row; 0, which holds nothing, if the row is gone."""
         return self.rows(Daemon).filter(uuid=daemon).values_list("pk", flat=True).first() or 0
 
-    def conclude(self, move, *, note=None):
+    def conclude(self, move: Move, *, note: ProgressUpdate | None = None) -> None:
         # Always by the plain ORM, since the connection is the application's.
         with self.store.atomic():
             # Lock its node first, as all code that ends nodes does. Most Instances are no nodes.
@@ -196,7 +215,7 @@ class Records(Part):
                 raise TaskGone(f"Attempt {move.attempt} is not {State.RUNNING} any more.")
             mover.write()
 
-    def note(self, notes, *, daemon):
+    def note(self, notes: Sequence[ProgressUpdate], *, daemon: UUID) -> list[ProgressUpdate]:
         if not notes:
             return []
         with self.store.atomic():
@@ -221,7 +240,7 @@ class Records(Part):
             self.keep_late(late)
             return late
 
-    def _unsaid(self, note):
+    def _unsaid(self, note: ProgressUpdate) -> ProgressUpdate:
         """Return the note without the messages and files that have been stored already."""
         said = set(self._own_messages(note, Kind.STACK).values_list("time", "message"))
         response = self.rows(Response).filter(instance=note.instance).first()
@@ -232,16 +251,16 @@ class Records(Part):
             files=tuple(file for file in note.files if file["path"] not in stored),
         )
 
-    def _say(self, notes, states):
+    def _say(self, notes: Sequence[ProgressUpdate], states: Mapping[int, str]) -> None:
         self._write_progress(notes)
         self._write_messages(notes, states)
         self._answer_stacks(notes)
         self._leave_out(notes)
         self._write_files(notes)
 
-    def _write_progress(self, notes):
+    def _write_progress(self, notes: Iterable[ProgressUpdate]) -> None:
         for note in notes:
-            said = {}
+            said: dict[str, Any] = {}
             if note.progress is not None or note.progress_message is not None:
                 said["progress"] = note.progress
             if note.progress_message is not None:
@@ -249,7 +268,7 @@ class Records(Part):
             if said:
                 self.rows(Instance).filter(pk=note.instance).update(**said)
 
-    def _write_messages(self, notes, states):
+    def _write_messages(self, notes: Iterable[ProgressUpdate], states: Mapping[int, str]) -> None:
         self.rows(LogRecord).bulk_create(
             [
                 LogRecord(
@@ -268,14 +287,14 @@ class Records(Part):
             ]
         )
 
-    def _answer_stacks(self, notes):
+    def _answer_stacks(self, notes: Iterable[ProgressUpdate]) -> None:
         """Remove the command for the stack from the Tasks of these notes that bring one."""
         keys = [n.instance for n in notes if any(m.kind is Kind.STACK for m in n.messages)]
         if keys:
             answered = Replace("request", Value(STACK_MARK), Value(""))
             self.rows(Task).filter(pk__in=keys).update(request=answered)
 
-    def _leave_out(self, notes):
+    def _leave_out(self, notes: Iterable[ProgressUpdate]) -> None:
         """Delete the middle messages of attempts that wrote more than are kept."""
         first, last = count_kept_messages()
         for note in notes:
@@ -296,7 +315,7 @@ class Records(Part):
                     detail=str(note.left_out),
                 )
 
-    def _own_messages(self, note, *kinds):
+    def _own_messages(self, note: ProgressUpdate, *kinds: Kind) -> LogQuerySet:
         """Return the records of an attempt's messages, and the one that says some were left out.
 
         Include the records of these other ``kinds``.
@@ -308,7 +327,7 @@ class Records(Part):
             who=note.who,
         )
 
-    def _write_files(self, notes):
+    def _write_files(self, notes: Iterable[ProgressUpdate]) -> None:
         for note in notes:
             if note.files:
                 response, _ = self.rows(Response).get_or_create(instance_id=note.instance)

@@ -2,11 +2,12 @@
 
 import logging
 import posixpath
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.core.files.storage import FileSystemStorage, storages
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.core.files.storage import FileSystemStorage, Storage, storages
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.signals import post_delete, pre_delete
 
 from ... import messages
@@ -25,6 +26,7 @@ from ...models import (
     Type,
     Undo,
 )
+from ...querysets import InstanceQuerySet
 from ...text import as_timedelta
 from ..facts import Marks
 from .base import Part
@@ -51,7 +53,15 @@ class Over(NamedTuple):
 class Removal(Part):
     """Removing ended Instances."""
 
-    def purge(self, *, type=None, instances=None, limit=500, who="", marks=None):
+    def purge(
+        self,
+        *,
+        type: str | None = None,
+        instances: Sequence[int] | None = None,
+        limit: int = 500,
+        who: str = "",
+        marks: Marks | None = None,
+    ) -> int:
         if instances is not None:
             given = self.rows(Instance).filter(pk__in=instances)
             return self._remove(given.filter(~self._in_graph()), limit, who)
@@ -67,7 +77,7 @@ class Removal(Part):
                     removed += self._remove_over(over, limit - removed, who, marks)
         return removed
 
-    def _passed(self, marks, over, until, *, is_full):
+    def _passed(self, marks: Marks, over: Over, until: Any, *, is_full: bool) -> None:
         """Note the last end that a purge has come to.
 
         If it has found as many as it may remove, and keeps some, then others may lie behind them.
@@ -76,7 +86,9 @@ class Removal(Part):
         marks[over.type, over.reasons] = until
         marks.passes_kept |= is_full and until != since
 
-    def _with_ended(self, types, marks):
+    def _with_ended(
+        self, types: QuerySet[Type], marks: Marks
+    ) -> list[tuple[Type, datetime | None]]:
         """Return pairs: a Type that may have Instances to remove, and when its first one ended.
 
         The time is None if ``marks`` say how far a purge has come: to find the first end, the
@@ -89,25 +101,28 @@ class Removal(Part):
         found = [(row, row.oldest) for row in others.filter(oldest__isnull=False)]
         return found + [(row, None) for row in (types.filter(pk__in=marked) if marked else ())]
 
-    def _remove_over(self, over, limit, who, marks):
+    def _remove_over(self, over: Over, limit: int, who: str, marks: Marks) -> int:
         """Remove Instances that are kept no longer, oldest first; returns how many."""
         return self._remove(self._selected(over), limit, who)
 
-    def _selected(self, over):
+    def _selected(self, over: Over) -> InstanceQuerySet:
         of_reasons = {"": Q(), "none": Q(reason=""), "some": Q(reason__gt="")}
         found = self.rows(Instance).filter(type=over.type, finished__lt=over.before)
         return found.filter(~self._in_graph(), of_reasons[over.reasons]).order_by("finished")
 
-    def _in_graph(self):
+    def _in_graph(self) -> Exists:
         """Return a condition: the Instance is a node. The whole graph is removed at once."""
         return Exists(self.rows(Node).filter(pk=OuterRef("pk")).order_by())
 
-    def remove_nodes(self, selected, limit):
+    def remove_nodes(self, selected: InstanceQuerySet, limit: int) -> int:
         """Remove up to ``limit`` Instances of a graph that is being removed; returns how many."""
         return self._remove(selected, limit, "", of_graph=True)
 
-    def _remove(self, selected, limit, who, *, of_graph=False):
-        count, stuck = 0, set()
+    def _remove(
+        self, selected: InstanceQuerySet, limit: int, who: str, *, of_graph: bool = False
+    ) -> int:
+        count = 0
+        stuck: set[int] = set()
         while count < limit:
             rest = selected.exclude(pk__in=stuck)
             tried, kept = self._remove_chunk(rest, limit - count, who, of_graph)
@@ -117,7 +132,9 @@ class Removal(Part):
                 break
         return count
 
-    def _remove_chunk(self, selected, limit, who, of_graph):
+    def _remove_chunk(
+        self, selected: InstanceQuerySet, limit: int, who: str, of_graph: bool
+    ) -> tuple[int, set[int]]:
         """Remove up to ``limit`` Instances; returns how many it tried, and those that it kept."""
         with self.store.atomic():
             # A redrive locks the Instance too, so one of the two comes first.
@@ -134,27 +151,27 @@ class Removal(Part):
             removed.delete()
         return len(keys), kept
 
-    def _remove_node_rows(self, keys):
+    def _remove_node_rows(self, keys: Collection[int]) -> None:
         self.rows(Edge).filter(Q(upstream__in=keys) | Q(downstream__in=keys)).delete()
         self.rows(Failing).filter(pk__in=keys).delete()
         self.rows(Undo).filter(pk__in=keys).delete()
         self.rows(Node).filter(pk__in=keys).delete()
 
-    def _in_use(self, keys):
+    def _in_use(self, keys: Collection[int]) -> set[int]:
         """Return the keys of Instances with a child row that another session has locked.
 
         Locks the child rows that are free, so that removing them waits for nobody.
         """
         if not keys or not self.store.connection.features.has_select_for_update_skip_locked:
             return set()
-        found = set()
+        found: set[int] = set()
         for model in _CHILDREN:
             own = self.rows(model).filter(instance__in=keys)
             free = {row.pk for row in own.select_for_update(skip_locked=True).only("pk")}
             found |= {key for pk, key in own.values_list("pk", "instance") if pk not in free}
         return found
 
-    def remove_unkept(self, keys):
+    def remove_unkept(self, keys: Collection[int]) -> None:
         """Remove Instances that have just FINISHED and are not kept, except those with files.
 
         Files are removed before their rows, and only after the end is committed: the next purge
@@ -165,9 +182,9 @@ class Removal(Part):
         left |= self._in_use([key for key in keys if key not in left])
         self.rows(Instance).filter(pk__in=[key for key in keys if key not in left]).delete()
 
-    def _log_removal(self, removed, who):
+    def _log_removal(self, removed: InstanceQuerySet, who: str) -> None:
         """Log for each Type which Instances are removed: their own logs are removed with them."""
-        uuids = {}
+        uuids: dict[str, list[str]] = {}
         for identifier, uuid in removed.values_list("type__identifier", "uuid").order_by("pk"):
             uuids.setdefault(identifier, []).append(str(uuid))
         for identifier, gone in uuids.items():
@@ -180,13 +197,13 @@ class Removal(Part):
                 detail=str(len(gone)),
             )
 
-    def _remove_files(self, keys):
+    def _remove_files(self, keys: Iterable[int]) -> set[int]:
         """Remove stored files before the rows that name them, so that none is forgotten.
 
         Returns the keys of the Instances whose files could not be removed.
         """
         storage = storages[settings.STORAGE]
-        kept = {}
+        kept: dict[int, Exception] = {}
         for response in self.rows(Response).filter(pk__in=keys):
             try:
                 for path in response.stored_paths:
@@ -201,7 +218,7 @@ class Removal(Part):
         return set(kept)
 
 
-def _overs(row, now):
+def _overs(row: Type, now: datetime) -> Iterator[Over]:
     """Yield each :class:`Over` of a Type with a retention."""
     if row.retention:
         yield Over(row.pk, now - row.retention)
@@ -237,7 +254,7 @@ def is_followed() -> bool:
     )
 
 
-def _remove_folder(storage, folder):
+def _remove_folder(storage: Storage, folder: str) -> None:
     """Remove the folder of an Instance if it is empty. Only file systems have folders."""
     if not isinstance(storage, FileSystemStorage):
         return

@@ -1,12 +1,14 @@
 """Scanning for states that should never be, and repairing them."""
 
 import logging
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
-from django.db.models import Exists, Max, OuterRef, Q
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.utils.functional import cached_property
 
 from ... import messages
@@ -24,6 +26,7 @@ from ...models import (
     Task,
     Type,
 )
+from ...querysets import TaskQuerySet
 from ...states import CLAIMED, TERMINAL, Actor, Event, State
 from ..facts import NOWHERE, Cursor, Finding, Scanned, Trouble
 from ..values import Move
@@ -33,6 +36,9 @@ from .limits import LIMITING
 from .schedules import TRY_AGAIN
 from .transitions import Mover
 from .unique import Keys
+
+if TYPE_CHECKING:
+    from .store import ORMStore
 
 # Mending: Instances and Tasks that disagree are made consistent.
 #
@@ -47,13 +53,13 @@ _MOST_LOCKED = 10
 class _Remedy:
     """The repair of one locked Instance and its locked Task."""
 
-    def __init__(self, store, now, who):
+    def __init__(self, store: "ORMStore", now: datetime, who: str) -> None:
         self._store = store
         self._tasks, self._instances = store.rows(Task), store.rows(Instance)
         self._now = now
         self._who = who
 
-    def of_task(self, task, instance, spare):
+    def of_task(self, task: Task, instance: Instance | None, spare: Set[int]) -> str:
         """Mend a Task; returns words for what was done, or "" if it was all right."""
         if instance is None:
             return self._remove_orphan(task)
@@ -73,7 +79,7 @@ class _Remedy:
         self._level(task, instance)
         return self._say(instance, what, messages.attempt_aligned())
 
-    def of_instance(self, instance):
+    def of_instance(self, instance: Instance) -> str:
         """Give a live Instance a Task; returns words for what was done."""
         upstreams = self._store.graphs.upstreams([instance.pk])
         waits = upstreams.waits(instance.pk)
@@ -96,7 +102,7 @@ class _Remedy:
         self._store.tell()
         return self._say(instance, messages.no_task(), messages.task_created())
 
-    def _remove_orphan(self, task):
+    def _remove_orphan(self, task: Task) -> str:
         self._tasks.filter(pk=task.pk).delete()
         self._store.log(
             Kind.MENDED,
@@ -108,19 +114,19 @@ class _Remedy:
         )
         return messages.task_removed()
 
-    def _free(self, task, instance):
+    def _free(self, task: Task, instance: Instance) -> str:
         self._level(task, instance)
         self._tasks.filter(pk=task.pk).update(daemon=None, request="")
         self._store.tell()
         return self._say(instance, messages.task_held(instance.state), messages.task_freed())
 
-    def _level(self, task, instance):
+    def _level(self, task: Task, instance: Instance) -> None:
         """Set both attempts to the higher of the two: an attempt's number never goes down."""
         instance.attempt = max(task.attempt, instance.attempt)
         for rows in (self._tasks, self._instances):
             rows.filter(pk=task.pk).update(attempt=instance.attempt)
 
-    def _expire(self, key, why):
+    def _expire(self, key: int, why: str) -> str:
         mover = Mover(self._store, self._now).load([key])
         move = Move(
             event=Event.EXPIRE, instance=key, who=self._who, message=why, level=logging.WARNING
@@ -130,7 +136,7 @@ class _Remedy:
         mover.write()
         return messages.attempt_expired()
 
-    def _say(self, instance, what, done):
+    def _say(self, instance: Instance, what: str, done: str) -> str:
         self._store.rows(LogRecord).create(
             instance_id=instance.pk,
             time=self._now,
@@ -153,7 +159,9 @@ SPAN = 10_000
 class Upkeep(Part):
     """The scan, and mending what does not fit."""
 
-    def mend_tasks(self, keys, now, who, *, spare=frozenset()):
+    def mend_tasks(
+        self, keys: Collection[int], now: datetime, who: str, *, spare: Set[int] = frozenset()
+    ) -> dict[int, str]:
         """Mend the Tasks of these keys."""
         if not keys:
             return {}
@@ -176,7 +184,9 @@ class Upkeep(Part):
             done = self._mended(of_task)
         return {key: words for key, words in done.items() if words}
 
-    def mend_instances(self, keys, now, who, *, spare=frozenset()):
+    def mend_instances(
+        self, keys: Collection[int], now: datetime, who: str, *, spare: Set[int] = frozenset()
+    ) -> dict[int, str]:
         """Give each live Instance without a Task a new Task."""
         if not keys:
             return {}
@@ -190,13 +200,14 @@ class Upkeep(Part):
             lacking = [instance for instance in instances if instance.pk not in apart]
             return self._mended([(i.pk, partial(remedy.of_instance, i)) for i in lacking])
 
-    def _mended(self, remedies):
+    def _mended(self, remedies: Iterable[tuple[int, Callable[[], str]]]) -> dict[int, str]:
         """Apply the remedies, pairs of a key and a call; returns their words, by key.
 
         Some need further rows, such as a node, and what waits for its end. If others have locked
         those, the remedy is left for another time, and after many such all the others too.
         """
-        done, locked = {}, 0
+        done: dict[int, str] = {}
+        locked = 0
         for key, remedy in remedies:
             with self.store.unless_locked() as errors:
                 done[key] = remedy()
@@ -205,14 +216,21 @@ class Upkeep(Part):
                 break
         return done
 
-    def scan(self, cursor=None, *, who="", repair=True, now=None):
+    def scan(
+        self,
+        cursor: Cursor | None = None,
+        *,
+        who: str = "",
+        repair: bool = True,
+        now: datetime | None = None,
+    ) -> Scanned:
         cursor = cursor or Cursor()
         look = Look(self.store, who, repair=repair, now=now)
         forgotten, holders, pairs = Forgotten(look), Holders(look), Pairs(look)
         found = [*forgotten.first_of_each(), *holders.unswept(), *holders.ownerless()]
         found += unplanned(look)
 
-        def tasks(low, high):
+        def tasks(low: int, high: int) -> tuple[list[Finding], bool]:
             found.extend(forgotten.between(low, high))
             found.extend(miscounted(look, low, high))
             return pairs.tasks(low, high)
@@ -226,7 +244,13 @@ class Upkeep(Part):
             findings=tuple(once.values()), cursor=Cursor() if cursor == NOWHERE else cursor
         )
 
-    def _walk(self, model, high, look, found):
+    def _walk(
+        self,
+        model: type[Task] | type[Instance],
+        high: int | None,
+        look: Callable[[int, int], tuple[list[Finding], bool]],
+        found: list[Finding],
+    ) -> int:
         """Look at the next rows, downwards from the key ``high``; returns the key to go on from.
 
         ``look(low, high)`` looks at the rows between these keys, without the lower one. It returns
@@ -247,7 +271,7 @@ class Upkeep(Part):
 # Nodes of graphs that wait for the wrong number of edges (G17).
 
 
-def miscounted(look, low, high):
+def miscounted(look: "Look", low: int, high: int) -> list[Finding]:
     """Return findings for miscounted nodes with ``low < key <= high``; recounts them if allowed."""
     graphs = look.store.graph_ends
     tasks = look.rows(Task).filter(pk__gt=low, pk__lte=high)
@@ -281,14 +305,15 @@ PAGE = 1000
 class Forgotten:
     """Forgotten Tasks are only reported: a scan cannot mend what keeps daemons from claiming."""
 
-    def __init__(self, look):
+    def __init__(self, look: "Look") -> None:
         self._look = look
         self._rows = look.rows
         self._types = self._served()
 
-    def first_of_each(self):
+    def first_of_each(self) -> list[Finding]:
         """Check the first waiting Tasks of each lane, in its highest priority that is due."""
-        look, found = self._look, {}
+        look = self._look
+        found: dict[int, datetime] = {}
         if not self._types:
             return []
         lanes = look.store.gates.due_lanes(self._types, look.closed, look.then, LANES)
@@ -297,12 +322,13 @@ class Forgotten:
             found |= _by_key(due.order_by("due_at", "pk")[: -(-MOST // len(lanes))])
         return self._unclaimed(found)
 
-    def between(self, low, high):
+    def between(self, low: int, high: int) -> list[Finding]:
         """Check the Tasks with ``low < key <= high``."""
         if not self._types:
             return []
         due = self._due().filter(pk__lte=high, type__in=self._types).order_by("pk")
-        found, last = {}, low
+        found: dict[int, datetime] = {}
+        last: int | None = low
         while len(found) < MOST and last is not None:
             # There may be too many closed lanes for a query.
             rows = due.filter(pk__gt=last).values_list("pk", "due_at", "type", "collection")[:PAGE]
@@ -313,10 +339,10 @@ class Forgotten:
                     found[key] = due_at
         return self._unclaimed(dict(islice(found.items(), MOST)))
 
-    def _due(self):
+    def _due(self) -> TaskQuerySet:
         return self._rows(Task).due(self._look.then)
 
-    def _served(self):
+    def _served(self) -> list[int]:
         """Return the keys of the Types served by a daemon that is idle and has run for long.
 
         Types that are closed to claims are left out.
@@ -329,7 +355,7 @@ class Forgotten:
         keys = types.values_list("pk", flat=True)
         return [key for key in keys if not self._look.closed.shuts(key)]
 
-    def _unclaimed(self, due):
+    def _unclaimed(self, due: Mapping[int, datetime]) -> list[Finding]:
         """Return findings for Tasks with no transition for long; ``due`` maps keys to due times."""
         if not due:
             return []
@@ -350,7 +376,9 @@ class Forgotten:
             for instance in instances
         ]
 
-    def _complain(self, instances, last):
+    def _complain(
+        self, instances: Sequence[Instance], last: Mapping[int, tuple[datetime, int]]
+    ) -> None:
         """Log the trouble for each Instance, once until its next transition."""
         said = self._rows(LogRecord).filter(instance__in=instances, kind=Kind.UNCLAIMED)
         newest = said.order_by().values("instance").annotate(newest=Max("pk"))
@@ -371,7 +399,7 @@ class Forgotten:
         )
 
 
-def _by_key(tasks):
+def _by_key(tasks: TaskQuerySet) -> dict[int, datetime]:
     return dict(tasks.values_list("pk", "due_at"))
 
 
@@ -382,11 +410,11 @@ TAKEN = 500
 
 
 class Holders:
-    def __init__(self, look):
+    def __init__(self, look: "Look") -> None:
         self._look = look
         self._rows = look.rows
 
-    def unswept(self):
+    def unswept(self) -> list[Finding]:
         """Return findings for daemons lost long ago, although another daemon could have noticed."""
         look = self._look
         lost = [row for row in look.lost if row.lease_until <= look.then]
@@ -400,16 +428,16 @@ class Holders:
             for row in (lost if look.settled else [])
         ]
 
-    def _take_away(self, row):
+    def _take_away(self, row: Daemon) -> str:
         gone, lost = self._look.store.daemons.expire_lost(row, self._look.who, TAKEN)
         return messages.tasks_taken(len(lost)) if gone else ""
 
-    def ownerless(self):
+    def ownerless(self) -> list[Finding]:
         """Return findings for holders without a row, which no sweep can see."""
         daemons = self._rows(Daemon).values("pk")
         # In the order of the index on held Tasks, so that the database walks that index alone.
         held = self._rows(Task).claimed().exclude(daemon__in=daemons).order_by("daemon_id")
-        missing = sorted(set(held.values_list("daemon_id", flat=True)[:MOST]))
+        missing = list(held.values_list("daemon_id", flat=True).distinct()[:MOST])
         return [
             Finding(
                 trouble=Trouble.OWNERLESS,
@@ -419,7 +447,7 @@ class Holders:
             for key in missing
         ]
 
-    def _stand_in(self, key):
+    def _stand_in(self, key: int) -> str:
         """Create a row for the holder whose lease nobody renews; a sweep follows when it is over.
 
         If the daemon still lives, it has noticed by then that its row is lost, and has taken
@@ -442,7 +470,7 @@ class Holders:
         return messages.tasks_taken_later()
 
 
-def _name(key):
+def _name(key: int) -> str:
     """Return a name for a daemon without a row, in the form host:pid."""
     return f"removed-{key}:0"
 
@@ -460,7 +488,9 @@ class Look:
     changes may still be under way.
     """
 
-    def __init__(self, store, who, *, repair, now=None):
+    def __init__(
+        self, store: "ORMStore", who: str, *, repair: bool, now: datetime | None = None
+    ) -> None:
         self.store = store
         self.rows = store.rows
         self.who = who
@@ -473,7 +503,7 @@ class Look:
         self.alive = [row for row in daemons if row not in self.lost]
 
     @cached_property
-    def closed(self):
+    def closed(self) -> Closed:
         """The lanes that gates, limits or downstreams keep from being claimed, or did recently.
 
         A Task that waits for room is no finding, however long it has been due.
@@ -488,17 +518,17 @@ class Look:
         )
 
     @property
-    def settled(self):
+    def settled(self) -> list[Daemon]:
         """The daemons that are alive and have run for long."""
         return [row for row in self.alive if row.started <= self.then]
 
-    def last_transitions(self, keys):
+    def last_transitions(self, keys: Iterable[int]) -> dict[int, tuple[datetime, int]]:
         """Return, by Instance, the time of its last transition and the key of that LogRecord."""
         logs = self.rows(LogRecord).filter(instance__in=keys).transitions().order_by()
         last = logs.values("instance").annotate(time=Max("time"), record=Max("pk"))
         return {row["instance"]: (row["time"], row["record"]) for row in last}
 
-    def may_run(self, keys):
+    def may_run(self, keys: Collection[int]) -> set[int]:
         """Return the Instances that a daemon may be running: it says so, or they changed lately."""
         last = self.last_transitions(keys)
         fresh = {key for key, (time, _) in last.items() if time > self.then}
@@ -507,7 +537,7 @@ class Look:
         uuids = dict(self.rows(Instance).filter(pk__in=keys).values_list("pk", "uuid"))
         return fresh | {key for key, uuid in uuids.items() if str(uuid) in names}
 
-    def named(self, keys):
+    def named(self, keys: Collection[int]) -> dict[int, tuple[UUID | None, str]]:
         """Return uuid and Type of each Instance, by key; without an Instance, the Task's Type."""
         tasks = self.rows(Task).filter(pk__in=keys).values_list("pk", "type__identifier")
         instances = self.rows(Instance).filter(pk__in=keys)
@@ -516,7 +546,7 @@ class Look:
         return named | {key: (uuid, type) for key, uuid, type in found}
 
 
-def _dicts(listed):
+def _dicts(listed: Any) -> list[dict[str, Any]]:
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
@@ -528,11 +558,11 @@ def _dicts(listed):
 class Pairs:
     """Checks of the rows with ``low < key <= high``."""
 
-    def __init__(self, look):
+    def __init__(self, look: Look) -> None:
         self._look = look
         self._rows = look.rows
 
-    def tasks(self, low, high):
+    def tasks(self, low: int, high: int) -> tuple[list[Finding], bool]:
         """Find Tasks whose Instance has ended, is gone, or is in a state that does not fit."""
         tasks = self._rows(Task).filter(pk__gt=low, pk__lte=high)
         own = self._rows(Instance).filter(pk=OuterRef("pk")).order_by()
@@ -547,7 +577,7 @@ class Pairs:
         troubles = {key: _trouble(states.get(key)) for key in odd}
         return self._found(troubles, self._look.store.upkeep.mend_tasks)
 
-    def instances(self, low, high):
+    def instances(self, low: int, high: int) -> tuple[list[Finding], bool]:
         """Find live Instances without a Task."""
         own = self._rows(Task).filter(pk=OuterRef("pk"), pk__gt=low, pk__lte=high).order_by()
         live = self._rows(Instance).filter(pk__gt=low, pk__lte=high, finished__isnull=True)
@@ -558,7 +588,9 @@ class Pairs:
             dict.fromkeys(keys, Trouble.TASKLESS), self._look.store.upkeep.mend_instances
         )
 
-    def _found(self, troubles, mend):
+    def _found(
+        self, troubles: Mapping[int, Trouble], mend: Callable[..., dict[int, str]]
+    ) -> tuple[list[Finding], bool]:
         """Return the findings, mended if allowed, and whether there may be more to mend."""
         look, keys = self._look, list(troubles)
         named, spare = look.named(keys), look.may_run(keys)
@@ -579,11 +611,11 @@ class Pairs:
         return findings, bool(done) and len(troubles) >= MOST
 
 
-def _keys(rows):
+def _keys(rows: QuerySet[Any]) -> list[int]:
     return list(rows.order_by("pk").values_list("pk", flat=True)[:MOST])
 
 
-def _trouble(state):
+def _trouble(state: str | None) -> Trouble:
     if state is None:
         return Trouble.ORPHANED
     return Trouble.ENDED if state in TERMINAL else Trouble.MISMATCHED
@@ -592,7 +624,7 @@ def _trouble(state):
 # Schedules whose slots nobody decides.
 
 
-def unplanned(look):
+def unplanned(look: Look) -> list[Finding]:
     """Return the schedules that have been due for long, and those that cannot be planned.
 
     Only daemons plan, so the former count only if a daemon has run all the time.

@@ -1,8 +1,11 @@
 """Declaring schedules, deciding each slot once, overlaps, backfills."""
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, InterfaceError, OperationalError
 from django.db.models import Count, Q
@@ -32,13 +35,15 @@ from ...models import (
 )
 from ...payload.binding import mask_json
 from ...schedules.models import IN_LINE, LONGEST_LINE, Outcome, Overlap
+from ...schedules.timing import Timing
 from ...states import LIVE
 from ...text import did_you_mean
-from ..facts import Planned, timing_of
+from ..facts import Planned, ScheduleSpec, timing_of
 from ..values import Registration, Submission, read_hooks
 from .base import Part
 from .slots import (
     PAUSE,
+    Plan,
     close,
     delay,
     enqueued,
@@ -56,6 +61,9 @@ from .slots import (
     tell_missed,
 )
 
+if TYPE_CHECKING:
+    from .store import ORMStore
+
 # Planning in the portable store: each slot of a schedule is decided once (G16).
 #
 # Three things keep a slot from running twice: the lock on the Schedule's row, the key of the
@@ -68,9 +76,10 @@ TRY_AGAIN, SOONEST = timedelta(seconds=60), timedelta(seconds=5)
 PLANNED = ("next_at", "due_at", "planned_until", "planned_offset", "last_id", "trouble")
 
 
-def _pause(row, now):
+def _pause(row: Schedule, now: datetime) -> timedelta:
     """Return the time until a schedule is tried again: its slot must not be late by that alone."""
-    left = row.next_at + row.late_after - now
+    next_at: Any = row.next_at
+    left = next_at + row.late_after - now
     return min(TRY_AGAIN, left / 2) if left > 2 * SOONEST else TRY_AGAIN
 
 
@@ -80,23 +89,23 @@ class _Done:
 
     decided: int = 0
     enqueued: int = 0
-    left: set = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
 
 
 class _Stretch:
     """The slots that one row of Slot stands for, by the timing of its schedule."""
 
-    def __init__(self, row, timing):
+    def __init__(self, row: Slot, timing: Timing) -> None:
         self._row, self._timing = row, timing
         self._last = row.until or row.at
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         """Whether the row begins and ends with slots of this timing."""
         ends = (self._row.at, self._last)
         return all(self._timing.after(at - timedelta.resolution) == at for at in ends)
 
-    def take_out(self, slots, gone):
+    def take_out(self, slots: Iterable[datetime], gone: Container[datetime]) -> bool:
         """Take slots out of the row; return whether others are left.
 
         ``gone`` are these slots, and those that were taken out before.
@@ -114,7 +123,7 @@ class _Stretch:
         return True
 
 
-def _check_room(row, lines, count):
+def _check_room(row: Schedule, lines: Mapping[int, "Line"], count: int) -> None:
     """Raise IllegalSchedule if ``count`` more Instances do not fit into a schedule's line."""
     line = lines.get(row.pk)
     if line is None or row.overlap != Overlap.QUEUE:
@@ -136,13 +145,22 @@ _TIMES = ("cron", "every", "timezone")
 class Schedules(Part):
     """Schedules: their slots, their runs, and what operators set."""
 
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         super().__init__(store)
         self._runs = Runs(store)
 
-    def plan(self, *, who="", limit=200, now=None, only=None):
+    def plan(
+        self,
+        *,
+        who: str = "",
+        limit: int = 200,
+        now: datetime | None = None,
+        only: str | None = None,
+    ) -> Planned:
         decided = made = 0
-        locked, left, has_met, is_whole = set(), set(), True, False
+        locked: set[int] = set()
+        left: set[int] = set()
+        has_met, is_whole = True, False
         with self.store.atomic():
             now = now or self.store.now()
             # If another session has locked a Type or a line, only the slots of that one wait.
@@ -159,7 +177,14 @@ class Schedules(Part):
                     has_met = has_met or done is None or bool(done.left)
         return Planned(decided=decided, enqueued=made, is_whole=is_whole)
 
-    def _due(self, now, limit, locked, left, only):
+    def _due(
+        self,
+        now: datetime,
+        limit: int,
+        locked: Collection[int],
+        left: Collection[int],
+        only: str | None,
+    ) -> tuple[dict[int, list[Schedule]], bool]:
         """Return the due schedules by the keys of their Types, and whether there are no others.
 
         Leaves out the ``locked`` Types, the schedules in ``left``, and locked schedules.
@@ -169,12 +194,12 @@ class Schedules(Part):
         if only is not None:
             due = due.filter(identifier=only)
         rows = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
-        of_type = defaultdict(list)
+        of_type: dict[int, list[Schedule]] = defaultdict(list)
         for row in rows:
             of_type[row.type_id].append(row)
         return of_type, len(rows) < limit
 
-    def _plan(self, type, rows, now, who):
+    def _plan(self, type: Type, rows: Sequence[Schedule], now: datetime, who: str) -> _Done | None:
         """Plan schedules of one Type; returns :class:`_Done`, or None if the Type is locked.
 
         If planning fails, each schedule is planned by itself, so that a broken one stops no other.
@@ -199,7 +224,7 @@ class Schedules(Part):
             found.update(trouble=f"{named}{error}"[:1000], due_at=now + _pause(found.get(), now))
         return _Done()
 
-    def _write(self, type, plans, now, who):
+    def _write(self, type: Type, plans: list[Plan], now: datetime, who: str) -> _Done:
         """Write the plans of one Type; returns :class:`_Done`."""
         lines = self._runs.lock([plan.row for plan in plans if plan.runs], waits=False)
         left = {p.row.pk for p in plans if p.runs and p.row.overlap in IN_LINE} - lines.keys()
@@ -220,7 +245,7 @@ class Schedules(Part):
         self._keep_rows([plan.row for plan in plans if plan.is_resumed], (*PLANNED, *PAUSE))
         return _Done(written, len(run), left)
 
-    def _decided(self, runs):
+    def _decided(self, runs: Sequence[tuple[Schedule, datetime]]) -> set[tuple[int, datetime]]:
         """Return the runs whose slots are decided already, as pairs (schedule's key, slot)."""
         if not runs:
             return set()
@@ -229,12 +254,13 @@ class Schedules(Part):
         found = found.filter(at__gte=min(slots), at__lte=max(slots))
         return set(found.values_list("schedule", "at"))
 
-    def _keep_slots(self, slots, now, who):
+    def _keep_slots(self, slots: Sequence[Slot], now: datetime, who: str) -> int:
         """Write new Slots, leaving out existing ones; returns the number of slots decided.
 
         Slots of a pause that has a row already are added to that row.
         """
-        new, count = [], 0
+        new: list[Slot] = []
+        count = 0
         for slot in slots:
             slot.decided, slot.who = now, who
         self._begin_behind_decided([slot for slot in slots if slot.until is not None])
@@ -245,19 +271,20 @@ class Schedules(Part):
         self.store.rows(Slot).bulk_create(new, ignore_conflicts=True)
         return count
 
-    def _begin_behind_decided(self, slots):
+    def _begin_behind_decided(self, slots: Sequence[Slot]) -> None:
         """Let each of these Slots begin behind those of its slots that a backfill has decided."""
-        ends = [(slot.schedule, at) for slot in slots for at in (slot.at, slot.until)]
+        ends: list[Any] = [(slot.schedule, at) for slot in slots for at in (slot.at, slot.until)]
         taken = self._decided(ends)
         for slot in slots:
             timing = timing_of(slot.schedule)
-            while (slot.schedule.pk, slot.at) in taken and slot.at < slot.until:
+            until: Any = slot.until
+            while (slot.schedule.pk, slot.at) in taken and slot.at < until:
                 slot.at, slot.count = timing.after(slot.at), max(1, slot.count - 1)
                 tell_missed(slot)
-            if slot.at >= slot.until:
+            if slot.at >= until:
                 slot.until = None
 
-    def _extended(self, slot):
+    def _extended(self, slot: Slot) -> bool:
         """Add paused slots to the row of the same pause; returns whether there is such a row."""
         last = self.store.rows(Slot).filter(schedule=slot.schedule).order_by("-at").first()
         since = slot.schedule.paused_since
@@ -272,12 +299,12 @@ class Schedules(Part):
         last.save(using=self.store.alias, update_fields=names)
         return True
 
-    def _keep_rows(self, rows, names):
+    def _keep_rows(self, rows: Collection[Schedule], names: Iterable[str]) -> None:
         """Write these columns of schedules, in far less time than bulk_update() takes."""
         if not rows:
             return
         connection, meta = self.store.connection, Schedule._meta
-        fields = [meta.pk, *map(meta.get_field, names)]
+        fields: list[Any] = [meta.pk, *map(meta.get_field, names)]
         key, *own = [connection.ops.quote_name(field.column) for field in fields]
         table, marks = connection.ops.quote_name(meta.db_table), ["%s"] * len(fields)
         if connection.features.requires_casted_case_in_updates:
@@ -298,7 +325,7 @@ class Schedules(Part):
                 ],
             )
 
-    def trim(self, *, keep=1000, limit=5_000):
+    def trim(self, *, keep: int = 1000, limit: int = 5_000) -> int:
         slots = self.store.rows(Slot).order_by()
         many = slots.values("schedule").annotate(count=Count("pk")).filter(count__gt=keep)
         removed = 0
@@ -313,7 +340,7 @@ class Schedules(Part):
 
     # Instances that operators ask for beside the slots: run now, and backfills.
 
-    def run(self, identifier, *, who=""):
+    def run(self, identifier: str, *, who: str = "") -> Instance:
         with self.store.atomic():
             row = self._schedule(identifier)
             if row.retired is not None:
@@ -328,7 +355,7 @@ class Schedules(Part):
             self._log(identifier, now, who, "run", message)
             return instance
 
-    def backfill(self, identifier, slots, *, who=""):
+    def backfill(self, identifier: str, slots: Sequence[datetime], *, who: str = "") -> Planned:
         with self.store.atomic():
             row, now = self._schedule(identifier), self.store.now()
             if slots and row.next_at is not None and row.next_at <= slots[-1]:
@@ -348,17 +375,17 @@ class Schedules(Part):
             # Of a slot that has passed, the time to start would be over.
             made = self._runs.enqueue(row.type, runs, lines, who=who, since=now) if runs else []
             self._take_out(row, [at for _, at in runs])
-            slots = []
+            new: list[Slot] = []
             for (_, at), (instance, message) in zip(runs, made, strict=True):
                 said = messages.slot_backfilled(message)
-                slots.append(enqueued(row, at, instance, said))
-                slots[-1].decided, slots[-1].who = now, who
-            self.store.rows(Slot).bulk_create(slots)
+                new.append(enqueued(row, at, instance, said))
+                new[-1].decided, new[-1].who = now, who
+            self.store.rows(Slot).bulk_create(new)
             self._log(identifier, now, who, "backfill", messages.schedule_backfilled(len(runs)))
             uuids = tuple(instance.uuid for instance, _ in made)
             return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
 
-    def _take_out(self, row, slots):
+    def _take_out(self, row: Schedule, slots: Sequence[datetime]) -> None:
         """Remove slots that are backfilled from the rows that gave them another outcome."""
         if not slots:
             return
@@ -382,7 +409,7 @@ class Schedules(Part):
             else:
                 other.delete(using=self.store.alias)
 
-    def _schedule(self, identifier):
+    def _schedule(self, identifier: str) -> Schedule:
         """Return a schedule, locked. Raises UnknownSchedule."""
         rows = self.store.rows(Schedule).select_for_update()
         row = rows.filter(identifier=identifier).first()
@@ -393,7 +420,7 @@ class Schedules(Part):
             )
         return row
 
-    def _log(self, identifier, now, who, verb, message):
+    def _log(self, identifier: str, now: datetime, who: str, verb: str, message: str) -> None:
         self.store.log(
             Kind.SCHEDULE,
             message,
@@ -403,7 +430,7 @@ class Schedules(Part):
             detail=verb,
         )
 
-    def declare(self, specs, *, who=""):
+    def declare(self, specs: Sequence[ScheduleSpec], *, who: str = "") -> set[str]:
         wanted = {spec.identifier: spec for spec in specs}
         # If nothing differs, nothing is locked.
         rows = self.store.rows(Schedule).filter(identifier__in=list(wanted), retired__isnull=True)
@@ -421,7 +448,7 @@ class Schedules(Part):
                     self._declare(spec, now, who)
         return {spec.type for spec in different} if is_locked else set()
 
-    def _declare(self, spec, now, who):
+    def _declare(self, spec: ScheduleSpec, now: datetime, who: str) -> None:
         rows = self.store.rows(Schedule).select_for_update().filter(identifier=spec.identifier)
         row = rows.first() or Schedule(identifier=spec.identifier)
         if row.pk is not None and row.retired is None and row.declared == spec.document():
@@ -436,7 +463,7 @@ class Schedules(Part):
             row.planned_until = None
         self._save(row, now, who, "declare", message)
 
-    def retire(self, declared, *, who=""):
+    def retire(self, declared: Collection[str], *, who: str = "") -> list[str]:
         with self.store.atomic():
             now = self.store.now()
             rows = (
@@ -452,43 +479,46 @@ class Schedules(Part):
                 self._save(row, now, who, "retire", messages.schedule_retired())
             return [row.identifier for row in gone]
 
-    def follow_rules(self, *, who=""):
+    def follow_rules(self, *, who: str = "") -> list[str]:
         rows = self.store.rows(Schedule).filter(next_at__isnull=False)
         # Each is judged without a lock first: rules change seldom.
         suspects = [row.pk for row in rows if _follows_others(row)]
         if not suspects:
             return []
         with self.store.atomic():
-            now, moved = self.store.now(), []
+            now = self.store.now()
+            moved: list[str] = []
             locked = self.store.rows(Schedule).select_for_update(skip_locked=True)
             rows = list(locked.filter(pk__in=suspects, next_at__isnull=False))
             for row in rows:
-                before, timing = row.next_at, timing_of(row)
+                before: Any = row.next_at
+                timing = timing_of(row)
                 if not self._is_current(row):
                     keep_rules(row, timing, now)
                 elif follow_rules(row, timing):
                     moved.append(row.identifier)
-                    message = messages.schedule_rules_changed(before, row.next_at)
+                    after: Any = row.next_at
+                    message = messages.schedule_rules_changed(before, after)
                     self._log(row.identifier, now, who, "rules", message)
             self._keep_rows(rows, PLANNED)
             if moved:
                 self.store.tell()
             return moved
 
-    def _is_current(self, row):
+    def _is_current(self, row: Schedule) -> bool:
         """Return whether ``planned_until`` is up to date; an older release does not write it."""
         if row.planned_until is None:
             return False
         behind = self.store.rows(Slot).filter(schedule=row, at__gt=row.planned_until)
         return not behind.exists()
 
-    def set(self, spec, *, who="", expected=None):
+    def set(self, spec: ScheduleSpec, *, who: str = "", expected: int | None = None) -> Schedule:
         try:
             return self._set(spec, who, expected)
         except IntegrityError:  # somebody else has made it meanwhile
             return self._set(spec, who, expected)
 
-    def _set(self, spec, who, expected):
+    def _set(self, spec: ScheduleSpec, who: str, expected: int | None) -> Schedule:
         with self.store.atomic():
             rows = self.store.rows(Schedule).select_for_update()
             row = rows.filter(identifier=spec.identifier).first()
@@ -500,7 +530,7 @@ class Schedules(Part):
             message = messages.schedule_changed(changes, is_new=is_new)
             return self._save(row, now, who, "set", message)
 
-    def leave(self, identifier, *, who=""):
+    def leave(self, identifier: str, *, who: str = "") -> Schedule:
         with self.store.atomic():
             row = self._schedule(identifier)
             if row.declared is None:
@@ -510,9 +540,12 @@ class Schedules(Part):
             row.declared = {}
             return self._save(row, self.store.now(), who, "leave", messages.schedule_left_to_code())
 
-    def pause(self, identifier, *, who="", reason="", until=None):
+    def pause(
+        self, identifier: str, *, who: str = "", reason: str = "", until: datetime | None = None
+    ) -> Schedule:
         with self.store.atomic():
-            row, now = self._schedule(identifier), self.store.now()
+            row: Any = self._schedule(identifier)
+            now = self.store.now()
             _check_declared(row, "paused")
             if row.is_paused(now):
                 row.was_paused = row.paused_by, row.paused_reason
@@ -528,9 +561,10 @@ class Schedules(Part):
             message = messages.schedule_paused(reason, until)
             return self._save(row, now, who, "pause", message)
 
-    def resume(self, identifier, *, who=""):
+    def resume(self, identifier: str, *, who: str = "") -> Schedule:
         with self.store.atomic():
-            row, now = self._schedule(identifier), self.store.now()
+            row: Any = self._schedule(identifier)
+            now = self.store.now()
             if row.paused_since is None:
                 raise IllegalSchedule(f"{identifier!r} cannot be resumed: it is not paused.")
             _check_declared(row, "resumed")
@@ -542,14 +576,16 @@ class Schedules(Part):
                 resume(row)
             return self._save(row, now, who, "resume", messages.schedule_resumed())
 
-    def delete(self, identifier, *, who=""):
+    def delete(self, identifier: str, *, who: str = "") -> None:
         with self.store.atomic():
             row = self._schedule(identifier)
             self.store.rows(Slot).filter(schedule=row).delete()
             row.delete(using=self.store.alias)
             self._log(identifier, self.store.now(), who, "delete", messages.schedule_deleted())
 
-    def _take(self, row, spec, now, who):
+    def _take(
+        self, row: Schedule, spec: ScheduleSpec, now: datetime, who: str
+    ) -> dict[str, tuple[Any, ...]]:
         """Copy a spec to a schedule's row; returns the changes, for the log: (old, new) by column.
 
         If its times change, the schedule goes on with its first slot after now.
@@ -558,7 +594,7 @@ class Schedules(Part):
         type = self.store.rows(Type).filter(identifier=spec.type).first()
         if type is None:
             raise UnknownType(f"No Type {spec.type!r} is registered.")
-        changes = {
+        changes: dict[str, tuple[Any, ...]] = {
             name: (getattr(row, name), value)
             for name, value in columns.items()
             if row.pk is not None and getattr(row, name) != value
@@ -584,19 +620,21 @@ class Schedules(Part):
             changes["hooks"] = tuple(map(_hook_names, changes["hooks"]))
         return changes
 
-    def _close(self, row, now, who):
+    def _close(self, row: Schedule, now: datetime, who: str) -> None:
         """Record the slots of a schedule that have passed; none of them is run if it is late."""
-        if row.due_at <= now <= row.due_at + row.late_after:
+        due_at: Any = row.due_at
+        if due_at <= now <= due_at + row.late_after:
             self._plan_one(row, now, who)
-        if row.next_at <= now:
+        next_at: Any = row.next_at
+        if next_at <= now:
             self._keep_slots(close(row, now), now, who)
 
-    def _plan_one(self, row, now, who):
+    def _plan_one(self, row: Schedule, now: datetime, who: str) -> None:
         """Plan the due slots of one schedule, as a daemon does."""
         self.plan(who=who, now=now, only=row.identifier)
         row.refresh_from_db(using=self.store.alias, fields=[*PLANNED, *PAUSE])
 
-    def _save(self, row, now, who, verb, message):
+    def _save(self, row: Schedule, now: datetime, who: str, verb: str, message: str) -> Schedule:
         if row.pk is not None:
             row.revision += 1
         row.who, row.since = who, now
@@ -607,12 +645,12 @@ class Schedules(Part):
         return row
 
 
-def _hook_names(hooks):
+def _hook_names(hooks: Iterable[Mapping[str, Any]] | None) -> list[str] | None:
     """Return stored hooks without their inputs, for the log."""
     return [f"{hook.on} {hook.type}" for hook in read_hooks(hooks)] or None
 
 
-def _follows_others(row):
+def _follows_others(row: Schedule) -> bool:
     """Return whether the next slot of a schedule may have been computed by other rules."""
     try:
         return row.planned_until is None or follow_rules(row, timing_of(row))
@@ -620,12 +658,12 @@ def _follows_others(row):
         return False
 
 
-def _check_declared(row, done):
+def _check_declared(row: Schedule, done: str) -> None:
     if row.retired is not None:
         raise IllegalSchedule(f"{row.identifier!r} cannot be {done}: no code declares it.")
 
 
-def _check_expected(row, expected, identifier):
+def _check_expected(row: Schedule | None, expected: int | None, identifier: str) -> None:
     revision = 0 if row is None else row.revision
     if expected is not None and expected != revision:
         said = (
@@ -656,11 +694,11 @@ class Line:
 
 
 class Lines:
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         self._store = store
         self.rows = store.rows
 
-    def lock(self, schedules, *, waits=True):
+    def lock(self, schedules: Iterable[Schedule], *, waits: bool = True) -> dict[int, Line]:
         """Lock the lines of these schedules, so that none of their Instances ends.
 
         Returns each :class:`Line` by the schedule's key. With ``waits=False``, a line is left out
@@ -692,11 +730,11 @@ class Lines:
                 line.waiting += bool(count)
         return lines
 
-    def _lock(self, model, keys, waits):
+    def _lock(self, model: type[Task] | type[Node], keys: Collection[int], waits: bool) -> set[int]:
         rows = self.rows(model).filter(pk__in=keys).order_by("pk")
         return set(rows.select_for_update(skip_locked=not waits).values_list("pk", flat=True))
 
-    def _adopt(self, schedules, waits):
+    def _adopt(self, schedules: Iterable[Schedule], waits: bool) -> set[int]:
         """Put each schedule's last Instance into its line, if it was enqueued without one.
 
         Returns the keys of the schedules whose last Instance another session has locked.
@@ -713,7 +751,14 @@ class Lines:
         still = there - free
         return {last[key].pk for key in tasks.filter(pk__in=still).values_list("pk", flat=True)}
 
-    def enqueue(self, registration, runs, lines, *, who=""):
+    def enqueue(
+        self,
+        registration: Registration,
+        runs: Sequence[tuple[Schedule, datetime | None, Submission]],
+        lines: Mapping[int, Line],
+        *,
+        who: str = "",
+    ) -> list[tuple[Instance, int]]:
         """Enqueue Instances at the ends of their lines, in this order.
 
         ``runs`` are triples: the locked Schedule, the slot or None, the Submission. The lines are
@@ -733,7 +778,8 @@ class Lines:
         self._write_nodes(
             (row, instance.pk, at) for (row, at, _), instance in zip(runs, instances, strict=True)
         )
-        edges, made = [], []
+        edges: list[tuple[int, int]] = []
+        made: list[tuple[Instance, int]] = []
         for (row, _, _), instance in zip(runs, instances, strict=True):
             line = lines[row.pk]
             edges += [(key, instance.pk) for key in line.live]
@@ -743,7 +789,7 @@ class Lines:
         self._write_edges(edges)
         return made
 
-    def _write_nodes(self, members):
+    def _write_nodes(self, members: Iterable[tuple[Schedule, int, datetime | None]]) -> None:
         self.rows(Node).bulk_create(
             [
                 Node(
@@ -755,7 +801,7 @@ class Lines:
             ]
         )
 
-    def _write_edges(self, edges):
+    def _write_edges(self, edges: Iterable[tuple[int, int]]) -> None:
         self.rows(Edge).bulk_create(
             [Edge(upstream_id=up, downstream_id=down, on=Condition.ENDED) for up, down in edges],
             batch_size=2000,
@@ -768,22 +814,25 @@ class Lines:
 class Runs:
     """Enqueues runs. A run is a pair: a locked Schedule, and a slot, or None for no slot."""
 
-    def __init__(self, store):
+    def __init__(self, store: "ORMStore") -> None:
         self._store = store
         self._lines = Lines(store)
 
-    def lock(self, rows, *, waits=True):
-        """Lock the lines of these schedules; see :meth:`.lines.Lines.lock`."""
+    def lock(self, rows: Iterable[Schedule], *, waits: bool = True) -> dict[int, Line]:
+        """Lock the lines of these schedules, which stay locked until the transaction ends."""
         return self._lines.lock([row for row in rows if row.overlap in IN_LINE], waits=waits)
 
-    def allowed(self, runs, lines):
+    def allowed(
+        self, runs: Sequence[tuple[Schedule, datetime]], lines: Mapping[int, Line]
+    ) -> tuple[list[tuple[Schedule, datetime]], list[Slot]]:
         """Return the runs that ``overlap`` allows, and Slots for the skipped ones.
 
         Where it allows fewer runs of a schedule than are due, the newest of them run.
         """
         live = self._live([row for row, _ in runs if row.overlap == Overlap.SKIP])
         due = Counter(row.pk for row, _ in runs)
-        allowed, slots = [], []
+        allowed: list[tuple[Schedule, datetime]] = []
+        slots: list[Slot] = []
         for row, at in runs:
             newer = due[row.pk] = due[row.pk] - 1
             if row.overlap == Overlap.SKIP and row.pk in live:
@@ -796,7 +845,9 @@ class Runs:
                 allowed.append((row, at))
         return allowed, slots
 
-    def fitting(self, type, runs):
+    def fitting(
+        self, type: Type, runs: Sequence[tuple[Schedule, datetime]]
+    ) -> tuple[list[tuple[Schedule, datetime]], list[Slot]]:
         """Return the runs that fit into their Type and their lanes, and Slots for the others.
 
         The newest runs get the room that there is.
@@ -805,7 +856,9 @@ class Runs:
             return [], []
         lanes = {row.collection for row, _ in runs}
         fills = self._store.filling.fills(type.identifier, [None, *lanes], {})
-        fit, slots, added = [], [], Counter()
+        fit: list[tuple[Schedule, datetime]] = []
+        slots: list[Slot] = []
+        added: Counter[str | None] = Counter()
         for row, at in sorted(runs, key=lambda run: run[1], reverse=True):
             scopes = None, row.collection
             full = [fills[s] for s in scopes if fills[s].excess(added[s] + 1, row.priority)]
@@ -816,7 +869,7 @@ class Runs:
                 added.update(scopes)
         return sorted(fit, key=lambda run: run[1]), slots
 
-    def _live(self, rows):
+    def _live(self, rows: Iterable[Schedule]) -> dict[int, Instance]:
         """Return the last Instance of each schedule if it is live, by the schedule's key."""
         wanted = {row.last_id: row.pk for row in rows if row.last_id is not None}
         if not wanted:
@@ -824,7 +877,15 @@ class Runs:
         found = self._store.rows(Instance).filter(pk__in=list(wanted), state__in=LIVE)
         return {wanted[instance.pk]: instance for instance in found.only("uuid", "state")}
 
-    def enqueue(self, type, runs, lines, *, who="", since=None):
+    def enqueue(
+        self,
+        type: Type,
+        runs: Sequence[tuple[Schedule, datetime | None]],
+        lines: Mapping[int, Line],
+        *,
+        who: str = "",
+        since: datetime | None = None,
+    ) -> list[tuple[Instance, str]]:
         """Enqueue an Instance for each run; returns pairs of Instance and message for its Slot.
 
         If its schedule has a line, already locked, the Instance is appended to it. The time to
@@ -833,11 +894,13 @@ class Runs:
         submissions = [_submission(row, at, who, since or at) for row, at in runs]
         # If a slot's record was lost, its Instance exists already and is found here.
         there = self._there(type, submissions) if lines else set()
-        plain, in_line = [], []
+        plain: list[int] = []
+        in_line: list[int] = []
         for number, ((row, _), submission) in enumerate(zip(runs, submissions, strict=True)):
             is_plain = row.pk not in lines or submission.identifier in there
             (plain if is_plain else in_line).append(number)
-        registration, made = Registration.of(type), {}
+        registration = Registration.of(type)
+        made: dict[int, tuple[Instance, str]] = {}
         if plain:
             given = [submissions[number] for number in plain]
             own = self._store.enqueueing.enqueue(registration, given, who=who)
@@ -851,7 +914,7 @@ class Runs:
                 made[number] = instance, messages.slot_in_line(behind, ended)
         return [made[number] for number in range(len(runs))]
 
-    def there(self, row, slots):
+    def there(self, row: Schedule, slots: Iterable[datetime]) -> set[datetime]:
         """Return those of the slots whose Instances exist, even if their Slots are gone."""
         named = {instance_identifier(row, at): at for at in slots}
         found = self._store.rows(Instance).filter(
@@ -859,7 +922,7 @@ class Runs:
         )
         return {named[name] for name in found.values_list("identifier", flat=True)}
 
-    def _there(self, type, submissions):
+    def _there(self, type: Type, submissions: Iterable[Submission]) -> set[str | None]:
         """Return the identifiers, among those of the submissions, that Instances have already."""
         wanted = [each.identifier for each in submissions if each.identifier is not None]
         found = self._store.rows(Instance).filter(
@@ -867,16 +930,16 @@ class Runs:
         )
         return set(found.values_list("identifier", flat=True))
 
-    def _names_of(self, type):
+    def _names_of(self, type: Type) -> AbstractSet[int]:
         """Return the keys of the rows that are names of one Type."""
         return group_renamed_types(self._store.rows(Type)).get(type.pk, {type.pk})
 
-    def _make_room(self, rows, lines):
+    def _make_room(self, rows: Mapping[int, Schedule], lines: Mapping[int, Line]) -> dict[int, int]:
         """Cancel live Instances where ``overlap`` is "cancel"; returns how many, by schedule.
 
         An Instance that a daemon holds ends later, and stays in the line until then.
         """
-        done = {}
+        done: dict[int, int] = {}
         for key, row in rows.items():
             line = lines[key]
             if row.overlap == Overlap.CANCEL and line.live:
@@ -887,17 +950,17 @@ class Runs:
         return done
 
 
-def _longest(row):
+def _longest(row: Schedule) -> int:
     """Return how many Instances of a schedule may wait in its line."""
     return min(row.most, LONGEST_LINE)
 
 
-def _room(row, line):
+def _room(row: Schedule, line: Line) -> int:
     """Return how many more Instances a line takes; the first of an empty line does not wait."""
     return _longest(row) - line.waiting + (0 if line.live else 1)
 
 
-def _submission(row, at, who, since):
+def _submission(row: Schedule, at: datetime | None, who: str, since: Any) -> Submission:
     return Submission(
         inputs=inputs_of(row, at),
         identifier=None if at is None else instance_identifier(row, at),
@@ -911,5 +974,5 @@ def _submission(row, at, who, since):
     )
 
 
-def _by(row):
+def _by(row: Schedule) -> str:
     return f"schedule {row.identifier}"[:200]

@@ -1,10 +1,13 @@
 """Counts by minute and Type; failures by error group."""
 
 from collections import defaultdict
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 from django.db import DatabaseError
-from django.db.models import Count, Exists, F, OuterRef, Q
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from ...models import (
     EPOCH,
@@ -30,20 +33,20 @@ _FACTS = ("type", "fingerprint", "version", "exception", "title")
 class Errors(Part):
     """The error groups of the queue."""
 
-    def count(self, *, limit=2_000):
+    def count(self, *, limit: int = 2_000) -> int:
         if not self.store.rows(Failure).exists():
             return 0
         with self.store.atomic():
             return self._count(limit)
 
-    def _count(self, limit):
+    def _count(self, limit: int) -> int:
         """Lock failures and then their groups, in key order, leaving out those that are locked.
 
         New groups are inserted first, in key order and by one statement. If two daemons insert the
         same group, the second waits for the first, which waits for nobody.
         """
         failures = self.store.rows(Failure).select_for_update(skip_locked=True)
-        of_group = defaultdict(list)
+        of_group: dict[int, list[Failure]] = defaultdict(list)
         for failure in failures.order_by("pk")[:limit]:
             of_group[failure.group].append(failure)
         if not of_group:
@@ -53,14 +56,14 @@ class Errors(Part):
         new = [_group(of_group[key]) for key in sorted(of_group.keys() - known)]
         groups.bulk_create(new, ignore_conflicts=True)
         locked = groups.filter(pk__in=of_group).select_for_update(skip_locked=True).order_by("pk")
-        counted = []
+        counted: list[int] = []
         for group in locked:
             self._add(group, of_group[group.pk])
             counted += [failure.pk for failure in of_group[group.pk]]
         self.store.rows(Failure).filter(pk__in=counted).delete()
         return len(counted)
 
-    def _add(self, group, failures):
+    def _add(self, group: ErrorGroup, failures: Sequence[Failure]) -> None:
         first = min(failures, key=lambda failure: failure.time)
         last = max(failures, key=lambda failure: failure.time)
         group.count += len(failures)
@@ -72,7 +75,7 @@ class Errors(Part):
             group.muted_by, group.muted_until = "", None
         group.save(using=self.store.alias)
 
-    def trim(self, *, before, limit=500):
+    def trim(self, *, before: datetime, limit: int = 500) -> int:
         failed = self.store.rows(Instance).filter(error=OuterRef("pk")).order_by()
         with self.store.atomic():
             old = self.store.rows(ErrorGroup).filter(last_seen__lt=before, note="", muted_by="")
@@ -81,15 +84,15 @@ class Errors(Part):
             self.store.rows(ErrorGroup).filter(pk__in=keys).delete()
         return len(keys)
 
-    def mute(self, group, *, by, until=None):
+    def mute(self, group: ErrorGroup, *, by: str, until: datetime | None = None) -> None:
         rows = self.store.rows(ErrorGroup).filter(pk=group.pk)
         rows.update(muted_by=by, muted_until=until)
 
-    def annotate(self, group, note):
+    def annotate(self, group: ErrorGroup, note: str) -> None:
         self.store.rows(ErrorGroup).filter(pk=group.pk).update(note=note)
 
 
-def _group(failures):
+def _group(failures: Sequence[Failure]) -> ErrorGroup:
     """Return the row of a new group whose count is still 0."""
     first = min(failures, key=lambda failure: failure.time)
     facts = {name: getattr(first, name) for name in _FACTS}
@@ -121,23 +124,23 @@ IS_OVER = timedelta(minutes=2)
 GROUPS = 100
 
 
-def _no_usage(row, hour):
+def _no_usage(row: Usage, hour: datetime) -> Usage:
     """Return an unsaved row for the same daemon in an hour, with the numbers 0."""
     numbers = {"capacity_us": 0, "busy_us": 0, "ended": 0, "memory": 0}
     return Usage(span=Span.HOUR, start=hour, daemon=row.daemon, name=row.name, **numbers)
 
 
-def _hour(time):
+def _hour(time: datetime) -> datetime:
     return time.replace(minute=0, second=0, microsecond=0)
 
 
 class Statistics(Part):
     """Counts by minute and Type."""
 
-    def position(self):
+    def position(self) -> int:
         return self.store.vendor.log_position(self.store.connection)
 
-    def add(self, daemon, counts):
+    def add(self, daemon: UUID, counts: Counts) -> bool:
         try:
             with self.store.atomic():
                 # Code that ends the identity locks the daemon's row, so it comes before this or
@@ -157,7 +160,7 @@ class Statistics(Part):
             return False
         return True
 
-    def owe(self, daemon, who, counted, until):
+    def owe(self, daemon: UUID, who: str, counted: int | None, until: int | None) -> None:
         if counted is None:
             return
         position = self.position()
@@ -165,7 +168,7 @@ class Statistics(Part):
         owed = {"who": who, "after": counted, "until": until}
         self.rows(Uncounted).get_or_create(daemon=daemon, defaults=owed)
 
-    def pay(self, limit=20_000):
+    def pay(self, limit: int = 20_000) -> int:
         with self.store.atomic():
             open = self.rows(Uncounted).filter(after__lt=F("until")).order_by("pk")
             owed = open.select_for_update(skip_locked=True).first()
@@ -181,14 +184,14 @@ class Statistics(Part):
             self.rows(Uncounted).filter(pk=owed.pk).update(after=until)
             return max(1, len(found))
 
-    def _forget(self):
+    def _forget(self) -> None:
         """Delete the notes of debts that have been counted, if the daemon is gone."""
         living = self.rows(Daemon).values("uuid")
         done = self.rows(Uncounted).filter(after__gte=F("until")).exclude(daemon__in=living)
         if done.exists():
             done.delete()
 
-    def counted(self, records):
+    def counted(self, records: QuerySet[LogRecord]) -> Counts:
         counts = Counts()
         records = records.filter(kind__in=COUNTED, instance__isnull=False)
         rows = list(records.order_by("pk").values_list(*_NAMES))
@@ -196,7 +199,7 @@ class Statistics(Part):
             self._count(counts, rows[start : start + CHUNK])
         return counts
 
-    def _count(self, counts, rows):
+    def _count(self, counts: Counts, rows: Sequence[tuple[Any, ...]]) -> None:
         keys = {key for _, key, *_ in rows}
         log = self.rows(LogRecord).filter(instance__in=keys)
         starts = log.filter(kind=Event.START).values_list("instance", "attempt", "time")
@@ -214,17 +217,17 @@ class Statistics(Part):
             start = began.get((key, attempt)) if kind != Event.START else None
             counts.add(types[key], kind, time, reason=reason, began=start)
 
-    def _instances(self, keys):
+    def _instances(self, keys: Collection[int]) -> tuple[dict[int, str], dict[int, str]]:
         rows = self.rows(Instance).filter(pk__in=keys)
         found = list(rows.values_list("pk", "type__identifier", "reason"))
         return {key: type for key, type, _ in found}, {key: reason for key, _, reason in found}
 
-    def fold(self, now, limit=1000):
+    def fold(self, now: datetime, limit: int = 1000) -> int:
         with self.store.atomic():
             rows = self._old(now)[:limit] or self._several(now)[:limit]
             keys = [row.pk for row in rows]
             locked = self.rows(Statistic).filter(pk__in=keys).order_by("pk")
-            folded = defaultdict(Cell)
+            folded: dict[tuple[Span, datetime, str], Cell] = defaultdict(Cell)
             rows = list(locked.select_for_update(skip_locked=True))
             for row in rows:
                 folded[self._into(row, now)].add(row)
@@ -232,13 +235,13 @@ class Statistics(Part):
             self.rows(Statistic).bulk_create(cell.row(*key) for key, cell in folded.items())
             return len(rows)
 
-    def _old(self, now):
+    def _old(self, now: datetime) -> QuerySet[Statistic]:
         """Return the rows of minutes and hours that are older than rows are kept."""
         minutes = Q(span=Span.MINUTE, start__lt=_hour(now - KEEP_MINUTES))
         hours = Q(span=Span.HOUR, start__lt=_hour(now - KEEP_HOURS))
         return self.rows(Statistic).filter(minutes | hours).order_by("pk")
 
-    def _several(self, now):
+    def _several(self, now: datetime) -> QuerySet[Statistic]:
         """Return the rows that share span, start and Type with another row."""
         over = self.rows(Statistic).filter(start__lt=now - IS_OVER)
         several = over.values("span", "start", "type").annotate(number=Count("pk"))
@@ -248,7 +251,7 @@ class Statistics(Part):
             groups |= Q(span=one["span"], start=one["start"], type=one["type"])
         return self.rows(Statistic).filter(groups).order_by("pk")
 
-    def fold_usage(self, now, limit=1000):
+    def fold_usage(self, now: datetime, limit: int = 1000) -> int:
         minutes = self.rows(Usage).filter(span=Span.MINUTE, start__lt=_hour(now - KEEP_MINUTES))
         hours = self.rows(Usage).filter(span=Span.HOUR, start__lt=_hour(now - KEEP_HOURS))
         over = list(hours.order_by("start").values_list("pk", flat=True)[:limit])
@@ -260,12 +263,12 @@ class Statistics(Part):
             folded = 0 if first is None else self._fold_hour(minutes, _hour(first.start), limit)
         return len(over) + folded
 
-    def _fold_hour(self, minutes, hour, limit):
+    def _fold_hour(self, minutes: QuerySet[Usage], hour: datetime, limit: int) -> int:
         """Replace the minutes of one hour by a row for each daemon."""
         rows = minutes.filter(start__lt=hour + timedelta(hours=1)).order_by("daemon", "start", "pk")
         keys = list(rows.values_list("pk", flat=True)[:limit])
         locked = self.rows(Usage).filter(pk__in=keys).order_by("pk")
-        folded = {}
+        folded: dict[UUID, Usage] = {}
         rows = list(locked.select_for_update(skip_locked=True))
         for row in rows:
             into = folded.setdefault(row.daemon, _no_usage(row, hour))
@@ -277,7 +280,7 @@ class Statistics(Part):
         return len(rows)
 
     @staticmethod
-    def _into(row, now):
+    def _into(row: Statistic, now: datetime) -> tuple[Span, datetime, str]:
         """Return span, start and Type of the row that this row is added to."""
         span, start = Span(row.span), row.start
         if span is Span.MINUTE and start < _hour(now - KEEP_MINUTES):

@@ -1,11 +1,13 @@
 """What a worker writes itself: checkpoints, positions of tailers."""
 
 import logging
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from ... import messages
 from ...conf import settings
@@ -14,8 +16,11 @@ from ...models import MAX_DETAIL, Cursor, Kind, LogRecord, Step, Tailer, Task
 from ...payload.codec import Payload
 from ...states import State
 from ...text import did_you_mean
-from ..values import Checkpoint
+from ..values import Checkpoint, CursorMove, Note, Settled
 from .base import Part
+
+if TYPE_CHECKING:
+    from .store import ORMStore
 
 # The checkpoints of handlers, on any database, by the application's connection.
 
@@ -23,7 +28,7 @@ from .base import Part
 class Steps(Part):
     """The checkpoints of handlers."""
 
-    def find(self, instance, name):
+    def find(self, instance: int, name: str) -> Checkpoint | None:
         row = self._rows(instance).filter(name=name).first()
         if row is None:
             return None
@@ -31,7 +36,15 @@ class Steps(Part):
             raise InvalidStep(f"Step {name!r}: {_other_kind(row)} Give it another name.")
         return _checkpoint(row, None)
 
-    def begin(self, instance, attempt, name, *, who="", delay=None):
+    def begin(
+        self,
+        instance: int,
+        attempt: int,
+        name: str,
+        *,
+        who: str = "",
+        delay: timedelta | None = None,
+    ) -> Checkpoint | None:
         with self.store.atomic():
             if not self._holds(instance, attempt):
                 return None
@@ -49,10 +62,18 @@ class Steps(Part):
                 row.save(using=self.store.alias, update_fields=["attempt", "started"])
             return _checkpoint(row, now)
 
-    def hold(self, instance, attempt):
+    def hold(self, instance: int, attempt: int) -> bool:
         return self._holds(instance, attempt)
 
-    def keep(self, instance, attempt, name, payload, *, took=None):
+    def keep(
+        self,
+        instance: int,
+        attempt: int,
+        name: str,
+        payload: Payload,
+        *,
+        took: timedelta | None = None,
+    ) -> bool:
         with self.store.atomic():
             if not self._holds(instance, attempt):
                 return False
@@ -62,18 +83,18 @@ class Steps(Part):
                 self._add(instance, name=name, started=now - took if took else now, **facts)
             return True
 
-    def _rows(self, instance):
+    def _rows(self, instance: int) -> QuerySet[Step]:
         return self.store.rows(Step).filter(instance=instance)
 
-    def _holds(self, instance, attempt):
+    def _holds(self, instance: int, attempt: int) -> bool:
         return holds(self.store, instance, attempt)
 
-    def _add(self, instance, **facts):
+    def _add(self, instance: int, **facts: Any) -> Step:
         if self._rows(instance).count() >= settings.MAX_STEPS:
             raise TooLarge(f"step(): one Instance may have {settings.MAX_STEPS} steps.")
         return self.store.rows(Step).create(instance_id=instance, **facts)
 
-    def _log_repetition(self, row, attempt, now, who):
+    def _log_repetition(self, row: Step, attempt: int, now: datetime, who: str) -> None:
         self.store.rows(LogRecord).create(
             instance_id=row.instance_id,
             time=now,
@@ -87,7 +108,7 @@ class Steps(Part):
         )
 
 
-def holds(store, instance, attempt):
+def holds(store: "ORMStore", instance: int, attempt: int) -> bool:
     """Lock the Task that this attempt holds; False if another session has locked it.
 
     It does not wait: the caller's open transaction would keep its own locks all the while. Raises
@@ -101,7 +122,7 @@ def holds(store, instance, attempt):
     return False
 
 
-def _checkpoint(row, now):
+def _checkpoint(row: Any, now: datetime | None) -> Checkpoint:
     if row.until is not None:
         left = max(0.0, (row.until - now).total_seconds())
         return Checkpoint(is_done=not left, left=left)
@@ -110,7 +131,7 @@ def _checkpoint(row, now):
     return Checkpoint(is_done=True, payload=Payload(row.format, row.data))
 
 
-def _other_kind(row):
+def _other_kind(row: Step) -> str:
     return "an earlier attempt slept under it." if row.until else "it is no sleep."
 
 
@@ -127,10 +148,12 @@ SELDOM = timedelta(hours=1)
 class Tailers(Part):
     """The positions of the sources outside of the queue."""
 
-    def positions(self, tailer):
+    def positions(self, tailer: str) -> dict[str, str]:
         return dict(self._cursors(tailer).values_list("shard", "position"))
 
-    def advance(self, tailer, moves, settled, *, who=""):
+    def advance(
+        self, tailer: str, moves: Sequence[CursorMove], settled: Settled, *, who: str = ""
+    ) -> bool:
         now = self.store.now()
         # In one order for all, so that two attempts do not wait for each other.
         for move in sorted(moves, key=lambda each: each.shard):
@@ -150,7 +173,7 @@ class Tailers(Part):
             return False
         counts = asdict(settled)
         in_a_row = counts.pop("rejected_in_a_row")
-        changes = {name: F(name) + count for name, count in counts.items()}
+        changes: dict[str, Any] = {name: F(name) + count for name, count in counts.items()}
         if in_a_row is not None:
             changes["rejected_in_a_row"] = in_a_row
         notes = [note for move in moves for note in move.notes]
@@ -159,33 +182,48 @@ class Tailers(Part):
         self._rows(tailer).update(read_at=now, **changes)
         return True
 
-    def _pass_over(self, tailer, notes, now, who):
+    def _pass_over(
+        self, tailer: str, notes: Collection[Note], now: datetime, who: str
+    ) -> dict[str, Any]:
         """Log what a tailer passes over; return the changes of its row."""
-        facts = {"subject": f"type:{tailer}", "time": now, "who": who, "level": logging.WARNING}
+        facts: dict[str, Any] = {
+            "subject": f"type:{tailer}",
+            "time": now,
+            "who": who,
+            "level": logging.WARNING,
+        }
         self.store.log_all(
             self.store.log_record(Kind.GAP, note.message, detail=_detail(note.count), **facts)
             for note in notes
         )
         lost = [note.count or 0 for note in notes if note.kind == "lost"]
         passed = sum(note.count or 0 for note in notes if note.kind != "lost")
-        changes = {"passed_over": F("passed_over") + passed} if passed else {}
+        changes: dict[str, Any] = {"passed_over": F("passed_over") + passed} if passed else {}
         if lost:
             changes |= {"gaps": F("gaps") + len(lost), "lost": F("lost") + sum(lost)}
             changes["lost_at"] = now
         return changes
 
-    def begin(self, tailer, *, source):
+    def begin(self, tailer: str, *, source: str) -> int:
         row = self._rows(tailer).first()
         if row is None:
             row = Tailer(identifier=tailer, source=_shortened(source), read_at=self.store.now())
             self.store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
         return row.rejected_in_a_row
 
-    def look(self, tailer, *, source, behind, notes=(), who=""):
+    def look(
+        self,
+        tailer: str,
+        *,
+        source: str,
+        behind: int | None,
+        notes: Sequence[Note] = (),
+        who: str = "",
+    ) -> bool:
         text = "\n".join(note.message for note in notes)
         # One whose number is unknown is one at least.
         counts = [1 if note.count is None else note.count for note in notes if _is_skipped(note)]
-        facts = {"source": _shortened(source), "behind": behind, "error": ""}
+        facts: dict[str, Any] = {"source": _shortened(source), "behind": behind, "error": ""}
         facts |= {"notes": text, "skipped": sum(counts)}
         with self.store.atomic():
             now = self.store.now()
@@ -195,7 +233,7 @@ class Tailers(Part):
                 return False
             return self._log_source(tailer, text, sum(counts), now, who)
 
-    def _log_source(self, tailer, text, count, now, who):
+    def _log_source(self, tailer: str, text: str, count: int, now: datetime, who: str) -> bool:
         """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
         subject = f"type:{tailer}"
         message = messages.unreadable_source(text)
@@ -207,19 +245,21 @@ class Tailers(Part):
         if last is not None and text and now - last.time < SELDOM:
             return False
         level = logging.WARNING if count else logging.INFO
-        facts = {"subject": subject, "time": now, "who": who, "level": level}
+        facts: dict[str, Any] = {"subject": subject, "time": now, "who": who, "level": level}
         self.store.log(Kind.SOURCE, message, detail=str(count), **facts)
         return True
 
-    def stop(self, tailer, error):
+    def stop(self, tailer: str, error: str) -> None:
         self._rows(tailer).update(error=error)
 
-    def miss(self, tailer, missing, present, *, for_):
+    def miss(
+        self, tailer: str, missing: Collection[str], present: Collection[str], *, for_: timedelta
+    ) -> None:
         now, cursors = self.store.now(), self._cursors(tailer)
         # Only what has changed is written, as a source may have a hundred thousand shards, and a
         # few statements at a time, as SQLite has one writer.
         known = cursors.filter(missing_since__isnull=False)
-        since = dict(known.values_list("shard", "missing_since"))
+        since: dict[str, Any] = dict(known.values_list("shard", "missing_since"))
         missing = set(missing)
         for shards in _portions(since.keys() & set(present)):
             cursors.filter(shard__in=shards).update(missing_since=None)
@@ -229,11 +269,11 @@ class Tailers(Part):
         for shards in _portions(old):
             cursors.filter(shard__in=shards, missing_since__lt=now - for_).delete()
 
-    def remove(self, tailer):
+    def remove(self, tailer: str) -> None:
         self._cursors(tailer).delete()
         self._rows(tailer).delete()
 
-    def seek(self, tailer, shard, position, *, who=""):
+    def seek(self, tailer: str, shard: str, position: str | None, *, who: str = "") -> None:
         with self.store.atomic():
             now = self.store.now()
             found = self._cursors(tailer).select_for_update().filter(shard=shard).first()
@@ -250,28 +290,28 @@ class Tailers(Part):
                     position=position, moved=now, missing_since=None
                 )
             message = messages.cursor_set(shard, found.position, position)
-            facts = {"subject": f"type:{tailer}", "time": now, "who": who}
+            facts: dict[str, Any] = {"subject": f"type:{tailer}", "time": now, "who": who}
             self.store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
 
-    def _cursors(self, tailer):
+    def _cursors(self, tailer: str) -> QuerySet[Cursor]:
         return self.store.rows(Cursor).filter(tailer=tailer)
 
-    def _rows(self, tailer):
+    def _rows(self, tailer: str) -> QuerySet[Tailer]:
         return self.store.rows(Tailer).filter(identifier=tailer)
 
 
-def _shortened(source):
+def _shortened(source: str) -> str:
     return source[: Tailer._meta.get_field("source").max_length]
 
 
-def _detail(count):
+def _detail(count: int | None) -> str:
     return "" if count is None else str(count)
 
 
-def _is_skipped(note):
+def _is_skipped(note: Note) -> bool:
     return note.kind == "skipped"
 
 
-def _portions(shards):
+def _portions(shards: Iterable[str]) -> list[list[str]]:
     every = sorted(shards)
     return [every[first : first + PORTION] for first in range(0, len(every), PORTION)]

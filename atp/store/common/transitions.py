@@ -2,17 +2,23 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
 
 from ... import messages, states
 from ...commands import CANCEL
 from ...models import HOOKED, Failure, Instance, Kind, LogRecord, Response, Statistic, Task
-from ...states import DEAD_LETTER, Actor, Event, Reason, Row, State
+from ...states import DEAD_LETTER, Actor, Event, Reason, Row, State, Transition
 from .. import failures
 from ..counts import COUNTED, Counts
 from ..failures import failure
-from ..values import Move
+from ..values import Failed, Move, ResponseData
 from .incompatible import Misfits, is_misfit
 from .unique import Keys
+
+if TYPE_CHECKING:
+    from .store import ORMStore
 
 # The rows of a batch of moves: loaded together, changed in memory, written once.
 
@@ -28,27 +34,29 @@ class Batch:
     Task rows are locked in the order of their keys, so that overlapping batches cannot deadlock.
     """
 
-    def __init__(self, store, now):
+    def __init__(self, store: "ORMStore", now: datetime) -> None:
         self._store = store
         self._now = now
-        self.instances = {}
-        self.tasks = {}
-        self._changed_fields = set()
-        self._touched = {}
-        self._created = {}
-        self._freed = {}
-        self._deleted = set()
-        self._logs = []
+        self.instances: dict[int, Instance] = {}
+        self.tasks: dict[int, Task] = {}
+        self._changed_fields: set[str] = set()
+        self._touched: dict[int, Instance] = {}
+        self._created: dict[int, Task] = {}
+        self._freed: dict[int, Task] = {}
+        self._deleted: set[int] = set()
+        self._logs: list[LogRecord] = []
         self._counts = Counts()
-        self._failures = []
-        self._responses = {}
-        self._unkept = set()
+        self._failures: list[Failure] = []
+        self._responses: dict[int, ResponseData] = {}
+        self._unkept: set[int] = set()
         # The Instances that have ended and must be settled, and the signature of whoever ended
         # them.
-        self._ended, self._who = {}, ""
-        self.upstreams = self.keys = None
+        self._ended: dict[int, Any] = {}
+        self._who = ""
+        self.upstreams: Any = None  # Upstreams of graphs.py, a module above this one
+        self.keys: Keys | None = None
 
-    def load(self, keys, *, waits=True, revives=False):
+    def load(self, keys: Collection[int], *, waits: bool = True, revives: bool = False) -> None:
         """Lock and read the Instances of these keys, and their Tasks.
 
         With ``waits=False``, Instances are left out if another session has locked them, their Task
@@ -74,7 +82,7 @@ class Batch:
                 self.keys = Keys(self._store, locked)
                 self.upstreams = self._store.graphs.upstreams(without)
 
-    def _wait_for_nodes(self, keys):
+    def _wait_for_nodes(self, keys: Collection[int]) -> None:
         """Lock the nodes of live Instances before their Tasks: the order that all writers keep."""
         if not self._store.connection.features.has_select_for_update:
             return
@@ -83,7 +91,7 @@ class Batch:
         if nodes:
             self._store.graph_ends.lock(nodes)
 
-    def _lock_nodes(self, waits):
+    def _lock_nodes(self, waits: bool) -> None:
         """Lock the nodes of the loaded Tasks; drop the Tasks whose node cannot be locked."""
         nodes = [t.pk for t in self.tasks.values() if t.waits is not None and t.waits >= 0]
         if nodes:
@@ -91,19 +99,19 @@ class Batch:
             for key in () if waits else set(nodes) - locked:
                 del self.tasks[key]
 
-    def set(self, instance, **values):
+    def set(self, instance: Instance, **values: Any) -> None:
         """Set columns of an Instance."""
         for name, value in values.items():
             setattr(instance, name, value)
             self._changed_fields.add(name)
         self._touched[instance.pk] = instance
 
-    def is_settled(self, instance):
+    def is_settled(self, instance: Instance) -> bool:
         """Return whether the end of this live Instance affects its graph or triggers hooks."""
         task = self.tasks.get(instance.pk)
         return task is not None and task.waits is not None
 
-    def delete_task(self, instance, who=""):
+    def delete_task(self, instance: Instance, who: str = "") -> None:
         """Delete the Task of an Instance that has ended."""
         if self.is_settled(instance):
             self._ended[instance.pk], self._who = instance.state, who
@@ -112,12 +120,12 @@ class Batch:
         self._created.pop(instance.pk, None)
         self.tasks.pop(instance.pk, None)
 
-    def free_task(self, task):
+    def free_task(self, task: Task) -> None:
         """Release a Task from its holder, so that it waits again."""
         task.daemon = None
         self._freed[task.pk] = task
 
-    def create_task(self, instance):
+    def create_task(self, instance: Instance) -> None:
         """Give an Instance a Task: due now, unless it is a node and waits for others or a time."""
         upstreams = self.upstreams
         waits = None if upstreams is None else upstreams.waits(instance.pk)
@@ -138,15 +146,15 @@ class Batch:
         )
         self._created[instance.pk] = self.tasks[instance.pk] = task
 
-    def respond(self, instance, response):
+    def respond(self, instance: Instance, response: ResponseData) -> None:
         """Keep the response of an Instance."""
         self._responses[instance.pk] = response
 
-    def remove(self, instance):
+    def remove(self, instance: Instance) -> None:
         """Remove a FINISHED Instance that is not kept, unless a lock or stored files prevent it."""
         self._unkept.add(instance.pk)
 
-    def log(self, instance, move, time, *, is_counted):
+    def log(self, instance: Instance, move: Move, time: datetime, *, is_counted: bool) -> None:
         """Log a move; with ``is_counted``, count it in Statistic too."""
         is_counted = is_counted and move.event in COUNTED
         if is_counted:
@@ -169,11 +177,11 @@ class Batch:
             )
         )
 
-    def count_failure(self, instance, failed, time):
+    def count_failure(self, instance: Instance, failed: Failed, time: datetime) -> None:
         """Store a dead letter as a Failure, which a chore adds to its error group later."""
         self._failures.append(failure(instance.uuid, failed, time))
 
-    def write(self, *, settles=True):
+    def write(self, *, settles: bool = True) -> None:
         """Write all applied changes; with ``settles``, also settle the ended Instances."""
         store = self._store
         if self._touched:
@@ -200,9 +208,12 @@ class Batch:
         if self._ended and settles:
             store.graph_ends.settle(self._ended, who=self._who)
 
-    def _update(self, model, rows, fields):
+    def _update(
+        self, model: type[Instance] | type[Task], rows: Mapping[int, Any], fields: Sequence[str]
+    ) -> None:
         """Update these columns of the given rows, a dict by key."""
-        alike, others = defaultdict(list), []
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        others: list[Any] = []
         for key, row in rows.items():
             alike[tuple(getattr(row, field) for field in fields)].append(key)
         for values, keys in alike.items():
@@ -215,7 +226,7 @@ class Batch:
         if others:
             self._store.rows(model).bulk_update(others, fields, batch_size=200)
 
-    def _write_responses(self):
+    def _write_responses(self) -> None:
         fields = ["content_type", "data", "file", "size"]
         self._store.rows(Response).bulk_create(
             [
@@ -241,7 +252,7 @@ class Mover:
     moves in Statistic; else it leaves out those of a holder, who counts them itself.
     """
 
-    def __init__(self, store, now, *, counts=True):
+    def __init__(self, store: "ORMStore", now: datetime, *, counts: bool = True) -> None:
         self._store = store
         self._counts = counts
         self._now = now
@@ -249,21 +260,21 @@ class Mover:
         self._misfits = Misfits(store, now)
         self.instances, self.tasks = self._batch.instances, self._batch.tasks
 
-    def load(self, keys, *, waits=True, revives=False):
+    def load(self, keys: Collection[int], *, waits: bool = True, revives: bool = False) -> Self:
         """Lock and read the Instances of these keys and their Tasks: see :meth:`Batch.load`."""
         self._batch.load(keys, waits=waits, revives=revives)
         return self
 
-    def write(self, *, settles=True):
+    def write(self, *, settles: bool = True) -> None:
         """Write all applied changes: see :meth:`Batch.write`."""
         self._batch.write(settles=settles)
 
-    def in_order(self, moves):
+    def in_order(self, moves: Sequence[Move]) -> Sequence[Move]:
         """Return the moves in the order in which to apply them: that of their graph."""
         upstreams = self._batch.upstreams
         return moves if upstreams is None else upstreams.in_order(moves)
 
-    def apply(self, move, *, actor, holder=None):
+    def apply(self, move: Move, *, actor: Actor, holder: int | None = None) -> bool:
         """Apply one move in memory; returns False if it is refused.
 
         ``holder`` is the key of a daemon's row: that of the daemon itself if the actor is a HOLDER,
@@ -285,7 +296,7 @@ class Mover:
         transition = states.transition(move.event, State(instance.state))
         if transition is None or actor not in transition.actors:
             return False
-        task = self.tasks.get(instance.pk)
+        task: Any = self.tasks.get(instance.pk)  # None only for a redrive, if _may() allows it
         if not self._may(move, transition, actor, holder, task):
             return False
         if batch.is_settled(instance) and not move.kept:
@@ -309,7 +320,7 @@ class Mover:
             self._give_up_if_stale(instance, move)
         return True
 
-    def _apply_start(self, move, actor, holder):
+    def _apply_start(self, move: Move, actor: Actor, holder: int | None) -> bool:
         """Apply the start of an attempt, and then the move that was recorded with it."""
         if states.transition(move.event, State.RUNNING) is None:
             return False
@@ -324,7 +335,14 @@ class Mover:
             move._replace(started=None), actor=actor, holder=holder
         )
 
-    def _may(self, move, transition, actor, holder, task):
+    def _may(
+        self,
+        move: Move,
+        transition: Transition,
+        actor: Actor,
+        holder: int | None,
+        task: Task | None,
+    ) -> bool:
         """The fence: return whether this actor may apply this move to the Task.
 
         A HOLDER has to hold the Task under the move's attempt.
@@ -345,13 +363,13 @@ class Mover:
             return False
         return move.attempt == task.attempt
 
-    def _count(self, instance, transition):
+    def _count(self, instance: Instance, transition: Transition) -> None:
         for counter in transition.counts:
             self._batch.set(instance, **{counter: getattr(instance, counter) + 1})
         for counter in transition.resets:
             self._batch.set(instance, **{counter: 0})
 
-    def _date(self, instance, move, time):
+    def _date(self, instance: Instance, move: Move, time: datetime) -> None:
         if move.event == Event.START:
             self._batch.set(instance, started=time, progress=None, progress_message="")
         elif instance.is_terminal:
@@ -363,14 +381,14 @@ class Mover:
             if instance.error_id is not None:
                 self._batch.set(instance, error_id=None)
 
-    def _group(self, instance, move, time):
+    def _group(self, instance: Instance, move: Move, time: datetime) -> None:
         """Put a dead letter into its error group."""
         type = instance.type.identifier
         failed = move.failed or failures.of_message(type, move.detail, move.message)
         self._batch.set(instance, error_id=failed.group)
         self._batch.count_failure(instance, failed, time)
 
-    def _row(self, instance, task, effect, move):
+    def _row(self, instance: Instance, task: Any, effect: Row, move: Move) -> None:
         if effect is Row.DELETED:
             self._batch.delete_task(instance, move.who)
         elif effect is Row.FREED:
@@ -390,7 +408,7 @@ class Mover:
         elif effect is Row.CREATED:
             self._batch.create_task(instance)
 
-    def _give_up_if_stale(self, instance, move):
+    def _give_up_if_stale(self, instance: Instance, move: Move) -> None:
         budget = instance.type.max_restarts
         if not states.is_stale(restarts=instance.restarts, lost=instance.lost, max_restarts=budget):
             return
@@ -407,7 +425,7 @@ class Mover:
         )
         self._fail(fail)
 
-    def _cancel(self, instance, move):
+    def _cancel(self, instance: Instance, move: Move) -> None:
         """Fail an Instance whose holder had been asked to cancel it."""
         asked = cancel_requests(self._store, [instance.pk]).get(instance.pk)
         fail = Move(
@@ -420,13 +438,13 @@ class Mover:
         )
         self._fail(fail)
 
-    def _fail(self, move):
+    def _fail(self, move: Move) -> None:
         """Fail an Instance whose Task has just been freed."""
         if not self.apply(move, actor=Actor.ANYONE):
             raise AssertionError(f"a freed Instance could not be failed: {move.instance}")
 
 
-def cancel_requests(store, keys):
+def cancel_requests(store: "ORMStore", keys: Collection[int]) -> dict[int, LogRecord]:
     """Return the last LogRecord of each Instance that asks for a cancel, by Instance."""
     asked = store.rows(LogRecord).filter(instance__in=keys, kind=Kind.ASK, detail=CANCEL)
     return {record.instance_id: record for record in asked.in_order()} if keys else {}

@@ -3,12 +3,15 @@
 import json
 import logging
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from ... import messages
 from ...exceptions import TypeInUse, UnknownType
 from ...graphs.placeholders import TAG
-from ...models import Downstream, Instance, Kind, Schedule, Task, Type, Undo
+from ...models import Downstream, Instance, Kind, LogRecord, Schedule, Task, Type, Undo
 from ...options import HOOKS
 from ...payload import codec
 from ...payload.binding import inputs_shape
@@ -25,9 +28,10 @@ _COLUMNS = ("pk", "type_id", "instance__inputs__format", "instance__inputs__data
 class Inputs(Part):
     """The inputs of live Instances."""
 
-    def shapes(self, after=0, *, limit=5_000):
+    def shapes(self, after: int = 0, *, limit: int = 5_000) -> tuple[list[Shape], int | None]:
         tasks = self.store.rows(Task).filter(pk__gt=after).order_by("pk")
-        found, last = defaultdict(list), None
+        found: dict[Any, list[tuple[int, datetime]]] = defaultdict(list)
+        last = None
         for key, type, format, data, created in tasks.values_list(*_COLUMNS, "instance__created")[
             :limit
         ]:
@@ -36,7 +40,7 @@ class Inputs(Part):
         return [_group(facts, members) for facts, members in found.items()], last
 
 
-def _shape(format, data):
+def _shape(format: str | None, data: str) -> tuple[int, tuple[str, ...] | None, bool]:
     """Return the number of positional arguments, the names, and whether results may be in them."""
     if format != codec.JSON:
         return 0, None, False
@@ -49,7 +53,7 @@ def _shape(format, data):
     return *inputs_shape(inputs), f'"{TAG}"' in data
 
 
-def _group(facts, members):
+def _group(facts: tuple[Any, ...], members: Sequence[tuple[int, datetime]]) -> Shape:
     type, format, placed, names, has_results = facts
     return Shape(
         type=type,
@@ -75,13 +79,15 @@ _ANOTHER_HANDLER = (
 class Types(Part):
     """Registering Types."""
 
-    def register(self, registrations, *, who="", update=True):
+    def register(
+        self, registrations: Sequence[Registration], *, who: str = "", update: bool = True
+    ) -> set[str]:
         with self.store.atomic():
             now = self.store.now()
             wanted = {r.identifier: r for r in registrations}
             known = self.rows(Type).in_bulk(list(wanted), field_name="identifier")
             missing = [r for name, r in wanted.items() if name not in known]
-            locked = set()
+            locked: set[str] = set()
             with self.store.unless_locked() as is_locked:
                 # Another process may register the same Types at this moment.
                 self.rows(Type).bulk_create(
@@ -102,9 +108,9 @@ class Types(Part):
                 locked |= self._update(pairs, now, who)
             return locked | self._join_names(registrations)
 
-    def _join_names(self, registrations):
+    def _join_names(self, registrations: Iterable[Registration]) -> set[str]:
         """Write which rows are names of one Type; return the Types that another session locked."""
-        locked = set()
+        locked: set[str] = set()
         for each in registrations:
             if not each.formerly:
                 continue
@@ -119,8 +125,10 @@ class Types(Part):
                     locked.add(each.identifier)
         return locked
 
-    def _update(self, pairs, now, who):
-        locked = set()
+    def _update(
+        self, pairs: Iterable[tuple[Type, Registration]], now: datetime, who: str
+    ) -> set[str]:
+        locked: set[str] = set()
         for row, registration in pairs:
             differs = {
                 name: value
@@ -141,7 +149,7 @@ class Types(Part):
                     logger.warning(_ANOTHER_HANDLER, row.identifier, *changes["handler"])
         return locked
 
-    def name_downstreams(self, names, *, who=""):
+    def name_downstreams(self, names: Mapping[str, str], *, who: str = "") -> set[str]:
         rows = self.rows(Type).filter(identifier__in=names)
         wrong = [row for row in rows if row.downstream != names[row.identifier]]
         if not wrong:
@@ -153,7 +161,7 @@ class Types(Part):
             ]
             return self._update(pairs, self.store.now(), who)
 
-    def _add_downstreams(self, registrations, now):
+    def _add_downstreams(self, registrations: Iterable[Registration], now: datetime) -> None:
         """Create the rows of downstreams that no Type has named before."""
         names = {r.downstream for r in registrations if r.downstream}
         known = set(self.rows(Downstream).filter(name__in=names).values_list("name", flat=True))
@@ -162,20 +170,22 @@ class Types(Part):
             ignore_conflicts=True,
         )
 
-    def _keep_hooks(self, registrations):
+    def _keep_hooks(self, registrations: Iterable[Registration]) -> None:
         """Keep the Types of these Types' hooks registered until this transaction commits."""
         for name in sorted({hook["type"] for r in registrations for hook in r.hooks or ()}):
             list(self.store.vendor.kept_type(self.rows(Type), name))
 
-    def _log(self, *about):
+    def _log(self, *about: Any) -> None:
         self.store.log_all([self._told(*about)])
 
-    def _told(self, kind, message, type, now, who):
+    def _told(
+        self, kind: Kind, message: str, type: Type | Registration, now: datetime, who: str
+    ) -> LogRecord:
         return self.store.log_record(
             kind, message, subject=f"type:{type.identifier}", time=now, who=who
         )
 
-    def unregister(self, identifier, *, who=""):
+    def unregister(self, identifier: str, *, who: str = "") -> None:
         with self.store.atomic():
             rows = self.rows(Type).select_for_update().filter(identifier=identifier)
             row = rows.first()
@@ -200,14 +210,16 @@ class Types(Part):
             row.delete(using=self.store.alias)
             self._log(Kind.UNREGISTERED, messages.type_unregistered(), row, self.store.now(), who)
 
-    def _refuse_hook(self, identifier):
+    def _refuse_hook(self, identifier: str) -> None:
         """Raise TypeInUse if a Type, or a live Instance, has this Type as a hook."""
         types = self.rows(Type).filter(hooks__isnull=False).exclude(identifier=identifier)
-        for name, hooks in types.values_list("identifier", "hooks"):
+        hooking: Iterable[Any] = types.values_list("identifier", "hooks")
+        for name, hooks in hooking:
             if any(hook["type"] == identifier for hook in hooks):
                 raise TypeInUse(f"Type {identifier!r} cannot be removed: it is a hook of {name!r}.")
         live = self.rows(Instance).filter(task__waits__isnull=False, own__has_key=HOOKS)
-        for own in live.values_list("own", flat=True).iterator():
+        owns: Iterable[Any] = live.values_list("own", flat=True).iterator()
+        for own in owns:
             if any(hook["type"] == identifier for hook in own[HOOKS]):
                 raise TypeInUse(
                     f"Type {identifier!r} cannot be removed: it is a hook of a live Instance."

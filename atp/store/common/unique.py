@@ -6,6 +6,9 @@ first.
 """
 
 import logging
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.db.models import F
 
@@ -13,9 +16,14 @@ from ... import messages
 from ...exceptions import UniqueTaken
 from ...models import Inputs, Instance, Kind, LogRecord, Step, Task, Type, group_renamed_types
 from ...options import UNIQUE
+from ...payload.codec import Payload
 from ...states import State
 from ..facts import Changes
+from ..values import Submission
 from .base import Part
+
+if TYPE_CHECKING:
+    from .store import ORMStore
 
 
 class Ended(Exception):
@@ -25,7 +33,9 @@ class Ended(Exception):
 class Unique(Part):
     """Unique keys: who has one, and what an enqueue of a taken one does."""
 
-    def live(self, family, submissions):
+    def live(
+        self, family: Collection[int], submissions: Iterable[Submission]
+    ) -> dict[str | None, Instance]:
         """Return the live Instances that have unique keys of these submissions, by key.
 
         ``family`` has the keys of the names of their Type.
@@ -36,7 +46,9 @@ class Unique(Part):
         tasks = self.rows(Task).filter(type__in=family, unique_key__in=keys)
         return {task.unique_key: task.instance for task in tasks.select_related("instance__type")}
 
-    def meet(self, submission, taken, type, now, who):
+    def meet(
+        self, submission: Submission, taken: Instance, type: str, now: datetime, who: str
+    ) -> None:
         """Apply a submission to the live Instance that has its unique key.
 
         Raises UniqueTaken, or Ended if that Instance is not live any more.
@@ -76,7 +88,7 @@ class Unique(Part):
         # The caller gets the Instance and its Task as they are now.
         self.rows(Instance).reload([taken])
 
-    def _replace(self, task, inputs, now, who):
+    def _replace(self, task: Task, inputs: Payload, now: datetime, who: str) -> None:
         """Give a waiting Task, already locked, other inputs."""
         # A claim that began before this commits would read the old inputs. This update makes such a
         # claim leave the Task alone: a claim skips rows that were written since it began.
@@ -97,9 +109,10 @@ class Unique(Part):
 class Keys:
     """The unique keys of Instances that are to be live again, and which of them are free."""
 
-    def __init__(self, store, instances):
+    def __init__(self, store: "ORMStore", instances: Iterable[Instance]) -> None:
         wanted = {(each.type_id, key_of(each)) for each in instances if key_of(each) is not None}
-        self._taken, self._families = set(), {}
+        self._taken: set[tuple[int, str | None]] = set()
+        self._families: dict[int, frozenset[int]] = {}
         if wanted:
             self._families = group_renamed_types(store.rows(Type))
             asked = {self._families.get(type_id, frozenset()) for type_id, _ in wanted}
@@ -109,26 +122,26 @@ class Keys:
             taken = found.values_list("type_id", "unique_key")
             self._taken = {(self._name(type_id), key) for type_id, key in taken}
 
-    def is_free(self, instance):
+    def is_free(self, instance: Instance) -> bool:
         key = key_of(instance)
         return key is None or (self._name(instance.type_id), key) not in self._taken
 
-    def take(self, instance):
+    def take(self, instance: Instance) -> str | None:
         """Mark the key of an Instance as taken, and return it."""
         self._taken.add((self._name(instance.type_id), key_of(instance)))
         return key_of(instance)
 
-    def _name(self, type_id):
+    def _name(self, type_id: int) -> int:
         """Return what stands for all names of a Type."""
         return min(self._families.get(type_id, (type_id,)))
 
 
-def key_of(instance):
+def key_of(instance: Instance) -> str | None:
     """Return the unique key of an Instance; None if it has none."""
     return (instance.own or {}).get(UNIQUE)
 
 
-def take_turns(store, family):
+def take_turns(store: "ORMStore", family: Iterable[int]) -> None:
     """Until the commit, let nobody else take a key under any name of a renamed Type.
 
     Enqueues that hold the row of the Type for their own key do not wait for this lock.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from django.db import DataError, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 
 from ..common.store import ORMStore
 from .claims import Claims, Limits
@@ -25,6 +26,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 
 class PostgreSQLStore(ORMStore):
     """The store contract, with statements of PostgreSQL's own."""
+
+    connection: DatabaseWrapper
 
     @cached_property
     def enqueueing(self) -> Enqueueing:

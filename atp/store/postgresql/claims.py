@@ -2,11 +2,14 @@
 
 import json
 import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+from uuid import UUID
 
 from django.db import DatabaseError
 
@@ -14,11 +17,14 @@ from ...exceptions import LeaseLost
 from ...models import Type
 from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
-from ..common.limits import MORE, Bucket, Row
+from ..common.limits import MORE, Bucket, Rooms, Row
 from ..common.limits import Limits as ORMLimits
-from ..common.turns import STEPS, RowOrder, enough_lanes, most_steps
+from ..common.turns import STEPS, Claimant, RowOrder, enough_lanes, most_steps
 from ..values import Claimed, Parameters
 from .statements import FEW, array, cursor_of, execute, texts
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 # Claiming on PostgreSQL: one statement does it all.
 
@@ -26,12 +32,17 @@ from .statements import FEW, array, cursor_of, execute, texts
 _ROUNDING = 2e-6
 # The claim statement in two forms: waiting for no lock, and the usual one.
 _CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)})
+# A lane, by Type and collection; a position in it, by priority and due time.
+_Lane: TypeAlias = tuple[str, str]
+_End: TypeAlias = tuple[int, float]
 
 
 class Claims(ORMClaims):
     """As in the portable store, with the database's own statements."""
 
-    def _claim_unlimited(self, by, types, limit):
+    store: "PostgreSQLStore"
+
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
         memory = by.memory
         shortcut, known_part = memory.shortcut(Ends), memory.shortcut(Part)
         types = memory.rotation.order(types)
@@ -63,7 +74,7 @@ class Claims(ORMClaims):
         memory.rotation.skip(shortcut.cut if ends else cut or look.barren or [])
         return claimed
 
-    def _followed(self, look, *args, **kwargs):
+    def _followed(self, look: "Look", *args: Any, **kwargs: Any) -> "Look":
         """Return this look and another one after it; a lock that stops the other is ignored."""
         try:
             return look.followed_by(self._look(*args, **kwargs))
@@ -72,14 +83,14 @@ class Claims(ORMClaims):
                 raise
             return look
 
-    def _miss(self, look):
+    def _miss(self, look: "Look") -> None:
         try:
             self.miss(who=look.name)
         except DatabaseError as error:
             if not look.rows or not self.store.is_lock(error):
                 raise
 
-    def _first(self, by, types):
+    def _first(self, by: Claimant, types: list[str]) -> list[Claimed]:
         """Claim one Task by a simple look; return [] if a full look is needed."""
         afters = [by.memory.rotation.after(type) for type in types]
         with cursor_of(self.store.connection) as cursor:
@@ -88,7 +99,7 @@ class Claims(ORMClaims):
             row = cursor.fetchone()
         return self._claimed(by, [row], row[AT], {row[TYPE]: row[PARAMETERS]}) if row else []
 
-    def take_limited(self, by, type, rooms, wanted):
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
         rotation = by.memory.rotation
         caps = {lane: rooms.lanes[lane] for lane in rotation.turned(rooms.open_lanes)}
         look = self._look(by, [type], wanted, walks=rooms.whole, caps=caps)
@@ -96,15 +107,28 @@ class Claims(ORMClaims):
         rotation.skip(look.cut or [], apart=True)
         return claimed
 
-    def _claimed(self, by, rows, now, types, *, apart=False):
+    def _claimed(
+        self,
+        by: Claimant,
+        rows: Iterable[tuple[Any, ...]],
+        now: float,
+        types: Mapping[int, str] | Mapping[str, str],
+        *,
+        apart: bool = False,
+    ) -> list[Claimed]:
         """Return the Tasks claimed in these rows, and remember the claim."""
         at, now = now, datetime.fromtimestamp(now, UTC)
         read = {int(key): parameters_of(text) for key, text in types.items()}
+        lanes: dict[_Lane, list[Claimed]]
+        ends: dict[_Lane, _End]
         lanes, ends = {}, {}
         for (key, collection), together in groupby(rows, lane_of):
             parameters, _ = read[key]
             own = list(together)
-            tasks = [Claimed(*row[TASK], parameters, now, False, at - row[DUE]) for row in own]
+            tasks = [
+                Claimed(*row[TASK], parameters, now, False, at - row[DUE])  # type: ignore[call-arg]
+                for row in own
+            ]
             lane = parameters.type, collection
             lanes.setdefault(lane, []).extend(tasks)
             ends[lane] = own[-1][PRIORITY], own[-1][DUE] - _ROUNDING
@@ -118,7 +142,17 @@ class Claims(ORMClaims):
         )
         return rotation.dealt(lanes)
 
-    def _look(self, by, types, limit, ends=None, *, walks=None, caps=None, finds=None):
+    def _look(
+        self,
+        by: Claimant,
+        types: Sequence[str],
+        limit: int,
+        ends: dict[_Lane, _End] | None = None,
+        *,
+        walks: bool | None = None,
+        caps: Mapping[_Lane, int] | None = None,
+        finds: int | None = None,
+    ) -> "Look":
         """Claim up to ``limit`` Tasks; returns a :class:`Look`. Raises LeaseLost.
 
         ``ends`` are the positions where claims of known lanes ended. ``caps`` are the lanes'
@@ -140,9 +174,18 @@ class Claims(ORMClaims):
             look = self._followed(look, by, types, lacking, ends, **more)
         return look
 
-    def _rows(self, by, types, limit, ends, walks, caps, finds):
+    def _rows(
+        self,
+        by: Claimant,
+        types: Sequence[str],
+        limit: int,
+        ends: dict[_Lane, _End] | None,
+        walks: bool | None,
+        caps: Mapping[_Lane, int] | None,
+        finds: int,
+    ) -> list[tuple[Any, ...]]:
         rotation, looks_between = by.memory.rotation, by.memory.shortcut(Ends).looks_between
-        known = {}
+        known: dict[_Lane, tuple[Any, Any]] = {}
         if ends:
             known = {(type, ""): (None, None) for type in types} | ends
         elif caps:
@@ -176,12 +219,16 @@ class Claims(ORMClaims):
 class Limits(ORMLimits):
     """As in the portable store, with the database's own statements."""
 
-    def _lock_limits(self, type):
+    store: "PostgreSQLStore"
+
+    def _lock_limits(self, type: str) -> bool:
         with cursor_of(self.store.connection) as cursor:
             execute(cursor, "lock_limits", {"type": type})
             return cursor.fetchone()[0]
 
-    def _open_lanes(self, type, full, after, most):
+    def _open_lanes(
+        self, type: str, full: Collection[str], after: str, most: int
+    ) -> tuple[list[str], list[str]]:
         key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
         closed = self.store.gates.closed(self.store.now())
         if key is None or closed.shuts(key):
@@ -200,14 +247,14 @@ class Limits(ORMLimits):
         found = [collection for collection, is_open, _ in rows if is_open]
         return found[:most], [collection for collection, _, is_cut in rows if is_cut]
 
-    def _buckets(self, types, *, daemon=None):
+    def _buckets(self, types: Collection[str], *, daemon: UUID | None = None) -> list[Bucket]:
         asks = None if daemon is None else str(daemon)
         with cursor_of(self.store.connection) as cursor:
             execute(cursor, "limits", {"types": list(types), "daemon": asks})
             rows = cursor.fetchall()
         return [
             Bucket.of(
-                Row(*columns, _time(refilled)),
+                Row(*columns, _time(refilled)),  # type: ignore[call-arg]
                 columns[1],
                 _time(now),
                 held=held,
@@ -218,7 +265,11 @@ class Limits(ORMLimits):
         ] + self.store.downstreams.guards(types)
 
 
-def _time(epoch):
+@overload
+def _time(epoch: float) -> datetime: ...
+@overload
+def _time(epoch: None) -> None: ...
+def _time(epoch: float | None) -> datetime | None:
     return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
 
 
@@ -248,36 +299,36 @@ class Look:
     """The Tasks that a claim has found, in claim order in ``rows``, and facts about the claim."""
 
     now: float
-    rows: list
+    rows: list[tuple[Any, ...]]
     name: str
     late: bool | None
     # The Types' parameters as text, by the key of the Type.
-    types: dict
+    types: dict[str, str]
     # In seconds: how long it took to find due Tasks; None if none is due.
     looked: float | None
     steps: int
-    cut: list | None
-    barren: list | None
-    limited: list | None
+    cut: list[Any] | None
+    barren: list[Any] | None
+    limited: list[str] | None
     # The number of Tasks that were locked but not claimed: they had just been handed back.
     missed: int
 
     @classmethod
-    def of(cls, rows):
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
         of_claim, *rows = rows
         look = cls(now=of_claim[DUE], rows=rows, **json.loads(of_claim[_OF_CLAIM]))
         look.sort()
         return look
 
     @property
-    def has_enough(self):
+    def has_enough(self) -> bool:
         """Whether the walk ended since it had found enough: what it found may be locked."""
         return self.looked is not None and not self.steps
 
-    def sort(self):
+    def sort(self) -> None:
         _ORDER.sort(self.rows)
 
-    def followed_by(self, later):
+    def followed_by(self, later: Self) -> Self:
         """Return this look and a later one as one: the rows of both, the facts of the later."""
         return replace(later, rows=self.rows + later.rows, types=self.types | later.types)
 
@@ -286,7 +337,7 @@ class Look:
 
 
 @lru_cache
-def parameters_of(text):
+def parameters_of(text: str) -> tuple[Parameters, float]:
     """Return the :class:`Parameters` of a Type from this JSON, and the Type's weight."""
     (
         *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
@@ -331,28 +382,28 @@ class Ends:
     goes on there, wherever the claims between them end.
     """
 
-    def __init__(self):
-        self._lanes = {}
+    def __init__(self) -> None:
+        self._lanes: dict[_Lane, _End] = {}
         self.until = 0.0
-        self.cut = []
+        self.cut: list[Any] = []
         # Whether claims look for other lanes between the known ones.
         self.looks_between = True
 
     @property
-    def lanes(self):
+    def lanes(self) -> dict[_Lane, _End]:
         """The positions where the next claim begins, by lane; empty for a full look."""
         return self._lanes if time.monotonic() < self.until else {}
 
-    def forget(self):
+    def forget(self) -> None:
         self._lanes = {}
 
-    def claimed(self, ends):
+    def claimed(self, ends: dict[_Lane, _End]) -> None:
         """Remember where a claim ended in these lanes; lanes are kept in the order of use."""
         for lane in ends:
             self._lanes.pop(lane, None)
         self._lanes |= ends
 
-    def looked(self, look):
+    def looked(self, look: Look) -> None:
         """Decide, after a full look, where the claims of the next moment begin.
 
         They begin at the known ends if the look was slow, or was broken off.
@@ -377,17 +428,17 @@ class Part:
     While they are valid, claims look at a part of these Types.
     """
 
-    def __init__(self):
-        self.types = frozenset()
+    def __init__(self) -> None:
+        self.types: frozenset[str] = frozenset()
         self.until = 0.0
 
-    def of(self, types):
+    def of(self, types: Iterable[str]) -> list[str] | None:
         """Return the part of ``types`` to look at, in their order; None for all of them."""
         if len(self.types) <= PART or time.monotonic() >= self.until:
             return None
         return [type for type in types if type in self.types][:PART]
 
-    def looked(self, claimed, limit):
+    def looked(self, claimed: Collection[Claimed], limit: int) -> None:
         """Remember the Types of a claim that has looked at all Types."""
         self.until = time.monotonic() + ALL_AGAIN
         has_more = len(claimed) >= limit

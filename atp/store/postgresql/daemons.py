@@ -4,21 +4,28 @@ import json
 import secrets
 import select
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...commands import Mode
 from ...exceptions import LeaseLost
+from ..common.control import Closed
 from ..common.control import Gates as ORMGates
 from ..common.daemons import Daemons as ORMDaemons
 from ..common.turns import most_steps
-from ..facts import NO_MISFITS, Outlook, Renewal
+from ..facts import NO_MISFITS, Misfits, Outlook, Renewal
 from ..values import Claimed
 from .claims import parameters_of
 from .statements import array, cursor_of, execute, is_pooled, texts
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 # A daemon's regular queries, one statement each.
 
@@ -26,7 +33,11 @@ from .statements import array, cursor_of, execute, is_pooled, texts
 class Gates(ORMGates):
     """As in the portable store, with the database's own statements."""
 
-    def due_lanes(self, types, closed, time, limit):
+    store: "PostgreSQLStore"
+
+    def due_lanes(
+        self, types: Sequence[int], closed: Closed, time: datetime, limit: int
+    ) -> list[tuple[int, str, int]]:
         parameters = {
             "types": array(types),
             "closed_types": array([type for type, _ in closed.lanes]),
@@ -44,17 +55,19 @@ class Gates(ORMGates):
 class Daemons(ORMDaemons):
     """As in the portable store, with the database's own statements."""
 
+    store: "PostgreSQLStore"
+
     def renew(
         self,
-        daemon,
+        daemon: UUID,
         *,
-        lease,
-        workers=(),
-        idle=False,
-        mode=Mode.RUNNING,
-        channel="",
-        misfits=NO_MISFITS,
-    ):
+        lease: float,
+        workers: Sequence[Any] = (),
+        idle: bool = False,
+        mode: Mode = Mode.RUNNING,
+        channel: str = "",
+        misfits: Misfits = NO_MISFITS,
+    ) -> Renewal:
         own = {"daemon": str(daemon), "lease": lease}
         said = {"workers": json.dumps(list(workers)), "idle": idle, "channel": channel}
         said["misfits"] = json.dumps(dict(misfits))
@@ -66,7 +79,7 @@ class Daemons(ORMDaemons):
         renewal = self._renewed("renew_spare", own)
         return replace(renewal, is_spare=True)
 
-    def _renewed(self, statement, parameters):
+    def _renewed(self, statement: str, parameters: Mapping[str, Any]) -> Renewal:
         with cursor_of(self.store.connection) as cursor:
             execute(cursor, statement, parameters)
             renewed = cursor.fetchone()
@@ -75,7 +88,7 @@ class Daemons(ORMDaemons):
         epoch, request = renewed
         return Renewal(time=datetime.fromtimestamp(epoch, UTC), request=request)
 
-    def outlook(self, types, *, daemon=None):
+    def outlook(self, types: Sequence[str], *, daemon: UUID | None = None) -> Outlook:
         with cursor_of(self.store.connection) as cursor:
             who = None if daemon is None else str(daemon)
             parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
@@ -116,16 +129,16 @@ class Listener:
     channel = ""
     keeps = False
 
-    def __init__(self, alias):
+    def __init__(self, alias: str) -> None:
         self._alias = alias
-        self._wrapper = None
-        self._handed = []
-        self._notices = []
+        self._wrapper: Any = None
+        self._handed: list[str] = []
+        self._notices: list[Any] = []
         self._checked = 0.0
         # Whether there is a pooler, so that nothing will ever be heard.
         self.is_deaf = False
 
-    def wait(self, timeout):
+    def wait(self, timeout: float) -> bool:
         """Wait for up to ``timeout`` seconds; returns True as soon as a notification has come."""
         deadline = time.monotonic() + timeout
         if self.is_deaf:
@@ -144,7 +157,7 @@ class Listener:
             time.sleep(max(0.0, min(PAUSE, deadline - time.monotonic())))
             return False
 
-    def _wait_until(self, deadline):
+    def _wait_until(self, deadline: float) -> bool:
         left = max(0.0, deadline - time.monotonic())
         # poll() takes descriptors of any number, select() does not.
         poll = select.poll()
@@ -152,7 +165,7 @@ class Listener:
             poll.register(self._wrapper.connection, select.POLLIN)
         return bool(poll.poll(left * 1000)) and self._heard()
 
-    def _listen(self):
+    def _listen(self) -> None:
         wrapper = connections[self._alias].copy()
         # A pooled connection would have to be returned to its pool.
         wrapper.settings_dict["OPTIONS"].pop("pool", None)
@@ -174,16 +187,16 @@ class Listener:
         self._checked = time.monotonic()
 
     @property
-    def link(self):
+    def link(self) -> BaseDatabaseWrapper | None:
         """Django's connection, or None: to be cut if a wait hangs in a dead link."""
         return self._wrapper
 
-    def _check(self):
+    def _check(self) -> None:
         with self._wrapper.cursor() as cursor:
             cursor.execute("SELECT 1")
         self._checked = time.monotonic()
 
-    def _heard(self):
+    def _heard(self) -> bool:
         """Take the notifications that have come; returns whether there are any.
 
         Raises if the connection is gone.
@@ -203,36 +216,38 @@ class Listener:
         self._notices.clear()
         return heard
 
-    def handed(self):
+    def handed(self) -> list[tuple[UUID, Claimed]]:
         """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         texts, self._handed = self._handed, []
         return [_read(text) for text in texts]
 
-    def close(self):
+    def close(self) -> None:
         self.channel = ""
         wrapper, self._wrapper = self._wrapper, None
         if wrapper is not None:
             wrapper.close()
 
 
-def _notices_of(raw):
+def _notices_of(raw: Any) -> list[Any]:
     """Return the list to which the driver adds notifications that come with an answer."""
     if not hasattr(raw, "pgconn"):  # psycopg2
         return raw.notifies
-    notices = []
+    notices: list[Any] = []
     raw.add_notify_handler(notices.append)
     return notices
 
 
-def _parts_of(notice):
+def _parts_of(notice: Any) -> tuple[str, str]:
     """Return the channel and the text of a notification, of either driver."""
     if hasattr(notice, "extra"):
         return notice.relname.decode(), notice.extra.decode()
     return notice.channel, notice.payload
 
 
-def _read(text):
+def _read(text: str) -> tuple[UUID, Claimed]:
     """Return the daemon's uuid and the :class:`Claimed` of a notice by ``enqueue_handing.sql``."""
     daemon, epoch, *own, parameters = json.loads(text)
     read, _ = parameters_of(parameters)
-    return UUID(daemon), Claimed(*own, read, datetime.fromtimestamp(epoch, UTC))
+    return UUID(daemon), Claimed(  # type: ignore[call-arg]
+        *own, read, datetime.fromtimestamp(epoch, UTC)
+    )

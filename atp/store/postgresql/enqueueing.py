@@ -1,7 +1,9 @@
 """Enqueueing on PostgreSQL: one statement for up to a thousand Instances."""
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from uuid import UUID
 
 from django.db import DataError
@@ -15,9 +17,12 @@ from ...payload.codec import JSON, Payload
 from ...states import State
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
 from ..common.enqueueing import hooked
-from ..values import Enqueued, Submission
+from ..values import Enqueued, Registration, Submission
 from .sessions import session_of
-from .statements import array, cursor_of, execute, refuse_characters, texts
+from .statements import Fixed, array, cursor_of, execute, refuse_characters, texts
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 CHUNK = 1000
 # So many characters of inputs fit into a notice, whatever they are. A notice has 8,000 bytes, of
@@ -29,12 +34,18 @@ _SELDOM = ("identifier", "due", "start_before", "own", "waits")
 _USUAL = Submission(Payload(JSON, ""))[1:-1]
 _SAYS = dict(zip(Submission._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
 _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
+# The arguments of Enqueueing._instance_of.
+_Facts: TypeAlias = tuple[int, int, Submission, int, datetime]
 
 
 class Enqueueing(ORMEnqueueing):
     """As in the portable store, with the database's own statements."""
 
-    def enqueue(self, registration, submissions, *, who=""):
+    store: "PostgreSQLStore"
+
+    def enqueue(
+        self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
+    ) -> Sequence[Instance]:
         if not submissions:
             return []
         submissions = hooked(registration, submissions)
@@ -55,11 +66,15 @@ class Enqueueing(ORMEnqueueing):
             return super().enqueue(registration, submissions, who=who)
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
-    def enqueue_hooks(self, registration, submissions, *, who=""):
+    def enqueue_hooks(
+        self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
+    ) -> Sequence[Instance]:
         parts = [self._make(registration, part, who, locks=False) for part in _chunks(submissions)]
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
-    def _make_one(self, registration, submission, who):
+    def _make_one(
+        self, registration: Registration, submission: Submission, who: str
+    ) -> list[Instance]:
         """Insert one Instance and return it in a list.
 
         The list is empty if its identifier is taken, or if its Type is not registered yet.
@@ -67,12 +82,12 @@ class Enqueueing(ORMEnqueueing):
         uuid = uuid_number()
         connection = self.store.connection
         inline = not connection.in_atomic_block
-        parameters = {
+        parameters: dict[str, Any] = {
             "type": registration.identifier,
             "uuid": f"{uuid:032x}",
             "inputs": submission.inputs.data,
         }
-        fixed = _FIXED[inline]
+        fixed: Fixed = _FIXED[inline]
         if who or not _is_usual(submission):
             parameters |= _unusual(submission, who)
             seldom = [(name, None) for name in _SELDOM if parameters[name] is None]
@@ -94,11 +109,11 @@ class Enqueueing(ORMEnqueueing):
         created = datetime.fromtimestamp(float(epoch), UTC)
         return [self._instance_of(int(key), uuid, submission, int(type_id), created)]
 
-    def _may_hand(self, submission):
+    def _may_hand(self, submission: Submission) -> bool:
         length = len(submission.inputs.data) + len(submission.own or "")
         return super()._may_hand(submission) and length <= MOST_HANDED
 
-    def _is_known(self):
+    def _is_known(self) -> bool:
         """Return whether this connection has executed statements of this store before.
 
         For a new connection, the server reads the catalogue first. Planning the handing statement
@@ -107,7 +122,14 @@ class Enqueueing(ORMEnqueueing):
         connection = self.store.connection
         return connection.connection is not None and bool(session_of(connection).uses)
 
-    def _make(self, registration, submissions, who, *, locks=True):
+    def _make(
+        self,
+        registration: Registration,
+        submissions: Sequence[Submission],
+        who: str,
+        *,
+        locks: bool = True,
+    ) -> list[_Facts]:
         """Insert Instances and return the facts about each.
 
         Returns nothing if an identifier is taken, although some Instances may be written, or if the
@@ -155,7 +177,9 @@ class Enqueueing(ORMEnqueueing):
         created = datetime.fromtimestamp(epoch, UTC)
         return list(zip(keys, uuids, submissions, repeat(type_id), repeat(created), strict=False))
 
-    def _instance_of(self, key, uuid, submission, type_id, created):
+    def _instance_of(
+        self, key: int, uuid: int, submission: Submission, type_id: int, created: datetime
+    ) -> Instance:
         # Made as Django restores pickled objects: setting the fields one by one takes several times
         # as long.
         instance = Instance.__new__(Instance)
@@ -189,17 +213,17 @@ class _NotAllMade(Exception):
     """Some Instance was not written, since its identifier is taken."""
 
 
-def _is_alone(submission):
+def _is_alone(submission: Submission) -> bool:
     """Return whether an Instance alone is written: it is no node, and has no hooks of its own."""
     return submission.waits is None or (submission.waits == HOOKED and not submission.has_hooks)
 
 
-def _is_usual(submission):
+def _is_usual(submission: Submission) -> bool:
     """Return whether the statement contains all values of the submission except its inputs."""
     return submission[1:-1] == _USUAL and submission[0][0] == JSON
 
 
-def _unusual(submission, who):
+def _unusual(submission: Submission, who: str) -> dict[str, Any]:
     """Return the parameters of a submission with unusual values."""
     return {
         "identifier": submission.identifier,
@@ -215,15 +239,15 @@ def _unusual(submission, who):
     }
 
 
-def _not_all():
+def _not_all() -> NoReturn:
     raise _NotAllMade
 
 
-def _chunks(submissions):
+def _chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
     rest = iter(submissions)
     while part := list(islice(rest, CHUNK)):
         yield part
 
 
-def _epoch(time):
+def _epoch(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()

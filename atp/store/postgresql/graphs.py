@@ -1,9 +1,12 @@
 """Graphs on PostgreSQL: one statement for many nodes."""
 
 import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ... import messages
-from ...models import HOOKED, Graph
+from ...graphs.plan import PlannedNode
+from ...models import HOOKED, Graph, Instance
 from ...states import State
 from ..common.enqueueing import Ended
 from ..common.graph_ends import GraphEnds as ORMGraphEnds
@@ -11,6 +14,9 @@ from ..common.graphs import Graphs as ORMGraphs
 from ..values import Enqueued
 from .sessions import session_of
 from .statements import FEW, array, cursor_of, execute, texts, waiting
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 _LOCK = """
     SELECT instance_id FROM atp_node WHERE instance_id = ANY (%s::bigint[])
@@ -65,17 +71,19 @@ _DOOMED = """
 
 
 class Graphs(ORMGraphs):
-    def _hurry(self):
+    store: "PostgreSQLStore"
+
+    def _hurry(self) -> None:
         if len(self.store.connection.savepoint_ids) == 0:
             with cursor_of(self.store.connection) as cursor:
                 cursor.execute(waiting("SET LOCAL", _HURRY))
 
-    def _lock_graph(self, key, is_alone):
+    def _lock_graph(self, key: int, is_alone: bool) -> Graph | None:
         strength = "NO KEY UPDATE" if is_alone else "SHARE"
         found = self.rows(Graph).raw(_LOCK_GRAPH.format(strength), [key])
         return next(iter(found), None)
 
-    def lock_upstreams(self, keys, ends):
+    def lock_upstreams(self, keys: Collection[int], ends: bool) -> set[int]:
         if not keys:
             return set()
         with cursor_of(self.store.connection) as cursor:
@@ -84,10 +92,12 @@ class Graphs(ORMGraphs):
             return {key for (key,) in cursor.fetchall()}
 
     @staticmethod
-    def _keys_of(instances):
+    def _keys_of(instances: Sequence[Instance]) -> list[int]:
         return instances.keys if isinstance(instances, Enqueued) else ORMGraphs._keys_of(instances)
 
-    def write_nodes(self, graph, nodes, keys):
+    def write_nodes(
+        self, graph: Graph, nodes: Sequence[PlannedNode], keys: Mapping[str, int]
+    ) -> None:
         dues = [node.submission.due for node in nodes]
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(
@@ -101,7 +111,7 @@ class Graphs(ORMGraphs):
                 ],
             )
 
-    def write_edges(self, edges):
+    def write_edges(self, edges: Collection[tuple[int, int, str]]) -> None:
         if not edges:
             return
         with cursor_of(self.store.connection) as cursor:
@@ -116,7 +126,9 @@ class Graphs(ORMGraphs):
 
 
 class GraphEnds(ORMGraphEnds):
-    def lock(self, instances, *, waits=True):
+    store: "PostgreSQLStore"
+
+    def lock(self, instances: Collection[int], *, waits: bool = True) -> set[int]:
         session_of(self.store.connection).meets_settled = True
         if not waits:
             return super().lock(instances, waits=False)
@@ -124,7 +136,7 @@ class GraphEnds(ORMGraphEnds):
             cursor.execute(_LOCK, [array(list(instances))])
             return {key for (key,) in cursor.fetchall()}
 
-    def lock_ends(self, instances, *, is_all):
+    def lock_ends(self, instances: Collection[int], *, is_all: bool) -> tuple[set[int], set[int]]:
         """Lock those of these Instances that are nodes.
 
         Returns the keys of the nodes, and of other Instances with hooks. ``is_all`` says that no
@@ -138,7 +150,7 @@ class GraphEnds(ORMGraphEnds):
         hooked = {key for key, is_node in found.items() if not is_node}
         return found.keys() - hooked, hooked
 
-    def expects_settled(self):
+    def expects_settled(self) -> bool:
         """Return whether this connection last recorded nodes, or Instances with hooks.
 
         Most batches have none; then nothing is looked up for them.
@@ -146,7 +158,7 @@ class GraphEnds(ORMGraphEnds):
         connection = self.store.connection
         return connection.connection is not None and session_of(connection).meets_settled
 
-    def satisfy(self, ended, who):
+    def satisfy(self, ended: Mapping[int, State], who: str) -> set[int]:
         parameters = {
             "instances": array(list(ended)),
             "finished": [state == State.FINISHED for state in ended.values()],
@@ -162,7 +174,7 @@ class GraphEnds(ORMGraphEnds):
             self.store.hooks.write([Ended(*each) for each in json.loads(hooked)], who)
         return set(doomed or ())
 
-    def _doomed(self, failed, most):
+    def _doomed(self, failed: Collection[int], most: int) -> list[int]:
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(_DOOMED, {"keys": array(sorted(failed)), "most": most})
             return [key for (key,) in cursor.fetchall()]

@@ -1,6 +1,10 @@
 """A daemon's statements on the connection of an application: they leave no trace there."""
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+from django.db.backends.postgresql.base import DatabaseWrapper
 
 from .sessions import session_of
 from .statements import PLANNING, cursor_of
@@ -10,7 +14,7 @@ from .statements import PLANNING, cursor_of
 
 
 @contextmanager
-def as_guest(connection):
+def as_guest(connection: DatabaseWrapper) -> Iterator[None]:
     """Return a context in which a daemon's statements change no setting of the session.
 
     Each statement sets its own planning. After the block, the session and its open transaction
@@ -28,14 +32,14 @@ def as_guest(connection):
         session.plans_own_way = own
 
 
-def _planning(connection):
+def _planning(connection: DatabaseWrapper) -> tuple[Any, ...]:
     said = ", ".join(f"current_setting('{name}')" for name in PLANNING)
     with cursor_of(connection) as cursor:
         cursor.execute(f"SELECT {said}")
         return cursor.fetchone()
 
 
-def _plan(connection, values):
+def _plan(connection: DatabaseWrapper, values: Sequence[Any]) -> None:
     """Set these planning values again for the rest of the transaction."""
     given = ", ".join(f"set_config('{name}', %s, true)" for name in PLANNING)
     with cursor_of(connection) as cursor:

@@ -2,22 +2,31 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeGuard
+from uuid import UUID
 
 from django.db import DatabaseError, DataError, OperationalError
+from django.db.models import Model, QuerySet
 
 from ... import states
 from ...conf import settings
 from ...exceptions import NotSerializable
 from ...models import Edge, Instance, Node, Response, Task, Type
+from ...payload.codec import Payload
 from ...states import DEAD_LETTER, Event, Row, State
 from ..common.incompatible import is_misfit
 from ..common.records import Records as ORMRecords
 from ..common.removal import is_followed
 from ..common.steps import Steps as ORMSteps
-from ..values import Checkpoint, Delivered, Failed, Move, ProgressUpdate
+from ..values import Checkpoint, Delivered, Failed, Move, ProgressUpdate, ResponseData
 from .removal import PATIENCE
-from .statements import FEW, array, cursor_of, execute, statement, texts
+from .statements import FEW, Fixed, array, cursor_of, execute, statement, texts
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 # The parameters of the recording statements: a batch of moves as columns.
 
@@ -34,7 +43,7 @@ _SELDOM = ("details",)
 _NOT_FAILED = Failed(None, "", b"", 0, "", "")  # type: ignore[arg-type]
 
 
-def finish_parameters(finished, daemon):
+def finish_parameters(finished: Mapping[int, Move], daemon: UUID) -> dict[str, Any]:
     """Return the parameters of finished attempts, in the order in which Tasks are locked."""
     keys = sorted(finished)
     moves = [finished[key] for key in keys]
@@ -50,7 +59,7 @@ def finish_parameters(finished, daemon):
     }
 
 
-def _response_parameters(responses):
+def _response_parameters(responses: Collection[Any]) -> dict[str, Any]:
     """Return the columns of the Responses, with None for moves without one.
 
     If no move has a Response, the columns are empty.
@@ -65,9 +74,9 @@ def _response_parameters(responses):
     }
 
 
-def record_parameters(plain, daemon):
-    columns = defaultdict(list)
-    responses = {}
+def record_parameters(plain: Mapping[int, Sequence[Move]], daemon: UUID) -> dict[str, Any]:
+    columns: defaultdict[str, list[Any]] = defaultdict(list)
+    responses: dict[int, ResponseData] = {}
     for key, moves in plain.items():
         events = list(events_of(moves))
         _add_instance(columns, key, events)
@@ -84,7 +93,7 @@ def record_parameters(plain, daemon):
     }
 
 
-def failed_parameters(plain):
+def failed_parameters(plain: Mapping[int, Sequence[Move]]) -> dict[str, Any]:
     """Return the columns of the dead letters; a move that is none has empty facts."""
     failed = [moves[-1].failed or _NOT_FAILED for moves in plain.values()]
     return {
@@ -97,7 +106,7 @@ def failed_parameters(plain):
     }
 
 
-def _add_instance(columns, key, moves):
+def _add_instance(columns: defaultdict[str, list[Any]], key: int, moves: Sequence[Move]) -> None:
     last = moves[-1]
     is_terminal = TARGETS[last.event] in states.TERMINAL
     started = [move.time for move in moves if move.event == Event.START]
@@ -113,7 +122,7 @@ def _add_instance(columns, key, moves):
     columns["delays"].append(None if last.delay is None else last.delay.total_seconds())
 
 
-def _add_log(columns, move):
+def _add_log(columns: defaultdict[str, list[Any]], move: Move) -> None:
     columns["logged"].append(move.instance)
     columns["times"].append(_epoch(move.time))
     columns["events"].append(str(move.event))
@@ -125,16 +134,16 @@ def _add_log(columns, move):
     columns["details"].append(move.detail)
 
 
-def _bytes(data):
+def _bytes(data: bytes | None) -> str | None:
     """Return bytes as hexadecimal text, which the server reads whatever the session sets."""
     return None if data is None else f"\\x{data.hex()}"
 
 
-def _epoch(time):
+def _epoch(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def _microseconds(time):
+def _microseconds(time: datetime | None) -> int | None:
     """Return microseconds since the epoch as an integer: quickest to write and to read."""
     return None if time is None else round(1e6 * time.timestamp())
 
@@ -153,7 +162,7 @@ _HOLDERS = {
 }
 
 
-def is_plain(moves):
+def is_plain(moves: Collection[Move]) -> bool:
     """Return whether the moves of an Instance are plain, of one attempt, and in legal order."""
     if len({move.attempt for move in moves}) > 1:
         return False
@@ -169,7 +178,7 @@ def is_plain(moves):
     return True
 
 
-def events_of(moves):
+def events_of(moves: Iterable[Move]) -> Iterator[Move]:
     """Yield one move for each event: a move with ``started`` is two events."""
     for move in moves:
         if move.started is not None:
@@ -189,16 +198,18 @@ def events_of(moves):
 # consequences; _NODES: also nodes of graphs, already locked; _HOOKED: also Instances with hooks.
 _ALONE = frozenset({("nodes", None), ("hooked", None)})
 _NODES = frozenset({("hooked", None)})
-_HOOKED: frozenset = frozenset()
+_HOOKED: Fixed = frozenset()
 
 
 class Records(ORMRecords):
     """As in the portable store, with the database's own statements."""
 
-    def record(self, moves, *, daemon=None):
+    store: "PostgreSQLStore"
+
+    def record(self, moves: Sequence[Move], *, daemon: UUID | None = None) -> list[Move]:
         if daemon is None:
             return super().record(moves)
-        of_instance = defaultdict(list)
+        of_instance: defaultdict[int, list[Move]] = defaultdict(list)
         for move in moves:
             of_instance[move.instance].append(move)
         # All or nothing: once an Instance is removed, nobody can tell that its end was recorded.
@@ -215,7 +226,9 @@ class Records(ORMRecords):
             rest = [move for move in moves if move.instance in of_instance]
             return self._record_kept(of_instance, rest, daemon)
 
-    def _record_ends(self, of_instance, daemon, *, is_all):
+    def _record_ends(
+        self, of_instance: dict[int, list[Move]], daemon: UUID, *, is_all: bool
+    ) -> None:
         """Record and settle the ends of graph nodes and of Instances with hooks.
 
         Removes the Instances that were written from ``of_instance``. The others are recorded one by
@@ -227,7 +240,7 @@ class Records(ORMRecords):
         if not ends:
             return
         nodes, hooked = self.store.graph_ends.lock_ends(ends, is_all=is_all)
-        ended = {}
+        ended: dict[int, Move] = {}
         for keys, which in ((nodes, _NODES), (hooked, _HOOKED)):
             if keys:
                 # A node is kept whole until its graph has ended, an Instance with hooks for some
@@ -242,7 +255,9 @@ class Records(ORMRecords):
             settled = {key: TARGETS[move.event] for key, move in ended.items()}
             self.store.graph_ends.settle(settled, who=who)
 
-    def _record_kept(self, of_instance, moves, daemon):
+    def _record_kept(
+        self, of_instance: dict[int, list[Move]], moves: Sequence[Move], daemon: UUID
+    ) -> list[Move]:
         finished, plain = _sorted_out(of_instance)
         steps = bool(finished) + bool(plain) + (len(finished) + len(plain) < len(of_instance))
         with self.store.atomic() if steps > 1 else nullcontext():
@@ -257,7 +272,13 @@ class Records(ORMRecords):
                 rest = [move for move in moves if move.instance in left]
                 return super().record(rest, daemon=daemon)
 
-    def _write(self, finished, plain, daemon, which=_ALONE):
+    def _write(
+        self,
+        finished: Mapping[int, Move],
+        plain: Mapping[int, Sequence[Move]],
+        daemon: UUID,
+        which: Fixed = _ALONE,
+    ) -> set[int]:
         """Write the simple ends and moves; returns the keys of those that were not refused.
 
         ``which`` says which Instances may end: the caller has to settle nodes and hooks.
@@ -269,7 +290,7 @@ class Records(ORMRecords):
                 self.store.tell()
         return written
 
-    def _finish_unkept(self, of_instance, daemon):
+    def _finish_unkept(self, of_instance: Mapping[int, Sequence[Move]], daemon: UUID) -> set[int]:
         """Remove Instances that FINISHED and are not kept; returns the keys of those removed.
 
         If something of an Instance is locked, it is recorded like any other, and left to the purge.
@@ -291,7 +312,7 @@ class Records(ORMRecords):
             return set()
         return set(written or ())
 
-    def _finish(self, finished, daemon, which):
+    def _finish(self, finished: Mapping[int, Move], daemon: UUID, which: Fixed) -> set[int]:
         """Record finished attempts; returns the keys of those that were not refused."""
         savepoint = self.store.atomic() if self.store.connection.in_atomic_block else nullcontext()
         try:
@@ -308,7 +329,9 @@ class Records(ORMRecords):
             return set()
         return set(finished) if is_all else set(written or ())
 
-    def _record_plain(self, plain, daemon, which):
+    def _record_plain(
+        self, plain: Mapping[int, Sequence[Move]], daemon: UUID, which: Fixed
+    ) -> set[int]:
         if any(move.time is None for own in plain.values() for move in own):
             now = self.store.now()
             plain = {key: [_timed(move, now) for move in own] for key, own in plain.items()}
@@ -322,7 +345,13 @@ class Records(ORMRecords):
             execute(cursor, "record", given, prepared=few, fixed=which)
             return {key for (key,) in cursor.fetchall()}
 
-    def deliver(self, entries, *, daemon, careful=False):
+    def deliver(
+        self,
+        entries: Sequence[Move] | Sequence[ProgressUpdate],
+        *,
+        daemon: UUID,
+        careful: bool = False,
+    ) -> Delivered:
         waited = False
         if not careful:
             try:
@@ -333,11 +362,13 @@ class Records(ORMRecords):
                 waited = True
         with self.store.atomic():
             locked = self._locked_by_others(entries, daemon)
-            free = [entry for entry in entries if entry.instance not in locked]
+            free: list[Any] = [entry for entry in entries if entry.instance not in locked]
             done = super().deliver(free, daemon=daemon) if free else Delivered()
         return Delivered(refused=done.refused, locked=frozenset(locked), waited=waited)
 
-    def _locked_by_others(self, entries, daemon):
+    def _locked_by_others(
+        self, entries: Collection[Move | ProgressUpdate], daemon: UUID
+    ) -> set[int]:
         """Lock the rows that these entries write to; returns the Instances locked by others.
 
         The rows are the Task, the Instance, the Response if the entry has one, the log if some of
@@ -368,26 +399,28 @@ class Records(ORMRecords):
         not_free = self._not_free(Type, set(types.values()), no_key=True)
         return locked | {key for key, type in types.items() if type in not_free}
 
-    def _not_free(self, model, keys, *, no_key=False):
+    def _not_free(
+        self, model: type[Model], keys: Collection[int], *, no_key: bool = False
+    ) -> set[int]:
         """Lock the rows of these keys; returns the keys that other sessions have locked."""
         rows = self.rows(model).filter(pk__in=keys).values_list("pk", flat=True)
         return self._locked(rows, no_key=no_key) if keys else set()
 
-    def _locked(self, rows, *, no_key=False):
+    def _locked(self, rows: QuerySet[Any, Any], *, no_key: bool = False) -> set[Any]:
         """Lock these rows; returns the values of those that other sessions have locked."""
         rows = rows.order_by("pk")
         return set(rows) - set(rows.select_for_update(skip_locked=True, no_key=no_key))
 
 
-def _shortens(entry):
+def _shortens(entry: Move | ProgressUpdate) -> TypeGuard[ProgressUpdate]:
     return isinstance(entry, ProgressUpdate) and bool(entry.left_out)
 
 
-def _answers(entry):
+def _answers(entry: Move | ProgressUpdate) -> bool:
     return bool(entry.files) if isinstance(entry, ProgressUpdate) else entry.response is not None
 
 
-def _is_finish(moves):
+def _is_finish(moves: Collection[Move]) -> bool:
     """Return whether the only event of an Instance is a plain finish without a message."""
     if len(moves) > 1:
         return False
@@ -400,8 +433,12 @@ def _is_finish(moves):
     )
 
 
-def _sorted_out(of_instance):
+def _sorted_out(
+    of_instance: Mapping[int, Sequence[Move]],
+) -> tuple[dict[int, Move], dict[int, Sequence[Move]]]:
     """Return, by Instance, the plain finishes and the other plain moves, of kept Instances."""
+    finished: dict[int, Move]
+    plain: dict[int, Sequence[Move]]
     finished, plain = {}, {}
     for key, own in of_instance.items():
         if _is_finish(own) and own[0].kept:
@@ -414,7 +451,7 @@ def _sorted_out(of_instance):
 _SILENT = frozenset({(name, None) for name in ("content_types", "data", "files", "sizes")})
 
 
-def _responds(finished):
+def _responds(finished: Mapping[int, Move]) -> Fixed:
     """Return the fixed parameters: without Responses, the statement has no columns for them."""
     some = any(move.response is not None for move in finished.values())
     return frozenset() if some else _SILENT
@@ -426,13 +463,13 @@ _FAILED = ("groups", "types", "fingerprints", "versions", "exceptions", "titles"
 _WITHOUT_FAILED = frozenset((name, None) for name in _FAILED)
 
 
-def _details(plain):
+def _details(plain: Mapping[int, Sequence[Move]]) -> Fixed:
     """Return the fixed parameters: if no move has a detail, the statement has no such column."""
     some = any(move.detail for own in plain.values() for move in own)
     return frozenset() if some else _WITHOUT_DETAILS
 
 
-def _timed(move, now):
+def _timed(move: Move, now: datetime) -> Move:
     return move if move.time is not None else move._replace(time=now)
 
 
@@ -440,20 +477,38 @@ def _timed(move, now):
 
 
 class Steps(ORMSteps):
-    def begin(self, instance, attempt, name, *, who="", delay=None):
+    store: "PostgreSQLStore"
+
+    def begin(
+        self,
+        instance: int,
+        attempt: int,
+        name: str,
+        *,
+        who: str = "",
+        delay: timedelta | None = None,
+    ) -> Checkpoint | None:
         given = {"instance": instance, "attempt": attempt, "name": name, "delay": delay}
         if self._write("begin_step", given | {"most": settings.MAX_STEPS}):
             left = 0.0 if delay is None else delay.total_seconds()
             return Checkpoint(is_done=False, left=left)
         return super().begin(instance, attempt, name, who=who, delay=delay)
 
-    def keep(self, instance, attempt, name, payload, *, took=None):
+    def keep(
+        self,
+        instance: int,
+        attempt: int,
+        name: str,
+        payload: Payload,
+        *,
+        took: timedelta | None = None,
+    ) -> bool:
         given = {"instance": instance, "attempt": attempt, "name": name, **payload._asdict()}
         if self._write("keep_step", given):
             return True
         return super().keep(instance, attempt, name, payload, took=took)
 
-    def _write(self, name, given):
+    def _write(self, name: str, given: Mapping[str, Any]) -> bool:
         """Execute a statement that writes at most one row; returns whether it wrote one."""
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(statement(name).text, given)

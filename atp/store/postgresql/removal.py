@@ -1,16 +1,20 @@
 """Removing many Instances; the argument names of inputs."""
 
 from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from django.db import DataError, OperationalError
 
 from ...exceptions import NotSerializable
 from ...models import Instance
+from ..common.removal import Over, is_followed
 from ..common.removal import Removal as ORMRemoval
-from ..common.removal import is_followed
 from ..common.types import Inputs as ORMInputs
-from ..facts import Shape
+from ..facts import Marks, Shape
 from .statements import cursor_of, execute, planning, statement
+
+if TYPE_CHECKING:
+    from . import PostgreSQLStore
 
 # Removing ended Instances on PostgreSQL: many, with all their rows, by one statement.
 
@@ -21,7 +25,9 @@ PATIENCE = "SET LOCAL lock_timeout = '50ms'"
 class Removal(ORMRemoval):
     """As in the portable store, with the database's own statements."""
 
-    def _remove_over(self, over, limit, who, marks):
+    store: "PostgreSQLStore"
+
+    def _remove_over(self, over: Over, limit: int, who: str, marks: Marks) -> int:
         if who or is_followed():
             return super()._remove_over(over, limit, who, marks)
         since = marks.get((over.type, over.reasons), 0.0)
@@ -39,10 +45,10 @@ class Removal(ORMRemoval):
             removed += self._remove(self.rows(Instance).filter(pk__in=stored), len(stored), who)
         return removed
 
-    def _purge(self, over, since, limit):
+    def _purge(self, over: Over, since: float, limit: int) -> tuple[int, float | None, list[int]]:
         """Execute the statement; returns the number found, the last end, and those with files."""
         wanted = statement("purge")
-        given = {
+        given: dict[str, Any] = {
             "type": over.type,
             "reasons": over.reasons,
             "since": since,
@@ -69,7 +75,9 @@ class Removal(ORMRemoval):
 
 
 class Inputs(ORMInputs):
-    def shapes(self, after=0, *, limit=5_000):
+    store: "PostgreSQLStore"
+
+    def shapes(self, after: int = 0, *, limit: int = 5_000) -> tuple[list[Shape], int | None]:
         store, given = self.store, {"after": after, "limit": limit}
         try:
             with store.atomic(), cursor_of(store.connection) as cursor:

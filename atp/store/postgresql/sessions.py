@@ -6,9 +6,13 @@ import select
 import socket
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from django.db.backends.postgresql.base import DatabaseWrapper
 
 from ...conf import settings
 
@@ -17,7 +21,7 @@ from ...conf import settings
 # A driver takes three times as long to adapt a value as it takes to write it down here.
 
 
-def literal(value):
+def literal(value: Any) -> str | None:
     """Return a value as a literal of SQL; None if the driver has to adapt it.
 
     Dollar quotes keep their content as it is, however the session reads backslashes.
@@ -70,19 +74,19 @@ _PLANNING = {"enable_indexscan": "on", "enable_indexonlyscan": "on", "enable_nes
 _THIS_TRANSACTION = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
 
 
-def of_session(version):
+def of_session(version: int) -> str:
     """Return the statements that set up a session of a daemon, for this server version."""
     return "; ".join(_lines("SET", version, settings.LEASE))
 
 
-def of_transaction(version, *, is_outermost):
+def of_transaction(version: int, *, is_outermost: bool) -> str:
     """Return the statements that set up a transaction in a session that a pooler shares."""
     lines = _lines("SET LOCAL", version, settings.LEASE)
     return "; ".join([_THIS_TRANSACTION, *lines] if is_outermost else lines)
 
 
 @cache
-def _lines(verb, version, lease):
+def _lines(verb: str, version: int, lease: float) -> list[str]:
     values = _READING | _TRANSACTIONS | _PATIENCE | _PLANNING
     # A daemon that is stopped within a transaction blocks others no longer than its lease.
     values["idle_in_transaction_session_timeout"] = str(round(1000 * lease))
@@ -125,15 +129,15 @@ _TRAITS = {
 }
 
 
-def traits(driver):
+def traits(driver: Any) -> tuple[Any, ...]:
     return _TRAITS[_name(driver)](driver)
 
 
-def has_transaction(driver):
+def has_transaction(driver: Any) -> bool:
     return driver.info.transaction_status not in (_IDLE, _UNKNOWN)
 
 
-def renew(connection, traits_of_new):
+def renew(connection: DatabaseWrapper, traits_of_new: tuple[Any, ...]) -> bool:
     driver = connection.connection
     if driver.closed or driver.info.transaction_status != _IDLE:
         return False
@@ -153,11 +157,11 @@ def renew(connection, traits_of_new):
         driver.notifies.clear()
     if connection.pool:
         # Django sets the role once, when the pool opens a connection.
-        connection._configure_role(driver)
+        connection._configure_role(driver)  # type: ignore[attr-defined]
     return True
 
 
-def _renew(connection, session, cursor):
+def _renew(connection: DatabaseWrapper, session: "Session", cursor: Any) -> bool:
     """Reset what the server can reset; returns whether no foreign prepared statement is left."""
     name = connection.timezone_name
     zone = literal(name) if name else "DEFAULT"
@@ -184,18 +188,18 @@ def _renew(connection, session, cursor):
 
 
 @cache
-def _renewing(zone, rest):
+def _renewing(zone: str | None, rest: str) -> str:
     return _RENEW % (zone, rest)
 
 
-def _execute(cursor, sql):
+def _execute(cursor: Any, sql: str) -> None:
     if _name(cursor) == "psycopg":
         cursor.execute(sql, prepare=False)  # several at once cannot be
     else:
         cursor.execute(sql)
 
 
-def is_alive(driver, seconds):
+def is_alive(driver: Any, seconds: float) -> bool:
     if driver.closed:
         return False
     poll = select.poll()
@@ -212,7 +216,7 @@ def is_alive(driver, seconds):
 
 
 @contextlib.contextmanager
-def bound(driver):
+def bound(driver: Any) -> Iterator[None]:
     try:
         link = socket.socket(fileno=os.dup(driver.fileno()))
     except Exception:  # it is closed
@@ -232,13 +236,13 @@ def bound(driver):
                 link.setsockopt(socket.IPPROTO_TCP, option, before)
 
 
-def _name(thing):
+def _name(thing: object) -> str:
     """Return the name of the driver of a connection or cursor, even of a subclass."""
-    return _named(type(thing))
+    return _named(type(thing))  # type: ignore[arg-type]
 
 
 @cache
-def _named(kind):
+def _named(kind: type[Any]) -> str:
     modules = (each.__module__.partition(".")[0] for each in kind.__mro__)
     return next(name for name in modules if name in _TRAITS or name == "psycopg2")
 
@@ -252,24 +256,24 @@ KEEP = 60.0
 class Session:
     """A session; ``driver`` is the driver's connection. A new connection is a new session."""
 
-    def __init__(self, driver):
+    def __init__(self, driver: Any) -> None:
         self.driver = driver
         # The number of executions of each statement, and the names of those prepared.
-        self.uses = Counter()
-        self.prepared = set()
+        self.uses: Counter[str] = Counter()
+        self.prepared: set[str] = set()
         # Whether the server keeps prepared statements, whether it plans as for a daemon, and
         # whether there is a pooler; None until it is known.
-        self.keeps = None
-        self.plans_own_way = None
-        self.is_pooled = None
+        self.keeps: bool | None = None
+        self.plans_own_way: bool | None = None
+        self.is_pooled: bool | None = None
         # In seconds: how long a statement waits for a lock of another session; None is no limit.
-        self.lock_timeout = None
+        self.lock_timeout: float | None = None
         # Whether this session last recorded graph nodes, or Instances with hooks.
         self.meets_settled = False
         self.planned = time.monotonic()
-        self._kept = []
+        self._kept: list[tuple[Any, Any]] = []
 
-    def is_stale(self):
+    def is_stale(self) -> bool:
         """Return whether the plans must be made anew; from now on they count as new."""
         now = time.monotonic()
         if now - self.planned < KEEP:
@@ -277,7 +281,7 @@ class Session:
         self.planned = now
         return True
 
-    def take_cursor(self):
+    def take_cursor(self) -> Any:
         """Return the kept cursor of the driver, which is kept no longer; None if there is none."""
         try:
             cursor, factory = self._kept.pop()
@@ -286,16 +290,16 @@ class Session:
         # A tracing tool may have replaced the cursor factory meanwhile.
         return cursor if factory is self.driver.cursor_factory else None
 
-    def keep_cursor(self, cursor):
+    def keep_cursor(self, cursor: Any) -> None:
         """Keep a cursor for the next statement."""
         self._kept.append((cursor, self.driver.cursor_factory))
 
 
 # Sessions by Django's connection.
-_SESSIONS = WeakKeyDictionary()
+_SESSIONS: WeakKeyDictionary[DatabaseWrapper, Session] = WeakKeyDictionary()
 
 
-def session_of(connection):
+def session_of(connection: DatabaseWrapper) -> Session:
     """Return the current :class:`Session` of one of Django's connections, which must be open."""
     session = _SESSIONS.get(connection)
     if session is None or session.driver is not connection.connection:

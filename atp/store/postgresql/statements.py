@@ -1,18 +1,22 @@
 """A statement is a file; prepared where that pays; parameters as text."""
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from types import TracebackType
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from django.db import DatabaseError, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotSerializable
 from ..common.cursors import Bare as AnyBare
 from ..common.cursors import is_watched
-from .sessions import literal, of_transaction, session_of
+from .sessions import Session, literal, of_transaction, session_of
 
 # Arrays as text: PostgreSQL reads a hundred values from one parameter.
 #
@@ -23,18 +27,18 @@ from .sessions import literal, of_transaction, session_of
 _NUL = "\0"
 
 
-def array(values):
+def array(values: Sequence[float | None]) -> str:
     """Return a list of numbers as the text of an array; None becomes NULL."""
     if _are_same(values):
         return _repeated(_number(values[0]), len(values))
     return f"{{{','.join([_number(value) for value in values])}}}"
 
 
-def texts(values):
+def texts(values: Sequence[str | None]) -> str:
     """Return a list of texts as the text of an array; None becomes NULL."""
     if _are_same(values):
         return _repeated(_quoted(values[0]), len(values))
-    together = None if None in values else _NUL.join(values)
+    together = None if None in values else _NUL.join(values)  # type: ignore[arg-type]
     if together is None or together.count(_NUL) != len(values) - 1:
         return f"{{{','.join([_quoted(value) for value in values])}}}"
     # All elements in one call, which takes a tenth of the time.
@@ -42,20 +46,20 @@ def texts(values):
     return f'{{"{escaped}"}}'
 
 
-def _are_same(values):
+def _are_same(values: Sequence[Any]) -> bool:
     return len(values) > 1 and values.count(values[0]) == len(values)
 
 
-def _repeated(text, count):
+def _repeated(text: str, count: int) -> str:
     return f"{{{','.join([text] * count)}}}"
 
 
-def _number(value):
+def _number(value: float | None) -> str:
     # The plus turns a subclass such as IntEnum into a plain number.
     return "NULL" if value is None else repr(+value)
 
 
-def _quoted(text):
+def _quoted(text: str | None) -> str:
     if text is None:
         return "NULL"
     # Without quotes, NULL means no value, in upper or lower case.
@@ -89,7 +93,7 @@ def refuse_characters(error: DatabaseError) -> None:
 # Cursors of this store: they know their session, and one may be kept for reuse.
 
 
-def cursor_of(connection, *, again=False):
+def cursor_of(connection: DatabaseWrapper, *, again: bool = False) -> "Cursor":
     """Return a context that yields a cursor for statements of this store.
 
     With ``again``, the driver's cursor is kept for the next such call, with the rows of its last
@@ -105,19 +109,30 @@ class Bare(AnyBare):
 
     __slots__ = ("_again", "session")
 
-    def __init__(self, connection, again=False):
+    db: DatabaseWrapper
+    session: Session
+
+    def __init__(self, connection: DatabaseWrapper, again: bool = False) -> None:
         self.db = connection
         self._again = again
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if kind is None and self._again:
             self.session.keep_cursor(self._cursor)
         else:
             super().__exit__(kind, error, traceback)
 
-    def _open(self, driver):
+    def _open(self, driver: Any) -> Any:
         self.session = session_of(self.db)
         return (self._again and self.session.take_cursor()) or driver.cursor()
+
+
+Cursor: TypeAlias = Bare | CursorWrapper
 
 
 # The statements of this store: one in each file of the folder ``sql``.
@@ -152,6 +167,9 @@ PLANNING = {
 # The server's error code for an unknown prepared statement.
 _UNKNOWN = "26000"
 
+# Parameters that are part of a statement's text, each with its value.
+Fixed: TypeAlias = frozenset[tuple[str, object]]
+
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 # At the end of a line: include the line only if this parameter is not NULL, or only if it is.
@@ -170,11 +188,13 @@ class Statement:
     of_daemons: bool = False
 
     @cached_property
-    def prepare(self):
+    def prepare(self) -> str:
         numbered = _PARAMETER.sub(lambda found: f"${self.names.index(found[1]) + 1}", self.text)
         return f"PREPARE {self.name} AS {numbered}"
 
-    def execute(self, parameters, *, write=False):
+    def execute(
+        self, parameters: Mapping[str, Any], *, write: bool = False
+    ) -> tuple[str, list[Any] | None]:
         """Return the text of EXECUTE, and the values for the driver to insert.
 
         With ``write`` the text contains the values, if all of them can be written as literals.
@@ -182,21 +202,21 @@ class Statement:
         if not self.names:
             return f"EXECUTE {self.name}", None
         values = [parameters[name] for name in self.names]
-        said = [literal(value) for value in values] if write else [None]
+        said: list[Any] = [literal(value) for value in values] if write else [None]
         if None in said:
             return f"EXECUTE {self.name} ({', '.join(['%s'] * len(values))})", values
         return f"EXECUTE {self.name} ({', '.join(said)})", None
 
 
 @cache
-def statement(name, fixed=frozenset()):
+def statement(name: str, fixed: Fixed = frozenset()) -> Statement:
     """Return the :class:`Statement` of this name.
 
     ``fixed`` is a set of pairs (parameter, value). These values are written into the text, since a
     parameter costs time on both sides. Lines that need a parameter are left out if it is NULL.
     """
     text = _read(name)
-    literals = {parameter: literal(value) for parameter, value in fixed}
+    literals: dict[str, Any] = {parameter: literal(value) for parameter, value in fixed}
     assert None not in literals.values(), fixed
     without = {parameter for parameter, value in fixed if value is None}
     lines = (_line(line, without) for line in text.splitlines())
@@ -208,14 +228,14 @@ def statement(name, fixed=frozenset()):
     return Statement(text, own, names, of_daemons=name in _OF_DAEMONS)
 
 
-def _read(*path):
+def _read(*path: str) -> str:
     """Return the text of a statement's file, with the parts that it includes."""
     *folders, name = path
     text = files(__package__).joinpath("sql", *folders, f"{name}.sql").read_text()
     return _INCLUDE.sub(lambda found: _read("parts", found[1]), text)
 
 
-def _line(line, without):
+def _line(line: str, without: Collection[str]) -> str:
     """Return a line without its comment; "" if the line's condition does not hold."""
     condition = _ONLY_WITH.search(line)
     if condition and (condition[2] in without) == (condition[1] == "with"):
@@ -223,7 +243,14 @@ def _line(line, without):
     return line.partition("--")[0].rstrip()
 
 
-def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
+def execute(
+    cursor: Cursor,
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    prepared: bool = True,
+    fixed: Fixed = frozenset(),
+) -> None:
     """Execute a statement with a cursor; ``prepared`` says that it may be prepared.
 
     ``fixed`` are parameters that are part of the text: see :func:`statement`.
@@ -254,11 +281,11 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
     cursor.execute(wanted.text, parameters)
 
 
-def _session(cursor):
+def _session(cursor: Cursor) -> Session:
     return cursor.session if type(cursor) is Bare else session_of(cursor.db)
 
 
-def _plans_own_way(cursor):
+def _plans_own_way(cursor: Cursor) -> bool:
     """Return whether this session plans as a daemon's does; a pooled session never does."""
     session = _session(cursor)
     if session.plans_own_way is None:
@@ -268,17 +295,17 @@ def _plans_own_way(cursor):
     return session.plans_own_way
 
 
-def waiting(verb, seconds):
+def waiting(verb: str, seconds: float) -> str:
     """Return the statement that limits how long a session or transaction waits for a lock."""
     return f"{verb} lock_timeout = {round(1000 * seconds)}"
 
 
-def planning(verb):
+def planning(verb: str) -> str:
     """Return the statements that make a session or a transaction plan as a daemon's does."""
     return "; ".join(f"{verb} {name} = {value}" for name, value in PLANNING.items())
 
 
-def _is_prepared(cursor, wanted):
+def _is_prepared(cursor: Cursor, wanted: Statement) -> bool:
     """Return whether the statement is prepared; prepare it if it has been used enough."""
     session = _session(cursor)
     if wanted.name in session.prepared:
@@ -303,7 +330,7 @@ def _is_prepared(cursor, wanted):
     return True
 
 
-def _is_there(cursor, wanted):
+def _is_there(cursor: Cursor, wanted: Statement) -> bool:
     """Ask the server whether a statement is still prepared.
 
     An application may have discarded it, and inside the application's transaction that must
@@ -313,14 +340,14 @@ def _is_there(cursor, wanted):
     return cursor.rowcount > 0
 
 
-def _keeps(cursor):
+def _keeps(cursor: Cursor) -> bool:
     """Return whether the server keeps prepared statements for this connection."""
     if cursor.db.settings_dict["OPTIONS"].get("server_side_binding"):
         return False  # EXECUTE takes no bound parameters; psycopg 3 prepares by itself
     return not is_pooled(cursor)
 
 
-def is_pooled(cursor):
+def is_pooled(cursor: Cursor) -> bool:
     """Return whether there is a pooler between the client and the server.
 
     A pooler may give each transaction another backend. It tells the client a backend number that

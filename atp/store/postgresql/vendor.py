@@ -1,7 +1,14 @@
 """What PostgreSQL answers to each function that `common/base.py` names."""
 
 from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+from django.db.models.query import RawQuerySet
+
+from ...models import Type
 from ..common.base import file_id, lock_folder
 from ..facts import OpenTransaction, Session
 from .locks import as_guest
@@ -116,26 +123,28 @@ SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('atp_logrecord', '
 """
 
 
-def log_position(connection):
+def log_position(connection: BaseDatabaseWrapper) -> int:
     with connection.cursor() as cursor:
         cursor.execute(_LOG_POSITION)
         return cursor.fetchone()[0]
 
 
-def now(connection):
+def now(connection: BaseDatabaseWrapper) -> datetime:
     with connection.cursor() as cursor:
         # As text, since psycopg2 returns naive times if USE_TZ is off.
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::text")
         return _time(cursor.fetchone()[0])
 
 
-def _time(text):
+def _time(text: str) -> datetime:
     return datetime.fromtimestamp(float(text), UTC)
 
 
-def open_transactions(connection, longer, locking, instance):
+def open_transactions(
+    connection: BaseDatabaseWrapper, longer: float, locking: float | None, instance: UUID | None
+) -> tuple[datetime, list[OpenTransaction]]:
     statement = _OPEN.format(held=_NOTHING_HELD if locking is None else _HELD)
-    parameters = {
+    parameters: dict[str, Any] = {
         "longer": f"{longer} seconds",
         "most": MOST_TRANSACTIONS,
         "locking": f"{locking} seconds",
@@ -163,14 +172,14 @@ def open_transactions(connection, longer, locking, instance):
     return _time(rows[0][0]), found
 
 
-def end_session(connection, found):
+def end_session(connection: BaseDatabaseWrapper, found: OpenTransaction) -> bool:
     """End the session of an OpenTransaction; return False if it has gone on to another one."""
     with connection.cursor() as cursor:
         cursor.execute(_END, {"pid": found.pid, "since": found.since})
         return cursor.fetchone() == (True,)
 
 
-def sessions(connection, application):
+def sessions(connection: BaseDatabaseWrapper, application: str) -> list[Session]:
     with connection.cursor() as cursor:
         cursor.execute(_SESSIONS, [application, MOST_SESSIONS])
         return [
@@ -186,6 +195,6 @@ def sessions(connection, application):
         ]
 
 
-def kept_type(types, identifier):
+def kept_type(types: QuerySet[Type], identifier: str) -> "RawQuerySet[Type]":
     # select_for_update() would keep others from enqueueing at the same time.
     return types.raw(_KEPT, [identifier])

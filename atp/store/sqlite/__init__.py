@@ -3,7 +3,7 @@
 Rare work is left to the portable store.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,9 @@ _NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
 
 class SQLiteStore(ORMStore):
     """The store contract, with statements of SQLite's own."""
+
+    # The vendor's module always knows one.
+    lock_folder: Path
 
     @cached_property
     def enqueueing(self) -> Enqueueing:
@@ -94,7 +97,7 @@ class SQLiteStore(ORMStore):
             cursor.execute(statement, parameters)
             return cursor.rowcount
 
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute one statement for each of the rows; a row is a sequence of values."""
         with cursor_of(self.connection) as cursor:
             cursor.executemany(statement, rows)

@@ -2,10 +2,12 @@
 
 import json
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from uuid import UUID
 
 from ...exceptions import LeaseLost
 from ...models import Type
@@ -14,11 +16,17 @@ from ...querysets import CLAIMING_ORDER
 from ..common.claims import Claims as ORMClaims
 from ..common.control import Closed
 from ..common.control import Gates as ORMGates
-from ..common.limits import Bucket, Row
+from ..common.limits import Bucket, Rooms, Row
 from ..common.limits import Limits as ORMLimits
-from ..common.turns import enough_lanes, in_sql, most_steps, taken
+from ..common.turns import Claimant, Rotation, enough_lanes, in_sql, most_steps, taken
 from ..values import Claimed, Parameters
 from .sessions import as_instant, as_json, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
+
+# A lane that a look has found: Type's key, collection, highest priority with a due Task, if known.
+Found = tuple[int, str, int | None]
 
 # The situation of a claim: all facts but the waiting Tasks, read by one statement.
 
@@ -76,14 +84,14 @@ class Situation(NamedTuple):
     """
 
     version: int
-    holder: tuple | None
+    holder: tuple[int, str, str | None] | None
     is_late: bool
     gates: Closed
     limits: Closed
-    weights: dict
-    served: dict
+    weights: dict[int, float]
+    served: dict[str, list[Any]]
 
-    def leased(self, now):
+    def leased(self, now: datetime) -> tuple[int, str]:
         """Return the key and the name of the daemon. Raises LeaseLost if its lease is over."""
         if self.holder is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
@@ -92,13 +100,17 @@ class Situation(NamedTuple):
             raise LeaseLost("The daemon's lease has run out.")
         return key, name
 
-    def not_claimed(self):
+    def not_claimed(self) -> Closed:
         """Return the lanes that are shut or limited, as :class:`Closed`."""
         return Closed(self.gates.pairs | self.limits.pairs)
 
 
-def situation_of(store, types, now, *, daemon=None):
+def situation_of(
+    store: "SQLiteStore", types: Sequence[str], now: datetime, *, daemon: UUID | None = None
+) -> Situation:
     """Read gates and limits of these Types, and whether the daemon may claim."""
+    rows: dict[str, list[list[Any]]]
+    found: list[list[Any]]
     rows = {"version": [], "daemon": [], "late": [], "gate": [], "limit": [], "weight": []}
     found = rows["type"] = []
     own = None if daemon is None else daemon.hex
@@ -117,17 +129,17 @@ def situation_of(store, types, now, *, daemon=None):
     )
 
 
-def stands(store, situation):
+def stands(store: "SQLiteStore", situation: Situation) -> bool:
     """Return whether no other connection has written since the situation was read."""
     return store.select(_VERSION) == [(situation.version,)]
 
 
-def is_late(store, now):
+def is_late(store: "SQLiteStore", now: datetime) -> bool:
     """Return whether a waiting Task has missed its ``start_before``."""
     return bool(store.select(_IS_LATE, now=as_text(now)))
 
 
-def _closed(rows):
+def _closed(rows: Iterable[Sequence[Any]]) -> Closed:
     return Closed(frozenset(tuple(row[:2]) for row in rows))
 
 
@@ -137,8 +149,8 @@ ALL = 2**31
 # Tasks that are due at the same time may come in any order here.
 _FIRST = in_sql(CLAIMING_ORDER[:-1])
 
-# Indexes are named, here and in lane.py: with statistics from a time when the queue was empty, or
-# full, the planner would choose others.
+# Indexes are named: with statistics from a time when the queue was empty, or full, the planner
+# would choose others.
 
 # The walk goes from lane to lane, all Types in turn: each Type from the lane behind "bound" on and
 # round to it; in a lane from the highest priority down to the first with a due Task. A step is one
@@ -202,7 +214,13 @@ _DUE = """
 """
 
 
-def ready_lanes(store, served, now, closed, limit):
+def ready_lanes(
+    store: "SQLiteStore",
+    served: Iterable[tuple[int, str]],
+    now: str,
+    closed: Closed,
+    limit: int,
+) -> tuple[list[Found], list[tuple[int, str]]]:
     """Return the lanes with due Tasks, and where the look was broken off; ``now`` is a text.
 
     ``served`` are pairs: the key of a Type, and the collection to begin behind. A lane is a
@@ -224,7 +242,7 @@ def ready_lanes(store, served, now, closed, limit):
     return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
 
 
-def dues(store, served, now):
+def dues(store: "SQLiteStore", served: Collection[int], now: str) -> list[tuple[Any, ...]]:
     """Return for each lane the time when a Task is due: the first one, or one that is due now.
 
     Each row also says whether the look was broken off in that lane.
@@ -242,7 +260,12 @@ def dues(store, served, now):
 class Gates(ORMGates):
     """Finds due lanes through the first entries of indexes."""
 
-    def due_lanes(self, types, closed, time, limit):
+    store: "SQLiteStore"
+
+    def due_lanes(
+        self, types: Iterable[int], closed: Closed, time: datetime, limit: int
+    ) -> list[tuple[int, str, int]]:
+        found: Any  # each has a priority
         found, _ = ready_lanes(
             self.store, [(key, "") for key in types], as_text(time), closed, limit
         )
@@ -270,7 +293,9 @@ _LOG = """
 class Claims(ORMClaims):
     """Looks for Tasks without the lock, then claims them in a transaction."""
 
-    def _claim_unlimited(self, by, types, limit):
+    store: "SQLiteStore"
+
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
         # An idle daemon looks often, and must not keep writers waiting.
         look = self._look(by, types, limit) if limit > 0 else None
         if look is None:
@@ -297,7 +322,7 @@ class Claims(ORMClaims):
             rotation.skip(cut)
             return claimed
 
-    def take_limited(self, by, type, rooms, wanted):
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
         now, rotation = self.store.now(), by.memory.rotation
         situation = situation_of(self.store, [type], now, daemon=by.daemon)
         situation.leased(now)
@@ -309,11 +334,13 @@ class Claims(ORMClaims):
         found = None if rooms.whole else [(key, collection, None) for _, collection in caps]
         return self._pick(rotation, situation, closed, now, wanted, caps, found)
 
-    def miss(self, *, who="", limit=500):
+    def miss(self, *, who: str = "", limit: int = 500) -> int:
         # Called whenever a claim has brought nothing.
         return super().miss(who=who, limit=limit) if is_late(self.store, self.store.now()) else 0
 
-    def _look(self, by, types, limit):
+    def _look(
+        self, by: Claimant, types: Sequence[str], limit: int
+    ) -> tuple[Situation, list[Found] | None, list[tuple[str, str]]] | None:
         """Return the situation, the lanes with due Tasks, and where the look was broken off.
 
         The lanes are None if those of the shortcut are to be used. Returns None if there is nothing
@@ -341,16 +368,26 @@ class Claims(ORMClaims):
         rotation.skip(cut)
         return None
 
-    def _pick(self, rotation, situation, closed, now, limit, caps=None, found=None, least=1):
+    def _pick(  # type: ignore[override]
+        self,
+        rotation: Rotation,
+        situation: Situation,
+        closed: Closed,
+        now: datetime,
+        limit: int,
+        caps: Mapping[tuple[str, str], int] | None = None,
+        found: Sequence[Found] | None = None,
+        least: int = 1,
+    ) -> list[Claimed]:
         """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap.
 
         Takes from the lanes in ``found``; without it, looks for lanes. Claims nothing if there are
         fewer than ``least`` Tasks.
         """
         apart, caps, served = caps is not None, caps or {}, situation.served
-        cut = []
+        cut: list[tuple[int, str]] = []
 
-        def ready(most):
+        def ready(most: int) -> list[Found]:
             begins = _begins(rotation, served, apart=apart)
             found, cut[:] = ready_lanes(self.store, begins, as_text(now), closed, most)
             return found
@@ -358,7 +395,7 @@ class Claims(ORMClaims):
         names = {columns[0]: type for type, columns in served.items()}
         weights = {t: situation.weights.get(columns[0], 1.0) for t, columns in served.items()}
 
-        def take(found):
+        def take(found: Iterable[Found]) -> dict[tuple[str, str], list[Claimed]]:
             lanes = self._lanes(found, closed, served, names, now)
             claimed = taken(limit, weights, lanes, caps, lambda name, n: lanes[name].take(n))
             return {name: tasks for name, tasks in claimed.items() if tasks}
@@ -380,13 +417,20 @@ class Claims(ORMClaims):
         rotation.skip([(names[key], collection) for key, collection in cut], apart=apart)
         return rotation.dealt(claimed) if claimed else []
 
-    def _lanes(self, found, closed, served, names, now):
+    def _lanes(
+        self,
+        found: Iterable[Found],
+        closed: Closed,
+        served: Mapping[str, Sequence[Any]],
+        names: Mapping[int, str],
+        now: datetime,
+    ) -> dict[tuple[str, str], "Lane"]:
         """Return a :class:`Lane` for each found lane that is not shut by now, by name.
 
         A lane without a priority is left out if nothing is due in it.
         """
-        parameters = {}
-        lanes = {}
+        parameters: dict[str, Parameters] = {}
+        lanes: dict[tuple[str, str], Lane] = {}
         for type_id, collection, priority in found:
             # The Type may have been unregistered meanwhile.
             type = names.get(type_id)
@@ -398,7 +442,7 @@ class Claims(ORMClaims):
                     lanes[type, collection] = lane
         return lanes
 
-    def _hold(self, keys, daemon, name, now):
+    def _hold(self, keys: Sequence[int], daemon: int, name: str, now: datetime) -> None:
         keys, count, now = as_json(keys), len(keys), as_text(now)
         self.store.run(_HOLD, keys=keys, daemon=daemon)
         if self.store.run(_MOVE, keys=keys) != count:
@@ -406,7 +450,9 @@ class Claims(ORMClaims):
         self.store.run(_LOG, keys=keys, now=now, who=name)
 
 
-def _begins(rotation, served, *, apart=False):
+def _begins(
+    rotation: Rotation, served: Mapping[str, Sequence[Any]], *, apart: bool = False
+) -> list[tuple[int, str]]:
     """Return the Types' keys in their order, each with the collection to begin behind."""
     order = rotation.order(served)
     return [(served[type][0], rotation.after(type, apart=apart)) for type in order]
@@ -437,11 +483,15 @@ _LIMITS = """
 class Limits(ORMLimits):
     """Reads all limits by one statement. Their rows need no locks: there is one writer."""
 
-    def _lock_limits(self, type):
+    store: "SQLiteStore"
+
+    def _lock_limits(self, type: str) -> bool:
         # A transaction that has begun to write is alone.
         return True
 
-    def _open_lanes(self, type, full, after, most):
+    def _open_lanes(
+        self, type: str, full: Iterable[str], after: str, most: int
+    ) -> tuple[list[str], list[str]]:
         now = self.store.now()
         key = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
         closed = self.store.gates.closed(now)
@@ -450,13 +500,15 @@ class Limits(ORMLimits):
         found, cut = ready_lanes(self.store, served, as_text(now), closed, most)
         return [lane[1] for lane in found], [collection for _, collection in cut]
 
-    def _buckets(self, types, *, daemon=None):
+    def _buckets(self, types: Collection[str], *, daemon: UUID | None = None) -> list[Bucket]:
         asks = None if daemon is None else daemon.hex
         rows = self.store.select(_LIMITS, types=as_json(list(types)), daemon=asks)
         now = self.store.now()
         return [
             Bucket.of(
-                Row(*columns, None if refilled is None else as_instant(refilled)),
+                Row(  # type: ignore[call-arg]
+                    *columns, None if refilled is None else as_instant(refilled)
+                ),
                 columns[1],
                 now,
                 held=held,
@@ -467,7 +519,7 @@ class Limits(ORMLimits):
         ] + self.store.downstreams.guards(types)
 
 
-def _counted(row):
+def _counted(row: tuple[Any, ...]) -> tuple[Any, ...]:
     *columns, counts, daemons = row
     return *columns, *json.loads(counts), daemons
 
@@ -479,7 +531,15 @@ COLUMNS = """
 """
 
 
-def parameters_of(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory):
+def parameters_of(
+    type: str,
+    timeout: int | None,
+    max_retries: int,
+    backoff: int,
+    backoff_max: int,
+    max_restarts: int,
+    max_memory: int | None,
+) -> Parameters:
     """Return :class:`Parameters` from the columns of a Type."""
     return Parameters(
         type=type,
@@ -492,7 +552,11 @@ def parameters_of(type, timeout, max_retries, backoff, backoff_max, max_restarts
     )
 
 
-def _duration(microseconds):
+@overload
+def _duration(microseconds: int) -> timedelta: ...
+@overload
+def _duration(microseconds: None) -> None: ...
+def _duration(microseconds: int | None) -> timedelta | None:
     return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
@@ -513,21 +577,23 @@ class Known:
     look goes on there, wherever the claims between them end.
     """
 
-    def __init__(self):
-        self.last = []
-        self.cut = []
+    def __init__(self) -> None:
+        self.last: list[tuple[int, str]] = []
+        self.cut: list[tuple[str, str]] = []
         self._until = 0.0
 
-    def lanes(self, limit):
+    def lanes(self, limit: int) -> list[tuple[int, str]]:
         """Return pairs of a Type's key and a collection; none if the claim has to look at all."""
         if time.monotonic() >= self._until or limit < len(self.last):
             return []
         return self.last
 
-    def forget(self):
+    def forget(self) -> None:
         self._until = 0.0
 
-    def found(self, lanes, cut, limit, seconds):
+    def found(
+        self, lanes: Sequence[Found], cut: list[tuple[str, str]], limit: int, seconds: float
+    ) -> None:
         """Remember the lanes that a look for up to ``limit`` Tasks has found in ``seconds``."""
         self.cut = cut
         self.last = [(type, collection) for type, collection, _ in lanes[:MANY]]
@@ -576,7 +642,15 @@ class Lane:
     ``select`` executes a statement. Write nothing between two calls of ``take()``.
     """
 
-    def __init__(self, select, type_id, collection, priority, parameters, time):
+    def __init__(
+        self,
+        select: Callable[..., list[tuple[Any, ...]]],
+        type_id: int,
+        collection: str,
+        priority: int | None,
+        parameters: Parameters,
+        time: datetime,
+    ) -> None:
         self._query = select
         self._type = type_id
         self._collection = collection
@@ -586,15 +660,15 @@ class Lane:
         # The number of Tasks taken of this priority.
         self._taken = 0
 
-    def begin(self):
+    def begin(self) -> bool:
         """Find the highest priority with a due Task; returns whether there is one."""
         self._priority = ABOVE
         self._descend()
         return self._priority is not None
 
-    def take(self, wanted):
+    def take(self, wanted: int) -> list[Claimed]:
         """Return up to ``wanted`` further Tasks, as the :class:`Claimed` of the current claim."""
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         while len(rows) < wanted and self._priority is not None:
             left = wanted - len(rows)
             found = self._select(_WAITING, wanted=left, taken=self._taken)
@@ -603,21 +677,23 @@ class Lane:
             if len(found) < left:
                 self._descend()
         return [
-            Claimed(*row, self._parameters, self._time, False, self._since(due))
+            Claimed(  # type: ignore[call-arg]
+                *row, self._parameters, self._time, False, self._since(due)
+            )
             for *row, due in rows
         ]
 
-    def _since(self, due):
+    def _since(self, due: datetime) -> float:
         return (self._time - due.replace(tzinfo=UTC)).total_seconds()
 
-    def _descend(self):
+    def _descend(self) -> None:
         """Go on with the next lower priority that has a due Task."""
         self._taken, is_due = 0, False
         while self._priority is not None and not is_due:
             lower = self._select(_LOWER)
             self._priority, is_due = lower[0] if lower else (None, False)
 
-    def _select(self, statement, **parameters):
+    def _select(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
         parameters |= {"type": self._type, "collection": self._collection}
         parameters |= {"priority": self._priority, "now": self._now}
         return self._query(statement, **parameters)

@@ -1,12 +1,19 @@
 """The regular queries of a daemon on SQLite."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ..common.daemons import Daemons as ORMDaemons
-from ..facts import Outlook
+from ..facts import Outlook, Reconciled, Renewal
 from .claims import dues, situation_of
 from .listener import LISTENERS, STANDS
 from .sessions import as_instant, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
 
 # Statistics of a table that had fewer rows than this are forgotten.
 FEW = 1000
@@ -20,11 +27,13 @@ _FORGET = r"""
 class Daemons(ORMDaemons):
     """Forgets, when a daemon joins, statistics that would mislead the planner."""
 
-    def join(self, *args, **more):
+    store: "SQLiteStore"
+
+    def join(self, *args: Any, **more: Any) -> Reconciled:
         self._forget_small_statistics()
         return super().join(*args, **more)
 
-    def _forget_small_statistics(self):
+    def _forget_small_statistics(self) -> None:
         """Forget what ANALYZE has found in tables of ATP that were nearly empty.
 
         With such statistics, SQLite 3.53 reads a table from end to end instead of looking up
@@ -37,7 +46,7 @@ class Daemons(ORMDaemons):
             if self.store.run(_FORGET, few=FEW):
                 self.store.run("ANALYZE sqlite_schema")
 
-    def renew(self, daemon, *, channel="", idle=False, **said):
+    def renew(self, daemon: UUID, *, channel: str = "", idle: bool = False, **said: Any) -> Renewal:
         with self.store.atomic():
             unheard = self._unheard(daemon, channel)
             renewal = super().renew(
@@ -45,7 +54,7 @@ class Daemons(ORMDaemons):
             )
         return replace(renewal, unheard=bool(unheard))
 
-    def _unheard(self, daemon, channel):
+    def _unheard(self, daemon: UUID, channel: str) -> str:
         """Return the channel's current name if a Task on it has not been heard of yet; else ""."""
         listener = LISTENERS.get(channel)
         if listener is not None:
@@ -54,7 +63,7 @@ class Daemons(ORMDaemons):
                     return stands
         return ""
 
-    def outlook(self, types, *, daemon=None):
+    def outlook(self, types: Sequence[str], *, daemon: UUID | None = None) -> Outlook:
         now = self.store.now()
         situation = situation_of(self.store, list(types), now)
         due, limited = self._first_due(situation, now)
@@ -67,7 +76,9 @@ class Daemons(ORMDaemons):
             **self._others_and_own(daemon, now),
         )
 
-    def _first_due(self, situation, now):
+    def _first_due(
+        self, situation: Any, now: datetime
+    ) -> tuple[float | None, list[tuple[tuple[str, str], float]]]:
         gates, limits = situation.gates, situation.limits
         names = {columns[0]: type for type, columns in situation.served.items()}
         keys = [key for key in names if not gates.shuts(key)]

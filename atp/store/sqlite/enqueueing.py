@@ -1,11 +1,18 @@
 """Enqueueing on SQLite: Instances with equal options are written together."""
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...models import Instance
 from ..common.enqueueing import Enqueueing as ORMEnqueueing
+from ..values import Registration, Submission
 from .listener import TAKE, TAKERS, is_heard
 from .sessions import as_json, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
 # Keys are assigned here, so that the tables can be written one after the other. Nobody else
@@ -57,15 +64,24 @@ class Shared(NamedTuple):
 class Enqueueing(ORMEnqueueing):
     """Inserts all rows of an enqueue by one statement for each table."""
 
-    def type_id(self, registration):
+    store: "SQLiteStore"
+
+    def type_id(self, registration: Registration) -> int:
         found = self.store.select(_TYPE, identifier=registration.identifier)
         return found[0][0] if found else super().type_id(registration)
 
-    def _insert(self, new, type_id, now, who, is_alone):
+    def _insert(
+        self,
+        new: Sequence[tuple[Instance, Submission]],
+        type_id: int,
+        now: datetime,
+        who: str,
+        is_alone: bool,
+    ) -> None:
         if not new:
             return
         last = self.store.select(_LAST)[0][0] or 0
-        groups = defaultdict(dict)
+        groups: defaultdict[Shared, dict[int, tuple[str, str | None]]] = defaultdict(dict)
         for key, (instance, submission) in enumerate(new, start=last + 1):
             instance.pk = key
             instance._state.adding = False
@@ -84,7 +100,7 @@ class Enqueueing(ORMEnqueueing):
                 self.store.run(TAKE, daemon=taken["daemon"], key=last + 1)
         self.store.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
 
-    def _take(self, submission, given):
+    def _take(self, submission: Submission, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of an Instance handed to an idle daemon; empty if there is none."""
         if self._may_hand(submission):
             wanted = {name: given[name] for name in ("type", "collection", "now")}
@@ -98,7 +114,7 @@ class Enqueueing(ORMEnqueueing):
 _WAITS = {"daemon": None, "state": "ACCEPTED", "attempt": 0}
 
 
-def _shared(submission):
+def _shared(submission: Submission) -> Shared:
     return Shared(
         submission.collection,
         submission.priority,

@@ -1,10 +1,17 @@
 """Graphs on SQLite: one statement for many nodes."""
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
 from ... import messages
-from ...models import Kind
+from ...graphs.plan import PlannedNode
+from ...models import Graph, Kind, Task
 from ..common.graph_ends import GraphEnds as ORMGraphEnds
 from ..common.graphs import Graphs as ORMGraphs
 from .sessions import as_json, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
 
 _NODES = """
     INSERT INTO atp_node (instance_id, graph_id, name, not_before, undoes)
@@ -40,22 +47,28 @@ _LOG = """
 
 
 class Graphs(ORMGraphs):
-    def write_nodes(self, graph, nodes, keys):
+    store: "SQLiteStore"
+
+    def write_nodes(
+        self, graph: Graph, nodes: Iterable[PlannedNode], keys: Mapping[str, int]
+    ) -> None:
         rows = [
             (keys[n.name], graph.pk, n.name, as_text(n.submission.due), n.undoes) for n in nodes
         ]
         self.store.run_many(_NODES, rows)
 
-    def write_edges(self, edges):
+    def write_edges(self, edges: Iterable[tuple[int, int, str]]) -> None:
         self.store.run_many(_EDGES, [(up, down, str(on)) for up, down, on in edges])
 
 
 class GraphEnds(ORMGraphEnds):
-    def _doomed(self, failed, most):
+    store: "SQLiteStore"
+
+    def _doomed(self, failed: Iterable[int], most: int) -> list[int]:
         found = self.store.select(_DOOMED, keys=as_json(sorted(failed)), most=most)
         return [key for (key,) in found]
 
-    def _free(self, tasks, who):
+    def _free(self, tasks: Iterable[Task], who: str) -> None:
         given = {"keys": as_json([task.pk for task in tasks]), "now": as_text(self.store.now())}
         self.store.run(_FREE, **given)
         said = {"kind": Kind.FREED.value, "who": who, "message": messages.node_freed()}

@@ -7,7 +7,9 @@ import select
 import sqlite3
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -76,21 +78,23 @@ HANDED = f"""
 """  # noqa: S608 (names of columns)
 
 
-def read(connection, channel):
+def read(connection: sqlite3.Connection, channel: str) -> tuple[UUID, Claimed] | None:
     """Return the Task last handed over on a channel: the daemon's uuid and a Claimed; or None."""
     row = connection.execute(HANDED, {"channel": channel}).fetchone()
     if row is None:
         return None
     daemon, key, name, *rest, created = row[:14]
     parameters = parameters_of(*row[14:])
-    claimed = Claimed(key, str(UUID(name)), *rest, parameters, as_instant(created))
+    claimed = Claimed(  # type: ignore[call-arg]
+        key, str(UUID(name)), *rest, parameters, as_instant(created)
+    )
     return UUID(daemon), claimed
 
 
 class ChannelLock:
     """The name of a listener for the lifetime of its process: a file that it has locked."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         """Create and lock the file. Raises OSError."""
         folders.make_folder(folder)
         for path in folder.glob("*.ear"):
@@ -103,12 +107,12 @@ class ChannelLock:
         self._lock = folders.acquire_lock(made)
         made.rename(self._path)
 
-    def close(self):
+    def close(self) -> None:
         folders.remove_file(self._path)
         os.close(self._lock)
 
 
-def is_heard(folder, channel):
+def is_heard(folder: Path, channel: str) -> bool:
     """Return whether a listener has this name; False if that cannot be found out."""
     path = _path(folder, channel)
     try:
@@ -117,7 +121,7 @@ def is_heard(folder, channel):
         return False
 
 
-def _path(folder, channel):
+def _path(folder: Path, channel: str) -> Path:
     return Path(folder, f"{channel}.ear")
 
 
@@ -129,7 +133,7 @@ _IN_MODIFY = 0x2
 class Watch:
     """Watches the files at ``paths`` for writes. Raises OSError if inotify is not available."""
 
-    def __init__(self, paths):
+    def __init__(self, paths: Iterable[str]) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         try:
             self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -145,21 +149,21 @@ class Watch:
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
 
-    def wait(self, timeout):
+    def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds; returns whether there was a write since clear()."""
         return bool(self._poll.poll(timeout * 1000))
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget all writes so far."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._descriptor, 4096):
                 pass
 
-    def close(self):
+    def close(self) -> None:
         os.close(self._descriptor)
 
 
-def _error():
+def _error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
 
@@ -184,7 +188,7 @@ ALWAYS = 0.005
 
 
 # The listeners of this process to which Tasks can be handed, by channel.
-LISTENERS = WeakValueDictionary()
+LISTENERS: "WeakValueDictionary[str, Listener]" = WeakValueDictionary()
 
 
 class Listener:
@@ -202,24 +206,29 @@ class Listener:
     keeps = True
     is_deaf = False
     link = None
+    _connection: Any
+    _watch: Watch | None
+    _version: tuple[int] | None
 
-    def __init__(self, uri, file_id, folder=None):
+    def __init__(
+        self, uri: str, file_id: Callable[[], tuple[int, ...] | None], folder: Path | None = None
+    ) -> None:
         self._uri = uri
         self._file_id = file_id
-        self._folder = folder
+        self._folder: Any = folder
         # The channel of Tasks that are handed over; empty before the first wait.
         self.channel = ""
-        self._channel_lock = None
-        self.heard = None
-        self._handed = []
-        self._opened = None
+        self._channel_lock: ChannelLock | None = None
+        self.heard: tuple[UUID, int] | None = None
+        self._handed: list[tuple[UUID, Claimed]] = []
+        self._opened: tuple[int, ...] | None = None
         self._connection = self._watch = self._version = None
         self._interval = SOON
         self._written = 0.0
         self._closed = False
         self._in_use = threading.Lock()
 
-    def wait(self, timeout):
+    def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds; returns whether something may have been committed.
 
         A commit between two waits is reported by the second one. The first wait always returns
@@ -237,12 +246,12 @@ class Listener:
                 self._pause(left)
         return False
 
-    def handed(self):
+    def handed(self) -> list[tuple[UUID, Claimed]]:
         """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         handed, self._handed = self._handed, []
         return handed
 
-    def close(self):
+    def close(self) -> None:
         """Free all resources. A wait in another thread ends within 0.3 s."""
         self._closed = True
         with self._in_use:
@@ -252,7 +261,7 @@ class Listener:
                 self._channel_lock.close()
                 self._channel_lock = None
 
-    def _has_changed(self):
+    def _has_changed(self) -> bool:
         try:
             if self._opened != self._file_id():
                 self._disconnect()
@@ -268,7 +277,7 @@ class Listener:
         self._version = version
         return True
 
-    def _hear(self):
+    def _hear(self) -> None:
         """Look for a Task that was handed over."""
         if not self.channel:
             return
@@ -277,7 +286,7 @@ class Listener:
             self._handed.append(handed)
             self.heard = found
 
-    def _pause(self, left):
+    def _pause(self, left: float) -> None:
         """Sleep until the next look is due, or until something is written."""
         if self._connection is None:
             time.sleep(min(SELDOM, left))
@@ -294,7 +303,7 @@ class Listener:
         else:
             self._interval = min(self._interval * 2, SELDOM)
 
-    def _connect(self):
+    def _connect(self) -> None:
         self._opened = self._file_id()
         connection = sqlite3.connect(
             self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
@@ -310,7 +319,7 @@ class Listener:
         if self._channel_lock is None and self._folder is not None:
             self._take_name()
 
-    def _take_name(self):
+    def _take_name(self) -> None:
         """Create and lock the file that names the channel; if that fails, no Task is handed."""
         try:
             self._channel_lock = ChannelLock(self._folder)
@@ -319,14 +328,14 @@ class Listener:
         LISTENERS[self._channel_lock.name] = self
         self.channel = self._channel_lock.name
 
-    def _disconnect(self):
+    def _disconnect(self) -> None:
         for opened in (self._watch, self._connection):
             if opened is not None:
                 opened.close()
         self._connection = self._watch = self._version = None
 
 
-def _watch(path):
+def _watch(path: str) -> Watch | None:
     """Return a :class:`Watch` of the database's files; None if inotify is not available."""
     try:
         return Watch([own for own in (path, f"{path}-wal") if os.path.exists(own)])

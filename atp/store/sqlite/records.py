@@ -2,16 +2,21 @@
 
 import logging
 from collections import defaultdict
-from datetime import timedelta
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from ... import states
 from ...commands import CANCEL
-from ...states import DEAD_LETTER, Event, Reason, Row, State
+from ...states import DEAD_LETTER, Event, Reason, Row, State, Transition
 from ..common.incompatible import is_misfit
 from ..common.records import Records as ORMRecords
-from ..values import Failed
+from ..values import Failed, Move, ProgressUpdate
 from .sessions import as_json, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
 
 # Groups of moves that are written together: they differ only in Instance and times.
 
@@ -105,20 +110,20 @@ class Kind(NamedTuple):
     failed: Failed | None = None
 
     @property
-    def transition(self):
+    def transition(self) -> Transition:
         return PLAIN[self.event]
 
     @property
-    def sources(self):
+    def sources(self) -> frozenset[State]:
         return PLAIN[Event.START].sources if self.has_start else self.transition.sources
 
     @property
-    def start(self):
+    def start(self) -> "Kind":
         """The kind of the starts that are recorded with these moves."""
         return Kind(Event.START, False, self.attempt, self.who, "", logging.INFO, "", None, True)
 
 
-def is_plain(move):
+def is_plain(move: Move) -> bool:
     """Return whether a move can be part of a group."""
     transition = PLAIN.get(move.event)
     if transition is None or is_misfit(move):
@@ -134,13 +139,15 @@ class Group:
     ``store`` executes the statements.
     """
 
-    def __init__(self, store, kind, times):
+    def __init__(
+        self, store: "SQLiteStore", kind: Kind, times: Mapping[int, tuple[str | None, str]]
+    ) -> None:
         self._store = store
         self._kind = kind
         self._given = times
         self._times = as_json(times)
 
-    def write(self, daemon, now, *, settles):
+    def write(self, daemon: UUID, now: datetime, *, settles: bool) -> None:
         """Write the moves as the daemon's. Raises Refused if one of them is not legal.
 
         It also raises Refused for an end with consequences, unless the caller ``settles`` it.
@@ -161,7 +168,7 @@ class Group:
             self._store.run(_ERROR, times=self._times, group=given["group"])
             self._store.run(_FAILURE, times=self._times, **given)
 
-    def _move(self):
+    def _move(self) -> int:
         """Move the Instances; returns how many were in a state that allows the event."""
         transition = self._kind.transition
         is_terminal = transition.target in states.TERMINAL
@@ -175,7 +182,7 @@ class Group:
             retries=transition.counts.count("retries"),
         )
 
-    def _fence(self, daemon, now, settles):
+    def _fence(self, daemon: UUID, now: datetime, settles: bool) -> int:
         """Apply the event's effect to the Tasks; returns how many of them the daemon held."""
         effect, delay = self._kind.transition.row, self._kind.delay
         given = {
@@ -191,7 +198,7 @@ class Group:
             return self._store.select(_TASK[effect] + _FENCED, **given)[0][0]
         return self._store.run(_TASK[effect] + _FENCED, **given)
 
-    def _log(self, kind, place):
+    def _log(self, kind: Kind, place: int) -> None:
         self._store.run(
             _LOG,
             times=self._times,
@@ -230,7 +237,9 @@ _PROGRESS = """
 class Records(ORMRecords):
     """Writes moves with equal values together. All others are left to the portable store."""
 
-    def record(self, moves, *, daemon=None):
+    store: "SQLiteStore"
+
+    def record(self, moves: Sequence[Move], *, daemon: UUID | None = None) -> list[Move]:
         if daemon is None or not moves:
             return super().record(moves, daemon=daemon)
         plain, rest = _sorted_out(moves)
@@ -249,7 +258,7 @@ class Records(ORMRecords):
     # Whether the last batch had Instances with hooks.
     _meets_hooks = False
 
-    def _record_plain(self, plain, daemon, looks):
+    def _record_plain(self, plain: list[Move], daemon: UUID, looks: bool) -> None:
         now = self.store.now()
         looks = looks or bool(self.store.select(_GRAPHS) or self.store.select(_LINES))
         settled = self._settled(plain) if looks else ()
@@ -262,13 +271,13 @@ class Records(ORMRecords):
         if settled:
             self._settle([move for move in plain if move.instance in settled])
 
-    def _settled(self, moves):
+    def _settled(self, moves: Iterable[Move]) -> set[int]:
         """Return the keys of Instances whose end has consequences: nodes, and those with hooks."""
         found = self.store.select(_SETTLED, keys=as_json([move.instance for move in moves]))
         self._meets_hooks = bool(found)
         return {key for (key,) in found}
 
-    def _settle(self, moves):
+    def _settle(self, moves: Sequence[Move]) -> None:
         ended = {
             move.instance: transition.target
             for move in moves
@@ -277,7 +286,7 @@ class Records(ORMRecords):
         if ended:
             self.store.graph_ends.settle(ended, who=moves[0].who)
 
-    def _respond(self, moves):
+    def _respond(self, moves: Iterable[Move]) -> None:
         responses = [
             (move.instance, answer.content_type, answer.data, answer.file, answer.size)
             for move in moves
@@ -286,7 +295,7 @@ class Records(ORMRecords):
         if responses:
             self.store.run_many(_RESPONSE, responses)
 
-    def _write_progress(self, notes):
+    def _write_progress(self, notes: Iterable[ProgressUpdate]) -> None:
         said = [
             (note.progress, note.progress_message, note.instance)
             for note in notes
@@ -296,9 +305,9 @@ class Records(ORMRecords):
             self.store.run_many(_PROGRESS, said)
 
 
-def _sorted_out(moves):
+def _sorted_out(moves: Sequence[Move]) -> tuple[list[Move], list[Move]]:
     """Return one plain move for each Instance that has a single one, and all other moves."""
-    of_instance = defaultdict(list)
+    of_instance: defaultdict[int, list[Move]] = defaultdict(list)
     for move in moves:
         of_instance[move.instance].append(move)
     single = [own[0] if len(own) == 1 else _merged(*own) for own in of_instance.values()]
@@ -309,7 +318,7 @@ def _sorted_out(moves):
     return plain, [move for move in moves if move.instance not in taken]
 
 
-def _merged(first, second, *more):
+def _merged(first: Move, second: Move, *more: Move) -> Move | None:
     """Return the start of an attempt and the next move as one move; None if that is impossible."""
     start = second._replace(
         event=Event.START, time=first.time, reason="", delay=None, response=None,
@@ -320,10 +329,10 @@ def _merged(first, second, *more):
     return second._replace(started=first.time)
 
 
-def _grouped(moves, now):
+def _grouped(moves: Iterable[Move], now: datetime) -> dict[Kind, dict[int, tuple[str | None, str]]]:
     """Return the pairs (start, event) of times, by :class:`Kind` and Instance."""
     now = as_text(now)
-    groups = defaultdict(dict)
+    groups: defaultdict[Kind, dict[int, tuple[str | None, str]]] = defaultdict(dict)
     for move in moves:
         started, time = as_text(move.started), as_text(move.time) or now
         kind = Kind(

@@ -1,9 +1,16 @@
 """Removing ended Instances on SQLite: many, by one statement for each table."""
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
 from ...models import Instance
+from ..common.removal import Over, is_followed
 from ..common.removal import Removal as ORMRemoval
-from ..common.removal import is_followed
+from ..facts import Marks
 from .sessions import as_json, as_text
+
+if TYPE_CHECKING:
+    from . import SQLiteStore
 
 _OVER = """
     SELECT id, finished, EXISTS (
@@ -35,10 +42,12 @@ _REMOVE = (
 class Removal(ORMRemoval):
     """Deletes old Instances by statements that take many keys."""
 
-    def _remove_over(self, over, limit, who, marks):
+    store: "SQLiteStore"
+
+    def _remove_over(self, over: Over, limit: int, who: str, marks: Marks) -> int:
         if who or is_followed():
             return super()._remove_over(over, limit, who, marks)
-        given = over._replace(before=as_text(over.before))._asdict()
+        given = over._replace(before=as_text(over.before))._asdict()  # type: ignore[arg-type]
         given |= {"since": marks.get((over.type, over.reasons), ""), "limit": limit}
         with self.store.atomic():
             found = self.store.select(_OVER, **given)
@@ -54,11 +63,11 @@ class Removal(ORMRemoval):
             removed += self._remove(self.rows(Instance).filter(pk__in=stored), len(stored), who)
         return removed
 
-    def _run_removal(self, keys):
+    def _run_removal(self, keys: str) -> None:
         for remove in _REMOVE:
             self.store.run(remove, keys=keys)
 
-    def remove_finished(self, keys):
+    def remove_finished(self, keys: Collection[int]) -> Collection[int]:
         """Remove Instances that have just FINISHED and are not kept; returns the keys of the rest.
 
         The rest has stored files, or may have rows of an application: the purge removes it.

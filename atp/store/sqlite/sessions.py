@@ -6,14 +6,18 @@ import re
 import sqlite3
 import threading
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from itertools import count
 from json import JSONEncoder
 from operator import attrgetter
+from typing import Any, overload
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.sqlite3.base import DatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
 from ..common.cursors import Bare as AnyBare
 from ..common.cursors import is_watched
@@ -28,14 +32,18 @@ from ..common.cursors import is_watched
 as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def as_text(time):
+@overload
+def as_text(time: datetime) -> str: ...
+@overload
+def as_text(time: None) -> None: ...
+def as_text(time: datetime | None) -> str | None:
     """Return a time in the text format of InstantField; None stays None."""
     if time is None:
         return None
     return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(" ")[:-6]
 
 
-def as_instant(text):
+def as_instant(text: str) -> datetime:
     """Return the time that InstantField has written as this text."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
@@ -45,7 +53,7 @@ def as_instant(text):
 _NAMED = re.compile(r"%\((\w+)\)s")
 
 
-def cursor_of(connection):
+def cursor_of(connection: BaseDatabaseWrapper) -> "CursorWrapper | Bare":
     """Return a cursor for statements of this store, as a context."""
     return connection.cursor() if is_watched(connection, DatabaseWrapper) else Bare(connection)
 
@@ -55,15 +63,15 @@ class Bare(AnyBare):
 
     __slots__ = ()
 
-    def execute(self, sql, parameters=()):
+    def execute(self, sql: str, parameters: Any = ()) -> None:
         self._cursor.execute(_drivers(sql), parameters)
 
-    def executemany(self, sql, rows):
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self._cursor.executemany(_drivers(sql), rows)
 
 
 @cache
-def _drivers(sql):
+def _drivers(sql: str) -> str:
     """Return the statement in the driver's style: ``:name`` for ``%(name)s``, ``?`` for ``%s``."""
     return _NAMED.sub(r":\1", sql).replace("%s", "?")
 
@@ -113,17 +121,19 @@ class _Watch:
     that was changed once is looked at each time.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.prepared = 0
         self.is_touched = False
 
-    def __call__(self, action, first, second, *where):
+    def __call__(
+        self, action: int, first: str | None, second: str | None, *where: str | None
+    ) -> int:
         self.prepared += 1
         if action not in _HARMLESS or (action == sqlite3.SQLITE_FUNCTION and second in _HARMFUL):
             self.is_touched = True
         return sqlite3.SQLITE_OK
 
-    def is_asked(self, driver):
+    def is_asked(self, driver: sqlite3.Connection) -> bool:
         """Return whether this is still the authorizer: a new statement must call it."""
         before = self.prepared
         driver.execute(f"SELECT {next(_NEW)}")
@@ -134,17 +144,19 @@ class _Watch:
 _NEW = count()
 
 
-def traits(driver):
+def traits(driver: sqlite3.Connection) -> tuple[Any, tuple[Any, ...], _Watch]:
     own, looked, watch = _of_driver(driver), _look(driver), _Watch()
     driver.set_authorizer(watch)
     return own, looked, watch
 
 
-def has_transaction(driver):
+def has_transaction(driver: sqlite3.Connection) -> bool:
     return driver.in_transaction
 
 
-def renew(connection, traits_of_new):
+def renew(
+    connection: BaseDatabaseWrapper, traits_of_new: tuple[Any, tuple[Any, ...], _Watch]
+) -> bool:
     driver = connection.connection
     if driver.in_transaction:
         return False
@@ -156,16 +168,16 @@ def renew(connection, traits_of_new):
     return not watch.is_touched or _look(driver) == looked
 
 
-def _look(driver):
+def _look(driver: sqlite3.Connection) -> tuple[Any, ...]:
     return tuple(driver.execute(_LOOK).fetchone())
 
 
-def is_alive(driver, seconds):
+def is_alive(driver: sqlite3.Connection, seconds: float) -> bool:
     return True
 
 
 @contextlib.contextmanager
-def bound(driver):
+def bound(driver: sqlite3.Connection) -> Iterator[None]:
     yield
 
 
@@ -181,11 +193,11 @@ PATIENCE = 1.0
 
 # By process, since a fork may copy a held lock, and by alias. The locks are reentrant: code at
 # the end of a transaction may begin another.
-_turns = defaultdict(threading.RLock)
+_turns: defaultdict[tuple[int, str], threading.RLock] = defaultdict(threading.RLock)
 
 
 @contextmanager
-def turn(alias):
+def turn(alias: str) -> Iterator[None]:
     """Return a context that has the turn at this database, if it can be had in time."""
     lock = _turns[os.getpid(), alias]
     taken = lock.acquire(timeout=PATIENCE)

@@ -4,10 +4,21 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..common.base import as_guest, kept_type, log_position, now, open_transactions, sessions
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..common.base import (
+    as_guest,
+    end_session,
+    kept_type,
+    log_position,
+    now,
+    open_transactions,
+    sessions,
+)
 
 __all__ = [
     "as_guest",
+    "end_session",
     "file_id",
     "kept_type",
     "lock_folder",
@@ -18,12 +29,12 @@ __all__ = [
 ]
 
 
-def lock_folder(connection):
+def lock_folder(connection: BaseDatabaseWrapper) -> Path:
     # All processes find the same folder, whatever links they follow to the file.
     return Path(f"{_path(connection).resolve()}-atpd")
 
 
-def file_id(connection):
+def file_id(connection: BaseDatabaseWrapper) -> tuple[int, ...]:
     try:
         found = os.stat(_path(connection))
     except OSError:
@@ -31,7 +42,7 @@ def file_id(connection):
     return found.st_dev, found.st_ino
 
 
-def _path(connection):
+def _path(connection: BaseDatabaseWrapper) -> Path:
     """Return the path of the database's file, whose name may be a URI."""
     name = str(connection.settings_dict["NAME"])
     return Path(unquote(urlsplit(name).path) if name.startswith("file:") else name)
