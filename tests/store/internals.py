@@ -12,8 +12,10 @@ from atp.store.common.store import ORMStore
 from atp.store.common.transitions import Mover
 from atp.store.common.turns import ClaimMemory
 from atp.store.facts import NOWHERE, Cursor, Marks, Trouble
-from atp.store.postgresql import PostgreSQLStore, sessions
+from atp.store.postgresql import PostgreSQLStore, sessions, statements
 from atp.store.postgresql import daemons as postgresql_listener
+from atp.store.postgresql import records as postgresql_records
+from atp.store.postgresql import removal as postgresql_removal
 from atp.store.postgresql.claims import PART, Ends, Part
 from atp.store.postgresql.sessions import literal
 from atp.store.postgresql.statements import PLANNING, THRESHOLD, array, texts

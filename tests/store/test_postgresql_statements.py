@@ -30,15 +30,13 @@ def prepared():
     return {name.removeprefix("atp_").rpartition("_")[0] for (name,) in found or ()}
 
 
-def test_all_statements_and_their_parts_are_installed():
+def test_all_statements_are_installed():
     config = configparser.ConfigParser()
     config.read(environment.ROOT / "setup.cfg")
     package = environment.ROOT / "atp"
     patterns = config["options.package_data"]["atp"].split()
     installed = {path for pattern in patterns for path in package.glob(pattern)}
-    statements = set(package.rglob("*.sql"))
-    assert any(path.parent.name == "parts" for path in statements)
-    assert statements <= installed
+    assert set(package.rglob("*.sql")) <= installed
 
 
 def often(call):
@@ -59,13 +57,13 @@ def test_what_is_done_again_and_again_is_prepared(world):
     assert prepared() == set()
     for _ in range(THRESHOLD):
         world.enqueue()
-        assert "enqueue_one" not in prepared()
+        assert "enqueue_one_plain" not in prepared()
     for _ in range(2):
         with transaction.atomic():
             world.enqueue()
             transaction.set_rollback(True)
     often(world.enqueue)
-    assert "enqueue_one" in prepared()
+    assert "enqueue_one_plain" in prepared()
     assert Instance.objects.count() == THRESHOLD + OFTEN
     assert ask("SHOW plan_cache_mode") == [("auto",)]
 
@@ -76,7 +74,7 @@ def test_plans_are_made_anew_after_a_while(world, monkeypatch):
     monkeypatch.setattr(sessions, "KEEP", 0.0)
     often(world.enqueue)
     often(world.host().claim)
-    assert {"enqueue_one", "claim"} <= prepared()
+    assert {"enqueue_one_plain", "claim"} <= prepared()
 
 
 @pytest.mark.parametrize("command", ["DISCARD ALL", "DEALLOCATE ALL", "DISCARD PLANS"])

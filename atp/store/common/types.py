@@ -218,8 +218,8 @@ class Types(Part):
             if any(hook["type"] == identifier for hook in hooks):
                 raise TypeInUse(f"Type {identifier!r} cannot be removed: it is a hook of {name!r}.")
         live = self.rows(Instance).filter(task__waits__isnull=False, own__has_key=HOOKS)
-        owns: Iterable[Any] = live.values_list("own", flat=True).iterator()
-        for own in owns:
+        # No name holds the iterator: its cursor is closed before the error leaves the transaction.
+        for own in live.values_list("own", flat=True).iterator():
             if any(hook["type"] == identifier for hook in own[HOOKS]):
                 raise TypeInUse(
                     f"Type {identifier!r} cannot be removed: it is a hook of a live Instance."

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
-# The claim statement in two forms: waiting for no lock, and the usual one.
-_CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)})
 # A lane, by Type and collection; a position in it, by priority and due time.
 _Lane: TypeAlias = tuple[str, str]
 _End: TypeAlias = tuple[int, float]
@@ -209,7 +207,7 @@ class Claims(ORMClaims):
         }
         with cursor_of(self.store.connection) as cursor:
             # One plan serves any number of rows, since all parts of it walk along indexes.
-            execute(cursor, "claim", parameters, fixed=_CAREFUL if by.careful else _PLAIN)
+            execute(cursor, "claim_careful" if by.careful else "claim", parameters)
             return cursor.fetchall()
 
 

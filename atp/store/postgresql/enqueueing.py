@@ -28,8 +28,10 @@ CHUNK = 1000
 # So many characters of inputs fit into a notice, whatever they are. A notice has 8,000 bytes, of
 # which Type, identifier and collection may take a fourth.
 MOST_HANDED = 1200
-# Values that most Instances lack: the statement that enqueues one has no parameter for them then.
+# Values that most Instances lack: they are no parameters of the statement that enqueues one then.
 _SELDOM = ("identifier", "due", "start_before", "own", "waits")
+# For an Instance that lacks these three there are statements without columns for them.
+_RARE = ("identifier", "own", "waits")
 # The values that most Instances have: a form of the statement contains all of them but the inputs.
 _USUAL = Submission(Payload(JSON, ""))[1:-1]
 _SAYS = dict(zip(Submission._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
@@ -88,12 +90,16 @@ class Enqueueing(ORMEnqueueing):
             "inputs": submission.inputs.data,
         }
         fixed: Fixed = _FIXED[inline]
+        is_plain = True
         if who or not _is_usual(submission):
             parameters |= _unusual(submission, who)
             seldom = [(name, None) for name in _SELDOM if parameters[name] is None]
             fixed = frozenset((("tell", inline), *seldom))
+            is_plain = all(parameters[name] is None for name in _RARE)
         hands = inline and self._may_hand(submission) and self._is_known()
         name = "enqueue_handing" if hands else "enqueue_one"
+        if is_plain:
+            name += "_plain"
         try:
             with cursor_of(connection, again=True) as cursor:
                 execute(cursor, name, parameters, fixed=fixed)
@@ -138,19 +144,22 @@ class Enqueueing(ORMEnqueueing):
         uuids = uuids_of(len(submissions))
         inline = not self.store.connection.in_atomic_block
         identifiers = [submission.identifier for submission in submissions]
-        fixed = set() if any(identifiers) else {("identifiers", None)}
-        fixed |= set() if locks else {("locking", None)}
-        waits = any(submission.waits is not None for submission in submissions)
-        fixed |= set() if waits else {("waits", None)}
+        waits = [submission.waits for submission in submissions]
         owns = [submission.own for submission in submissions]
-        fixed |= set() if any(owns) else {("owns", None)}
+        if not locks:
+            name = "enqueue_hooks"
+        elif any(identifiers) or any(owns) or waits.count(None) < len(waits):
+            name = "enqueue"
+        else:
+            name = "enqueue_plain"
         with cursor_of(self.store.connection) as cursor:
             execute(
                 cursor,
-                "enqueue",
+                name,
                 {
                     "type": registration.identifier,
                     "uuids": texts([f"{uuid:032x}" for uuid in uuids]),
+                    "named": any(identifiers),
                     "identifiers": texts(identifiers),
                     "collections": texts([submission.collection for submission in submissions]),
                     "priorities": array([submission.priority for submission in submissions]),
@@ -158,7 +167,7 @@ class Enqueueing(ORMEnqueueing):
                     "start_befores": array(
                         [_epoch(submission.start_before) for submission in submissions]
                     ),
-                    "waits": array([each.waits for each in submissions]) if waits else None,
+                    "waits": array(waits),
                     "owns": texts(owns),
                     "whos": texts([submission.created_by for submission in submissions]),
                     "formats": texts([submission.inputs.format for submission in submissions]),
@@ -167,7 +176,6 @@ class Enqueueing(ORMEnqueueing):
                     "tell": inline,
                 },
                 prepared=False,
-                fixed=frozenset(fixed),
             )
             type_id, epoch, keys, _ = cursor.fetchone()
         if keys is None or len(keys) < len(submissions):

@@ -35,10 +35,10 @@ _NUMBERS = (
     *("logged", "times", "log_attempts", "levels"),
 )
 
-_TEXTS = ("sources", "targets", "effects", "reasons", "events", "states", "whos", "messages")
-
-# Texts that few moves have. If no move of a batch has one, the statement has no such column.
-_SELDOM = ("details",)
+_TEXTS = (
+    *("sources", "targets", "effects", "reasons"),
+    *("events", "states", "whos", "messages", "details"),
+)
 
 _NOT_FAILED = Failed(None, "", b"", 0, "", "")  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ def record_parameters(plain: Mapping[int, Sequence[Move]], daemon: UUID) -> dict
     return {
         "daemon": str(daemon),
         **{name: array(columns[name]) for name in _NUMBERS},
-        **{name: texts(columns[name]) for name in (*_TEXTS, *_SELDOM)},
+        **{name: texts(columns[name]) for name in _TEXTS},
         "responding": list(responses),
         **_response_parameters(list(responses.values())),
     }
@@ -194,11 +194,11 @@ def events_of(moves: Iterable[Move]) -> Iterator[Move]:
 
 # Recording on PostgreSQL: one or two statements for a whole batch.
 
-# The parts of a statement for the Instances that it may end. _ALONE: those whose end has no
-# consequences; _NODES: also nodes of graphs, already locked; _HOOKED: also Instances with hooks.
-_ALONE = frozenset({("nodes", None), ("hooked", None)})
-_NODES = frozenset({("hooked", None)})
-_HOOKED: Fixed = frozenset()
+# The Instances that a statement may end. _ALONE: those whose end has no consequences; _NODES: also
+# nodes of graphs, already locked; _HOOKED: those with hooks.
+_ALONE: Fixed = frozenset({("ends", "plain")})
+_NODES: Fixed = frozenset({("ends", "nodes")})
+_HOOKED: Fixed = frozenset({("ends", "hooked")})
 
 
 class Records(ORMRecords):
@@ -317,12 +317,9 @@ class Records(ORMRecords):
         savepoint = self.store.atomic() if self.store.connection.in_atomic_block else nullcontext()
         try:
             with savepoint, cursor_of(self.store.connection) as cursor:
-                execute(
-                    cursor,
-                    "finish",
-                    finish_parameters(finished, daemon),
-                    fixed=_responds(finished) | which,
-                )
+                responds = any(move.response is not None for move in finished.values())
+                given = finish_parameters(finished, daemon)
+                execute(cursor, "finish" if responds else "finish_plain", given, fixed=which)
                 written, is_all, _ = cursor.fetchone()
         except (DataError, NotSerializable):
             # Some value is invalid: record one by one to find out which.
@@ -336,13 +333,11 @@ class Records(ORMRecords):
             now = self.store.now()
             plain = {key: [_timed(move, now) for move in own] for key, own in plain.items()}
         with cursor_of(self.store.connection) as cursor:
-            given, few = record_parameters(plain, daemon), len(plain) <= FEW
-            if any(move.failed for own in plain.values() for move in own):
+            given, name = record_parameters(plain, daemon), "record_plain"
+            if any(move.failed or move.detail for own in plain.values() for move in own):
                 given |= failed_parameters(plain)
-                which |= _details(plain)
-            else:
-                which |= _details(plain) | _WITHOUT_FAILED
-            execute(cursor, "record", given, prepared=few, fixed=which)
+                name = "record"
+            execute(cursor, name, given, prepared=len(plain) <= FEW, fixed=which)
             return {key for (key,) in cursor.fetchall()}
 
     def deliver(
@@ -446,27 +441,6 @@ def _sorted_out(
         elif is_plain(own) and all(move.kept for move in own):
             plain[key] = own
     return finished, plain
-
-
-_SILENT = frozenset({(name, None) for name in ("content_types", "data", "files", "sizes")})
-
-
-def _responds(finished: Mapping[int, Move]) -> Fixed:
-    """Return the fixed parameters: without Responses, the statement has no columns for them."""
-    some = any(move.response is not None for move in finished.values())
-    return frozenset() if some else _SILENT
-
-
-_WITHOUT_DETAILS = frozenset({("details", None)})
-_FAILED = ("groups", "types", "fingerprints", "versions", "exceptions", "titles")
-# Without dead letters, the statement has no columns for them.
-_WITHOUT_FAILED = frozenset((name, None) for name in _FAILED)
-
-
-def _details(plain: Mapping[int, Sequence[Move]]) -> Fixed:
-    """Return the fixed parameters: if no move has a detail, the statement has no such column."""
-    some = any(move.detail for own in plain.values() for move in own)
-    return frozenset() if some else _WITHOUT_DETAILS
 
 
 def _timed(move: Move, now: datetime) -> Move:

@@ -1,7 +1,7 @@
 """A statement is a file; prepared where that pays; parameters as text."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -152,9 +152,9 @@ FEW = 16
 # statistics; by these the server would read it from end to end for each of hundreds of rows. It
 # would also plan a prepared statement anew each time, expecting to gain by that.
 _OF_DAEMONS = frozenset(
-    {"claim", "claim_first", "finish", "finish_unkept", "record", "renew", "renew_spare"}
-    | {"outlook", "limits"}
-    | {"lock_limits"}
+    {"claim", "claim_careful", "claim_first", "limits", "lock_limits", "outlook"}
+    | {"finish", "finish_plain", "finish_unkept", "record", "record_plain"}
+    | {"renew", "renew_spare"}
 )
 PLANNING = {
     "plan_cache_mode": "force_generic_plan",
@@ -172,10 +172,7 @@ Fixed: TypeAlias = frozenset[tuple[str, object]]
 
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-# At the end of a line: include the line only if this parameter is not NULL, or only if it is.
-_ONLY_WITH = re.compile(r"--.*\bonly (with|without) (\w+)$")
-# Includes a part of a statement from a file in the folder ``parts``.
-_INCLUDE = re.compile(r"^ *-- include (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -213,34 +210,16 @@ def statement(name: str, fixed: Fixed = frozenset()) -> Statement:
     """Return the :class:`Statement` of this name.
 
     ``fixed`` is a set of pairs (parameter, value). These values are written into the text, since a
-    parameter costs time on both sides. Lines that need a parameter are left out if it is NULL.
+    parameter costs time on both sides.
     """
-    text = _read(name)
+    text = files(__package__).joinpath("sql", f"{name}.sql").read_text()
     literals: dict[str, Any] = {parameter: literal(value) for parameter, value in fixed}
     assert None not in literals.values(), fixed
-    without = {parameter for parameter, value in fixed if value is None}
-    lines = (_line(line, without) for line in text.splitlines())
-    text = "\n".join(line for line in lines if line)
-    text = _PARAMETER.sub(lambda found: literals.get(found[1], found[0]), text)
+    text = _PARAMETER.sub(lambda found: literals.get(found[1], found[0]), _COMMENT.sub("", text))
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     # A changed text gets a new name, since connections may outlive an upgrade.
     own = f"atp_{name}_{crc32(text.encode()):08x}"
     return Statement(text, own, names, of_daemons=name in _OF_DAEMONS)
-
-
-def _read(*path: str) -> str:
-    """Return the text of a statement's file, with the parts that it includes."""
-    *folders, name = path
-    text = files(__package__).joinpath("sql", *folders, f"{name}.sql").read_text()
-    return _INCLUDE.sub(lambda found: _read("parts", found[1]), text)
-
-
-def _line(line: str, without: Collection[str]) -> str:
-    """Return a line without its comment; "" if the line's condition does not hold."""
-    condition = _ONLY_WITH.search(line)
-    if condition and (condition[2] in without) == (condition[1] == "with"):
-        return ""
-    return line.partition("--")[0].rstrip()
 
 
 def execute(

@@ -1,6 +1,8 @@
 -- Write that the attempt which holds a Task begins a step that has no row yet: most steps.
 -- The portable store does the rest: a step that has a row, a step that may not be written, and a
 -- Task that somebody has locked.
+--
+-- Cost of a call: 1 row written, 1 locked, 2 looks at indexes.
 WITH held AS (
     SELECT instance_id FROM atp_task
     WHERE instance_id = %(instance)s::bigint AND attempt = %(attempt)s::int AND daemon_id IS NOT NULL

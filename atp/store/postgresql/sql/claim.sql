@@ -1,7 +1,14 @@
 -- Claim due Tasks, in three parts: walk finds due Tasks, lane by lane; share divides the limit of
--- the claim between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of
--- atp/querysets.py. The rest of this file says who claims, which Types and lanes may be
--- claimed, and what is written.
+-- the claim between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of atp/querysets.py.
+-- What is before the walk says who claims, and which Types and lanes may be claimed; what is behind
+-- the take is written.
+--
+-- Locks: first the row of the daemon (KEY SHARE: it waits for a session that ends this daemon's
+-- identity), then the Tasks, stepping over those that others have locked, then the Instances of the
+-- locked Tasks (it waits for them: claim_careful.sql does not).
+--
+-- Cost of a Task: 3 rows written, 1 locked, 2 looks at indexes. The walk adds a look for each
+-- lane, and for each priority in a lane.
 --
 -- Limited Types and lanes are claimed apart, after the daemon has looked at the limits: it says
 -- that by "limited". Then "lanes" are the lanes that have limits of their own and room for more
@@ -24,31 +31,14 @@
 -- The walk ends with so many "finds", which are lanes and priorities with due Tasks. At first these
 -- are as many as the limit. If others have locked all Tasks of some finds, the claim is repeated
 -- with more finds.
---
--- A "careful" claim waits for no lock of another session: it steps over locked Instances, and it
--- locks the daemon's row or its spare lease, whichever is free. Other claims leave out the lines
--- that are "only with careful".
 WITH RECURSIVE
-own_row AS MATERIALIZED ( -- only with careful
-    SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid -- only with careful
-    FOR KEY SHARE SKIP LOCKED -- only with careful
-), -- only with careful
-spare_lease AS MATERIALIZED ( -- only with careful
-    SELECT daemon_id FROM atp_sparelease -- only with careful
-    WHERE daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid) -- only with careful
-    FOR KEY SHARE SKIP LOCKED -- only with careful
-), -- only with careful
 daemon AS MATERIALIZED (
     -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid
-      AND (lock <> '' OR lease_until > clock_timestamp()) -- only without careful
-    FOR KEY SHARE -- only without careful
-      AND (id = (SELECT id FROM own_row) OR id = (SELECT daemon_id FROM spare_lease)) -- only with careful
-      AND (lock <> '' OR greatest(lease_until, ( -- only with careful
-          SELECT until FROM atp_sparelease WHERE daemon_id = atp_daemon.id -- only with careful
-      )) > clock_timestamp()) -- only with careful
+      AND (lock <> '' OR lease_until > clock_timestamp())
+    FOR KEY SHARE
 ),
 closed AS MATERIALIZED (
     -- Types and lanes with a gate (hold or drop), and limited ones, which are claimed apart.
@@ -89,9 +79,283 @@ known AS MATERIALIZED (
     JOIN served USING (identifier)
     ORDER BY served.turn, lane.turn
 ),
--- include walk
--- include share
--- include take
+-- Walk: find due Tasks, lane by lane.
+--
+-- "level" walks the index atp_task_claim (LANES_ORDER of atp/querysets.py; waiting Tasks
+-- only) from lane to lane and from priority to priority. A step is one look at the index: at the
+-- first row of the next lane, or of the next lower priority. So the walk need not pass through
+-- Tasks that are due in the future, or through the Tasks of a held lane, however many there are.
+-- All Types step together. Each Type begins behind the lane where the last claim ended ("after")
+-- and comes round to it, until it has found "enough", or has taken the most steps ("most").
+--
+-- The shortcut: the server must keep deleted rows while another session might still see them.
+-- They lie in front of the due Tasks, and each look has to step over them. With the shortcut, the
+-- walk goes to known lanes, and "floors" and "dues" say at which priority and due time the last
+-- claim from each lane ended. Tasks of that priority with an earlier due time are left for a later
+-- look. "gaps" says whether the walk also looks for other lanes between the known ones. The ways
+-- "one" and "gap", and the columns "floor" and "due", serve this shortcut alone: the walk can be
+-- read without them.
+level (
+    type_id, turn, number, way, bound, collection, priority, due_at,
+    floor, due,
+    steps, is_ready, ready
+) AS (
+    -- Ways: "all" begins behind the last lane and comes round to it, "bound"; "one" walks a known
+    -- lane; "gap" goes from a known lane to the next one, "bound", or to the end if there is none.
+    -- "all" and "gap" begin without a priority, "one" above all priorities. "ready" is the number
+    -- of finds before this step.
+    (
+        SELECT id AS type_id, turn, 0::bigint AS number, 'all' AS way, after AS bound,
+            after AS collection, NULL::int AS priority, NULL::timestamptz AS due_at,
+            NULL::int AS floor, NULL::timestamptz AS due,
+            0 AS steps, false AS is_ready, 0 AS ready
+        FROM served WHERE %(walks)s
+      UNION ALL
+        SELECT type_id, turn, number, 'one', NULL, collection, 1000, NULL,
+            floor, due,
+            0, false, 0
+        FROM known
+        WHERE NOT %(walks)s
+      UNION ALL
+        SELECT type_id, turn, number, 'gap', next, collection, NULL, NULL, NULL, NULL,
+            0, false, 0
+        FROM known
+        WHERE %(gaps)s
+    )
+  UNION ALL
+    SELECT type_id, turn, number, way, bound, step.collection, step.priority, step.due_at,
+        floor, due,
+        steps + 1, step.is_ready, ready + level.is_ready::int
+    FROM level CROSS JOIN LATERAL (
+        SELECT *, due_at <= (SELECT now FROM daemon)
+            AND (level.type_id, collection) NOT IN (
+                SELECT type_id, collection FROM closed
+                WHERE collection IS NOT NULL AND NOT is_limit
+            )
+            AND ((level.type_id, collection) NOT IN (
+                SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
+            ) OR %(limited)s AND (level.type_id, collection) IN (
+                SELECT type_id, collection FROM known
+            )) AS is_ready
+        FROM (
+        -- The next lower priority: first above the one where the last claim ended, then there, then
+        -- below.
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority < level.priority AND priority > level.floor
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.priority > level.floor
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority = level.floor AND due_at >= level.due
+            ORDER BY due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority < least(level.priority
+                  , level.floor
+              )
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
+        )
+        -- The next lane.
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE CASE level.way
+                WHEN 'all' THEN level.priority IS NULL OR level.collection > level.bound
+                WHEN 'gap' THEN level.bound IS NULL
+              END
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'all' AND (level.priority IS NULL OR level.collection > level.bound)
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection <= level.bound
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'all' AND level.collection <= level.bound
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection AND collection <= level.bound
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'gap'
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection AND collection < level.bound
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+        LIMIT 1
+        ) first
+    ) step
+    WHERE steps < %(most)s::int AND ready + level.is_ready::int < %(enough)s::int
+),
+-- Share: give each Type a share of the limit by its weight, and each lane of the Type an even part
+-- of that share. "cap" is the room that a lane has under its own limit. This relies on LANES_ORDER
+-- of atp/querysets.py: priority first, then due time. If there are more "finds" than the limit,
+-- others have locked some of them: then each lane may give a Task, in turn.
+found AS MATERIALIZED (
+    -- The first find of the walk in each Type, then the second one of each, …
+    SELECT type_id, turn, collection, priority,
+        CASE WHEN %(limited)s THEN (
+            SELECT cap FROM known
+            WHERE known.type_id = level.type_id AND known.collection = level.collection
+        ) END AS cap,
+        CASE WHEN priority = floor THEN due ELSE
+        '-infinity'::timestamptz
+        END
+        AS due,
+        row_number() OVER (ORDER BY ready, turn, number) AS place
+    FROM level
+    WHERE is_ready
+    ORDER BY ready, turn, number
+    LIMIT %(finds)s::int
+),
+ready AS MATERIALIZED (
+    SELECT type_id, turn, collection, cap, min(place) AS place,
+        array_agg(priority ORDER BY place) AS priorities, array_agg(due ORDER BY place) AS dues
+    FROM found GROUP BY type_id, turn, collection, cap
+),
+weighed AS MATERIALIZED (
+    SELECT *, sum(weight) OVER (ORDER BY turn) / sum(weight) OVER () AS until,
+        weight / sum(weight) OVER () AS part
+    FROM (
+        SELECT type_id, turn, coalesce((
+            SELECT weight FROM atp_limit WHERE type_id = ready.type_id AND collection IS NULL
+        ), 1) AS weight
+        FROM ready GROUP BY type_id, turn
+    ) types
+),
+entitled AS MATERIALIZED (
+    SELECT type_id,
+        ceil(%(limit)s::int * until - 1e-6) - ceil(%(limit)s::int * (until - part) - 1e-6)
+            AS share,
+        date_part('epoch', clock_timestamp() - (SELECT now FROM daemon)) AS looked,
+        (
+            SELECT json_build_array(
+                identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
+                extract(epoch FROM backoff_max), max_restarts, max_memory, weight
+            )::text
+            FROM atp_type WHERE id = type_id
+        ) AS parameters
+    FROM weighed
+),
+lane AS MATERIALIZED (
+    SELECT ready.type_id, collection, place, cap, priorities, dues,
+        least(cap, greatest((
+            ceil(share * row_number() OVER own / count(*) OVER lanes - 1e-6)
+            - ceil(share * (row_number() OVER own - 1) / count(*) OVER lanes - 1e-6)
+        )::int, (%(finds)s::int > %(limit)s::int)::int)) AS share
+    FROM ready JOIN entitled ON entitled.type_id = ready.type_id
+    WINDOW own AS (PARTITION BY ready.type_id ORDER BY place),
+        lanes AS (PARTITION BY ready.type_id)
+    ORDER BY place
+),
+-- Take: lock the Tasks of the shares, then other Tasks until the limit is reached, in
+-- CLAIMING_ORDER of atp/querysets.py. First each lane gives its share ("shared"). If a lane has too
+-- few Tasks for its share, other lanes of its Type make up for it ("own"). Lanes of any Type give
+-- the Tasks that are still missing ("further"). All three lock Tasks in the same words.
+shared AS MATERIALIZED (
+    SELECT found.*
+    FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS row, instance_id FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+            ORDER BY due_at, instance_id
+            LIMIT lane.share
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT lane.share
+    ) found
+    LIMIT %(limit)s::int
+),
+-- A lane that gave all of its share may have more Tasks. Lanes with a cap give no more.
+lacking AS MATERIALIZED (
+    SELECT %(limit)s::int - count(*) AS number FROM shared
+),
+more AS MATERIALIZED (
+    SELECT * FROM lane
+    WHERE cap IS NULL AND (SELECT number FROM lacking) > 0 AND (share = 0 OR (place, share) IN (
+        SELECT place, count(*) FROM shared GROUP BY place
+    ))
+    ORDER BY place
+),
+own AS MATERIALIZED (
+    SELECT found.*
+    FROM (
+        SELECT type_id, least(sum(share) - (
+            SELECT count(*) FROM shared WHERE type_id = lane.type_id
+        ), (SELECT number FROM lacking)) AS number
+        FROM lane
+        WHERE (SELECT number FROM lacking) > 0
+        GROUP BY type_id
+    ) lacks CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
+        CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS row, instance_id FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+            ORDER BY due_at, instance_id
+            LIMIT lacks.number
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT lacks.number
+    ) found
+    WHERE lacks.number > 0
+    LIMIT (SELECT number FROM lacking)
+),
+left_over AS MATERIALIZED (
+    SELECT lacking.number - (SELECT count(*) FROM own) AS number FROM lacking
+),
+further AS MATERIALIZED (
+    SELECT found.*
+    FROM more AS lane CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS row, instance_id FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+              AND instance_id NOT IN (SELECT instance_id FROM own)
+            ORDER BY due_at, instance_id
+            LIMIT (SELECT number FROM left_over)
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT (SELECT number FROM left_over)
+    ) found
+    WHERE (SELECT number FROM left_over) > 0
+    LIMIT (SELECT number FROM left_over)
+),
 taken AS (
     -- A locked row stays at its ctid, and this UPDATE finds it there. A row that came to its ctid
     -- after this statement began, since its Task was handed back just then, is invisible to this

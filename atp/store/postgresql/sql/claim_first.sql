@@ -6,6 +6,8 @@
 -- to start, or is locked or claimed by somebody else; or if the Type has gates or limits, or a
 -- downstream whose breaker is not closed. Then claim.sql finds other Tasks. An idle daemon that
 -- has just been told of a new Task uses this, since the server has so much less to execute.
+--
+-- Cost of a call: 3 rows written, 2 locked, 9 looks at indexes.
 WITH
 daemon AS MATERIALIZED (
     -- A session that ends this daemon's identity locks its row; afterwards this finds no row.

@@ -1,6 +1,9 @@
 -- Return the lanes in which a Task has been due since "time" or longer, each with the highest
 -- priority of such Tasks: walk atp_task_claim (LANES_ORDER of atp/querysets.py) from lane to
 -- lane, like a claim, but take nothing.
+--
+-- Cost of a call: 0 rows written, 0 locked. It looks once
+-- for each lane, and for each priority in a lane.
 WITH RECURSIVE
 level (type_id, collection, priority, due_at, steps) AS (
     SELECT type_id, NULL::text, NULL::int, NULL::timestamptz, 0

@@ -1,11 +1,12 @@
 -- Enqueue: write Instances, Inputs, LogRecords and Tasks in one statement.
 --
+-- Cost of a Task: 4 rows written, 0 locked, 0 looks at indexes. It locks the Type's row once.
+--
 -- The keys of the Instances are drawn first. So the four tables can be written independently of
 -- each other, in the order of the submissions. If the Type is not registered, no key is drawn.
 -- An Instance is not inserted if its identifier is taken. Then fewer keys are returned than were
 -- asked for, and the caller has to roll back the other rows. For nodes of graphs, "waits" is the
--- number of edges that they wait for. Hooks are enqueued without a lock on their Type: the
--- Instances that have these hooks keep the Type registered.
+-- number of edges that they wait for.
 --
 -- If the statement is a transaction of its own ("tell"), it wakes the idle daemons at its commit;
 -- otherwise notify.sql does that.
@@ -15,8 +16,10 @@ type AS MATERIALIZED (
         id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
         clock_timestamp() AS now
     FROM atp_type WHERE identifier = %(type)s::text
-        AND family = '' -- other names may have the identifier: only with identifiers
-    FOR KEY SHARE -- nobody can unregister the Type until this commits: only with locking
+        -- Other names of the Type may have the identifier.
+        AND (family = '' OR NOT %(named)s)
+    -- Nobody can unregister the Type until this commits.
+    FOR KEY SHARE
 ),
 source AS MATERIALIZED (
     SELECT
@@ -25,28 +28,28 @@ source AS MATERIALIZED (
         unnest(
             %(uuids)s::uuid[], %(identifiers)s::text[], %(collections)s::text[],
             %(priorities)s::int[], %(dues)s::float8[], %(start_befores)s::float8[],
-            %(waits)s::int[], -- only with waits
-            %(owns)s::jsonb[], -- only with owns
+            %(waits)s::int[],
+            %(owns)s::jsonb[],
             %(whos)s::text[], %(formats)s::text[], %(inputs)s::text[]
         ) AS source (
             uuid, identifier, collection, priority, due, start_before,
-            waits, -- only with waits
-            own, -- only with owns
+            waits,
+            own,
             who, format, inputs
         )
 ),
 made AS (
     INSERT INTO atp_instance (
-        own, -- only with owns
+        own,
         id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, start_before, created_by, created
     )
     SELECT
-        own, -- only with owns
+        own,
         id, type_id, uuid, identifier, 'ACCEPTED', '', collection, priority, 0, 0,
         0, 0, '', to_timestamp(start_before), who, now
     FROM source
-    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifiers
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
     RETURNING id
 ),
 given AS (
@@ -61,11 +64,11 @@ logged AS (
 ),
 queued AS (
     INSERT INTO atp_task (
-        waits, -- only with waits
+        waits,
         instance_id, type_id, collection, priority, due_at, start_before, attempt, request
     )
     SELECT
-        waits, -- only with waits
+        waits,
         id, type_id, collection, priority, coalesce(to_timestamp(due), now),
         to_timestamp(start_before), 0, ''
     FROM source

@@ -14,11 +14,15 @@
 -- daemon, this statement does the same as enqueue_one.sql. In a transaction that is not READ
 -- COMMITTED, it could fail at the row of a daemon that has changed since the transaction began;
 -- so it hands nothing over there.
+--
+-- Cost of a call: 6 rows written, 2 locked, 5 looks at indexes, if a daemon takes the Task.
 WITH
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
-        AND family = '' -- other names may have the identifier: only with identifier
-    FOR KEY SHARE -- nobody can unregister the Type until this commits
+        -- Other names of the Type may have the identifier.
+        AND (family = '' OR %(identifier)s::text IS NULL)
+    -- Nobody can unregister the Type until this commits.
+    FOR KEY SHARE
 ),
 taker AS MATERIALIZED (
     SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name
@@ -49,25 +53,25 @@ taker AS MATERIALIZED (
 ),
 made AS (
     INSERT INTO atp_instance (
-        own, -- only with own
+        own,
         type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, created_by, created
     )
     SELECT
-        %(own)s::jsonb, -- only with own
+        %(own)s::jsonb,
         type.id, %(uuid)s::uuid, %(identifier)s::text,
         CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END, '',
         %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
         0, 0, '', %(created_by)s::text, type.now
     FROM type LEFT JOIN taker ON true
-    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
     RETURNING id, type_id, attempt, created
 ),
 taken AS (
     UPDATE atp_daemon SET idle = false
     WHERE id = (
-        SELECT taker.id FROM taker
-        , made -- empty if the identifier is taken: only with identifier
+        -- No row is made if the identifier is taken.
+        SELECT taker.id FROM taker, made
     )
 ),
 given AS (

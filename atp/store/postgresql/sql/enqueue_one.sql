@@ -1,28 +1,31 @@
 -- Enqueue one Instance, like enqueue.sql, but without unnest: the server has little to plan.
 --
+-- Cost of a call: 4 rows written, 1 locked, 1 look at indexes.
+--
 -- The time is that of the statement, not of the moment: for a volatile function such as
 -- clock_timestamp() the server needs a plan node of its own. The answer is one column: each column
 -- takes the driver a third of the time that it needs for a short statement.
 WITH
 type AS MATERIALIZED (
-    -- Nobody can unregister the Type until this commits.
     SELECT id FROM atp_type WHERE identifier = %(type)s::text
-        AND family = '' -- other names may have the identifier: only with identifier
+        -- Other names of the Type may have the identifier.
+        AND (family = '' OR %(identifier)s::text IS NULL)
+    -- Nobody can unregister the Type until this commits.
     FOR KEY SHARE
 ),
 made AS (
     INSERT INTO atp_instance (
-        own, -- only with own
+        own,
         type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, start_before, created_by, created
     )
     SELECT
-        %(own)s::jsonb, -- only with own
+        %(own)s::jsonb,
         id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text,
         %(priority)s::int, 0, 0,
         0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, statement_timestamp()
     FROM type
-    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
     RETURNING id, type_id, created
 ),
 given AS (
@@ -36,11 +39,11 @@ logged AS (
 ),
 queued AS (
     INSERT INTO atp_task (
-        waits, -- only with waits
+        waits,
         instance_id, type_id, collection, priority, due_at, start_before, attempt, request
     )
     SELECT
-        %(waits)s::int, -- only with waits
+        %(waits)s::int,
         id, type_id, %(collection)s::text, %(priority)s::int,
         coalesce(to_timestamp(%(due)s::float8), created),
         to_timestamp(%(start_before)s::float8), 0, ''

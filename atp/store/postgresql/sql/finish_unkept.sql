@@ -2,6 +2,8 @@
 -- all rows that belong to it. This is fenced like finish.sql, takes the same locks, and fails in
 -- the same case. An Instance with stored files is neither touched nor returned: it is recorded
 -- like any other, since files must be deleted first. For "= ANY (ARRAY[key])" see claim.sql.
+--
+-- Cost of a Task: 5 rows written, 0 locked, 7 looks at indexes, if its log has two records.
 WITH
 deleted AS (
     DELETE FROM atp_task task
@@ -25,7 +27,18 @@ gone AS (
       AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING instance.id
 ),
--- include belongings
+inputs AS (
+    DELETE FROM atp_inputs inputs USING gone WHERE inputs.instance_id = ANY (ARRAY[gone.id])
+),
+responses AS (
+    DELETE FROM atp_response response USING gone WHERE response.instance_id = ANY (ARRAY[gone.id])
+),
+steps AS (
+    DELETE FROM atp_step step USING gone WHERE step.instance_id = ANY (ARRAY[gone.id])
+),
+logs AS (
+    DELETE FROM atp_logrecord log USING gone WHERE log.instance_id = ANY (ARRAY[gone.id])
+)
 SELECT
     (SELECT array_agg(id) FROM gone) AS written,
     1 / (CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM deleted) THEN 1 ELSE 0 END)

@@ -1,4 +1,6 @@
 -- Keep the result of a step that has begun. If this writes no row, the portable store does it.
+--
+-- Cost of a call: 1 row written, 1 locked, 2 looks at indexes.
 WITH held AS (
     SELECT instance_id FROM atp_task
     WHERE instance_id = %(instance)s::bigint AND attempt = %(attempt)s::int AND daemon_id IS NOT NULL

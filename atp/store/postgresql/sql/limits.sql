@@ -2,6 +2,8 @@
 -- the asking daemon holds; the number of daemons; and the time. Held Tasks are counted only for
 -- "max_running", daemon by daemon, since there are few daemons: the index atp_task_held (daemon,
 -- type, collection) serves that.
+--
+-- Cost of a call: 0 rows written, 0 locked. It looks for each limit once at each daemon's Tasks.
 SELECT
     own.id, type.identifier, own.collection, own.weight, own.max_running, own.per_second,
     own.burst, own.max_running_per_collection, own.tokens, extract(epoch FROM own.refilled)::float8,

@@ -2,6 +2,9 @@
 -- atp_task_claim (LANES_ORDER of atp/querysets.py) from lane to lane, from the one behind
 -- "after" and round to it, and in a lane from priority to priority, but take nothing. If the walk
 -- is broken off, the lane where it stopped is returned too.
+--
+-- Cost of a call: 0 rows written, 0 locked. It looks once
+-- for each lane, and for each priority in a lane.
 WITH RECURSIVE
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text

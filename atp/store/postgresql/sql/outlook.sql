@@ -2,6 +2,9 @@
 -- atp/querysets.py) from lane to lane and from priority to priority, like a claim, but take
 -- nothing. Limited Tasks are returned apart: by Type, and by lane if the lane has a limit of its
 -- own.
+--
+-- Cost of a call: 0 rows written, 0 locked. It looks once
+-- for each lane, and for each priority in a lane.
 WITH RECURSIVE
 clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

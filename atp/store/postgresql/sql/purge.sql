@@ -7,6 +7,8 @@
 -- one: see removal.py. It walks along the index of ended Instances, from the end time that the
 -- last purge came to ("since"). For "= ANY (ARRAY[key])" see claim.sql. A node of a graph is left
 -- alone: it is removed with its whole graph.
+--
+-- Cost of a Instance: 6 rows written, 1 locked, 7 looks at indexes, if its log has four records.
 WITH
 over AS MATERIALIZED (
     SELECT id, finished
@@ -35,7 +37,18 @@ gone AS (
     WHERE instance.id = ANY (ARRAY[over.id]) AND NOT over.id IN (SELECT id FROM stored)
     RETURNING instance.id
 ),
--- include belongings
+inputs AS (
+    DELETE FROM atp_inputs inputs USING gone WHERE inputs.instance_id = ANY (ARRAY[gone.id])
+),
+responses AS (
+    DELETE FROM atp_response response USING gone WHERE response.instance_id = ANY (ARRAY[gone.id])
+),
+steps AS (
+    DELETE FROM atp_step step USING gone WHERE step.instance_id = ANY (ARRAY[gone.id])
+),
+logs AS (
+    DELETE FROM atp_logrecord log USING gone WHERE log.instance_id = ANY (ARRAY[gone.id])
+)
 SELECT
     (SELECT count(*) FROM over) AS found,
     (SELECT extract(epoch FROM max(finished))::float8 FROM over) AS until,

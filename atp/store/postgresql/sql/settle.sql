@@ -10,6 +10,8 @@
 -- hooks, of their own or of their Type. A hook has no hooks itself. The nodes of Instances that
 -- ended in the line of a schedule are deleted, with their edges. For "= ANY (ARRAY[key])" see
 -- claim.sql.
+--
+-- Cost of a Task: 2 rows written, 1 locked, 5 looks at indexes, if one Task waits for its end.
 WITH
 edge AS MATERIALIZED (
     SELECT ended.id AS upstream, edge.downstream_id AS id,

@@ -2,6 +2,8 @@
 -- by the names of the arguments. The lateral joins walk the primary keys of Inputs and Instances
 -- for these Tasks, whatever the planner believes of the tables. Inputs in the format json that are
 -- no JSON object cause an error.
+--
+-- Cost of a call: 0 rows written, 0 locked. It looks twice for each live Instance.
 SELECT type_id, format, placed, names, has_results,
     array_agg(instance_id ORDER BY instance_id), min(created)
 FROM (
