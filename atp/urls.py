@@ -86,6 +86,6 @@ urlpatterns = [
     path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
     path("daemons/hosts/<str:name>/", HostOperationPage.as_view(), name="host-verb"),
     path("daemons/<str:uuid>/<str:name>/", DaemonOperationPage.as_view(), name="daemon-verb"),
-    path("end-session/", EndSessionPage.as_view(), {"name": "end-session"}),
+    path("end-session/", EndSessionPage.as_view(), {"name": "end-session"}, name="end-session"),
     path("<str:name>/", TargetOperationPage.as_view(), name="verb"),
 ]

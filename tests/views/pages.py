@@ -102,8 +102,8 @@ PAGES = (
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
     PageCase("host-verb", "/atp/daemons/hosts/quiet/?host=host", (DAEMON, CONTROL), "post", 302),
     PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, CONTROL), "post", 302),
+    PageCase("end-session", "/atp/end-session/?pid=1", (TYPE, CONTROL)),
     PageCase("verb", "/atp/purge/", (TYPE, DELETE)),
-    PageCase("verb", "/atp/end-session/?pid=1", (TYPE, CONTROL)),
 )
 # Those that a browser shows: neither what acts, nor what is sent as it is.
 SHOWN = tuple(
