@@ -16,7 +16,7 @@ from atp.store.postgresql import PostgreSQLStore, sessions, statements
 from atp.store.postgresql import daemons as postgresql_listener
 from atp.store.postgresql import records as postgresql_records
 from atp.store.postgresql import removal as postgresql_removal
-from atp.store.postgresql.claims import PART, Ends, Part
+from atp.store.postgresql.claims import PART, Ends, KnownTypes
 from atp.store.postgresql.sessions import literal
 from atp.store.postgresql.statements import PLANNING, THRESHOLD, array, texts
 from atp.store.sqlite import claims as known

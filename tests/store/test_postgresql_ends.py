@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from .internals import PART, Ends, Part
+from .internals import PART, Ends, KnownTypes
 from .world import HOUR, only_postgresql
 
 pytestmark = only_postgresql
@@ -96,7 +96,7 @@ def host(world, monkeypatch):
         world.enqueue(EACH, type=type)
     host = world.host(*TYPES, "tests.rare")
     assert len(host.claim(len(TYPES))) == len(TYPES)
-    assert len(host.memory.shortcut(Part).types) == len(TYPES)
+    assert len(host.memory.shortcut(KnownTypes).types) == len(TYPES)
     return host
 
 
@@ -115,7 +115,7 @@ def test_each_type_has_its_turn(host):
 def test_what_comes_meanwhile_waits_for_a_look_at_all(world, host):
     [rare] = world.enqueue(type="tests.rare")
     assert "tests.rare" not in counted(host.claim(2 * PART))
-    host.memory.shortcut(Part).until = 0.0
+    host.memory.shortcut(KnownTypes).until = 0.0
     assert rare in keys(host.claim(2 * PART))
 
 
@@ -125,4 +125,4 @@ def test_what_has_run_out_is_made_up_for(world, host):
     claimed = host.claim(len(TYPES) * EACH)
     assert len(claimed) == len(TYPES) * (EACH - 1) + 1
     assert rare in keys(claimed)
-    assert not host.memory.shortcut(Part).types
+    assert not host.memory.shortcut(KnownTypes).types

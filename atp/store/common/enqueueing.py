@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 APART = 0.02
 
 
-# Enqueueing in the portable store.
-
 # How often an enqueue tries again when others take its identifiers meanwhile.
 ATTEMPTS = 5
 

@@ -253,7 +253,7 @@ def portions(buckets: Collection[Bucket], limit: int, free: int) -> Iterator[tup
     yield ahead, limit
 
 
-# Downstreams in the portable store: reports of daemons, settings of operators, and claims.
+# Downstreams: reports of daemons, settings of operators, and claims.
 #
 # A claim of a Type whose downstream is not closed takes tokens under the lock of the
 # Downstream's row, as it does with limits. While another session keeps that lock, Types of that

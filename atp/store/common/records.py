@@ -155,7 +155,7 @@ class Records(Part):
         for type_id, count in counted.items():
             self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
 
-    # Recording moves and notes of attempts, in the portable store.
+    # Recording moves and notes of attempts.
 
     def deliver(
         self,

@@ -31,7 +31,7 @@ from .steps import Steps, Tailers
 from .types import Inputs, Types
 from .unique import Unique
 
-# Rehearsals in the portable store: claim one Task, let time pass, plan a schedule's slots.
+# Rehearsals: claim one Task, let time pass, plan a schedule's slots.
 
 # The number of rows that one statement writes.
 PORTION = 500

@@ -36,20 +36,20 @@ _End: TypeAlias = tuple[int, float]
 
 
 class Claims(ORMClaims):
-    """As in the portable store, with the database's own statements."""
+    """Finds, locks and claims Tasks by one statement: see `claim.sql`."""
 
     store: "PostgreSQLStore"
 
     def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
         memory = by.memory
-        shortcut, known_part = memory.shortcut(Ends), memory.shortcut(Part)
+        shortcut, known_types = memory.shortcut(Ends), memory.shortcut(KnownTypes)
         types = memory.rotation.order(types)
         ends = shortcut.lanes
         if limit == 1 and not ends and not by.careful:
             claimed = self._first(by, types)
             if claimed:
                 return claimed
-        part = known_part.of(types)
+        part = known_types.of(types)
         look = self._look(by, part or types, limit, ends)
         if part and len(look.rows) < limit:
             part = None
@@ -66,7 +66,7 @@ class Claims(ORMClaims):
             shortcut.forget()
         claimed = self._claimed(by, look.rows, look.now, look.types)
         if not part:
-            known_part.looked(claimed, limit)
+            known_types.looked(claimed, limit)
         if not ends and not part:
             shortcut.looked(look)
         memory.rotation.skip(shortcut.cut if ends else cut or look.barren or [])
@@ -215,7 +215,7 @@ class Claims(ORMClaims):
 
 
 class Limits(ORMLimits):
-    """As in the portable store, with the database's own statements."""
+    """Reads all limits by one statement, and locks those of a Type by another."""
 
     store: "PostgreSQLStore"
 
@@ -420,7 +420,7 @@ class Ends:
             self.until = 0.0
 
 
-class Part:
+class KnownTypes:
     """The Types of the last full look's Tasks, if more waited than it took.
 
     While they are valid, claims look at a part of these Types.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Gates(ORMGates):
-    """As in the portable store, with the database's own statements."""
+    """Finds due lanes by one statement: see `due_lanes.sql`."""
 
     store: "PostgreSQLStore"
 
@@ -53,7 +53,7 @@ class Gates(ORMGates):
 
 
 class Daemons(ORMDaemons):
-    """As in the portable store, with the database's own statements."""
+    """Renews a lease, and looks for work, by one statement each."""
 
     store: "PostgreSQLStore"
 

@@ -41,7 +41,7 @@ _Facts: TypeAlias = tuple[int, int, Submission, int, datetime]
 
 
 class Enqueueing(ORMEnqueueing):
-    """As in the portable store, with the database's own statements."""
+    """Writes up to CHUNK Instances, with all their rows, by one statement."""
 
     store: "PostgreSQLStore"
 

@@ -202,7 +202,7 @@ _HOOKED: Fixed = frozenset({("ends", "hooked")})
 
 
 class Records(ORMRecords):
-    """As in the portable store, with the database's own statements."""
+    """Writes a whole batch of moves by a statement or two. Odd moves go to the portable store."""
 
     store: "PostgreSQLStore"
 
@@ -451,6 +451,8 @@ def _timed(move: Move, now: datetime) -> Move:
 
 
 class Steps(ORMSteps):
+    """Writes a checkpoint by one statement. What is not plain goes to the portable store."""
+
     store: "PostgreSQLStore"
 
     def begin(

@@ -23,7 +23,7 @@ PATIENCE = "SET LOCAL lock_timeout = '50ms'"
 
 
 class Removal(ORMRemoval):
-    """As in the portable store, with the database's own statements."""
+    """Removes ended Instances with all their rows by one statement: see `purge.sql`."""
 
     store: "PostgreSQLStore"
 
