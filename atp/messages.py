@@ -213,7 +213,7 @@ def stack(resident: int, seconds: float, busy: float | None) -> str:
 
 
 def stack_unavailable(why: str) -> str:
-    """Say why a stack could not be taken; ``why`` is a constant of ``daemon/shared/stacks.py``."""
+    """Say why a stack could not be taken; ``why`` is a constant of ``daemon/stacks.py``."""
     return {
         "stopped": "its worker is stopped, because the attempt is paused",
         "taken": "its handler uses the signal that asks for the stack",

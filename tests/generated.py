@@ -116,7 +116,7 @@ def facts():
     """Every line that a daemon may write to its log."""
     from logging import getLevelName
 
-    from atp.daemon.journal import FACTS
+    from atp.daemon.log import FACTS
 
     rows = []
     for name, (level, words) in sorted(FACTS.items()):

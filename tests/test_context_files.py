@@ -13,7 +13,7 @@ import pytest
 from django.core.files.storage import default_storage
 
 from atp.authoring.context import Output, storage_path
-from atp.daemon.worker.response import respond
+from atp.daemon.worker.execution import respond
 from atp.exceptions import NotSerializable, TooLarge
 from atp.models import Response, Task
 from atp.operations.registry import registry

@@ -8,8 +8,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 
 from atp import queue
-from atp.daemon.worker import coroutines
-from atp.daemon.worker.coroutines import CoroutineCall, is_any_abandoned
+from atp.daemon.worker import execution
+from atp.daemon.worker.execution import CoroutineCall, is_any_abandoned
 from atp.exceptions import Interrupted, UnknownInstance, WaitInTransaction, WaitTimeout
 
 from .app.tasks import echo
@@ -93,7 +93,7 @@ class TestCall:
 
     @pytest.mark.parametrize("how", ["ignores its cancel", "blocks the loop", "generator"])
     def test_asyncio_task_or_generator_that_never_ends_is_abandoned(self, monkeypatch, how):
-        monkeypatch.setattr(coroutines, "GRACE", 0.05)
+        monkeypatch.setattr(execution, "GRACE", 0.05)
         leave = threading.Event()
 
         async def behind():

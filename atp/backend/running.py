@@ -13,8 +13,8 @@ from django.db import Error
 from django.utils import timezone
 
 from .. import signals
-from ..daemon.shared import outcome as outcomes
-from ..daemon.shared.outcome import Kind
+from ..daemon import attempt
+from ..daemon.attempt import Kind
 from ..exceptions import Unusable
 from ..payload import binding, codec
 from ..states import Event
@@ -229,13 +229,13 @@ def _on_handler_started(context: Context, claimed: Claimed, **_: Any) -> None:
 
 
 def _on_handler_ended(
-    context: Context, claimed: Claimed, exception: Any, outcome: outcomes.Outcome, **_: Any
+    context: Context, claimed: Claimed, exception: Any, outcome: attempt.Outcome, **_: Any
 ) -> None:
     """Send ``task_finished`` if this worker knows how the task ended, and no retry follows."""
     result = _results.pop(context, None)
     if result is None or outcome.kind in _UNDECIDED:
         return
-    event = outcomes.move(outcome, claimed).event
+    event = attempt.move(outcome, claimed).event
     if event == Event.FINISH:
         result.end(TaskResultStatus.SUCCESSFUL, timezone.now())
         _send("task_finished", result)

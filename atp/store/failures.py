@@ -13,7 +13,7 @@ from ..deadletters.models import MAX_TITLE
 from ..models import Failure
 from .values import Failed
 
-# The version of the rules below and of those in daemon/worker/fingerprints.py. Change it with
+# The version of the rules below and of those in daemon/worker/endings.py. Change it with
 # them: a new version makes new groups.
 VERSION = 1
 _MAX_EXCEPTION = 255

@@ -28,14 +28,13 @@ from ..authoring.context import Context, LogCapture
 from ..authoring.steps import Asleep, StepContext
 from ..commands import CANCEL, RELEASE, STACK, AttemptCommand
 from ..conf import settings
+from ..daemon.attempt import Kind, Outcome
 from ..daemon.options import hostname
-from ..daemon.shared.outcome import Kind, Outcome
 from ..daemon.worker import execution
-from ..daemon.worker.checkpoints import Checkpoints as WorkerCheckpoints
-from ..daemon.worker.isolation.entries import ENTRIES, TIMERS
-from ..daemon.worker.isolation.process_state import ProcessState
-from ..daemon.worker.preparing import open_root_logger, share_caches
+from ..daemon.worker.isolation import ENTRIES, TIMERS, ProcessState
+from ..daemon.worker.transactions import Checkpoints as WorkerCheckpoints
 from ..daemon.worker.transactions import Transaction
+from ..daemon.worker.worker import open_root_logger, share_caches
 from ..exceptions import ATPError, InvalidOption, PausedInTransaction
 from ..models import Task
 from ..operations.registry import registry

@@ -17,8 +17,8 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
 from ..conf import settings
+from ..daemon import descendants
 from ..daemon.options import hostname
-from ..daemon.system import descendants
 from ..exceptions import ATPError
 from ..models import Daemon, Instance
 from ..operations.instances import get

@@ -17,8 +17,8 @@ from django.db import connections, transaction
 from .. import messages
 from ..commands import CANCEL
 from ..conf import settings
-from ..daemon.shared import outcome as outcomes
-from ..daemon.shared.outcome import CUT_SHORT, Kind, Outcome
+from ..daemon import attempt as outcomes
+from ..daemon.attempt import CUT_SHORT, Kind, Outcome
 from ..exceptions import ATPError
 from ..models import Instance, LogRecord, Response
 from ..models import Kind as LogKind

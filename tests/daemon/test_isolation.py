@@ -191,7 +191,7 @@ def test_faulthandler_timer_is_cancelled():
     code = """if True:
         import faulthandler, time, django
         django.setup()
-        from atp.daemon.worker.isolation.process_state import ProcessState
+        from atp.daemon.worker.isolation import ProcessState
         state = ProcessState()
         faulthandler.dump_traceback_later(0.5, exit=True)
         state.restore()

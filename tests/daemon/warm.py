@@ -42,7 +42,7 @@ MODULES = (
 )
 DRIVERS = ("psycopg2", "psycopg")
 # With these comes the rest of what a daemon needs.
-OF_ATP = ("atp.management.commands.atpd", "atp.daemon.supervisor.entry_points", "atp.store")
+OF_ATP = ("atp.management.commands.atpd", "atp.daemon.supervisor.children", "atp.store")
 # What only a fresh interpreter, or a fresh process, takes notice of.
 OF_INTERPRETERS = ("LANG", "LC_", "LD_", "PYTHON")
 LONGEST = 1 << 20

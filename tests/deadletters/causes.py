@@ -1,6 +1,6 @@
 """Causes of dead letters as daemons record them, and the transitions that record them."""
 
-from atp.daemon.worker.fingerprints import failed as failed_by
+from atp.daemon.worker.endings import failed as failed_by
 from atp.states import Event, Reason
 from atp.store import get_store
 from atp.store.failures import failed, of_loss, plain

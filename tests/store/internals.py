@@ -4,7 +4,7 @@
 from django.db import connection
 
 from atp import folders as filelock
-from atp.daemon.pool.statistics import Statistics
+from atp.daemon.dispatcher.reader import Statistics
 from atp.store.common import enqueueing, graph_ends
 from atp.store.common import scan as scanning
 from atp.store.common.limits import Bucket

@@ -1,47 +1,122 @@
-"""The dispatcher: the one process of a daemon that talks to the queue.
-
-Its event loop serves channels and timers, and never waits for the database. Claiming,
-recording and purging run in threads, each with a connection of its own.
-The cycle: claim → hand out → collect → record.
-"""
+"""The event loop and its parts."""
 
 import contextlib
 import os
 import queue
 import selectors
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ...conf import settings
 from ...operations.registry import registry
 from ...store import get_store
-from .. import journal
-from ..chores import table
-from ..chores.chore import Chores, run_due
-from ..membership.identity import Identity
-from ..membership.membership import Membership
-from ..membership.orders import Orders
-from ..membership.reconciling import Reconciling
-from ..membership.renewal import Renewal
-from ..pool.attempts import Attempts
-from ..pool.misfits import Misfits
-from ..pool.pool import Pool
-from ..pool.reader import Reader
-from ..pool.stuck_workers import StuckWorkers
-from ..shared import messages
-from ..system import processes
-from ..system.database import as_stores_expect, bound_connecting
-from . import orphaned
-from .claiming import Claiming
-from .core import Core
-from .database_thread import DatabaseThread
-from .intake import Intake
-from .recording import Recording
-from .stopping import DONE, ORPHANED, Stopping
-from .supervisor_link import SupervisorLink
-from .unrecordable import Unrecordable
-from .unrecorded import LINGER
-from .wakeups import Wakeups
-from .worker_changes import WorkerChanges
+from ...store.common.turns import ClaimMemory
+from .. import log, messages, processes
+from ..database import DatabaseThread, as_stores_expect, bound_connecting
+from ..messages import Closed
+from ..processes import Timers, uptime
+from ..shared_memory import Page
+from . import commands, jobs
+from .attempts import Attempts
+from .claiming import Caution, Claiming, Wakeups
+from .commands import DONE, ORPHANED, Orders, Stopping
+from .downstreams import Downstreams
+from .lease import Identity, Membership, Reconciling, Renewal
+from .maintenance import Chores, run_due
+from .pool import Pool
+from .reader import Counters, Misfits, Reader, Statistics
+from .recording import LINGER, Recording, Unrecordable, UnrecordedChanges
+from .workers import StuckWorkers, WorkerChanges
+
+# The dispatcher's knowledge of the queue, which decides when it looks at the queue again.
+
+
+class QueueState:
+    """The state of the queue as far as this dispatcher knows it. All parts share it.
+
+    ``put_backs`` counts the times that Tasks were put back into the queue. ``calls`` counts the
+    reasons to look, put-backs included. ``more_waits``: a Task may be due now. Times on the
+    uptime clock, or None: ``due_at``, when the next Task is due; ``planned_at``, when the next
+    slot of a schedule is due, if that lies ahead; ``graphless_at``, when a look found no live
+    graph. ``chores`` are the names of the chores for which the last look has found a reason.
+    """
+
+    def __init__(self):
+        self.put_backs = self.calls = 0
+        self.more_waits = False
+        self.due_at = self.planned_at = self.graphless_at = None
+        self.chores = set()
+        self._freed = False
+        # The number of put-backs when a look found no due Task in the queue.
+        self._empty_at = None
+
+    def call(self):
+        """Note that a Task may wait in the queue."""
+        self.calls += 1
+        self.more_waits = True
+
+    def put_back(self):
+        """Note that a Task was put back into the queue."""
+        self.put_backs += 1
+        self.call()
+
+    def free(self):
+        """Note that a worker has become free."""
+        self._freed = True
+
+    def take_freed(self):
+        """Tell whether a worker has become free since the last call."""
+        freed, self._freed = self._freed, False
+        return freed
+
+    def found_empty(self, put_backs):
+        """Note that a look found no due Task; it began after this number of put-backs."""
+        self._empty_at = put_backs
+
+    def forget_empty(self):
+        """Forget that the queue was found empty, because a new look begins."""
+        self._empty_at = None
+
+    @property
+    def is_empty(self):
+        """Whether the last look found no due Task, and none was put back since."""
+        return self._empty_at == self.put_backs
+
+    @property
+    def is_due(self):
+        """Whether the time ``due_at`` has come."""
+        return self.due_at is not None and uptime() >= self.due_at
+
+
+# The core of a dispatcher: the parts that all others share.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """The parts that all other parts need. ``tell(message)`` sends to the supervisor."""
+
+    store: object
+    identity: Identity
+    page: Page
+    tell: Callable
+    pool: Pool = field(default_factory=Pool)
+    unrecorded: UnrecordedChanges = field(default_factory=UnrecordedChanges)
+    timers: Timers = field(default_factory=Timers)
+    caution: Caution = field(default_factory=Caution)
+    queue: QueueState = field(default_factory=QueueState)
+    counters: Counters = field(default_factory=Counters)
+    statistics: Statistics = field(default_factory=Statistics)
+    misfits: Misfits = field(default_factory=Misfits)
+    downstreams: Downstreams = field(default_factory=Downstreams)
+    memory: ClaimMemory = field(default_factory=ClaimMemory)
+
+
+# The dispatcher: the one process of a daemon that talks to the queue.
+#
+# Its event loop serves channels and timers, and never waits for the database. Claiming,
+# recording and purging run in threads, each with a connection of its own.
+# The cycle: claim → hand out → collect → record.
 
 # The loop looks at everything at least this often, in seconds.
 MAX_TURN = 0.5
@@ -99,16 +174,16 @@ class Dispatcher:
         def made(entries):
             return [entry(core, attempts, orders) for entry in entries]
 
-        self._own_chores = made(table.ON_THE_LOOP)
+        self._own_chores = made(jobs.ON_THE_LOOP)
 
         self._claiming = Claiming(
-            core, self._claimer, attempts, chores(self._claimer, table.CLAIMING)
+            core, self._claimer, attempts, chores(self._claimer, jobs.CLAIMING)
         )
         self._renewal = Renewal(core, attempts, self._claiming, self._wakeups, orders)
         self._recording = Recording(
-            core, self._recorder, attempts, self._renewal, chores(self._recorder, table.RECORDING)
+            core, self._recorder, attempts, self._renewal, chores(self._recorder, jobs.RECORDING)
         )
-        self._purging = chores(self._purger, table.PURGING)
+        self._purging = chores(self._purger, jobs.BESIDE)
         self._unrecordable = Unrecordable(core)
         threads = (self._claimer, self._recorder)
         self._membership = Membership(core, threads, orders)
@@ -126,14 +201,14 @@ class Dispatcher:
         self._selector.register(self._supervisor.channel, selectors.EVENT_READ, self._on_control)
         self._selector.register(self._woken, selectors.EVENT_READ, self._on_wake)
         if not self._identity.types:
-            journal.nothing_to_serve()
+            log.nothing_to_serve()
         while True:
             for key, _ in self._selector.select(self._pause()):
                 if key.fileobj.fileno() >= 0:  # an earlier callback may have closed it
                     key.data()
             if self._supervisor.is_lost or os.getppid() != self._parent:
                 mark = self._inherited.folders.mark
-                orphaned.end(self._identity, self._workers.sessions, mark)
+                commands.end(self._identity, self._workers.sessions, mark)
                 return ORPHANED
             status = self._turn()
             if status is not None:
@@ -232,7 +307,7 @@ class Dispatcher:
                 self._claiming.handed(claimed)
                 self._hand_out()
         if self._renewal.may_have_missed_handing():
-            journal.channel_lost()
+            log.channel_lost()
             self._identity.lose()
 
     def _on_result(self, result):
@@ -248,3 +323,99 @@ class Dispatcher:
         elif not self._unrecordable.can_isolate(result):
             self._recording.failed(result)
             self._membership.failed(result)
+
+
+# The intake of the workers' messages, as long as the database can record them.
+#
+# Handlers may send messages faster than the database writes them, above all if it is slow or
+# down. If too many entries wait to be recorded, the dispatcher stops reading messages until
+# fewer do. The messages wait in the workers' channels, and in the end the workers wait too.
+#
+# Entries that wait for a lock of another session concern their own attempt alone: if it has too
+# many, only its worker's messages wait.
+
+# The number of waiting Moves and Notes at which the intake stops, and at which it resumes.
+MOST, AGAIN = 5000, 2500
+# The number of entries of one attempt behind a lock at which its worker's messages wait.
+MOST_ASIDE = 1000
+
+
+class Intake:
+    """The intake from the workers' channels and rings. ``is_behind``: it reads none of them."""
+
+    def __init__(self, selector, unrecorded, reader):
+        self._selector = selector
+        self._unrecorded = unrecorded
+        self._reader = reader
+        self._links = set()
+        # The links whose channels the selector watches.
+        self._heard = set()
+        self.is_behind = False
+
+    def add(self, link):
+        """Read the messages of this worker from now on."""
+        self._links.add(link)
+        self._hear(link, not self.is_behind)
+
+    def remove(self, link):
+        """Read the last messages of a dead worker, and stop listening to it."""
+        self._reader.collect(link)
+        self._links.discard(link)
+        self._hear(link, False)
+
+    def turn(self):
+        """Read the rings of the workers, unless too many entries wait to be recorded."""
+        pending = self._unrecorded.pending
+        self.is_behind = pending > AGAIN if self.is_behind else pending >= MOST
+        full = self._unrecorded.overfull(MOST_ASIDE) if self._unrecorded.has_aside else ()
+        for link in self._links:
+            # Once its attempt has ended, the end may be behind its messages.
+            is_full = full and self._reader.running(link) in full
+            self._hear(link, not (self.is_behind or is_full or link.channel.has_ended))
+            if link.ring.has_news and not self.is_behind:
+                self._reader.collect(link)
+
+    def _hear(self, link, wanted):
+        if wanted and link not in self._heard:
+            self._heard.add(link)
+            take_in = self._take_in
+            self._selector.register(link.channel, selectors.EVENT_READ, lambda: take_in(link))
+        elif not wanted and link in self._heard:
+            self._heard.discard(link)
+            self._selector.unregister(link.channel)
+
+    def _take_in(self, link):
+        link.is_stuck = False
+        self._reader.collect(link)
+        if link.channel.has_ended:
+            # The worker is dead, or its handler has closed this: the selector would call for ever.
+            self._hear(link, False)
+
+
+# The dispatcher's channel to its supervisor.
+
+
+class SupervisorLink:
+    """The channel to the supervisor. ``is_lost`` says that the supervisor is dead."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.is_lost = False
+
+    def tell(self, message):
+        """Send a message to the supervisor."""
+        try:
+            self.channel.send(message)
+        except Closed:
+            self.is_lost = True
+
+    def receive(self):
+        """Yield each message that has come, with the descriptors that it passes."""
+        while True:
+            try:
+                yield self.channel.receive(wait=False)
+            except BlockingIOError:
+                return
+            except Closed:
+                self.is_lost = True
+                return

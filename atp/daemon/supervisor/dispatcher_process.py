@@ -1,10 +1,8 @@
 """The supervisor's view of the dispatcher: its process, its channel and its last messages."""
 
-from .. import journal
-from ..shared import messages
-from ..shared.channel import Closed
-from ..system import processes
-from ..system.processes import uptime
+from .. import log, messages, processes
+from ..messages import Closed
+from ..processes import uptime
 
 # If dispatchers die within this many seconds, each next one is started after a longer pause.
 QUICK_DEATH = 5.0
@@ -62,7 +60,7 @@ class DispatcherProcess:
             pause = min(2.0 ** (self._quick_deaths - 2), SLOWEST_RESTART)
         self._due = uptime() + pause
         how = processes.describe_status(status)
-        journal.dispatcher_died(pid=self.pid, how=how, seconds=pause)
+        log.dispatcher_died(pid=self.pid, how=how, seconds=pause)
         self.pid = None
         self.close()
 
@@ -131,6 +129,6 @@ class DispatcherProcess:
         self._silent += min(now - self._listened, LONGEST_TURN)
         self._listened = now
         if self.pid is not None and self._silent > limit:
-            journal.dispatcher_hung(pid=self.pid, seconds=self._silent)
+            log.dispatcher_hung(pid=self.pid, seconds=self._silent)
             processes.kill(self.pid)
             self._silent = 0.0

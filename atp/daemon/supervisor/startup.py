@@ -1,22 +1,75 @@
-"""Checks before a daemon starts: of the database, with a time limit, and of the storage."""
+"""Checks before the start; a daemon inside another process."""
 
+import contextlib
+import gc
+import logging
 import os
+import resource
 import select
+import signal
 from functools import partial
 from signal import SIGKILL
 
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connections
 
-from ... import folders
+from ... import folders, signals
 from ...conf import settings
 from ...operations import base as migrated
-from .. import journal
-from ..sinks.log_process import LogProcess
-from ..started import tell_started
-from ..system import processes
-from ..system.database import bound_connecting
-from ..system.processes import uptime
+from .. import log as journal
+from .. import processes
+from ..database import bound_connecting
+from ..log_handlers import loggers
+from ..log_process import LogProcess
+from ..processes import uptime
+
+# Sending the signal process_started, which tells the project that a daemon's process began.
+
+
+def tell_started(role):
+    """Send process_started to its receivers, and log those that fail."""
+    try:
+        told = signals.process_started.send_robust(sender=None, role=role)
+    except BaseException as error:
+        told = [(None, error)]
+    for _, error in told:
+        if isinstance(error, BaseException):
+            journal.receiver_failed(role=role, error=error, exc_info=error)
+
+
+# Support for a daemon in a process that outlives it, as with ``call_command`` in a test.
+
+
+@contextlib.contextmanager
+def process_restored():
+    """Restore the process after the block: signals, limits, name, subreaper, gc and the log."""
+    numbers = (*processes.STOPS, signal.SIGCHLD)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    name, adopts = processes.current_title(), processes.adopts_descendants()
+    frozen = gc.get_freeze_count()
+    log = logging.getLogger("atp")
+    logged = log.handlers, log.propagate, log.level
+    try:
+        yield
+    finally:
+        loggers.stop()
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that was not set from Python cannot be set again
+                signal.signal(number, handler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        processes.title(name)
+        processes.adopt_descendants(adopts)
+        if not frozen:
+            gc.unfreeze()
+        log.handlers, log.propagate = logged[:2]
+        log.setLevel(logged[2])
+
+
+# Checks before a daemon starts: of the database, with a time limit, and of the storage.
 
 
 def database_problem() -> str:

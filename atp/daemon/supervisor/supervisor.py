@@ -1,40 +1,148 @@
-"""The supervisor: the parent of all processes of a daemon.
+"""Its loop, signals, reload."""
 
-It has no database and no threads, and calls no log handler of the project. It forks,
-reaps, forwards signals and kills; so neither a hanging database nor a log server ever
-stops a kill, and nothing is ever forked from a process that holds a connection or a lock.
-"""
-
+import contextlib
 import gc
 import os
 import select
+import signal
+import socket
+import subprocess
+import sys
 import time
 
 from django.db import connections
+from django.utils.autoreload import iter_all_python_module_files
 
 from ... import __version__
 from ... import messages as attempt_messages
 from ...conf import settings
 from ...operations.registry import registry
-from .. import journal
-from ..dispatcher.stopping import DONE, UNDELIVERED
+from .. import descendants, log, messages, processes
+from ..database import close_connections
+from ..descendants import LeftBehind
+from ..dispatcher.commands import DONE, UNDELIVERED
+from ..folders import DaemonFolders
 from ..options import named
-from ..shared import messages
-from ..shared.inherited import Inherited
-from ..shared.running_page import Page
-from ..shared.stacks import StackFiles
-from ..started import tell_started
-from ..system import descendants, processes
-from ..system.database import close_connections
-from ..system.descendants import LeftBehind
-from ..system.folders import DaemonFolders
-from ..system.processes import uptime
+from ..processes import Timers, uptime
+from ..shared_memory import Page
+from ..stacks import StackFiles
+from .children import Forking, Inherited
 from .dispatcher_process import DispatcherProcess
-from .forking import Forking
-from .reload import Watcher
-from .signals import Signals
-from .worker_output import WorkerOutput
-from .worker_processes import WorkerProcesses, slots
+from .startup import tell_started
+from .worker_processes import WorkerOutput, WorkerProcesses, slots
+
+# Restarting the daemon when code changes, for development.
+
+LOOK_EVERY = 1.0
+
+
+def command_line(command):
+    """Return this process's arguments up to ``atpd``, with ``command`` in its place."""
+    before = sys.orig_argv[1 : sys.orig_argv.index("atpd")]
+    return [*before, command]
+
+
+class Watcher:
+    """The watcher of the files of all loaded modules, which it looks at once a second."""
+
+    def __init__(self):
+        self._timers = Timers()
+        self._times = {}
+        self._look()
+
+    def _look(self):
+        """Return the files that have changed since the last look."""
+        changed = []
+        for path in iter_all_python_module_files():
+            try:
+                time = path.stat().st_mtime_ns
+            except OSError:
+                continue
+            if self._times.setdefault(path, time) != time:
+                changed.append(path)
+            self._times[path] = time
+        return changed
+
+    def changed(self):
+        """Return a file that has changed; None if none has, or if the project does not load."""
+        if not self._timers.due("look", LOOK_EVERY):
+            return None
+        changed = self._look()
+        if not changed:
+            return None
+        error = self._problem()
+        if error:
+            log.not_reloading(file=changed[0], error=error)
+            return None
+        return changed[0]
+
+    @staticmethod
+    def _problem():
+        """Return the reason why the project does not load now, or None if it loads."""
+        checked = subprocess.run(
+            [sys.executable, *command_line("check")], capture_output=True, text=True, check=False
+        )
+        lines = checked.stderr.strip().splitlines()
+        return (lines or ["it does not load"])[-1] if checked.returncode else None
+
+    @staticmethod
+    def start_anew():
+        """Replace this process by a new run of the same command."""
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+# Signals to the supervisor: they wake it up, and it asks which ones came.
+
+
+class Signals:
+    """The signals that have come since this was made. A selector can wait for the object."""
+
+    def __init__(self):
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+        self._stops = []
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, processes.ignore)
+        for number in processes.STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._on_stop)
+
+    def _on_stop(self, number, frame):
+        self._stops.append(signal.Signals(number).name)
+
+    def fileno(self):
+        return self._woken.fileno()
+
+    def close(self):
+        """Close the sockets that wake us up. The caller has reset the signal handling before."""
+        self._woken.close()
+        self._waker.close()
+
+    def clear(self):
+        """Empty the socket that woke us up."""
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+    def take_stops(self):
+        """Return the names of the stop signals that came since the last call."""
+        stops, self._stops = self._stops, []
+        return stops
+
+    def leave_to_parent(self):
+        """In a child: ignore the signals that a terminal or systemd sends to all processes."""
+        signal.set_wakeup_fd(-1)
+        for number in processes.STOPS:
+            signal.signal(number, processes.ignore)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.close()
+
+
+# The supervisor: the parent of all processes of a daemon.
+#
+# It has no database and no threads, and calls no log handler of the project. It forks,
+# reaps, forwards signals and kills; so neither a hanging database nor a log server ever
+# stops a kill, and nothing is ever forked from a process that holds a connection or a lock.
 
 # The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
@@ -95,7 +203,7 @@ class Supervisor:
         gc.collect()
         gc.freeze()
         types = self._options.served(registry)
-        journal.daemon_started(
+        log.daemon_started(
             version=__version__,
             processes=self._options.processes,
             database=_database(),
@@ -176,9 +284,9 @@ class Supervisor:
     def _stop(self, why):
         self._stops += 1
         if self._stops == 1:
-            journal.daemon_stopping(why=why, grace=self._options.grace)
+            log.daemon_stopping(why=why, grace=self._options.grace)
         elif self._stops == 2:
-            journal.daemon_stopping_now(why=why)
+            log.daemon_stopping_now(why=why)
         else:
             self._status = UNDELIVERED
             return
@@ -194,7 +302,7 @@ class Supervisor:
             return
         changed = self._watcher.changed()
         if changed is not None:
-            journal.reloading(file=changed)
+            log.reloading(file=changed)
             self._reloading = True
             self._stop("its code changed")
 
@@ -225,11 +333,11 @@ class Supervisor:
         self._output.ended(dead.slot)
         how = processes.describe_status(status)
         if dead.why:
-            journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
+            log.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
         elif os.waitstatus_to_exitcode(status) != 0 or running is not None:
-            journal.worker_died(worker=dead.slot, pid=pid, how=how)
+            log.worker_died(worker=dead.slot, pid=pid, how=how)
         if left:
-            journal.left_behind(worker=dead.slot, count=left)
+            log.left_behind(worker=dead.slot, count=left)
         key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
         facts = how, dead.why, key, left, cause, dead.stack
@@ -255,7 +363,7 @@ class Supervisor:
         if until is not None and uptime() >= until:
             self._dispatcher.lease_until = None
             self._kill_workers(attempt_messages.lease_over())
-            journal.lease_over(seconds=settings.KILL_AFTER)
+            log.lease_over(seconds=settings.KILL_AFTER)
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 
     def _kill_workers(self, why):

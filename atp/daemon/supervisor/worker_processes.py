@@ -1,22 +1,200 @@
-"""The supervisor's view of its workers: processes, deadlines and kills."""
+"""Workers as the supervisor sees them: deadlines, memory limits, kills, what they print."""
 
 import contextlib
 import os
 import signal
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from ... import messages
+from ... import messages, text
 from ...store.failures import MEMORY, TIMEOUT
-from .. import journal
-from ..shared.running_page import NEVER, NOTHING
-from ..shared.stacks import Stack
-from ..system import descendants, processes
-from ..system.memory import LOOK_EVERY, MemoryWatch
-from ..system.processes import uptime
+from .. import descendants, log, processes
+from ..descendants import LOOK_EVERY, MemoryWatch
+from ..log import Style, json_line
+from ..processes import uptime
+from ..shared_memory import NEVER, NOTHING
+from ..stacks import Stack
+from ..stderr import writer
 from ..worker import interruption
-from . import looks
-from .looks import Looks
+from . import stacks
+from .stacks import Looks
+
+# Formatting the lines that workers have printed for the daemon's log.
+
+
+def marked(data, *, worker, instance):
+    """Return the log lines, as bytes, for the whole lines ``data`` that a worker has printed.
+
+    Each line names its worker, so that nobody takes it for one of the daemon's own. Control
+    characters are escaped. ``instance`` is the uuid of the Instance that the worker runs, or
+    None.
+    """
+    lines = data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+    source = {"worker": worker, "instance": instance and str(instance)}
+    tell = _printed_json if Style.is_json else _printed_text
+    return "".join(tell(line.rstrip("\r"), source) for line in lines).encode()
+
+
+def _printed_json(line, source):
+    said = {"fact": "printed", "message": line, **source}
+    facts = {"time": datetime.now(UTC).isoformat(), "level": "INFO", "pid": os.getpid(), **said}
+    return json_line(facts) + "\n"
+
+
+def _printed_text(line, source):
+    name = f"worker {source['worker']} {source['instance'] or ''}".rstrip()
+    return f"{name}: {text.one_line(line)}\n"
+
+
+# Forwarding the output of workers to the daemon's standard error.
+#
+# Handlers, and the programs that they start, write into a pipe of their worker. The supervisor
+# passes on whole lines, with the name of the worker. It never waits for a worker or for the
+# reader of the daemon's log. So a log that nobody reads blocks no handler, and a handler that
+# prints without end fills neither the log nor a processor.
+
+# The most that is written for the output of a worker, in bytes a second, and in bytes at once;
+# the rest is dropped and counted.
+RATE = 1024 * 1024
+# The supervisor reads from a worker every EVERY seconds, and PIECE bytes at a time. A worker
+# that prints faster has to wait a little.
+EVERY, PIECE = 0.004, 64 * 1024
+# A line that is longer is passed on in parts.
+LONGEST_LINE = 8 * 1024
+# The amount that was dropped is logged this often, in seconds.
+TELL_EVERY = 10.0
+
+
+@dataclass
+class _Pipe:
+    """The reading end of a worker's pipe, and the state of its rate limit."""
+
+    descriptor: int
+    counted: float
+    rest: bytes = field(default=b"", init=False)
+    due: float = field(default=0.0, init=False)
+    credit: float = field(default=RATE, init=False)
+    dropped: int = field(default=0, init=False)
+    reported: float = field(default=0.0, init=False)
+
+
+class WorkerOutput:
+    """The pipes of the workers, by slot.
+
+    ``name_of(slot)`` returns the uuid of the Instance that the slot's worker runs, or None.
+    """
+
+    def __init__(self, name_of, descriptor=2):
+        self._name_of = name_of
+        self._write = writer(descriptor)
+        self._pipes = {}
+
+    def open(self, slot):
+        """Make the pipe of a new worker; return its writing end. Raises OSError."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        if slot in self._pipes:  # a worker that could not be started
+            self._forget(slot)
+        self._pipes[slot] = _Pipe(reading, uptime())
+        return writing
+
+    def close(self):
+        """In a child: close the pipes, which belong to the supervisor."""
+        for slot in list(self._pipes):
+            self._forget(slot)
+
+    def _forget(self, slot):
+        os.close(self._pipes.pop(slot).descriptor)
+
+    def descriptors(self):
+        """Return the descriptors of the pipes that may be read now."""
+        now = uptime()
+        return [pipe.descriptor for pipe in self._pipes.values() if pipe.due <= now]
+
+    def pause(self, longest):
+        """Return the time until another pipe may be read, in seconds, ``longest`` at most."""
+        now = uptime()
+        return min([longest, *(pipe.due - now for pipe in self._pipes.values() if pipe.due > now)])
+
+    def forward(self, readable):
+        """Pass on the output of workers; ``readable`` are the descriptors that have data."""
+        now = uptime()
+        for slot, pipe in list(self._pipes.items()):
+            if pipe.due <= now and pipe.descriptor in readable:
+                self._read(slot, pipe, now)
+            if pipe.dropped and now - pipe.reported >= TELL_EVERY:
+                self._tell(slot, pipe, now)
+
+    def ended(self, slot):
+        """Pass on the rest of the output of a dead worker, and close its pipe."""
+        pipe = self._pipes.get(slot)
+        if pipe is None:
+            return
+        self._read(slot, pipe, uptime())
+        if pipe.rest:
+            self._pass_on(slot, pipe, pipe.rest + b"\n")
+        if pipe.dropped:
+            self._tell(slot, pipe, uptime())
+        if slot in self._pipes:
+            self._forget(slot)
+
+    def end(self):
+        """Pass on the rest of the output of all workers, which are dead."""
+        for slot in list(self._pipes):
+            self.ended(slot)
+
+    def _read(self, slot, pipe, now):
+        try:
+            data = os.read(pipe.descriptor, PIECE)
+        except BlockingIOError:
+            return
+        if not data:  # all writers have closed the pipe
+            self._forget(slot)
+            return
+        pipe.due = now + EVERY
+        pipe.credit = min(pipe.credit + (now - pipe.counted) * RATE, RATE)
+        pipe.counted = now
+        lines, end, pipe.rest = (pipe.rest + data).rpartition(b"\n")
+        if len(pipe.rest) > LONGEST_LINE:
+            lines, end, pipe.rest = lines + end + pipe.rest, b"\n", b""
+        if end:
+            self._pass_on(slot, pipe, lines + end)
+
+    def _pass_on(self, slot, pipe, data):
+        source = {"worker": slot, "instance": self._name_of(slot)}
+        passed = _that_fit(data, pipe.credit, len(marked(b"\n", **source)) - 1)
+        written = 0
+        if passed:
+            output = marked(passed, **source)
+            with contextlib.suppress(OSError):
+                count = self._write(output) or len(output)
+                pipe.credit -= count
+                written = len(passed) * count // len(output)
+        pipe.dropped += len(data) - written
+
+    @staticmethod
+    def _tell(slot, pipe, now):
+        log.prints_dropped(worker=slot, size=text.size(pipe.dropped))
+        pipe.dropped, pipe.reported = 0, now
+
+
+def _that_fit(data, credit, mark):
+    """Return the first whole lines that take ``credit`` bytes at most with a ``mark`` before each.
+
+    With it a line of a few bytes is hundreds in a log of JSON.
+    """
+    at = 0
+    while at < len(data):
+        end = data.index(b"\n", at) + 1
+        credit -= mark + end - at
+        if credit < 0:
+            break
+        at = end
+    return data[:at]
+
+
+# The supervisor's view of its workers: processes, deadlines and kills.
 
 # A worker that dies within this many seconds, and has run nothing, counts as unable to start.
 QUICK_DEATH = 1.0
@@ -47,7 +225,7 @@ class WorkerProcess:
     cause: str = field(default="", init=False)
     frozen: tuple[int, int] | None = field(default=None, init=False)
     left: float = field(default=0.0, init=False)
-    look: looks.Look | None = field(default=None, init=False)
+    look: stacks.Look | None = field(default=None, init=False)
     stack: Stack | None = field(default=None, init=False)
 
 
@@ -95,7 +273,7 @@ class WorkerProcesses:
         if self._quick_deaths > 2 * self._size + 2:
             pause = min(2.0 ** (self._quick_deaths - 2 * self._size - 3), SLOWEST_RESTART)
             self._next_start = uptime() + pause
-            journal.worker_failing(worker=process.slot, seconds=pause)
+            log.worker_failing(worker=process.slot, seconds=pause)
 
     def enforce_limits(self):
         """Kill the workers whose attempt has exceeded its time-out or its memory.
@@ -125,7 +303,7 @@ class WorkerProcesses:
                 process.look = None  # the attempt has ended, or was given more time
             is_looking |= process.look is not None
         if is_looking:
-            return looks.LOOK_EVERY
+            return stacks.LOOK_EVERY
         return LOOK_EVERY if limited else NEVER
 
     def _kill(self, process, key, why, cause):

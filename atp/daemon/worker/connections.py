@@ -1,13 +1,18 @@
-"""A worker's database connections, and their reset between one task and the next."""
+"""Connections between one task and the next."""
 
+import contextlib
+import os
 import threading
+import time
 
 from django.db import reset_queries
 from django.db.backends.signals import connection_created
 
 from ...conf import settings
-from ..system.processes import uptime
-from .kept_connection import KeptConnection, leave_blocks
+from ...store.common.base import renewal_of
+from ..processes import uptime
+
+# A worker's database connections, and their reset between one task and the next.
 
 
 class Connections:
@@ -78,3 +83,132 @@ def _refresh(connection):
         connection.close()
     else:
         connection.close_if_unusable_or_obsolete()
+
+
+# A database connection that a worker keeps from task to task, and resets for each.
+
+# After an attempt that took longer than this, in seconds, the connection may be dead.
+LONG = 5.0
+
+
+class KeptConnection:
+    """The driver's connection that is kept while Django's connection is closed.
+
+    When Django connects again, it gets the kept one and treats it as a new connection: it
+    also calls the project's receivers of ``connection_created``.
+    """
+
+    def __init__(self, connection, renewal):
+        self._connection = connection
+        self._renewal = renewal
+        self._open = connection.get_new_connection
+        self._pid = os.getpid()
+        # The driver's connection while it is unused, since when, and its parameters.
+        self._driver, self._since = None, 0.0
+        self._parameters = _without_password(connection.get_connection_params())
+        # The traits that the driver's connection in use had when it was new.
+        self._traits, self._traits_of = None, None
+        connection.get_new_connection = self._connect
+
+    @classmethod
+    def of(cls, connection):
+        """Return the only KeptConnection of a connection; None if its vendor supports none."""
+        found = getattr(vars(connection).get("get_new_connection"), "__self__", None)
+        if isinstance(found, cls):
+            return found
+        renewal = renewal_of(connection)
+        return renewal and cls(connection, renewal)
+
+    @property
+    def rests(self):
+        """Whether the database driver's connection stays open while Django has none."""
+        return self._driver is not None
+
+    def rested(self):
+        """Return the time for which the kept connection has been unused, in seconds."""
+        return time.monotonic() - self._since
+
+    def opened(self):
+        """Note that Django has connected and initialized the connection."""
+        # Code that closes old connections is meant for web requests: disable it.
+        self._connection.close_at = None
+        driver = self._connection.connection
+        if self._traits_of is not driver:
+            self._traits, self._traits_of = self._renewal.traits(driver), driver
+
+    def has_transaction(self):
+        """Tell whether a transaction is open."""
+        connection = self._connection
+        if connection.in_atomic_block:
+            return True
+        driver = connection.connection
+        return driver is not None and self._renewal.has_transaction(driver)
+
+    def put_back(self, took):
+        """Reset and keep the connection after an attempt that ``took`` seconds, or close it."""
+        if self._renew(took):
+            # Call close() with a replaced _close(), so that a project's own close() runs too.
+            self._connection._close = self._rest
+            try:
+                self._connection.close()
+            finally:
+                del self._connection._close
+        else:
+            self._close()
+
+    def _renew(self, took):
+        connection = self._connection
+        if connection.in_atomic_block or connection.connection is not self._traits_of:
+            return False
+        limit = contextlib.nullcontext()
+        if took > LONG:
+            limit = self._renewal.bound(connection.connection)
+        try:
+            with limit:
+                return self._renewal.renew(connection, self._traits)
+        except Exception:  # whatever is wrong, a new connection will not have it
+            return False
+
+    def _rest(self):
+        self._driver, self._since = self._connection.connection, time.monotonic()
+
+    def let_go(self):
+        """Close the unused connection, if any."""
+        if self._driver is None:
+            return
+        self._connection.connection, self._driver = self._driver, None
+        self._close()
+
+    def _close(self):
+        leave_blocks(self._connection)
+        self._traits = self._traits_of = None
+        with contextlib.suppress(Exception):
+            self._connection.close()
+        self._connection.connection = None
+
+    def _connect(self, parameters):
+        if os.getpid() != self._pid:
+            return self._open(parameters)  # a fork: the kept connection belongs to its parent
+        if self._driver is not None:
+            same = _without_password(parameters) == self._parameters
+            if same and self._renewal.is_alive(self._driver, self.rested()):
+                driver, self._driver = self._driver, None
+                return driver
+            self.let_go()
+        # A password may change: the connection stays the same.
+        self._parameters = _without_password(parameters)
+        return self._open(parameters)
+
+
+def leave_blocks(connection):
+    """Have Django forget the atomic blocks that a handler has left open.
+
+    Otherwise it would keep the closed connection until the end of the block, and refuse the next
+    block that is durable: it looks for others before it connects.
+    """
+    connection.in_atomic_block = False
+    connection.atomic_blocks = []
+
+
+def _without_password(parameters):
+    return {name: value for name, value in parameters.items() if name != "password"}

@@ -1,27 +1,279 @@
-"""Running a handler: from its inputs to how it ended."""
+"""Running a handler, from its inputs to its response; coroutines."""
 
+import asyncio
 import contextlib
 import logging
+import signal
 import sys
+import threading
+import time
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import cache, partial
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import AsyncToSync, _restore_context, async_to_sync, iscoroutinefunction
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
 from django.core.signals import got_request_exception
+from django.db import Error
 
 from ... import messages, middleware, signals
+from ...authoring.context import Output, storage_path, store_file
 from ...authoring.logs import clear_variables, describe_exception, exception_trace
 from ...conf import settings
-from ...exceptions import CorruptData, IncompatibleInputs, NoResult, NotSerializable, Unusable
+from ...exceptions import (
+    CorruptData,
+    IncompatibleInputs,
+    Interrupted,
+    NoResult,
+    NotSerializable,
+    Unusable,
+)
+from ...models import Response, Task
 from ...operations.registry import registry
 from ...payload import binding, codec
 from ...payload.binding import adapt_arguments
-from ..shared.outcome import DONE, Kind, Outcome
-from ..sinks.bounded import own
+from ...payload.json import holds_bytes
+from ...store.values import ResponseData
+from ...text import exception_words
+from ..attempt import DONE, Kind, Outcome
+from ..log_handlers import RAISED, complaints, guarded, inside, is_inside, loggers
 from . import endings
-from .coroutines import CoroutineCall
 from .interruption import Never
-from .response import respond
+
+# Calls of the project's log handlers for ATP's own lines in a worker: guarded, and bounded.
+#
+# A worker calls the handlers synchronously, since error reporters need the exception and the
+# variables of the attempt. A timer (SIGALRM) interrupts a handler that blocks.
+
+# In seconds: handlers are interrupted after LONGEST for one line, and again every AGAIN if they
+# go on. Then they get none of ATP's own lines for REST.
+LONGEST, AGAIN, REST = 5.0, 0.5, 60.0
+
+
+class _Cut(BaseException):
+    """The handlers took too long. It is no Exception, since logging's handlers catch those."""
+
+
+class Bounded:
+    """The bounded calls of one process. ``time_out(longest)`` is a context manager around each.
+
+    While ``is_left()`` is true, the lines are the task's own, and are left to their loggers.
+    """
+
+    def __init__(self, is_left=lambda: False, time_out=contextlib.nullcontext):
+        self._is_left = is_left
+        self._time_out = time_out
+        self._is_armed = False
+        self._rests_until, self._skipped = 0.0, 0
+
+    def start(self):
+        """Begin to guard the lines that this process logs, and the calls of :func:`own`."""
+        _started[:] = [self]
+        loggers.intercept(self._take, self._is_left)
+
+    def _take(self, handle, logger, record):
+        self.call(partial(handle, record))
+
+    def call(self, call):
+        """Call the function, interrupt it if it takes too long, and catch what it raises."""
+        if is_inside() or threading.current_thread() is not threading.main_thread():
+            guarded(call)
+            return
+        if time.monotonic() < self._rests_until:
+            self._skipped += 1
+            return
+        if self._skipped:
+            skipped, self._skipped = self._skipped, 0
+            complaints.tell(
+                f"lines of ATP that they were not given, as they were too slow: {skipped}"
+            )
+        with self._time_out(LONGEST + 1):
+            self._call(call)
+
+    def _call(self, call):
+        before = signal.signal(signal.SIGALRM, self._cut)
+        self._is_armed = True
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, LONGEST, AGAIN)
+                with inside():
+                    call()
+            finally:
+                self._is_armed = False
+        except _Cut:
+            self._rests_until = time.monotonic() + REST
+            complaints.tell(
+                f"they took over {LONGEST:g} s for a line of ATP in a worker, which gives them "
+                f"none for {REST:g} s"
+            )
+        except BaseException as error:
+            complaints.tell(RAISED, error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if before is not None:  # one that was not set from Python cannot be set again
+                signal.signal(signal.SIGALRM, before)
+
+    def _cut(self, signum, frame):
+        if self._is_armed:
+            raise _Cut
+
+
+_started = []
+
+
+def own(call, *arguments):
+    """Call a function that logs for ATP, guarded and bounded; catch what it raises."""
+    if _started:
+        _started[0].call(partial(call, *arguments))
+    else:
+        guarded(call, *arguments)
+
+
+# Protection of attempts from the project's log handlers when ATP itself logs in a worker.
+
+
+def guard_own_lines(page, slot, interruption):
+    """Guard the lines that this worker logs, except those of the task's own handler.
+
+    The attempt's deadline is extended by the time that the log handlers take.
+    """
+    Bounded(lambda: interruption.is_inside, partial(page.unhurried, slot)).start()
+
+
+# Running a handler that is a coroutine function, in a new event loop for each attempt.
+#
+# The loop runs in a thread beside the main one. Meanwhile :func:`asgiref.sync.async_to_sync` lets
+# the main thread run the functions that the coroutine gives to ``sync_to_async``, and Django's
+# asynchronous ORM. So they use the worker's own database connections.
+#
+# The end of the handler is the end of the attempt. What the handler has left in its loop is
+# cancelled and gets a short grace; after that the thread of the loop is abandoned. Threads of the
+# loop's executor are not waited for.
+
+# The end of a handler that has not ended.
+_NOT_ENDED = (None, None)
+# In seconds, for what a handler has left in its loop: it may clean up.
+GRACE = 1.0
+# The threads whose loops have not ended within the grace.
+_abandoned = []
+
+
+def is_any_abandoned():
+    """Tell whether the loop of an earlier handler still runs in this process."""
+    _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
+    return bool(_abandoned)
+
+
+class CoroutineCall:
+    """A function that calls a coroutine handler, once. ``cancel()`` ends it where it awaits."""
+
+    def __init__(self, handler):
+        self._handler = handler
+        self._is_cancelled = False
+        self._loop = self._task = None
+        # The value that the handler has returned, and the exception that it has raised.
+        self._end = _NOT_ENDED
+
+    def __call__(self, *args, **kwargs):
+        """Return the handler's value, or raise its exception.
+
+        Raises Interrupted if it ended because it was cancelled.
+        """
+        async_to_sync(self._run)(args, kwargs)
+        value, error = self._end
+        if isinstance(error, asyncio.CancelledError) and self._is_cancelled:
+            raise Interrupted from None
+        if error is not None:
+            raise error
+        return value
+
+    def cancel(self):
+        """Cancel the handler. The main thread calls this, perhaps in a signal handler."""
+        self._is_cancelled = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    async def _run(self, args, kwargs):
+        """Wait for the handler. Its own loop is another one: this one can always end."""
+        outer = asyncio.get_running_loop()
+        # What the main thread runs for a loop: sync_to_async finds it by the loop.
+        main_thread = AsyncToSync.loop_thread_executors[outer]
+        ended, closed = asyncio.Event(), asyncio.Event()
+
+        def tell(event):
+            with suppress(RuntimeError):  # nobody waits any more
+                outer.call_soon_threadsafe(event.set)
+
+        def run():
+            # asgiref keeps its Local values, such as Django's language, apart for each thread.
+            _restore_context(context)
+            loop = asyncio.new_event_loop()
+            AsyncToSync.loop_thread_executors[loop] = main_thread
+            try:
+                self._run_handler(loop, args, kwargs)
+                tell(ended)
+                loop.run_until_complete(_end_leftovers(loop))
+            finally:
+                del AsyncToSync.loop_thread_executors[loop]
+                loop.close()
+                tell(ended)
+                tell(closed)
+
+        context = copy_context()
+        thread = threading.Thread(target=run, name="atp-coroutine", daemon=True)
+        thread.start()
+        await ended.wait()
+        try:
+            await asyncio.wait_for(closed.wait(), GRACE)
+        except TimeoutError:
+            _abandoned.append(thread)
+
+    def _run_handler(self, loop, args, kwargs):
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._supervise(args, kwargs))
+        except BaseException as error:  # of a task beside the handler, as SystemExit
+            if self._end is _NOT_ENDED:
+                self._end = None, error
+
+    async def _supervise(self, args, kwargs):
+        self._task = asyncio.ensure_future(self._guarded(args, kwargs))
+        self._loop = asyncio.get_running_loop()
+        if self._is_cancelled:
+            self._task.cancel()
+        # A cancel may come too late, when the handler has just ended.
+        with suppress(asyncio.CancelledError):
+            await self._task
+        if self._end is _NOT_ENDED and self._task.cancelled():
+            self._end = None, asyncio.CancelledError()
+
+    async def _guarded(self, args, kwargs):
+        """Run the handler and keep its end: a SystemExit that left the task would end the loop."""
+        try:
+            value = await self._handler(*args, **kwargs)
+        except BaseException as error:
+            self._end = None, error
+        else:
+            self._end = value, None
+
+
+async def _end_leftovers(loop):
+    """Cancel the tasks that a handler has left, and close its asynchronous generators."""
+    tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "a task that a handler had left raised when it was cancelled"
+            loop.call_exception_handler({"message": message, "exception": error, "task": task})
+    await loop.shutdown_asyncgens()
+
+
+# Running a handler: from its inputs to how it ended.
 
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
@@ -160,3 +412,78 @@ def _tell(signal, **facts):
     except BaseException:
         with contextlib.suppress(BaseException):
             logger.warning("a receiver raised %s", describe_exception(sys.exception()))
+
+
+# Turning the value that a handler returned into its stored Response.
+
+# The number of attempts before this one whose stored responses are looked for.
+MOST_LOST = 20
+
+
+def respond(value, task_type, claimed):
+    """Return the :class:`ResponseData` of a returned value; None for None.
+
+    The worker writes a large response into Django's storage itself, so that the dispatcher
+    never has to carry it. If nobody would read that, since the Type keeps no FINISHED Instances,
+    return None too. Raises NotSerializable.
+    """
+    if value is None:
+        return None
+    content_type, body = _render(value, task_type)
+    if len(body) <= settings.MAX_RESPONSE_INLINE:
+        return ResponseData(content_type=content_type, data=body, size=len(body))
+    if not registry.keeps(task_type.identifier) and not _is_awaited(claimed):
+        return None  # it would be removed with the Instance; rendering has checked the value
+    if claimed.lost:
+        _forget_lost(claimed)
+    path = storage_path(claimed.uuid, claimed.attempt, "response")
+    stored = store_file(path, ContentFile(body))
+    return ResponseData(content_type=content_type, data=None, file=stored, size=len(body))
+
+
+def _is_awaited(claimed):
+    """Whether other nodes of a graph, or hooks, may read the response."""
+    rows = Task.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+    try:
+        return rows.filter(waits__isnull=False).exists()
+    except Error:
+        return True
+
+
+def _forget_lost(claimed):
+    """Remove the responses that lost attempts have stored: no row names them."""
+    # The database and the storage may fail in their own ways; then a file is left.
+    with suppress(Exception):
+        storage = storages[settings.STORAGE]
+        rows = Response.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+        named = {path for row in rows for path in row.stored_paths}
+        for attempt in range(max(1, claimed.attempt - MOST_LOST), claimed.attempt):
+            path = storage_path(claimed.uuid, attempt, "response")
+            if path not in named:  # a handler may publish a file of this name
+                storage.delete(path)
+
+
+def _render(value, task_type):
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        value = Output(value)
+    if isinstance(value, Output):
+        return _raw(value)
+    payload = codec.encode(value, format=task_type.serializer, what="The response")
+    kinds = {codec.JSON: "application/json", codec.PICKLE: codec.PICKLE_CONTENT_TYPE}
+    return kinds[payload.format], payload.data.encode()
+
+
+def _raw(output):
+    """Return content type and body of text or bytes. Raises NotSerializable."""
+    content = output.content
+    if isinstance(content, memoryview) and not holds_bytes(content):
+        raise NotSerializable("The response is a memoryview of something else than bytes in a row.")
+    try:
+        if isinstance(content, str):
+            return output.content_type or "text/plain; charset=utf-8", str.encode(content)
+        return output.content_type or "application/octet-stream", bytes(content)
+    # Text that is not valid Unicode, or a subclass with code that may raise anything.
+    except Exception as error:
+        raise NotSerializable(
+            f"The response cannot be written: {exception_words(error)}."
+        ) from error

@@ -1,39 +1,145 @@
-"""A worker: a process that takes one Task after another from its channel and runs its handler."""
+"""Its loop, how it prepares, when it retires."""
 
 import contextlib
 import logging
 import os
 import shutil
+import signal
+import sys
 import time
 from functools import partial
 
+from django.core.cache import caches
+
 from ... import folders
 from ... import messages as attempt_messages
-from ...authoring.context import Context
+from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
 from ...conf import settings
 from ...operations.registry import registry
+from .. import descendants, messages, processes
+from ..attempt import DONE, PUT_OFF
+from ..messages import Closed, packed_end, unpacked
 from ..options import hostname
-from ..shared import messages
-from ..shared.channel import Closed
-from ..shared.outcome import DONE, PUT_OFF
-from ..shared.packing import packed_end, unpacked
-from ..shared.running_page import NEVER
-from ..sinks.worker_lines import guard_own_lines
-from ..system import memory, processes
-from . import execution, preparing
-from .checkpoints import Checkpoints
+from ..shared_memory import NEVER
+from . import execution
 from .connections import Connections
-from .coroutines import is_any_abandoned
-from .interruption import Interruption
-from .isolation.context_variables import ContextVariables
-from .isolation.leftovers import Leftovers, Unkillable, has_children
-from .isolation.lifelines import Lifelines
-from .isolation.process_state import ProcessState
-from .isolation.threads import Threads
-from .pauses import Pauses
-from .retiring import reason_to_retire
-from .transactions import Transaction
+from .execution import guard_own_lines, is_any_abandoned
+from .interruption import Interruption, Pauses
+from .isolation import ContextVariables, Lifelines, ProcessState, Threads
+from .leftovers import Leftovers, Unkillable, has_children
+from .transactions import Checkpoints, Transaction
+
+# Preparing a worker's process for handlers: its standard input, its log and its caches.
+
+logger = logging.getLogger("atp.worker")
+
+# Libraries end the processes that they have forked by these signals.
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def be_a_worker():
+    """Prepare the newly forked process of a worker."""
+    close_standard_input()
+    let_children_be_ended()
+
+
+def draw_other_numbers():
+    """Seed numpy's generator anew: Python seeds its own after a fork, and numpy does not."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        with contextlib.suppress(Exception):
+            random.seed()
+
+
+def close_standard_input():
+    """Make standard input empty for this process and its programs: the daemon's may never end."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    if descriptor:  # it is 0 if the daemon was started without a standard input
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+    os.set_inheritable(0, True)
+    # The old object may have read a part of the input.
+    sys.stdin = open(0, closefd=False)
+
+
+def let_children_be_ended():
+    """Make SIGTERM and SIGINT end the forks that handlers make, as libraries expect.
+
+    The worker itself goes on to ignore these signals; the supervisor handles them.
+    """
+    own = {number: signal.getsignal(number) for number in _ENDING}
+    masks = []
+
+    def block():
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
+
+    def unblock():
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop())
+
+    def reset():
+        for number, handler in own.items():
+            if signal.getsignal(number) is handler:
+                signal.signal(number, signal.SIG_DFL)
+        unblock()
+
+    # Block the signals during the fork, or the child's old handler could swallow an early one.
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)
+
+
+def open_root_logger(level):
+    """Let the root logger pass records from ``level`` up; its own handlers get no more of them."""
+    root = logging.getLogger()
+    level = logging.getLevelNamesMapping()[level]
+    if root.level > level:
+        for handler in root.handlers:
+            handler.setLevel(max(handler.level, root.level))
+        root.setLevel(level)
+
+
+def share_caches():
+    """Create Django's caches now, or the context of each attempt would have its own."""
+    for alias in caches.settings:
+        with contextlib.suppress(Exception):  # the first user of the cache sees the error
+            caches[alias]
+
+
+def capture(threads):
+    """Return the logging handler that writes into the log of the running Instance."""
+    return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
+
+
+def open_logging(capture):
+    """Make the root logger pass its records to ``capture``."""
+    open_root_logger(settings.LOG_LEVEL)
+    logging.getLogger().addHandler(capture)
+
+
+def _say_stray(level, text):
+    """Log, in the daemon's log, a line of a thread that an earlier attempt has left behind."""
+    logger.log(level, "a thread that an earlier attempt left behind: %s", text)
+
+
+# The reasons why a worker runs nothing more and another one takes its place.
+
+
+def reason_to_retire(options, done):
+    """Return the reason why a worker that has run ``done`` tasks is to retire, or None."""
+    limit = options.max_tasks_per_worker
+    if limit is not None and done >= limit:
+        return f"it has run {done} tasks"
+    limit = options.max_memory_per_worker
+    if limit is not None and done:
+        resident = processes.resident_bytes()
+        if resident > limit:
+            return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
+    for file in (sys.stdout, sys.stderr):
+        if file is not None and file.closed:
+            return "a handler closed its standard output or error"
+    return None
+
+
+# A worker: a process that takes one Task after another from its channel and runs its handler.
 
 # A busy worker wakes the dispatcher no more often than this, in seconds: a wakeup costs both
 # time, and the dispatcher looks more often by itself.
@@ -67,7 +173,7 @@ class Worker:
         self._checkpoints = Checkpoints(self._name, self.interruption, page, slot)
         self._connections = Connections()
         self._threads = Threads()
-        self._capture = preparing.capture(self._threads)
+        self._capture = capture(self._threads)
         self._process_state = ProcessState()
         self._leftovers = Leftovers()
         self._variables = ContextVariables()
@@ -78,8 +184,8 @@ class Worker:
         """Run Tasks until the channel is closed or the worker retires."""
         if folders.is_private(self._scratch.parent):
             shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
-        preparing.open_logging(self._capture)
-        preparing.share_caches()
+        open_logging(self._capture)
+        share_caches()
         self._threads.install()
         self._process_state = ProcessState()
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
@@ -142,7 +248,7 @@ class Worker:
         timeout = claimed.timeout
         timeout = NEVER if timeout is None else timeout.total_seconds()
         limit = claimed.parameters.max_memory or 0
-        before = memory.in_use(os.getpid()) if limit else 0
+        before = descendants.in_use(os.getpid()) if limit else 0
         deadline = started + timeout + grace
         facts = (deadline, started, limit, before, timeout, claimed.name.encode())
         self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
@@ -242,7 +348,7 @@ def main(slot, channel, tokens, inherited):
     """Run a worker and exit the process; never return."""
     status = 1
     try:
-        preparing.be_a_worker()
+        be_a_worker()
         worker = Worker(slot, channel, tokens, inherited)
         guard_own_lines(inherited.page, slot, worker.interruption)
         worker.run()

@@ -13,17 +13,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from ...conf import setting_problems, settings
+from ...daemon import processes
 from ...daemon.options import Options
-from ...daemon.supervisor.embedding import process_restored
-from ...daemon.supervisor.startup import begin_log, database_problem, tell_of_storage
+from ...daemon.supervisor.startup import (
+    begin_log,
+    database_problem,
+    process_restored,
+    tell_of_storage,
+)
 from ...daemon.supervisor.supervisor import Supervisor
-from ...daemon.system import processes
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
 from ...text import did_you_mean, read_memory
 
 if TYPE_CHECKING:
-    from ...daemon.sinks.log_process import LogProcess
+    from ...daemon.log_process import LogProcess
 
 # The most seconds that the process may take to exit after the daemon has ended.
 EXIT_WITHIN = 5.0

@@ -1,0 +1,554 @@
+"""The attempts held: their events, pauses, ends on command."""
+
+import time
+from dataclasses import dataclass, field
+
+from ... import messages
+from ...commands import CANCEL, PAUSE, RELEASE, RESUME
+from ...conf import settings
+from ...operations.registry import registry
+from ...states import Event, State, events
+from ...store.values import Move
+from .. import messages as daemon_messages
+from .. import shared_memory
+from ..attempt import cancel_grace
+from ..messages import Interrupt, Kill
+from ..processes import uptime
+from .reader import UsageMeter
+from .stacks import Stacks
+
+# The attempts that this daemon holds: those that run and those that wait for a worker.
+#
+# Each event of an attempt becomes a Move, which waits until it is recorded in the database.
+
+
+class Attempts:
+    """The attempts that this daemon holds, and the operations on them.
+
+    ``processes`` is the most workers at work. If the daemon is quiet or stops, ``stopping`` is
+    the reason why it starts nothing, else "". ``undecided`` are the transactional attempts, by
+    key, whose worker died, and of which it is not known yet whether the worker has committed
+    the end.
+    """
+
+    def __init__(self, core, processes=1):
+        self._core = core
+        self._pool = core.pool
+        self._pool.single = core.downstreams.names
+        self._unrecorded = core.unrecorded
+        self._counters = core.counters
+        self.times = Times(core.identity)
+        self.limited = LimitedAttempts(core.queue)
+        self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
+        self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
+        self.stacks = Stacks(core, self)
+        self.usage = UsageMeter(core.pool, core.identity, processes)
+        self.stopping = ""
+        self.undecided = {}
+
+    def any(self):
+        """Tell whether this daemon holds any Task."""
+        return len(self._pool) > 0
+
+    def who(self, link=None):
+        """Return the name with which this daemon, or the worker of ``link``, signs log records."""
+        name = self._core.identity.name
+        return f"{name} worker {link.slot}" if link else name
+
+    def asked(self, asked):
+        """Obey an ask to the holder of a Task: pause, resume, cancel or release."""
+        if asked.request in (PAUSE, RESUME):
+            self.pausing.asked((asked.instance, asked.attempt), asked.request)
+        else:
+            self.ending.asked(asked)
+
+    # Changes
+
+    def move(self, holding, event, link=None, **facts):
+        """Add the Move of an event of this attempt; its time is now unless ``facts`` has one."""
+        facts = {"time": self.times.now(holding), "who": self.who(link)} | facts
+        instance, attempt = holding.key
+        if event == Event.START:
+            holding.began = facts["time"]
+        facts["holding"] = holding
+        self._unrecorded.add(Move(event=event, instance=instance, attempt=attempt, **facts))
+
+    def start(self, holding, link, at):
+        """Record a start by itself, not together with the end."""
+        holding.start_known = True
+        self.move(holding, Event.START, link, time=self.times.at_uptime(holding, at))
+
+    def release(self, holding, why, link=None, **facts):
+        """Give a Task back to the queue."""
+        self.move(holding, Event.RELEASE, link, message=why, **facts)
+        self._counters.released(holding, why)
+
+    def _record_pause(self, holding, event, link, at, message):
+        self.move(holding, event, link, time=self.times.at(holding, at), message=message)
+
+    # Handing out and handing back
+
+    def hand_out(self):
+        """Hand waiting Tasks out to workers; release those that have waited too long."""
+        self._pool.take_back()
+        held_back = self._core.downstreams.held_back(self._pool)
+        for holding in self._pool.hand_out():
+            # Record the start of a reserved Task before its worker gets it.
+            holding.start_known = True
+            link, _ = self._pool.find(holding.key)
+            self.move(holding, Event.START, link)
+        if held_back:
+            self._put_back(held_back)
+        self.hand_back(self._pool.overstock(), messages.no_worker_free())
+
+    def _put_back(self, held_back):
+        """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
+        downstreams = self._core.downstreams
+        stuck, names = downstreams.stuck(), downstreams.names
+        self._pool.put_back([each for each in held_back if names[each.type] not in stuck])
+        gone = [each for each in held_back if names[each.type] in stuck]
+        self.hand_back(gone, messages.downstream_locked())
+
+    def hand_back(self, holdings, why):
+        """Release Tasks that were not started."""
+        for holding in holdings:
+            self.limited.hand_back(holding)
+            self.release(holding, why)
+
+    def hand_back_unstarted(self, why):
+        """Release all Tasks that no worker has started yet."""
+        self.hand_back_waiting(why)
+        for link in self._pool.links.values():
+            self.hand_back(self._pool.unstarted(link), why)
+
+    def hand_back_waiting(self, why):
+        """Release the Tasks that are assigned to no worker."""
+        if self._pool.waiting:
+            self.hand_back(self._pool.take_all_waiting(), why)
+
+    # Answers of the database
+
+    def recorded(self, batch, refused):
+        """Follow up on a batch that was recorded, except for its ``refused`` entries."""
+        if self.limited.ends_any(batch):
+            self.limited.recorded(batch)
+        for entry in refused:
+            key = entry.instance, entry.attempt
+            concluded = self.undecided.pop(key, None)
+            if concluded is not None:
+                self._counters.finished(concluded)
+            elif isinstance(entry, Move) or not self._may_have_concluded(entry):
+                self._counters.refused(entry, self._forget(key))
+        for entry in batch:
+            if not isinstance(entry, Move) or entry in refused:
+                continue
+            key = entry.instance, entry.attempt
+            if entry.event == Event.START:
+                self._hand_out_reserved(key)
+            elif key in self.undecided:
+                self._counters.lost_worker(self.undecided.pop(key), entry)
+            if entry.event in PUTS_BACK:
+                self._core.queue.put_back()
+
+    def _may_have_concluded(self, note):
+        """Tell whether a worker may have committed the attempt's end before this note."""
+        if self._unrecorded.is_doubtful(note):
+            return True
+        _, holding = self._pool.find((note.instance, note.attempt))
+        return holding is not None and registry.is_transactional(holding.type)
+
+    def _hand_out_reserved(self, key):
+        if self.stopping:
+            self.hand_back(self._pool.take_reserved(key), self.stopping)
+        else:
+            self._pool.release_reserved(key)
+
+    def _forget(self, key):
+        """Drop a Task that this daemon no longer holds; kill its worker if it runs the Task."""
+        self._pool.take_unstarted_back(key)
+        link, holding = self._pool.drop(key)
+        if link is not None:
+            self.ending.forget(key)
+            link.revoked[key] = holding
+            self.ending.kill(link, key, messages.task_taken_away())
+        return holding
+
+    def reconcile(self, kept, keys=None):
+        """Adapt to the attempts ``kept`` that the new identity holds: their states by key.
+
+        Forget the changes that are recorded already, and end the attempts that this daemon no
+        longer holds. If ``keys`` is given, look at these attempts only.
+        """
+        self._unrecorded.keep(kept, keys)
+        self.limited.reconcile(kept, keys)
+        for holding in list(self._pool.holdings()):
+            if keys is not None and holding.key not in keys:
+                continue
+            if holding.key not in kept:
+                if not holding.concluded:
+                    self._forget(holding.key)
+            elif kept[holding.key] == State.RUNNING:
+                # Its start is recorded, and only the acknowledgement got lost.
+                self._hand_out_reserved(holding.key)
+
+    # For the daemon's row
+
+    def workers(self):
+        """Return dicts that describe the workers: slot, pid, Instance and its start."""
+        described = []
+        for slot, link in sorted(self._pool.links.items()):
+            facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
+            if link.is_paused:
+                facts["paused"] = True
+            if link.running is not None:
+                started = time.time() - uptime() + link.running.started
+                facts |= {
+                    "instance": str(link.running.claimed.uuid),
+                    "type": link.running.type,
+                    "since": self._core.identity.time(started).isoformat(),
+                }
+            described.append(facts)
+        return described
+
+
+# The ends of attempts on request: an attempt is asked first, then interrupted or killed.
+
+# An attempt that is asked to end because its daemon stops gets this long, in seconds.
+STOP_GRACE = 1.0
+# A cancelled attempt gets at least this long, in seconds, however late the daemon reads the ask.
+LEAST_GRACE = 0.25
+
+
+class Ending:
+    """The attempts that were asked to end. ``tell(message)`` sends to the supervisor."""
+
+    def __init__(self, pool, page, tell, hand_back):
+        self._pool = pool
+        self._page = page
+        self._tell = tell
+        self._hand_back = hand_back
+        self._kills = {}
+
+    def asked(self, asked):
+        """Obey an ask to the holder of a Task: cancel or release."""
+        key = asked.instance, asked.attempt
+        if asked.request == CANCEL:
+            self.cancel(key, messages.cancelled(asked.who), asked.age)
+        elif asked.request == RELEASE:
+            self._ask(key, Event.RELEASE, messages.command_sent(RELEASE), settings.RELEASE_GRACE)
+
+    def cancel(self, key, why, age=0.0):
+        """Make a running attempt end as CANCELLED; the cancel is ``age`` seconds old.
+
+        An attempt that has not started is handed back, and the store cancels its Instance.
+        """
+        self._pool.take_unstarted_back(key)
+        _, holding = self._pool.find(key)
+        grace = 0.0 if holding is None else cancel_grace(holding.type)
+        self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
+
+    def ask_all(self, event, why):
+        """Ask every attempt that this daemon holds to end within STOP_GRACE."""
+        for holding in list(self._pool.holdings()):
+            self._ask(holding.key, event, why, STOP_GRACE)
+
+    def _ask(self, key, event, why, grace):
+        waiting = self._pool.take_waiting(key)
+        if waiting is not None:
+            self._hand_back([waiting], why)
+            return
+        link, holding = self._pool.find(key)
+        if holding is None or holding is link.reserved:
+            return  # a reserved Task will be with its worker in a moment
+        if not holding.ask:
+            self._page.ask(link.slot, *key)
+        if holding.ask not in (event, Event.FAIL):  # no later ask replaces a cancel
+            holding.ask, holding.why = event, why
+            if event == Event.FAIL:
+                self._tell(Interrupt(link.slot, link.pid, key))
+        at = uptime() + grace
+        self._kills[key] = min(self._kills.get(key, at), at)
+
+    def forget(self, key):
+        """Forget the kill of an attempt that has ended."""
+        self._kills.pop(key, None)
+
+    def pause(self, longest):
+        """Return the time until the next kill, in seconds, ``longest`` at most."""
+        if not self._kills:
+            return longest
+        return max(0.0, min(longest, min(self._kills.values()) - uptime()))
+
+    def kill_overdue(self):
+        """Ask the supervisor to kill the attempts that have not ended within their grace."""
+        for key, at in list(self._kills.items()):
+            if uptime() >= at:
+                del self._kills[key]
+                link, holding = self._pool.find(key)
+                if holding is not None:
+                    self.kill(link, key, holding.why)
+
+    def kill(self, link, key, why):
+        """Ask the supervisor to kill a worker if it still runs this attempt."""
+        self._tell(Kill(link.slot, link.pid, key, why))
+
+
+# Attempts that count towards a limit on the number of attempts at once.
+
+# The events that send an Instance back to the queue, and those that end an attempt.
+PUTS_BACK = events(lambda row: row.puts_back)
+ENDS = events(lambda row: row.ends)
+
+
+class LimitedAttempts:
+    """The limited attempts of this daemon. When one ends, ``queue`` learns that a place is free."""
+
+    def __init__(self, queue):
+        self._queue = queue
+        # The lane (Type and collection) of each attempt, by key, until its end is recorded.
+        self._lanes = {}
+        # The keys of the attempts that are being handed back unstarted.
+        self._unstarted = set()
+
+    def add(self, claimed):
+        """Note the claimed Tasks that count towards a limit."""
+        self._lanes |= {t.key: (t.type, t.collection) for t in claimed if t.limited}
+
+    def hand_back(self, holding):
+        """Note that a limited Task goes back to the queue, if it is unstarted."""
+        if holding.key in self._lanes and not holding.start_known:
+            self._unstarted.add(holding.key)
+
+    def ends_any(self, batch):
+        """Tell whether a Move of the batch ends a limited attempt."""
+        return bool(self._lanes) and any(
+            move.event in ENDS and (move.instance, move.attempt) in self._lanes
+            for move in batch
+            if isinstance(move, Move)
+        )
+
+    def recorded(self, batch):
+        """Forget the attempts that these recorded Moves have ended: their places are free."""
+        if not self._lanes and not self._unstarted:
+            return
+        for move in batch:
+            if move.event in ENDS:
+                self._lanes.pop((move.instance, move.attempt), None)
+                self._unstarted.discard((move.instance, move.attempt))
+        self._queue.put_back()
+
+    def unstarted_lanes(self, batch):
+        """Return the lanes of the unstarted attempts that these Moves hand back."""
+        if not self._unstarted:
+            return []
+        keys = {(move.instance, move.attempt) for move in batch}
+        return [self._lanes[key] for key in keys & self._unstarted]
+
+    def reconcile(self, kept, keys=None):
+        """Forget attempts that this daemon no longer holds: of all, or of ``keys`` if given."""
+        gone = (self._lanes.keys() if keys is None else keys) - kept.keys()
+        self._lanes = {key: lane for key, lane in self._lanes.items() if key not in gone}
+        self._unstarted &= self._lanes.keys()
+
+
+# Paused attempts, and the workers that take their place meanwhile (RFC 14's PAUSED).
+#
+# An attempt pauses itself, either at its next check for an ask or because its handler wants to.
+# The supervisor stops the worker of a stoppable Type. A paused worker can run nothing else, so
+# the supervisor starts another. The attempt goes on when the number of workers at work allows
+# it: a worker that has nothing to do exits to make room.
+
+# A dismissed worker that has not exited is dismissed again after this, in seconds.
+TELL_AGAIN = 0.2
+
+
+@dataclass
+class Pause:
+    """The ``number``-th pause of an attempt, ``since`` a time on the uptime clock.
+
+    ``is_frozen``: the supervisor has stopped the worker. ``is_wanted``: an operator still wants
+    the pause. ``is_over``: the handler is ready to go on. ``may_go``: the dispatcher has told
+    the attempt to go on.
+    """
+
+    number: int
+    since: float
+    is_frozen: bool = False
+    is_wanted: bool = False
+    is_over: bool = False
+    may_go: bool = field(default=False, init=False)
+
+    @property
+    def wants_to_go(self):
+        """Whether the attempt waits for a place to go on, and no operator wants it paused."""
+        if self.may_go or self.is_wanted:
+            return False
+        return self.is_over
+
+
+class Pausing:
+    """The pauses of a dispatcher's attempts.
+
+    ``places`` is the most workers at work. ``record(holding, event, link, at, message)`` queues
+    a Move to be recorded. ``tell(message)`` sends to the supervisor.
+    """
+
+    def __init__(self, pool, page, places, record, tell):
+        self._pool = pool
+        self._page = page
+        self._places = places
+        self._record = record
+        self._tell = tell
+        self._spare = 0
+
+    def asked(self, key, request):
+        """Ask an attempt to pause or to go on, as an operator wants; called again and again."""
+        link, holding = self._pool.find(key)
+        if holding is None or holding.started is None or holding.ask:
+            return
+        wanted = request == PAUSE
+        if wanted and registry.is_transactional(holding.type):
+            return  # the asker does not know the Type: a pause would keep the transaction open
+        if holding.pause is not None:
+            holding.pause.is_wanted = wanted
+        elif wanted and registry.is_stoppable(holding.type):
+            # Repeat this: the supervisor does not stop it while it writes a checkpoint.
+            holding.is_to_pause = True
+            self._tell(daemon_messages.Freeze(link.slot, link.pid, key))
+        elif wanted and not holding.is_to_pause:
+            holding.is_to_pause = True
+            self._page.ask(link.slot, *key, shared_memory.PAUSE)
+        elif not wanted and holding.is_to_pause:
+            holding.is_to_pause = False
+            self._page.ask(link.slot, *key, shared_memory.GO)
+
+    def begun(self, link, key, at, number, message="", *, is_own=False, is_frozen=False):
+        """Note that an attempt has paused for the ``number``-th time.
+
+        ``is_own``: the handler wanted the pause, and says itself when it is ready to go on.
+        """
+        holding = link.assigned.get(key)
+        if is_frozen and (holding is None or holding.pause is not None):
+            # The worker was stopped after it had reported the end of the attempt, or after the
+            # handler had paused by itself: then it can say when it is ready to go on.
+            self._tell(daemon_messages.Thaw(link.slot, link.pid, key))
+        if holding is None or holding.pause is not None:
+            return
+        is_wanted = holding.is_to_pause
+        pause = Pause(number, uptime(), is_frozen, is_wanted=is_wanted, is_over=not is_own)
+        holding.pause, holding.is_to_pause = pause, False
+        self._record(holding, Event.PAUSE, link, at, message)
+
+    def ending(self, link, key):
+        """Note that the handler of a paused attempt is ready to go on."""
+        holding = link.assigned.get(key)
+        if holding is not None and holding.pause is not None:
+            holding.pause.is_over = True
+
+    def thawed(self, link, key, at):
+        """Note that the supervisor has let a stopped worker go on."""
+        holding = link.assigned.get(key)
+        if holding is not None and holding.pause is not None and holding.pause.is_frozen:
+            self.over(holding, link, at)
+
+    def ended(self, link, key, at):
+        """Note that a paused attempt has gone on."""
+        holding = link.assigned.get(key)
+        if holding is not None:
+            self.over(holding, link, at)
+
+    def over(self, holding, link, at):
+        """Record that an attempt has gone on, if it was paused."""
+        if holding.pause is not None:
+            holding.paused += uptime() - holding.pause.since
+            holding.pause = None
+            # An attempt that was asked to end goes on in order to end.
+            message = messages.resumed_to_end(holding.why) if holding.ask else ""
+            self._record(holding, Event.RESUME, link, at, message)
+
+    def turn(self):
+        """Adjust the number of workers, and let paused attempts go on; called at every turn."""
+        links = self._pool.links.values()
+        paused = [link for link in links if link.is_paused]
+        for link in paused:
+            if link.running.ask and link.running.pause.is_frozen:
+                self._go(link)  # a stopped attempt cannot end
+        if paused or self._spare or len(links) > self._places:
+            self._want_spare(len(paused))
+            self._let_go_on([link for link in paused if link.is_paused])
+        for link in links:
+            # The worker may have been running something, and so was not killed: try again.
+            if link.is_leaving and uptime() >= link.dismissed_at + TELL_AGAIN:
+                self._dismiss(link)
+
+    def _want_spare(self, paused):
+        # The supervisor must not replace a worker that makes room.
+        leaving = sum(link.is_leaving for link in self._pool.links.values())
+        count = max(0, min(paused, self._places) - leaving)
+        if count != self._spare:
+            self._spare = count
+            self._tell(daemon_messages.SpareWanted(count))
+
+    def _let_go_on(self, paused):
+        """Let the attempts that have been paused longest go on; free workers make room for them."""
+        at_work = len(self._pool.links) - len(paused)
+        ready = [link for link in paused if link.running.pause.wants_to_go]
+        ready.sort(key=lambda link: link.running.pause.since)
+        places = max(0, self._places - at_work)
+        for link in ready[:places]:
+            self._go(link)
+        if len(ready) > places or at_work > self._places:
+            self._make_room()
+
+    def _make_room(self):
+        """Dismiss one worker that has nothing to do, unless another one is leaving already."""
+        links = self._pool.links.values()
+        if not any(link.is_leaving for link in links):
+            # One that is not ready yet has least to lose.
+            unneeded = [link for link in links if link.is_free or link.is_starting]
+            unneeded.sort(key=lambda link: not link.is_starting)
+            for link in unneeded[:1]:
+                link.is_leaving = True
+                self._want_spare(sum(link.is_paused for link in links))
+                self._dismiss(link)
+
+    def _dismiss(self, link):
+        """Ask the supervisor to kill a worker, unless it runs something."""
+        link.dismissed_at = uptime()
+        why = messages.evicted_for_resume()
+        self._tell(daemon_messages.Kill(link.slot, link.pid, shared_memory.NOTHING, why))
+
+    def _go(self, link):
+        holding = link.running
+        holding.pause.may_go = True
+        if holding.pause.is_frozen:
+            self._tell(daemon_messages.Thaw(link.slot, link.pid, holding.key))
+        else:
+            self._page.ask(link.slot, *holding.key, shared_memory.GO, holding.pause.number)
+
+
+# Converting times of this host's clocks to the database's clock.
+
+
+class Times:
+    """The converter of host times to database times. No time is before the Task's claim."""
+
+    def __init__(self, identity):
+        self._identity = identity
+        self.set()
+
+    def set(self):
+        """Measure the difference between this host's clock and its uptime clock."""
+        self.clock = time.time() - uptime()
+
+    def at_uptime(self, holding, at):
+        """Convert a time of the uptime clock."""
+        return self.at(holding, at + self.clock)
+
+    def at(self, holding, host_time):
+        """Convert a time of this host's clock."""
+        time, claimed = self._identity.time(host_time), holding.claimed.time
+        return time if time > claimed else claimed
+
+    def now(self, holding):
+        return self.at(holding, time.time())

@@ -1,0 +1,189 @@
+"""Quiet, resume, stop; the shutdown; the end when the supervisor is dead."""
+
+import contextlib
+import queue
+
+from ... import messages
+from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
+from ...conf import settings
+from ...states import Event
+from ...store import get_store
+from .. import descendants, log
+from .. import messages as daemon_messages
+from ..database import DatabaseThread
+from ..processes import uptime
+from .lease import LOOK_AGAIN
+
+# The end of a dispatcher whose supervisor is dead: it kills all that is left of its daemon.
+
+
+def end(identity, sessions, mark):
+    """Kill the remaining workers and their processes, and give the Tasks up."""
+    log.supervisor_died()
+    if descendants.kill_sessions(sessions, mark):
+        _give_up_tasks(identity)
+
+
+def _give_up_tasks(identity):
+    """Give the Tasks up before the lease is over, since none of them runs here any more (G3)."""
+    daemon = identity.current
+    if daemon is None or identity.lock:
+        return  # the lock becomes free when this process ends
+    results, store = queue.SimpleQueue(), get_store()
+    thread = DatabaseThread("atp-leave", store, results, lambda: None)
+    why = messages.supervisor_killed()
+    thread.submit("leaving", lambda: store.daemons.leave(daemon, lost=why), None)
+    # If the call takes longer, it ends with this process, and the lease runs out.
+    with contextlib.suppress(queue.Empty):
+        results.get(timeout=settings.STATEMENT_TIMEOUT)
+
+
+# Stopping a dispatcher: running tasks get their grace, and ended ones are recorded.
+
+# The exit statuses of a dispatcher; the supervisor takes any other for a death.
+DONE, UNDELIVERED, ORPHANED = 0, 4, 5
+# After its grace a stopping daemon tries this long to record its results, in seconds.
+DELIVERY_GRACE = 10.0
+# It logs what it waits for from SOON after the grace, every TELL_UNDELIVERED, in seconds.
+SOON, TELL_UNDELIVERED = 1.0, 3.0
+
+
+class Stopping:
+    """The stop of the dispatcher, which waits until the calls of the ``threads`` have ended."""
+
+    def __init__(self, core, threads, attempts, orders, recording):
+        self._core = core
+        self._threads = threads
+        self._attempts = attempts
+        self._orders = orders
+        self._recording = recording
+        self._at = None
+        # Whether the daemon has given up its row.
+        self.has_left = False
+
+    @property
+    def is_stopping(self):
+        return self._at is not None
+
+    def stop(self, grace):
+        """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
+        at = uptime() + grace
+        self._at = at if self._at is None else min(self._at, at)
+        self._orders.stop()
+
+    def turn(self):
+        """Go on with stopping; return the exit status when it is over, else None."""
+        if self._at is None:
+            return None
+        core, (claimer, recorder) = self._core, self._threads
+        over = uptime() - self._at
+        if over >= 0 and len(core.pool):
+            self._attempts.ending.ask_all(Event.RELEASE, messages.daemon_stopping())
+        if over >= 0 and core.timers.due("undelivered", TELL_UNDELIVERED):
+            self._tell_undelivered(over)
+        if len(core.pool) or len(core.unrecorded) or recorder.busy:
+            if over <= DELIVERY_GRACE:
+                return None
+            log.undelivered(count=len(core.unrecorded))
+            return UNDELIVERED
+        if core.identity.current is None:
+            # Without an identity there is no row to give up; the lease runs out by itself.
+            return DONE
+        if over > DELIVERY_GRACE:
+            return DONE  # another session has locked the daemon's row
+        if not claimer.busy and core.timers.passed("leave"):
+            self._recording.leave(self._left)
+        return None
+
+    def _tell_undelivered(self, over):
+        """Log why a stopping daemon has not ended yet."""
+        if over < SOON:
+            return  # most daemons end before that
+        claimer, recorder = self._threads
+        doing = recorder.doing or claimer.doing
+        if doing:
+            left = max(0.0, DELIVERY_GRACE - over)
+            log.delivering(doing=doing, count=len(self._core.unrecorded), seconds=left)
+
+    def is_drained(self, found_nothing):
+        """Tell whether neither this daemon nor the queue has anything left to do."""
+        return (
+            found_nothing
+            and not len(self._core.pool)
+            and not len(self._core.unrecorded)
+            and not any(thread.busy for thread in self._threads)
+        )
+
+    def _left(self, has_left):
+        self.has_left = has_left
+        self._core.timers.later("leave", LOOK_AGAIN)
+
+
+# The orders to this daemon (go quiet, resume, stop), and its mode.
+
+ASKED = "it was told to"
+
+
+class Orders:
+    """The part of the dispatcher that obeys the request in the daemon's row.
+
+    ``request`` is the last request, also from the time of an earlier dispatcher or identity.
+    The request is taken from renewals and joins alone, which come one after another. A request
+    that an outlook has seen only makes the next renewal come soon.
+    """
+
+    def __init__(self, core, attempts, request=""):
+        self._core = core
+        self._attempts = attempts
+        self._tell = core.tell
+        self.request = REQUESTS[DaemonCommand.RESUME]
+        self.mode = Mode.RUNNING
+        self.obey(request)
+
+    def obey(self, request):
+        """Obey the request in the daemon's row, unless it is known or the daemon stops."""
+        if request == self.request or self.mode is Mode.STOPPING:
+            return
+        self.request = request
+        # The next dispatcher has to know the request, even if the row is gone by then.
+        self._tell(daemon_messages.Ordered(request))
+        mode = requested_mode(request)
+        if mode is Mode.STOPPING:
+            # The supervisor decides, as after a signal, and tells the dispatcher to stop.
+            self._tell(daemon_messages.StopWanted(ASKED))
+        elif mode is not self.mode:
+            self.mode = mode
+            (self._go_quiet if mode is Mode.QUIET else self._resume)()
+
+    def joined(self, request):
+        """Obey the request in the daemon's new row."""
+        self.obey(request)
+
+    def hint(self, request):
+        """Renew soon if the request that an outlook has seen is new; None: there is no row."""
+        if request is not None and request != self.request:
+            self._core.timers.now("renew")
+
+    def stop(self):
+        """Start no more tasks, for good, and hand back the unstarted ones."""
+        self.mode = Mode.STOPPING
+        self._hand_back(messages.daemon_stopping())
+
+    def keep(self):
+        """In quiet mode, hand back Tasks that have come in all the same; called at every turn."""
+        if self.mode is Mode.QUIET:
+            self._attempts.hand_back_waiting(self._attempts.stopping)
+
+    def _go_quiet(self):
+        log.went_quiet()
+        self._hand_back(messages.daemon_quiet())
+
+    def _hand_back(self, why):
+        """Start no more tasks, and hand back the unstarted ones."""
+        self._attempts.stopping = why
+        self._attempts.hand_back_unstarted(why)
+
+    def _resume(self):
+        log.resumed()
+        self._attempts.stopping = ""
+        self._core.queue.call()

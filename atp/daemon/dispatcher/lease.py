@@ -1,0 +1,500 @@
+"""Identity, joining, renewing, reconciling after a failure."""
+
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from ... import __version__
+from ...commands import Mode
+from ...conf import settings
+from ...exceptions import LeaseLost
+from ...operations.registry import registry
+from ...store.facts import DaemonFacts
+from .. import log, messages
+from ..database import is_outage
+from ..options import hostname
+from ..processes import uptime
+
+# The identities of this daemon in the queue, its lease, and the offset of the database's clock.
+
+
+@dataclass
+class Identity:
+    """The current identity of this daemon, and its earlier identities, which have to be ended.
+
+    The daemon takes a new identity at its start and after every failure of the database, so
+    that a late call under the old identity can claim nothing. ``pid`` is the supervisor's.
+    ``previous`` are the uuids of earlier identities that may still hold Tasks. ``left`` are
+    the attempts (pairs of Instance and attempt) that they do hold, because other sessions
+    have locked those.
+    """
+
+    pid: int
+    types: tuple[str, ...]
+    lock: str
+    previous: list = field(default_factory=list)
+    left: frozenset = field(default=frozenset(), init=False)
+    current: uuid.UUID | None = field(default=None, init=False)
+    candidate: uuid.UUID | None = field(default=None, init=False)
+    lease_until: float = field(default=0.0, init=False)
+    unbroken_since: float = field(default=0.0, init=False)
+    offset: timedelta = field(default=timedelta(), init=False)
+    # Whether the Types are registered.
+    is_registered: bool = field(default=False, init=False)
+
+    @property
+    def name(self):
+        """The name with which this daemon signs log records."""
+        return f"{hostname()}:{self.pid}"
+
+    def facts(self, request=""):
+        """Return the values of the daemon's row for a join as the candidate."""
+        return DaemonFacts(
+            uuid=self.candidate,
+            host=hostname(),
+            pid=self.pid,
+            version=__version__,
+            types=self.types,
+            release=settings.RELEASE,
+            signatures={
+                name: registry.get(name).fingerprint for name in self.types if name in registry
+            },
+            lock=self.lock,
+            request=request,
+        )
+
+    def lose(self):
+        """Give up the current identity: it becomes a previous one."""
+        if self.current is not None:
+            self.previous.append(self.current)
+        self.current = None
+
+    def propose(self):
+        """Return the next identity. It stays the same until it has joined: a join is idempotent."""
+        if self.candidate is None:
+            self.candidate = uuid.uuid4()
+        return self.candidate
+
+    def join(self, store, holding, request=""):
+        """Join the queue as the candidate and end every earlier identity. Runs in a thread.
+
+        Return :class:`Reconciled`, and the earlier identities that could not be ended yet.
+        """
+        facts = self.facts(request)
+        return _together(
+            (old, store.daemons.join(facts, lease=settings.LEASE, old=old, holding=holding))
+            for old in self.previous or [None]
+        )
+
+    @staticmethod
+    def settle(store, current, previous, holding):
+        """End the previous identities, as far as the locks of other sessions allow it now.
+
+        Runs in a thread. Return the same as :meth:`join`.
+        """
+        return _together(
+            (old, store.daemons.settle(old, current, lease=settings.LEASE, holding=holding))
+            for old in previous
+        )
+
+    def joined(self, reconciled, unsettled, sent, received):
+        """Make the candidate the current identity, after its join."""
+        self.current, self.candidate = self.candidate, None
+        self.settled(reconciled, unsettled)
+        self.unbroken_since = sent
+        self.renewed(reconciled.time, sent, received)
+
+    def settled(self, reconciled, unsettled):
+        """Keep only the ``unsettled`` earlier identities."""
+        self.previous, self.left = unsettled, frozenset(reconciled.left)
+
+    def renewed(self, database_time, sent, received):
+        """Extend the lease: a renewal was ``sent`` and acknowledged at these uptimes."""
+        if self.lock:
+            # The lease is a file lock, which cannot lapse while a process of this daemon lives.
+            self.lease_until = float("inf")
+        else:
+            if (
+                self.lease_until
+                and sent - (self.lease_until - settings.KILL_AFTER) > settings.LEASE
+            ):
+                self.unbroken_since = sent
+            self.lease_until = sent + settings.KILL_AFTER
+        self.offset = _offset(database_time, sent, received)
+
+    @property
+    def leased(self):
+        """Whether the daemon has an identity and a lease, and so may hand out Tasks."""
+        return self.current is not None and uptime() < self.lease_until
+
+    @property
+    def may_sweep(self):
+        """Whether this daemon may take away the Tasks of other daemons.
+
+        It may only after its own renewals have succeeded for the length of one lease: the same
+        outage may have cut off the others.
+        """
+        if self.current is None:
+            return False
+        return bool(self.lock) or uptime() - self.unbroken_since >= settings.LEASE
+
+    def time(self, host_time):
+        """Convert a time of this host's clock, in seconds, to a datetime on the database's."""
+        time = datetime.fromtimestamp(host_time, UTC)
+        return time + self.offset if self.offset else time
+
+
+def _together(answers):
+    """Return the merged answers, and the old identities that are not settled."""
+    left, lost, unsettled = {}, (), []
+    for old, answer in answers:
+        left |= answer.left
+        lost += answer.lost
+        if not answer.is_settled:
+            unsettled.append(old)
+    return replace(answer, left=left, lost=lost), unsettled
+
+
+def _offset(database_time, sent, received):
+    """Return how far the database's clock is ahead of this host's; zero if that is unknown."""
+    now, passed = datetime.now(UTC), uptime()
+    earliest = now - timedelta(seconds=passed - sent)
+    latest = now - timedelta(seconds=passed - received)
+    if earliest <= database_time <= latest:
+        return timedelta()
+    return database_time - earliest - (latest - earliest) / 2
+
+
+# Membership: joining the queue, and joining it again after every failure of the database.
+
+# The pause before the next try after a failure, in seconds; it doubles, up to the longest.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
+# Earlier identities may still hold Tasks that another session has locked. The daemon tries to
+# end them this often, in seconds.
+SETTLE_EVERY = 0.25
+JOINING = "joining"
+# If a kind of call has failed, and is not tried again for this many seconds while other calls
+# succeed, its failure is forgotten.
+FORGET_AFTER = 1.5
+# A failure that persists is logged again after this many seconds.
+SAY_AGAIN = 60.0
+
+
+class Membership:
+    """The membership of the dispatcher: it ends when a call fails, and a join begins a new one.
+
+    Joins run in the last of the ``threads``.
+    """
+
+    def __init__(self, core, threads, orders):
+        self._core = core
+        self._threads = threads
+        self._thread = threads[-1]
+        self._identity = core.identity
+        self._unrecorded = core.unrecorded
+        self._timers = core.timers
+        self._tell = core.tell
+        self._orders = orders
+        # The time of the failure of each kind of call that has not succeeded since.
+        self._failing = {}
+        self._failed_at = 0.0
+        # The time when the failure of each kind of call was last logged.
+        self._said_at = {}
+        self._pause = FIRST_PAUSE
+
+    def answered(self, result):
+        """Note that a call succeeded; the trouble is over when no kind of call is failing."""
+        self._failing.pop(result.doing, None)
+        # A call that was not tried again since then may never be.
+        limit = uptime() - FORGET_AFTER
+        self._failing = {doing: at for doing, at in self._failing.items() if at > limit}
+        if not self._failing and self._pause > FIRST_PAUSE:
+            self._pause = FIRST_PAUSE
+            log.database_back(seconds=uptime() - self._failed_at)
+
+    def locked(self, result):
+        """Try to join again soon, if another session's lock kept the daemon from joining."""
+        if result.doing == JOINING:
+            self._timers.later("rejoin", FIRST_PAUSE)
+
+    def failed(self, result):
+        """Note that a call failed, reconnect, and give up the current identity."""
+        if isinstance(result.error, LeaseLost):
+            log.lease_lost(why=result.error)
+        else:
+            self._note_failure(result)
+        for thread in self._threads:
+            thread.reconnect()
+        self._identity.lose()
+
+    def _note_failure(self, result):
+        if not self._failing:
+            self._failed_at = uptime()
+        said = self._said_at.get(result.doing, 0.0)
+        if result.doing not in self._failing or uptime() - said >= SAY_AGAIN:
+            self._said_at[result.doing] = uptime()
+            # An error that is not the database's fault is logged with its traceback.
+            trace = None if is_outage(result.error) else result.error
+            log.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)
+        self._failing[result.doing] = uptime()
+        self._timers.later("rejoin", self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def rejoin(self, then):
+        """Take a new identity, if it is time to try; call ``then(reconciled)`` afterwards."""
+        if not self._timers.passed("rejoin"):
+            return
+        self._tell(messages.Joining(self._identity.propose()))
+        holding = self._holding()
+
+        def joined(result):
+            answer, unsettled = result.value
+            self._announce(answer)
+            self._identity.joined(answer, unsettled, result.sent, result.received)
+            self._tell_identities()
+            self._tell(messages.LeaseRenewed(self._identity.lease_until))
+            self._timers.later("renew", settings.RENEW_EVERY)
+            self._orders.joined(answer.request)
+            then(answer)
+
+        request = self._orders.request
+        self._thread.submit(
+            JOINING, lambda: self._identity.join(self._core.store, holding, request), joined
+        )
+
+    def settle(self, then):
+        """Try again to end earlier identities; call ``then(reconciled)`` afterwards."""
+        if not self._identity.previous or not self._timers.due("settle", SETTLE_EVERY):
+            return
+        holding, identity = self._holding(), self._identity
+        current, previous = identity.current, tuple(identity.previous)
+
+        def settled(result):
+            if identity.current != current:
+                return  # the identity was lost meanwhile; the next one settles all
+            answer, unsettled = result.value
+            then(answer)
+            identity.settled(answer, unsettled)
+            self._tell_identities()
+
+        self._thread.submit(
+            "ending earlier identities",
+            lambda: identity.settle(self._core.store, current, previous, holding),
+            settled,
+        )
+
+    def _holding(self):
+        return sorted(
+            {holding.key for holding in self._core.pool.holdings()} | self._unrecorded.keys()
+        )
+
+    def _tell_identities(self):
+        identities = (self._identity.current, *self._identity.previous)
+        self._tell(messages.Joined(identities))
+
+    def _announce(self, answer):
+        if self._identity.previous:
+            log.rejoined(
+                daemon=self._identity.candidate, kept=len(answer.kept), expired=len(answer.lost)
+            )
+        else:
+            log.joined(daemon=self._identity.candidate)
+
+
+def _words(error):
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# Reconciling the Tasks in this daemon's memory with those that its new identity holds.
+
+
+class Reconciling:
+    """The reconciliation after each join, and whenever old identities have been settled."""
+
+    def __init__(self, core, attempts, renewal, orders):
+        self._core = core
+        self._attempts = attempts
+        self._renewal = renewal
+        self._orders = orders
+
+    def joined(self, reconciled):
+        """Reconcile with the Tasks that the new identity holds."""
+        unrecorded = self._core.unrecorded
+        self._core.counters.lost(reconciled.lost, "its dispatcher ended")
+        self._core.statistics.restart(reconciled.position)
+        self._renewal.joined()
+        unrecorded.readmit()
+        self._attempts.reconcile(reconciled.kept | reconciled.left)
+        # A call that still records under the old identity may have locked these.
+        for key in reconciled.left:
+            unrecorded.doubt(key)
+        unrecorded.set_aside(reconciled.left)
+        self._core.queue.call()
+
+    def settled(self, reconciled):
+        """Reconcile after other sessions have unlocked Tasks that an earlier identity held."""
+        self._orders.joined(reconciled.request)
+        self._core.counters.lost(reconciled.lost, "its dispatcher ended")
+        moved = self._core.identity.left - set(reconciled.left)
+        self._core.unrecorded.readmit(moved)
+        self._attempts.reconcile(reconciled.kept, moved)
+
+
+# Renewing the lease, and updating the daemon's row: its workers, its mode, whether it is idle.
+
+RENEWING = "renewing the lease"
+# If the row is locked, the daemon writes it again after this many seconds.
+WRITE_AGAIN = 2.0
+# A renewal that has met a lock is tried again after this many seconds.
+LOOK_AGAIN = 0.25
+# After this many seconds of work the daemon's row no longer says that it is idle.
+TELL_BUSY_AFTER = 0.1
+
+
+class Renewal:
+    """The renewal of the lease, when it is time and when the daemon's row has to change.
+
+    An enqueue hands a Task over only to a daemon whose row says that it is idle, and through
+    the channel that the row names.
+    """
+
+    def __init__(self, core, attempts, claiming, wakeups, orders):
+        self._core = core
+        self._attempts = attempts
+        self._claiming = claiming
+        self._wakeups = wakeups
+        self._orders = orders
+        # The current values of the row.
+        self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
+        self._may_be_handed, self._handings, self._unheard_since = False, 0, None
+        self._busy_since, self._was_locked = 0.0, False
+        # Whether the counts are in the database. The thread that renews sets this.
+        self._is_added = False
+
+    def is_due(self):
+        """Tell whether it is time to renew, or the row has to change."""
+        timers = self._core.timers
+        has_news = timers.passed("news") and self._has_news()
+        return timers.due("renew", settings.RENEW_EVERY) or has_news
+
+    def joined(self):
+        """Note that the daemon has a new row, without a channel and not idle."""
+        self._may_be_handed, self._unheard_since = False, None
+        self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
+
+    def handed(self):
+        """Note that an enqueue has handed over a Task, and has marked the row as not idle."""
+        self._handings += 1
+        self._row_idle = self._may_be_handed = False
+
+    def may_be_handed(self):
+        """Tell whether an enqueue may hand over a Task now, or has without being heard yet."""
+        return self._may_be_handed
+
+    def may_have_missed_handing(self):
+        """Tell whether the daemon no longer listens to the channel that the row names.
+
+        A Task that was handed over through it is held under this identity unnoticed. Only the
+        join of a new identity finds it.
+        """
+        channel = self._row_channel
+        return self._core.identity.current is not None and channel not in (
+            "",
+            self._wakeups.channel,
+        )
+
+    def locked(self, result):
+        """Renew again soon, after a renewal met another session's lock.
+
+        Counts that were added before the lock are not added again.
+        """
+        if result.doing == RENEWING:
+            self._core.statistics.answered(self._is_added)
+            self._was_locked = True
+            self._core.timers.later("renew", LOOK_AGAIN)
+
+    def _mode(self):
+        """Return the mode for the row: QUIET only when no claim is on its way any more."""
+        mode = self._orders.mode
+        return Mode.RUNNING if mode is Mode.QUIET and self._claiming.is_claiming else mode
+
+    def _has_news(self):
+        """Tell whether the row should change: its mode, its channel, or whether it is idle.
+
+        An enqueue notifies only if some daemon's row says idle. Each notice costs the server a
+        lock, so a daemon at work withdraws its idle after TELL_BUSY_AFTER.
+        """
+        mode = self._mode()
+        # A daemon that stops and holds nothing is gone before anybody looks.
+        if mode is not self._row_mode and (mode is not Mode.STOPPING or self._attempts.any()):
+            return True
+        if self._claiming.is_idle():
+            self._busy_since = uptime()
+            channel = self._wakeups.channel
+            return self._row_idle is not True or self._row_channel != channel
+        return self._row_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
+
+    def start(self, thread):
+        """Submit a renewal to the thread."""
+        core, daemon = self._core, self._core.identity.current
+        workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
+        channel, misfits = self._wakeups.channel, core.misfits.by_type()
+        if self._row_channel not in ("", channel):
+            return  # the channel was lost just now; the next turn will find that
+        # From now on an enqueue may hand over a Task through this channel.
+        row_channel_before, self._row_channel = self._row_channel, channel
+        handings = self._handings
+        self._may_be_handed = self._may_be_handed or idle
+        core.timers.later("renew", settings.RENEW_EVERY)
+
+        # Leave out the counts if the row was locked just now.
+        counts = None if self._was_locked else core.statistics.send()
+
+        def renewed(result):
+            renewal = result.value
+            core.statistics.answered(self._is_added)
+            core.identity.renewed(renewal.time, result.sent, result.received)
+            core.tell(messages.LeaseRenewed(core.identity.lease_until))
+            self._orders.obey(renewal.request)
+            self._was_locked = renewal.is_spare
+            if renewal.is_spare:
+                # Only the spare lease was renewed: the row is as it was.
+                self._row_channel = row_channel_before
+                core.timers.later("news", WRITE_AGAIN)
+                core.caution.met(RENEWING)
+                return
+            if idle and not self._row_idle:
+                # Enqueues before the row said idle have sent no notice: claim now.
+                core.queue.call()
+            self._may_be_handed = idle or renewal.unheard
+            self._check_listener(renewal.unheard)
+            # A Task that was handed over meanwhile may have come before this renewal. Then the
+            # row has to be written once more.
+            self._row_idle = idle and handings == self._handings
+            self._row_mode = mode
+
+        def renew():
+            # Add the counts before the renewal: an enqueue skips a row that is locked.
+            self._is_added = counts is not None and core.store.statistics.add(daemon, counts)
+            return core.store.daemons.renew(
+                daemon,
+                lease=settings.LEASE,
+                workers=workers,
+                idle=idle,
+                mode=mode,
+                channel=channel,
+                misfits=misfits,
+            )
+
+        thread.submit(RENEWING, renew, renewed)
+
+    def _check_listener(self, unheard):
+        """Give up the identity if a Task that was handed over stays ``unheard`` for RENEW_EVERY."""
+        if not unheard:
+            self._unheard_since = None
+        elif self._unheard_since is None:
+            self._unheard_since = uptime()
+        elif uptime() - self._unheard_since >= settings.RENEW_EVERY:
+            # The listener works, but does not see the Task.
+            log.channel_lost()
+            self._core.identity.lose()

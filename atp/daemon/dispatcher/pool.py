@@ -1,0 +1,542 @@
+"""Handing out: which worker gets how many."""
+
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .. import log
+from ..messages import Channel, Closed, packed
+from ..processes import uptime
+from ..shared_memory import Ring, Tokens
+
+# Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets.
+
+# The most tasks that go to a worker at a time; then the next worker has its turn.
+PIECE = 16
+# The number of tasks of usual size that fit into one packet.
+PACKET = 128
+
+
+class HandOut:
+    """The part of the pool that sends waiting Tasks to workers."""
+
+    def __init__(self, pool, pace):
+        self._pool = pool
+        self._pace = pace
+
+    def hand_out(self):
+        """Send waiting Tasks to the workers when one of them has little left to do.
+
+        Each worker gets enough for a while, since each message and each claim takes time.
+        Return the Tasks that were only reserved for a worker. A Task is reserved if its
+        Instance was lost before, or if its Type is transactional (the worker records its end).
+        It runs alone, and only after its start is recorded.
+        """
+        if not self._pool.waiting or not any(self._pool.low()):
+            return []
+        reserved = []
+        given = defaultdict(list)
+        while self._pool.waiting:
+            holding = self._pool.waiting[0]
+            link = self._next_link(holding)
+            if link is None:
+                break
+            if holding.alone and not holding.start_known:
+                link.reserved = self._pool.waiting.popleft()
+                reserved.append(holding)
+            else:
+                self._take_piece(link, given[link])
+        for link, piece in given.items():
+            self._send(link, piece)
+        return reserved
+
+    def _next_link(self, holding):
+        """Return the worker that would start this Task first; None if none would soon."""
+        now = uptime()
+        best, least = None, AHEAD
+        for link in self._pool.links.values():
+            load = self._pool.load(link, now)
+            if load < least and self._fits(link, load, holding):
+                best, least = link, load
+        return best
+
+    @staticmethod
+    def _fits(link, load, holding):
+        """Tell whether the worker would start this Task soon, after the tasks that it has."""
+        if not link.assigned:
+            return link.reserved is None
+        alone = holding.single or link.first.single
+        return load < AHEAD and len(link.assigned) < MAX_AHEAD and not alone
+
+    def _take_piece(self, link, given):
+        """Assign the next waiting Tasks to a worker, as long as they fit."""
+        now, waiting = uptime(), self._pool.waiting
+        share = len(waiting) // (2 * len(self._pool.links))
+        load = self._pool.load(link, now)
+        for _ in range(max(1, min(PIECE, share))):
+            holding = waiting.popleft()
+            self._add(link, holding, now)
+            given.append(holding)
+            load += holding.expected
+            # These checks equal _fits(), since no task before this one is alone.
+            if not waiting or holding.single or waiting[0].single:
+                return
+            if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
+                return
+
+    def _add(self, link, holding, now):
+        holding.since = now
+        holding.expected = self._pace.expected(holding.type)
+        link.add(holding)
+
+    def _send(self, link, piece):
+        """Send tasks to a worker, and a start token for each."""
+        link.tokens.give([holding.serial for holding in piece])
+        tasks = packed(piece)
+        try:
+            for first in range(0, len(tasks), PACKET):
+                link.channel.send(tasks[first : first + PACKET], wait=False)
+        except (BlockingIOError, Closed):
+            # The worker does not read, or is dead. Take the tokens back, so it starts no task.
+            self._pool.put_back(self._pool.unstarted(link))
+
+    def give(self, link, holding):
+        """Give one Task to a worker."""
+        self._add(link, holding, uptime())
+        self._send(link, [holding])
+
+
+# The recent durations of tasks and claims, which decide how many tasks a worker gets ahead.
+
+# A worker gets tasks as long as all its tasks are expected to be done within this many
+# seconds: no task waits behind others for longer.
+AHEAD = 0.05
+# In seconds: a worker gets more when its work is less than MARGIN plus twice the time of recent
+# claims, LOW at most. The later this happens, the more Tasks one claim takes, and the less it
+# costs for each.
+LOW, MARGIN = 0.6 * AHEAD, 0.005
+MAX_AHEAD = 512
+# The expected time of a Type that has never run here: no task waits behind one of this Type.
+UNKNOWN = 1e6
+# The weight of the last measurement in the means.
+_WEIGHT = 0.2
+_SHORTEST = 1e-5
+
+
+class Pace:
+    """Moving means, in seconds, of the run times (by Type, and over all Types) and of claims."""
+
+    def __init__(self):
+        self._by_type = {}
+        self._overall = None
+        self._claim = None
+
+    @property
+    def low(self):
+        """The seconds of work below which a worker gets more tasks."""
+        return LOW if self._claim is None else min(LOW, MARGIN + 2 * self._claim)
+
+    def measure_claim(self, seconds):
+        """Note the duration of a claim, up to handing out; a long one replaces the mean."""
+        self._claim = max(seconds, _mean(self._claim, seconds))
+
+    def measure(self, type, seconds):
+        """Note the duration of a task of this Type."""
+        before = self._by_type.get(type)
+        if before is None:
+            self._by_type[type] = seconds
+            self._overall = _mean(self._overall, seconds)
+        else:  # the usual case, without a call: this is done for every task
+            self._by_type[type] = before + _WEIGHT * (seconds - before)
+            self._overall += _WEIGHT * (seconds - self._overall)
+
+    def slow_down(self):
+        """Claim for free workers only, since waiting Tasks take longer than recent ones did."""
+        self._overall = AHEAD
+
+    def expected(self, type):
+        """Return the expected duration of a task of this Type, in seconds."""
+        expected = self._by_type.get(type, UNKNOWN)
+        return expected if expected > _SHORTEST else _SHORTEST
+
+    def room(self, load):
+        """Return the number of tasks that a worker with ``load`` seconds of work may get.
+
+        It is at least one for a worker that is free or will soon be free.
+        """
+        if load > AHEAD:
+            return 0
+        if self._overall is None:
+            return 0 if load else 1
+        return max(1, min(MAX_AHEAD, int((AHEAD - load) / max(self._overall, _SHORTEST))))
+
+
+def _mean(before, seconds):
+    return seconds if before is None else (1 - _WEIGHT) * before + _WEIGHT * seconds
+
+
+# The pool: the workers with the tasks assigned to each, and the Tasks that wait for one.
+
+# A claimed Task that no worker could start for this long is handed back, so
+# that another daemon can have it.
+PATIENCE = 1.0
+# A task that its worker has not started within this many seconds goes to a free worker.
+STEAL_AFTER = 0.01
+# The dispatcher notices within this many seconds that a worker has started a task.
+LOOK_AFTER = 0.02
+
+
+class Pool:
+    """The workers, and the claimed Tasks that wait for one."""
+
+    def __init__(self, transactional=()):
+        self._transactional = frozenset(transactional)
+        # The Types that call a downstream: a worker gets one Task of them at a time.
+        self.single = ()
+        self.links = {}
+        self.waiting = deque()
+        self._pace = Pace()
+        self._hand_out = HandOut(self, self._pace)
+        self._put = 0
+
+    # The Tasks and the workers
+
+    def __len__(self):
+        """Return the number of Tasks that this daemon holds."""
+        return len(self.waiting) + sum(
+            len(link.assigned) + (link.reserved is not None) for link in self.links.values()
+        )
+
+    def holdings(self):
+        """Yield every Task that this daemon holds and that has not ended."""
+        yield from self.waiting
+        for link in self.links.values():
+            yield from link.assigned.values()
+            if link.reserved is not None:
+                yield link.reserved
+
+    def find(self, key):
+        """Return ``(link, holding)`` of an attempt that is assigned to, or reserved for, a worker.
+
+        Both are None if there is no such attempt.
+        """
+        for link in self.links.values():
+            if key in link.assigned:
+                return link, link.assigned[key]
+            if link.reserved is not None and link.reserved.key == key:
+                return link, link.reserved
+        return None, None
+
+    def take_waiting(self, key):
+        """Remove and return a waiting Task; None if it does not wait here."""
+        for holding in self.waiting:
+            if holding.key == key:
+                self.waiting.remove(holding)
+                return holding
+        return None
+
+    def take_all_waiting(self):
+        """Remove and return all waiting Tasks."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def drop(self, key):
+        """Forget a Task; return ``(link, holding)``. The link is None unless a worker has it."""
+        waiting = self.take_waiting(key)
+        if waiting is not None:
+            return None, waiting
+        link, holding = self.find(key)
+        if holding is None:
+            return None, None
+        if holding is link.reserved:
+            link.reserved = None
+            return None, holding
+        link.drop(key)
+        return link, holding
+
+    def add(self, link):
+        self.links[link.slot] = link
+
+    def remove(self, slot):
+        """Forget a worker and return its link; the caller deals with its tasks."""
+        return self.links.pop(slot)
+
+    # Claiming
+
+    def load(self, link, now):
+        """Return the time that a worker is expected to need for its tasks, in seconds."""
+        if link.reserved is not None or not link.takes_tasks:
+            return float("inf")
+        running = link.running
+        if running is None:
+            return link.expected
+        passed = now - running.started
+        if passed > running.expected + AHEAD or running.pause is not None:
+            return float("inf")  # the task takes longer than expected, or is paused
+        return max(link.expected - passed, 1e-6)
+
+    def wanted(self, behind=0):
+        """Return the number of Tasks that the workers could start soon, beyond those they have.
+
+        ``behind`` is the number of unrecorded changes beyond the next batch. Each counts as an
+        assigned Task, since running more is no use if it cannot be recorded. The result is at
+        least 1 if a worker has nothing.
+        """
+        now = uptime()
+        room = sum(
+            min(self._pace.room(self.load(link, now)), MAX_AHEAD - len(link.assigned))
+            for link in self.links.values()
+        )
+        return max(int(self.has_free()), room - len(self.waiting) - behind)
+
+    def is_low(self):
+        """Tell whether some worker has little left to do, and no Task waits."""
+        return not self.waiting and any(self.low())
+
+    def has_free(self):
+        """Tell whether some worker has nothing to do, and no Task waits."""
+        return not self.waiting and any(link.is_free for link in self.links.values())
+
+    def free(self):
+        """Return the number of workers that have little left to do, minus the waiting Tasks."""
+        return max(0, sum(self.low()) - len(self.waiting))
+
+    def low(self):
+        """Return a list that says, for each worker, whether it has little left to do."""
+        now, low = uptime(), self._pace.low
+        return [self.load(link, now) < low for link in self.links.values()]
+
+    def claim_took(self, seconds):
+        """Note the time from the start of a claim until its Tasks can be handed out."""
+        self._pace.measure_claim(seconds)
+
+    def put(self, claimed):
+        """Add Tasks that have just been claimed."""
+        now, apart = uptime(), self._transactional
+        first = self._put
+        self._put += len(claimed)
+        new = [
+            Holding(task, now, place, alone=task.lost > 0 or task.type in apart)
+            for place, task in enumerate(claimed, first)
+        ]
+        for holding in new if self.single else ():
+            holding.single |= holding.type in self.single
+        self.waiting.extend(new)
+
+    def put_back(self, holdings):
+        """Let Tasks that their worker has not started wait again; they keep their place."""
+        now = uptime()
+        for holding in holdings:
+            holding.since = now
+        self.waiting = deque(sorted([*holdings, *self.waiting], key=lambda each: each.place))
+
+    def overstock(self):
+        """Remove and return the Tasks that have waited too long while no worker was free."""
+        if not self.waiting:
+            return []
+        limit = uptime() - PATIENCE
+        surplus = [holding for holding in self.waiting if holding.since < limit]
+        for holding in surplus:
+            self.waiting.remove(holding)
+        if surplus:
+            self._pace.slow_down()
+        return surplus
+
+    # Handing out
+
+    def hand_out(self):
+        """Give waiting Tasks to the workers; see :meth:`.HandOut.hand_out`."""
+        return self._hand_out.hand_out()
+
+    def release_reserved(self, key):
+        """Give a reserved Task to its worker, now that its start is recorded."""
+        link, holding = self.find(key)
+        if self.take_reserved(key):
+            self._hand_out.give(link, holding)
+
+    def take_reserved(self, key):
+        """Remove a reserved Task and return it in a list; the list is empty if there is none."""
+        link, holding = self.find(key)
+        if holding is None or holding is not link.reserved:
+            return []
+        link.reserved = None
+        return [holding]
+
+    def ended(self, link, key, seconds):
+        """Remove a Task that its worker has ended; return its holding, or None if unknown."""
+        holding = link.drop(key)
+        if holding is not None:
+            self._pace.measure(holding.type, seconds - holding.paused)
+        return holding
+
+    # Taking back
+
+    def take_back(self):
+        """Take unstarted Tasks from workers that keep them too long."""
+        now = uptime()
+        is_free = self.has_free()
+        for link in self.links.values():
+            if len(link.assigned) < 2 or link.running is None:
+                continue
+            waited = now - max(link.running.started, _second(link).since)
+            if waited >= (STEAL_AFTER if is_free else PATIENCE / 2):
+                taken = self.unstarted(link)
+                if taken:
+                    log.taken_back(worker=link.slot, count=len(taken))
+                self.put_back(taken)
+
+    def pause(self, longest):
+        """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
+        now = uptime()
+        for link in self.links.values():
+            first = link.first
+            if first is None:
+                continue
+            if not first.start_known or len(link.assigned) > 1:
+                longest = min(longest, LOOK_AFTER)
+            until_low = self.load(link, now) - self._pace.low
+            if until_low > 0:
+                longest = min(longest, until_low)
+        return min(longest, AHEAD) if self.waiting else longest
+
+    def take_unstarted_back(self, key):
+        """If this Task's worker has not started it, take back all its unstarted Tasks."""
+        link, holding = self.find(key)
+        if holding is not None and holding is not link.reserved and holding.started is None:
+            self.put_back(self.unstarted(link))
+
+    def unstarted(self, link):
+        """Take the worker's start tokens; remove and return the Tasks that it thus cannot start."""
+        taken = set(link.tokens.take_all())
+        return [link.drop(h.key) for h in list(link.assigned.values()) if h.serial in taken]
+
+
+def _second(link):
+    hand = iter(link.assigned.values())
+    next(hand)
+    return next(hand)
+
+
+# The tasks assigned to one worker, and the channel that carries them.
+
+
+class Holding:
+    """A claimed Task that this daemon holds; ``key`` is the pair of Instance and attempt.
+
+    ``since`` is the time when it began to wait or was assigned to its worker. ``place`` is its
+    place in the order of claims. It is ``expected`` to run for this many seconds. If the
+    attempt was asked to end, ``ask`` is the event with which it shall end and ``why`` the
+    reason. ``start_known``: its start is recorded, or about to be. ``single``: its worker gets
+    no other task beside it. ``alone``: the same, and its start is recorded first.
+    """
+
+    # A Holding is made for every task: to save time, the usual values are class attributes.
+    expected: float = 0.0
+    serial: int = 0
+    started: float | None = None
+    start_known: bool = False
+    # Its worker has committed its end.
+    concluded: bool = False
+    # The start of the attempt that is recorded or about to be.
+    began: datetime | None = None
+    ask: str = ""
+    why: str = ""
+    # Whether it was asked to pause; its current pause; the length of its earlier pauses, in
+    # seconds.
+    is_to_pause: bool = False
+    pause: object = None
+    paused: float = 0.0
+    # The seconds of its run time that earlier periods of usage have counted.
+    counted: float = 0.0
+
+    def __init__(self, claimed, since, place=0, *, alone=False):
+        self.claimed = claimed
+        self.key = claimed.instance, claimed.attempt
+        self.type = claimed.parameters.type
+        self.since = since
+        self.place = place
+        self.alone = alone
+        self.single = alone
+
+    def run_time(self, now):
+        """Return the seconds that it has run until ``now``, on the uptime clock, without pauses."""
+        if self.started is None:
+            return 0.0
+        until = now if self.pause is None else self.pause.since
+        return until - self.started - self.paused
+
+
+@dataclass(eq=False)
+class WorkerLink:
+    """One worker: its channel, its tokens, its ring, and the tasks ``assigned`` to it, in order.
+
+    All its tasks together are ``expected`` to run for this many seconds.
+    """
+
+    slot: int
+    pid: int
+    channel: Channel
+    tokens: Tokens
+    ring: Ring
+    assigned: OrderedDict = field(default_factory=OrderedDict, init=False)
+    expected: float = field(default=0.0, init=False)
+    serial: int = field(default=0, init=False)
+    # Attempts, by key, that this daemon no longer holds, but that the worker may still run.
+    revoked: dict = field(default_factory=dict, init=False)
+    # The attempt that waits for its start to be recorded before this worker gets it.
+    reserved: Holding | None = field(default=None, init=False)
+    # It has not said yet that it is ready; it has said that it is about to exit.
+    is_starting: bool = field(default=False, init=False)
+    is_retiring: bool = field(default=False, init=False)
+    # It has tasks and starts none.
+    is_stuck: bool = field(default=False, init=False)
+    # It was dismissed; and the time of the last dismissal, on the uptime clock.
+    is_leaving: bool = field(default=False, init=False)
+    dismissed_at: float = field(default=0.0, init=False)
+
+    @property
+    def first(self):
+        """The task that the worker runs or is about to run; None if it has no task."""
+        return next(iter(self.assigned.values()), None)
+
+    @property
+    def running(self):
+        """The task that the worker is known to run, or None."""
+        first = self.first
+        return first if first is not None and first.started is not None else None
+
+    @property
+    def is_paused(self):
+        """Whether the worker's running task is paused."""
+        running = self.running
+        return running is not None and running.pause is not None and not running.pause.may_go
+
+    @property
+    def is_free(self):
+        """Whether the worker has no task, and takes one."""
+        return not self.assigned and self.reserved is None and self.takes_tasks
+
+    @property
+    def takes_tasks(self):
+        """Whether the worker is ready, and is neither stuck nor about to exit."""
+        is_going = self.is_leaving or self.is_retiring
+        return not (self.is_starting or self.is_stuck or is_going)
+
+    def add(self, holding):
+        """Assign a task to the worker."""
+        self.serial += 1
+        holding.serial = self.serial
+        self.assigned[holding.key] = holding
+        self.expected += holding.expected
+
+    def drop(self, key):
+        """Take a task away from the worker; return the task, or None."""
+        holding = self.assigned.pop(key, None)
+        if holding is not None:
+            self.expected = self.expected - holding.expected if self.assigned else 0.0
+        return holding
+
+    def close(self):
+        self.channel.close()
+        self.tokens.close()

@@ -1,0 +1,510 @@
+"""Reading what workers say; counting it."""
+
+import time
+from collections import defaultdict
+
+from ... import messages as attempt_messages
+from ... import states
+from ...conf import settings
+from ...operations.registry import registry
+from ...states import Event, Reason
+from ...store.common.incompatible import is_misfit
+from ...store.counts import COUNTED, Counts, UsagePeriod
+from ...store.facts import Lost
+from ...store.values import Message, Move, ProgressUpdate
+from .. import attempt as outcomes
+from .. import log, messages
+from ..attempt import WORKERS_OWN, Kind
+from ..descendants import in_use
+from ..messages import unpacked_end
+from ..processes import uptime
+from .pool import LOOK_AFTER
+
+# Counters of finished and failed attempts, and the log lines of each.
+
+_LOSING = states.events(lambda transition: transition.loses)
+
+
+class Counters:
+    """The counters since the start and since the last summary, and the log lines of attempts."""
+
+    def __init__(self):
+        self._since = uptime()
+        self._lately = {"finished": 0, "failed": 0}
+        self._in_all = dict(self._lately)
+        # Whether an Instance has become a dead letter since dead letters were last counted.
+        self.has_failures = False
+
+    def _count(self, name, by=1):
+        self._lately[name] += by
+        self._in_all[name] += by
+
+    def started(self, holding, link):
+        log.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
+
+    def ended(self, holding, move, seconds):
+        """Count and log the Move that follows from a handler's end, after ``seconds``."""
+        if move.event == Event.FINISH:
+            self.finished(holding, seconds)
+            return
+        why = move.message.rstrip().rpartition("\n")[2]
+        if is_misfit(move):
+            log.misfit(why=why, **_names(holding))
+        elif move.event == Event.FAIL:
+            self._count("failed")
+            self.has_failures = True
+            log.failed(reason=move.reason.value, why=why, **_names(holding))
+        elif move.event in _LOSING:
+            self.expired(holding, why)
+        else:
+            delay = move.delay.total_seconds()
+            log.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
+
+    def finished(self, holding, seconds=0.0):
+        """Count and log a handler that finished after ``seconds``."""
+        self._count("finished")
+        if log.tells("finished"):
+            log.finished(seconds=seconds, **_names(holding))
+
+    def expired(self, holding, why):
+        """Count and log an attempt that was lost in this daemon."""
+        task = holding.claimed
+        budget = task.parameters.max_restarts
+        stale = states.is_stale(restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=budget)
+        self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
+
+    def lost_worker(self, holding, move):
+        """Count and log the Move of an attempt whose worker died."""
+        if move.event == Event.EXPIRE:
+            self.expired(holding, move.message)
+        elif move.event == Event.FAIL:
+            self.ended(holding, move, 0.0)
+
+    def lost(self, attempts, why):
+        """Count and log attempts that were taken away; a ``stale`` one's Instance has failed."""
+        for each in attempts:
+            log.expired(attempt=each.attempt, why=why, type=each.type, instance=each.uuid)
+            if each.stale:
+                self._count("failed")
+                self.has_failures = True
+                message = "attempts were lost more often than allowed"
+                log.failed(
+                    reason=Reason.STALE.value, why=message, type=each.type, instance=each.uuid
+                )
+
+    def missed(self, count):
+        """Count and log Instances that were not started before their ``start_before``."""
+        self._count("failed", count)
+        log.missed(count=count)
+
+    @staticmethod
+    def released(holding, why):
+        log.released(attempt=holding.claimed.attempt, why=why, **_names(holding))
+
+    @staticmethod
+    def refused(entry, holding):
+        """Log that an entry was refused, because this daemon no longer holds the Task."""
+        names = _names(holding) if holding else {"type": "", "instance": entry.instance}
+        log.refused(event=getattr(entry, "event", "note"), attempt=entry.attempt, **names)
+
+    def summarize(self, seconds):
+        """Log the counts since the last summary, unless they are all zero."""
+        if any(self._lately.values()):
+            log.summary(seconds=seconds, **self._lately)
+            self._lately = dict.fromkeys(self._lately, 0)
+
+    def tell_stopped(self):
+        """Log that the daemon has stopped, and its counts since the start."""
+        log.daemon_stopped(seconds=uptime() - self._since, **self._in_all)
+
+
+def _names(holding):
+    return {"type": holding.type, "instance": holding.claimed.uuid}
+
+
+# Misfits: Instances whose inputs did not fit this daemon's handlers lately.
+
+# The most Instances that are remembered, and the time until they are forgotten, in seconds.
+MOST, FORGET_AFTER = 1000, 3600.0
+# After a misfit this daemon leaves the Type to other daemons for this long, in seconds. It knows
+# first when the Instance is due again, and would claim it before the others. If it gets the same
+# Instance again, it leaves the Type for POLL_EVERY longer: by then the others have looked.
+LEAVE_FOR = 0.3
+
+
+class Misfits:
+    """The keys of misfit Instances, with the identifiers of their Types, for the daemon's row.
+
+    If ``leaves`` is true, the Type is left to other daemons for a moment after each misfit.
+    """
+
+    def __init__(self, *, leaves=True):
+        self._types = {}
+        self._leaves = leaves
+        # The time until which each Type is left to other daemons, on the uptime clock.
+        self._left = {}
+
+    def add(self, type, instance):
+        """Add an Instance whose inputs did not fit; if there are too many, drop the oldest."""
+        now = uptime()
+        is_first = self._types.pop(instance, None) is None
+        self._types[instance] = type, now
+        if self._leaves:
+            until = now + LEAVE_FOR + (0.0 if is_first else settings.POLL_EVERY)
+            self._left[type] = max(until, self._left.get(type, until))
+        if len(self._types) > MOST:
+            del self._types[next(iter(self._types))]
+
+    def claimable(self, types):
+        """Return the given Types without those that are left to other daemons now."""
+        if not self._left:
+            return types
+        now = uptime()
+        self._left = {type: until for type, until in self._left.items() if until > now}
+        return tuple(type for type in types if type not in self._left)
+
+    def by_type(self):
+        """Return a dict of lists: the keys of misfit Instances by the identifier of their Type."""
+        limit, found = uptime() - FORGET_AFTER, defaultdict(list)
+        for instance, (type, at) in list(self._types.items()):
+            if at < limit:
+                del self._types[instance]
+            else:
+                found[type].append(instance)
+        return dict(found)
+
+
+# Reading the workers' messages, the ends in their rings, and their slots of the page.
+
+
+class Reader:
+    """The reader that turns the workers' reports on their attempts into Moves and Notes."""
+
+    def __init__(self, core, attempts):
+        self._core = core
+        self._pool = core.pool
+        self._page = core.page
+        self._unrecorded = core.unrecorded
+        self._downstreams = core.downstreams
+        self._counters = core.counters
+        self._queue = core.queue
+        self._attempts = attempts
+        self._times = attempts.times
+        self._on_message = {
+            messages.Retiring: self._on_retiring,
+            messages.Ended: self._on_ended,
+            messages.Look: self._on_look,
+            messages.Progress: self._on_progress,
+            messages.Logged: self._on_logged,
+            messages.LeftOut: self._on_left_out,
+            messages.Published: self._on_published,
+            messages.Committed: self._on_committed,
+            messages.Paused: self._on_paused,
+            messages.Resuming: self._on_resuming,
+            messages.Resumed: self._on_resumed,
+        }
+
+    def collect(self, link):
+        """Read all messages and ends that a worker has sent so far."""
+        # A handler's messages are in the channel before its end is in the ring.
+        until = link.ring.written
+        self._times.set()
+        for message in link.channel.drain():
+            self._on_message[type(message)](link, *message)
+        who = self._attempts.who(link)
+        for record in link.ring.read(until):
+            self._ended(link, unpacked_end(record), who)
+
+    def running(self, link):
+        """Return the key of the attempt that a worker runs, or None."""
+        running = self._page.read(link.slot)
+        return None if running is None else running.key
+
+    def look(self, link):
+        """Note the attempt that a worker runs; kill the worker if the Task was taken away."""
+        running = self._page.read(link.slot)
+        if running is None:
+            return
+        if running.key in link.revoked:
+            self._attempts.ending.kill(link, running.key, attempt_messages.task_taken_away())
+        holding = link.assigned.get(running.key)
+        if holding is None:
+            return  # the attempt has just ended
+        if holding.started is None:
+            holding.started = running.started
+            self._counters.started(holding, link)
+        if not holding.start_known and uptime() - running.started >= LOOK_AFTER:
+            self._attempts.start(holding, link, running.started)
+
+    # The end of an attempt
+
+    def _ended(self, link, end, who):
+        """Handle the end of an attempt; an outcome of None: it finished and returned nothing."""
+        instance, attempt, started, ended, _ = end
+        key = instance, attempt
+        holding = self._pool.ended(link, key, ended - started)
+        self._queue.free()
+        revoked = link.revoked.pop(key, None)
+        if holding is None:
+            if revoked is not None:
+                self._attempts.usage.ended(revoked, ended - started - revoked.paused)
+                self._unrecorded.doubt(key)
+                self._record_end(revoked, link, end, who)
+            return
+        self._attempts.ending.forget(key)
+        if holding.pause is not None:
+            # The message that it has gone on may come after its end.
+            self._attempts.pausing.over(holding, link, ended + self._times.clock)
+        ran = ended - started - holding.paused
+        self._attempts.usage.ended(holding, ran)
+        move = self._record_end(holding, link, end, who)
+        if move is not None:
+            self._counters.ended(holding, move, ran)
+
+    def _record_end(self, holding, link, end, who):
+        """Add the Move of an attempt's end and return it; None if it was released or is gone."""
+        _, _, started, ended, outcome = end
+        if self._downstreams.names:
+            outcome = self._downstreams.ended(holding.claimed, outcome)
+        time = self._times.at_uptime(holding, ended)
+        began = None
+        if not holding.start_known:
+            holding.began = began = self._times.at_uptime(holding, started)
+        if outcome is None:
+            instance, attempt = holding.key
+            move = Move(Event.FINISH, instance, attempt, time, began, who, holding=holding)
+            if not registry.keeps(holding.type):
+                move = move._replace(kept=False)
+            self._unrecorded.add(move)
+            return move
+        facts = {"who": who, "time": time, "started": began}
+        if outcome.kind is Kind.MISFIT:
+            self._core.misfits.add(holding.type, holding.claimed.instance)
+        if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
+            self._attempts.release(holding, holding.why, link, **facts)
+            return None
+        facts["holding"] = holding
+        if holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+            move = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
+        else:
+            move = outcomes.move(outcome, holding.claimed, **facts)
+        if outcome.kind in WORKERS_OWN:
+            # Its last notes may come too late, and the end may be committed despite a cut.
+            self._unrecorded.doubt(holding.key)
+            if outcome.kind is Kind.GONE:
+                self._counters.refused(move, holding)
+                self._core.identity.lose()
+                return None
+            if outcome.kind is Kind.CONCLUDED:
+                if holding.claimed.limited:
+                    self._attempts.limited.recorded([move])
+                return move
+        self._unrecorded.add(move)
+        return move
+
+    def _on_retiring(self, link, why):
+        link.is_retiring = True
+        log.worker_retired(worker=link.slot, pid=link.pid, why=why)
+
+    def _on_ended(self, link, *end):
+        self._ended(link, end, self._attempts.who(link))
+
+    def _on_look(self, link):
+        """Note that the worker is ready; :meth:`collect` reads the ring in any case."""
+        if link.is_starting:
+            link.is_starting = False
+            # Tasks may wait for it.
+            self._queue.free()
+
+    # Messages of running attempts
+
+    def _note(self, link, key, at, **facts):
+        holding = link.assigned.get(key) or link.revoked.get(key)
+        if holding is None:
+            return
+        if key in link.revoked:
+            self._unrecorded.doubt(key)
+        elif not holding.start_known:
+            # This message shows that the attempt has started, a short time ago.
+            running = self._page.read(link.slot)
+            is_seen = running is not None and running.key == key
+            started = running.started if is_seen else at - self._times.clock
+            self._attempts.start(holding, link, started)
+        instance, attempt = key
+        facts |= {"transactional": registry.is_transactional(holding.type)}
+        who = self._attempts.who(link)
+        self._unrecorded.add(ProgressUpdate(instance=instance, attempt=attempt, who=who, **facts))
+
+    def _on_progress(self, link, key, at, fraction, text):
+        self._note(link, key, at, progress=fraction, progress_message=text)
+
+    def _on_logged(self, link, key, at, level, text):
+        if key in link.assigned:
+            time = self._times.at(link.assigned[key], at)
+            self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
+
+    def _on_left_out(self, link, key, at, number):
+        if key in link.assigned:
+            self._note(link, key, at, left_out=number)
+
+    def _on_published(self, link, key, at, file):
+        self._note(link, key, at, files=(file,))
+
+    def _on_committed(self, link, key, at):
+        holding = link.assigned.get(key)
+        if holding is not None:
+            holding.concluded = True
+            self._unrecorded.doubt(key)
+
+    def _on_paused(self, link, key, at, number, text, is_own):
+        self.look(link)
+        if link.running is not None and not link.running.start_known:
+            self._attempts.start(link.running, link, link.running.started)
+        self._attempts.pausing.begun(link, key, at, number, text, is_own=is_own)
+
+    def _on_resuming(self, link, key, at):
+        self._attempts.pausing.ending(link, key)
+
+    def _on_resumed(self, link, key, at):
+        self._attempts.pausing.ended(link, key, at)
+
+
+# The counts of the changes that this daemon has recorded, and the usage of its workers.
+#
+# Both wait here until they are added to Statistic and Usage.
+
+# The counts are added once in this many seconds at most, since each time is a transaction.
+SEND_EVERY = 1.0
+# If there is nothing to count, the position in the log up to which all is counted is written
+# this often, in seconds.
+MOVE_ON = 30.0
+
+
+class Statistics:
+    """The counts in memory; only the event loop uses them.
+
+    If counts are lost here, because the daemon ends or takes another identity, other daemons
+    count those records from the log. The usage is kept when the daemon takes another identity.
+    """
+
+    def __init__(self):
+        self._counts, self._sent = Counts(), None
+        self._position, self._sent_at = 0, 0.0
+
+    def restart(self, position):
+        """Begin anew under another identity; others count the log records up to ``position``."""
+        usage = [*(self._sent.usage if self._sent else ()), *self._counts.usage]
+        self._counts, self._sent = Counts(), None
+        self._counts.usage = usage
+        self._position = position
+
+    def add_usage(self, period):
+        """Keep a UsagePeriod, to be added with the counts."""
+        self._counts.usage.append(period)
+
+    def recorded(self, batch, refused):
+        """Count a batch that was recorded, except for its ``refused`` entries."""
+        known = dict(getattr(refused, "known", ()))
+        counts = self._counts
+        for entry in batch:
+            if not isinstance(entry, Move) or entry.holding is None:
+                continue
+            if refused and entry in refused:
+                continue
+            if known and known.get(_key(entry), self._position + 1) <= self._position:
+                continue  # the entry was recorded under an earlier identity
+            holding = entry.holding
+            type = holding.type
+            if entry.event is Event.FINISH and entry.started is holding.began is not None:
+                counts.add_run(type, entry.started, entry.time, _waited(holding))
+                continue
+            if entry.event == Event.START:
+                counts.add(type, Event.START, entry.time, waited=_waited(holding))
+                continue
+            if entry.started is not None:
+                counts.add(type, Event.START, entry.started, waited=_waited(holding))
+            if entry.event in COUNTED and not is_misfit(entry):
+                reason = str(entry.reason)
+                counts.add(type, entry.event, entry.time, reason=reason, began=holding.began)
+
+    def send(self, *, is_last=False):
+        """Return the counts to be added to the database now; None if they may wait."""
+        rest = 0.0 if is_last else SEND_EVERY if self._counts else MOVE_ON
+        if uptime() - self._sent_at < rest:
+            return None
+        self._sent, self._counts, self._sent_at = self._counts, Counts(), uptime()
+        return self._sent
+
+    def answered(self, is_added):
+        """Forget the counts that were sent if the database has added them; else send them again."""
+        if self._sent is not None and not is_added:
+            self._counts.merge(self._sent)
+        self._sent = None
+
+
+def _waited(holding):
+    claimed = holding.claimed
+    return claimed.waited + (holding.began - claimed.time).total_seconds()
+
+
+def _key(move):
+    return move.instance, move.attempt, str(move.event)
+
+
+class UsageMeter:
+    """Measures what the workers of this daemon do, from one period to the next.
+
+    ``workers`` is the most workers at work. A paused attempt does not count as work. Only the
+    event loop uses the meter.
+    """
+
+    def __init__(self, pool, identity, workers):
+        self._pool = pool
+        self._identity = identity
+        self._workers = workers
+        self._begin()
+
+    def _begin(self):
+        self._since = uptime()
+        # In seconds, attempts and bytes.
+        self._busy, self._ended, self._memory = 0.0, 0, 0
+
+    def ended(self, holding, seconds):
+        """Count an attempt that has ended, and had run for so many seconds without its pauses."""
+        self._busy += seconds - holding.counted
+        self._ended += 1
+
+    def weigh(self):
+        """Measure the memory of the workers."""
+        memory = sum(in_use(link.pid) for link in self._pool.links.values())
+        self._memory = max(self._memory, memory)
+
+    def is_over(self):
+        """Tell whether the minute is over in which the period began."""
+        return self._minute(uptime()) > self._minute(self._since)
+
+    def close(self):
+        """End the period, and return it as a UsagePeriod; the next one begins now."""
+        self.weigh()
+        now = uptime()
+        for link in self._pool.links.values():
+            holding = link.running
+            if holding is not None:
+                ran = holding.run_time(now)
+                self._busy += ran - holding.counted
+                holding.counted = ran
+        period = UsagePeriod(
+            start=self._minute(self._since),
+            name=self._identity.name,
+            capacity_us=round(1e6 * self._workers * (now - self._since)),
+            busy_us=max(0, round(1e6 * self._busy)),
+            ended=self._ended,
+            memory=self._memory,
+        )
+        self._begin()
+        return period
+
+    def _minute(self, at):
+        """Return the minute, on the database's clock, of a time of the uptime clock."""
+        moment = self._identity.time(time.time() - uptime() + at)
+        return moment.replace(second=0, microsecond=0)

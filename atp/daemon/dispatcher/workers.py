@@ -1,0 +1,215 @@
+"""Workers that started, died, hang."""
+
+import time
+
+from ... import messages as attempt_messages
+from ...operations.registry import registry
+from ...states import Event
+from .. import attempt, log, messages
+from ..messages import Channel
+from ..processes import uptime
+from ..shared_memory import NOTHING, Tokens
+from .pool import WorkerLink
+
+# Changes of workers that the supervisor reports: started, died, stopped, going on.
+
+
+class WorkerChanges:
+    """The part of the dispatcher that applies the supervisor's reports to the pool.
+
+    ``sessions`` are the pids of the living workers.
+    """
+
+    def __init__(self, core, attempts, intake):
+        self._core = core
+        self._attempts = attempts
+        self._deaths = Deaths(core, attempts)
+        self._intake = intake
+        self.sessions = set()
+        self.on_message = {
+            messages.WorkerStarted: self._add,
+            messages.WorkerDied: self._remove,
+            messages.Frozen: self._frozen,
+            messages.Thawed: self._thawed,
+            messages.StackTaken: self._stack_taken,
+        }
+
+    def _add(self, slot, pid, channel, taking, giving):
+        channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
+        link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
+        link.is_starting = True
+        # The last records of the slot's previous worker are of no use any more.
+        link.ring.skip()
+        self.sessions.add(pid)
+        self._core.pool.add(link)
+        self._intake.add(link)
+        # The daemon's row shows its workers from the start.
+        self._core.timers.now("renew")
+
+    def _find(self, slot, pid):
+        link = self._core.pool.links.get(slot)
+        return link if link is not None and link.pid == pid else None
+
+    def _remove(self, slot, pid, how, why, running, left, cause, stack):
+        link = self._find(slot, pid)
+        if link is None:
+            return
+        self._intake.remove(link)
+        self._core.pool.remove(slot)
+        self.sessions.discard(pid)
+        why = why or attempt_messages.worker_died(how)
+        self._deaths.died(link, running, why, left, cause, stack)
+        link.close()
+
+    def _frozen(self, slot, pid, key, at):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.pausing.begun(link, key, at, 0, is_frozen=True)
+
+    def _thawed(self, slot, pid, key, at):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.pausing.thawed(link, key, at)
+
+    def _stack_taken(self, slot, pid, key, at, stack):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.stacks.taken.append((link, key, at, stack))
+
+
+# The deaths of workers: their attempts are lost, or go to other workers.
+
+
+class Deaths:
+    """The treatment of a worker's death: its running attempt is lost, others get other workers."""
+
+    def __init__(self, core, attempts):
+        self._core = core
+        self._attempts = attempts
+
+    def died(self, link, running, why, left=0, cause="", stack=None):
+        """Handle the death of a worker; ``running`` is the key of the attempt it ran, or None.
+
+        ``why`` is the reason of the death, and ``cause`` is the reason as data. ``left`` is the
+        number of the worker's own processes that were killed with it. ``stack`` is the stack of
+        the attempt before the worker was killed, or None.
+        """
+        holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
+        ran = link.assigned.get(running) or link.revoked.get(running)
+        if ran is not None:
+            self._attempts.usage.ended(ran, ran.run_time(uptime()))
+        again = []
+        for holding in holdings:
+            if holding.key == running:
+                if stack is not None and not holding.concluded:
+                    self._attempts.stacks.record(link, holding, stack, detail=cause)
+                self._lose(holding, link, why, left, cause)
+            elif holding.start_known:
+                # Its start is recorded, so it cannot simply be handed to another worker.
+                self._attempts.release(holding, attempt_messages.worker_died_early())
+            else:
+                again.append(holding)
+        if again:
+            log.taken_back(worker=link.slot, count=len(again))
+        self._core.pool.put_back(again)
+        self._core.queue.free()
+        if self._attempts.stopping:
+            self._attempts.hand_back_unstarted(self._attempts.stopping)
+
+    def _lose(self, holding, link, why, left, cause):
+        attempts = self._attempts
+        attempts.ending.forget(holding.key)
+        if not holding.start_known:
+            attempts.start(holding, link, holding.started or uptime())
+        if holding.concluded:
+            self._core.counters.finished(holding)
+            return
+        if registry.is_transactional(holding.type):
+            # The worker may have committed the end: the fence tells when the loss is recorded.
+            self._core.unrecorded.doubt(holding.key)
+            attempts.undecided[holding.key] = holding
+        if holding.ask == Event.RELEASE:
+            attempts.release(holding, holding.why, link)
+            return
+        if holding.ask == Event.FAIL:
+            attempts.pausing.over(holding, link, time.time())
+        facts = {"time": attempts.times.now(holding), "who": attempts.who(link)}
+        facts["holding"] = holding
+        if holding.ask == Event.FAIL:
+            message = attempt.killed(holding.why, why, holding.claimed, left)
+            move = attempt.cancelled(message, holding.claimed, **facts)
+        else:
+            move = attempt.lost(why, holding.claimed, detail=cause, **facts)
+        self._core.unrecorded.add(move)
+        if holding.key not in attempts.undecided:
+            self._core.counters.lost_worker(holding, move)
+
+
+# Stuck workers: workers that get tasks and start none.
+#
+# A thread that a handler has left behind may hold the GIL, or somebody has stopped the process.
+# Between two attempts no time-out runs. The unstarted tasks of such a worker go to others, and
+# no attempt counts as lost. The worker gets no more tasks; if it does not recover, it is
+# replaced.
+
+# The times, in seconds, after which its unstarted tasks are taken back, and after which it is
+# killed. The clock stands still while the host is suspended.
+TAKE_BACK_AFTER, KILL_AFTER = 1.0, 10.0
+# A worker that is not ready within this many seconds is replaced: a lock may have been held when
+# it was forked.
+READY_WITHIN = 600.0
+_STARTING = "starting"
+
+
+class StuckWorkers:
+    """The watcher of a pool's workers.
+
+    ``kill(link, key, why)`` asks the supervisor to kill a worker if it runs this attempt.
+    """
+
+    def __init__(self, pool, page, kill):
+        self._pool = pool
+        self._page = page
+        self._kill = kill
+        # By pid: the serial number of the task that a worker should start next, and since when.
+        self._since = {}
+
+    def turn(self):
+        """Look at every worker that has tasks, or is known to be stuck."""
+        now = time.monotonic()
+        seen = {}
+        for link in self._pool.links.values():
+            if link.is_starting:
+                before = self._since.get(link.pid, (_STARTING, now))
+                seen[link.pid] = before
+                if now - before[1] >= READY_WITHIN:
+                    self._kill(link, NOTHING, attempt_messages.worker_stuck(is_ready=False))
+                    seen[link.pid] = _STARTING, now
+                continue
+            if not link.is_stuck and (not link.assigned or link.ring.has_news):
+                continue
+            running = self._page.read(link.slot)
+            if running is not None and (
+                running.key in link.assigned or running.key in link.revoked
+            ):
+                link.is_stuck = False
+                continue
+            # An attempt in the page that is not assigned has ended: the worker has not cleared it.
+            key = NOTHING if running is None else running.key
+            serial = None if link.is_stuck else link.first.serial
+            before = self._since.get(link.pid)
+            seen[link.pid] = before if before and before[0] == serial else (serial, now)
+            if self._act(link, key, now - seen[link.pid][1]):
+                seen[link.pid] = serial, now
+        self._since = seen
+
+    def _act(self, link, key, waited):
+        """Take tasks back or kill the worker, by the seconds ``waited``; tell whether it killed."""
+        if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
+            self._kill(link, key, attempt_messages.worker_stuck())
+            return True
+        if not link.is_stuck and waited >= TAKE_BACK_AFTER:
+            # A task whose token the worker has taken stays with it.
+            link.is_stuck = True
+            self._pool.put_back(self._pool.unstarted(link))
+        return False

@@ -1,1 +1,0 @@
-"""The membership of a daemon in the queue: its identity, its lease and the orders to it."""

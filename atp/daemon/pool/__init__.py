@@ -1,1 +1,0 @@
-"""The dispatcher's view of its workers, and of the attempts that they run."""

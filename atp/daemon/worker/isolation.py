@@ -1,0 +1,624 @@
+"""The list of all that is put back after an attempt."""
+
+import _locale
+import _signal
+import _thread
+import contextlib
+import contextvars
+import decimal
+import faulthandler
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from concurrent.futures import thread as executors
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial, wraps
+from multiprocessing import pool as pools
+from operator import attrgetter, call
+from typing import Any
+
+from .. import stacks
+
+# Isolation of context variables: each attempt gets those from before the first attempt.
+
+# The name of the variable in which the module decimal keeps its context.
+_DECIMALS = "decimal_context"
+
+
+class ContextVariables:
+    """The source of a fresh context for each attempt, without the values that others have set."""
+
+    def __init__(self):
+        # The decimal context is kept only if there was one. Otherwise each attempt makes its
+        # own.
+        self._context, self._decimals = None, None
+
+    def own(self):
+        """Return a new context for one attempt."""
+        if self._context is None:
+            self._context = contextvars.copy_context()
+            if any(variable.name == _DECIMALS for variable in self._context):
+                self._decimals = self._context.run(decimal.getcontext).copy()
+        own = self._context.copy()
+        if self._decimals is not None:
+            # A context only refers to the decimal context: give each attempt a copy.
+            own.run(decimal.setcontext, self._decimals.copy())
+        return own
+
+
+# An entry of the list of all that is put back after each attempt.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``parts`` return the values of now, and ``put_back(*values)`` makes them the values again.
+
+    With ``keeps`` the entry may still differ afterwards, on purpose: what was added stays.
+    ``told`` are audit events by which Python tells of a change before it makes one.
+    """
+
+    name: str
+    # Called after each attempt: a function of C takes a fraction of the time of one of Python.
+    parts: tuple[Callable[[], Any], ...]
+    put_back: Callable[..., object]
+    keeps: bool = False
+    # Where the first value takes longer than those that are compared with it.
+    first: Callable[[], Any] | None = None
+    told: tuple[str, ...] = ()
+    # What strikes nobody at once, and takes longer to take than the rest.
+    is_slow: bool = False
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is compared only where something else has changed, or now and then."""
+        return self.is_slow or bool(self.told)
+
+    def take(self) -> list[Any]:
+        """Return the values of now."""
+        return [part() for part in self.parts]
+
+
+# The state of the Python interpreter that a handler may change.
+
+STREAMS = (partial(attrgetter("stdin", "stdout", "stderr"), sys),)
+HOOKS = (
+    partial(attrgetter("excepthook", "unraisablehook", "displayhook"), sys),
+    partial(attrgetter("excepthook"), threading),
+)
+TRACING = (
+    *(sys.gettrace, sys.getprofile, threading.gettrace, threading.getprofile),
+    tracemalloc.is_tracing,
+)
+SWITCHES = (
+    *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
+    *(gc.isenabled, gc.get_threshold, gc.get_debug),
+)
+# The list object of the filters, and its items.
+FILTERS = (
+    partial(attrgetter("filters", "showwarning"), warnings),
+    lambda: warnings.filters[:],
+)
+PATHS = (partial(attrgetter("path"), sys), lambda: sys.path[:])
+
+
+def put_back_streams(streams):
+    sys.stdin, sys.stdout, sys.stderr = streams
+
+
+def put_back_hooks(own, of_threads):
+    sys.excepthook, sys.unraisablehook, sys.displayhook = own
+    threading.excepthook = of_threads
+
+
+def put_back_tracing(trace, profile, of_threads, profile_of_threads, is_tracing):
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    threading.settrace(of_threads)
+    threading.setprofile(profile_of_threads)
+    (tracemalloc.start if is_tracing else tracemalloc.stop)()
+
+
+def put_back_switches(recursion, interval, digits, is_collecting, threshold, debug):
+    sys.setrecursionlimit(recursion)
+    sys.setswitchinterval(interval)
+    sys.set_int_max_str_digits(digits)
+    (gc.enable if is_collecting else gc.disable)()
+    gc.set_threshold(*threshold)
+    gc.set_debug(debug)
+
+
+def put_back_filters(own, items):
+    warnings.simplefilter("default")  # this makes Python's caches of the filters void
+    warnings.filters, warnings.showwarning = own
+    warnings.filters[:] = items
+
+
+def put_back_path(path, items):
+    sys.path = path
+    sys.path[:] = items
+
+
+# The state of logging, which a handler may change: that of every logger.
+#
+# To compare all loggers takes longer than a task. So cheap signs are checked first: Python clears
+# its cache of levels when a level is set, and its list of handlers when logging is configured. A
+# change without such a sign is noticed at the next full comparison, after EVERY seconds.
+
+_ROOT = logging.root
+_MANAGER = _ROOT.manager
+# While this key is in the cache of the root logger, Python has not cleared the cache.
+_MARK = "atp"
+# All loggers are compared if the last full comparison is this many seconds ago.
+EVERY = 0.01
+
+
+class _Found:
+    """The state of all loggers and their handlers at the time when this is made."""
+
+    def __init__(self):
+        self.disable, self.raises = _MANAGER.disable, logging.raiseExceptions
+        self.loggers = {each: _facts(each) for each in _loggers()}
+        self.handlers = {
+            handler: (handler.level, list(handler.filters), handler.formatter)
+            for _, _, _, handlers, _ in self.loggers.values()
+            for handler in handlers
+        }
+        self._mark()
+
+    def _mark(self):
+        _ROOT._cache[_MARK] = True
+        self._count = len(logging._handlerList)
+        self._compared = time.monotonic()
+
+    def is_as_it_was(self):
+        """Tell whether the loggers and handlers of that time are unchanged; ignore new ones."""
+        is_quiet = (
+            _MARK in _ROOT._cache
+            and len(logging._handlerList) == self._count
+            and _MANAGER.disable == self.disable
+            and time.monotonic() - self._compared < EVERY
+        )
+        if is_quiet:
+            return True
+        is_same = (
+            (_MANAGER.disable, logging.raiseExceptions) == (self.disable, self.raises)
+            and all(_facts(each) == facts for each, facts in self.loggers.items())
+            and all(
+                (handler.level, handler.filters, handler.formatter) == facts
+                for handler, facts in self.handlers.items()
+            )
+        )
+        if is_same:
+            self._mark()
+        return is_same
+
+    def put_back(self):
+        logging.disable(self.disable)
+        logging.raiseExceptions = self.raises
+        for each, (level, disabled, propagate, handlers, filters) in self.loggers.items():
+            each.setLevel(level)
+            each.disabled, each.propagate = disabled, propagate
+            each.handlers[:], each.filters[:] = handlers, filters
+        for handler, (level, filters, formatter) in self.handlers.items():
+            handler.setLevel(level)
+            handler.filters[:] = filters
+            handler.formatter = formatter
+        self._mark()
+
+
+class _Now:
+    """The present state; ``==`` compares it with a :class:`_Found`."""
+
+    def __eq__(self, found):
+        return found.is_as_it_was()
+
+    __hash__ = None
+
+
+def take():
+    """Return the present state, to be compared with the one that :func:`found` returned."""
+    return _Now()
+
+
+def found():
+    """Return the present state in a form that can be put back later."""
+    return _Found()
+
+
+def put_back(before):
+    before.put_back()
+
+
+def _loggers():
+    known = [each for each in _MANAGER.loggerDict.values() if isinstance(each, logging.Logger)]
+    return [_ROOT, *known]
+
+
+def _facts(logger):
+    return (
+        logger.level,
+        logger.disabled,
+        logger.propagate,
+        list(logger.handlers),
+        list(logger.filters),
+    )
+
+
+# The list of all that is put back after each attempt, one entry each. docs/bad-tasks.md prints it.
+#
+# An entry is compared after each attempt, and put back only where it differs. To take them all
+# costs some microseconds, with each task. So an entry of whose changes Python tells (its audit
+# events) is compared where it has told, and now and then, for what C code changes.
+
+# As they are below the enums that the module signal makes of the answers.
+_getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
+# The environment as Python keeps it, in bytes: quicker to compare.
+_RAW = os.environ._data
+_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+# The system sends none of these by itself.
+_REAL_TIME = [number for number in _SIGNALS if number >= getattr(signal, "SIGRTMIN", signal.NSIG)]
+_SIGNALS = [number for number in _SIGNALS if number not in _REAL_TIME]
+_LIMITS = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+# Whoever passes one of these is killed, or fails.
+_STRIKING = [
+    *(resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_DATA),
+    *(resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE),
+]
+_OTHERS = sorted(_LIMITS - {*_STRIKING})
+_LIMITING = ("resource.setrlimit", "resource.prlimit")
+_PROCESSOR_TIMERS = (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+def _directory():
+    try:
+        return os.getcwdb()
+    except OSError:  # that in which it is has been removed
+        return None
+
+
+def _umask():
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _put_back_environment(before):
+    for name, value in before.items():
+        if _RAW.get(name) != value:
+            os.environ[os.environ.decodekey(name)] = os.environ.decodevalue(value)
+    if b"TZ" not in before:
+        os.environ.pop("TZ", None)
+
+
+def _handlers(numbers):
+    return [*map(_getsignal, numbers)]
+
+
+def _put_back_handlers(before, numbers=_SIGNALS):
+    for number, handler in zip(numbers, before, strict=True):
+        # A handler that was not set from Python cannot be put back.
+        if _getsignal(number) is not handler and handler is not None:
+            signal.signal(number, handler)
+
+
+def _put_back_real_time_handlers(before):
+    _put_back_handlers(before, numbers=_REAL_TIME)
+    # The handler of faulthandler is none of those that Python knows.
+    stacks.answer_again()
+
+
+def _put_back_standard_input(*before):
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(descriptor, 0)
+    if descriptor:
+        os.close(descriptor)
+
+
+def _standard_input():
+    try:
+        found = os.fstat(0)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _limits(numbers):
+    return [(number, resource.getrlimit(number)) for number in numbers]
+
+
+def _put_back_limits(before):
+    for number, limits in before:
+        with contextlib.suppress(OSError, ValueError):  # one that was lowered for good
+            resource.setrlimit(number, limits)
+
+
+def _stop_processor_timers(*before):
+    for timer in _PROCESSOR_TIMERS:
+        signal.setitimer(timer, 0)
+
+
+def _put_back_user(users, groups):
+    os.setresuid(*users)
+    os.setresgid(*groups)
+
+
+TIMERS = (
+    Entry(
+        "the alarm, and the timer of SIGALRM",
+        # Each call stops it, and returns 0 if there was none. The timer of setitimer() is the same.
+        (partial(signal.alarm, 0),),
+        lambda before: None,
+        first=lambda: 0 * signal.alarm(0),
+    ),
+    Entry(
+        "timers of processor time",
+        tuple(partial(signal.getitimer, timer) for timer in _PROCESSOR_TIMERS),
+        _stop_processor_timers,
+        # Whoever sets one sets a handler, too, or ends by its signal.
+        is_slow=True,
+    ),
+    Entry(
+        "the timer of faulthandler, which would dump tracebacks or exit",
+        (faulthandler.cancel_dump_traceback_later,),
+        lambda before: None,
+    ),
+)
+ENTRIES = (
+    *TIMERS,
+    Entry("handlers of signals", (partial(_handlers, _SIGNALS),), _put_back_handlers),
+    Entry(
+        "handlers of real-time signals",
+        (partial(_handlers, _REAL_TIME),),
+        _put_back_real_time_handlers,
+        is_slow=True,
+    ),
+    Entry(
+        "the mask of signals",
+        (partial(_sigmask, signal.SIG_BLOCK, ()),),
+        partial(signal.pthread_sigmask, signal.SIG_SETMASK),
+    ),
+    Entry(
+        "whether faulthandler is enabled",
+        (faulthandler.is_enabled,),
+        lambda before: (
+            faulthandler.enable(2, all_threads=False) if before else faulthandler.disable()
+        ),
+    ),
+    Entry("the working directory", (_directory,), os.chdir, told=("os.chdir",)),
+    Entry("the umask", (_umask,), os.umask),
+    Entry(
+        "variables of the environment that were changed or removed, and TZ",
+        (partial(dict, _RAW),),
+        _put_back_environment,
+        keeps=True,
+        told=("os.putenv", "os.unsetenv"),
+    ),
+    Entry(
+        "the local time zone",
+        (partial(attrgetter("timezone", "tzname"), time),),
+        lambda before: time.tzset(),
+    ),
+    Entry(
+        "the locale",
+        (partial(_locale.setlocale, _locale.LC_ALL, None),),
+        partial(_locale.setlocale, _locale.LC_ALL),
+    ),
+    Entry("the standard input", (_standard_input,), _put_back_standard_input, is_slow=True),
+    Entry(
+        "`sys.stdin`, `sys.stdout` and `sys.stderr`",
+        STREAMS,
+        put_back_streams,
+    ),
+    Entry(
+        "`sys.excepthook`, `threading.excepthook` and the other hooks of Python",
+        HOOKS,
+        put_back_hooks,
+    ),
+    Entry("functions that trace or profile", TRACING, put_back_tracing),
+    Entry(
+        "the limit on recursion, garbage collection and the other switches of the interpreter",
+        SWITCHES,
+        put_back_switches,
+    ),
+    Entry("filters of warnings", FILTERS, put_back_filters),
+    Entry("`sys.path`", PATHS, put_back_path),
+    Entry("`socket.setdefaulttimeout()`", (socket.getdefaulttimeout,), socket.setdefaulttimeout),
+    Entry(
+        "logging: levels, handlers, filters, disabled loggers, `logging.disable()`",
+        (take,),
+        put_back,
+        first=found,
+    ),
+    Entry(
+        "resource limits on processor time, memory, files and their size",
+        (partial(_limits, _STRIKING),),
+        _put_back_limits,
+        told=_LIMITING,
+    ),
+    Entry(
+        "the other resource limits",
+        (partial(_limits, _OTHERS),),
+        _put_back_limits,
+        told=_LIMITING,
+    ),
+    Entry(
+        "niceness",
+        (partial(os.getpriority, os.PRIO_PROCESS, 0),),
+        partial(os.setpriority, os.PRIO_PROCESS, 0),
+        is_slow=True,
+    ),
+    Entry("user and group", (os.getresuid, os.getresgid), _put_back_user, is_slow=True),
+)
+if hasattr(os, "sched_getaffinity"):
+    ENTRIES += (
+        Entry(
+            "the processors that it may use",
+            (partial(os.sched_getaffinity, 0),),
+            partial(os.sched_setaffinity, 0),
+            is_slow=True,
+        ),
+    )
+
+
+# Lifelines: descriptors that a worker needs, and that a handler could close by mistake.
+
+
+class Lifelines:
+    """The descriptors that a worker needs, with the inodes that they should have."""
+
+    def __init__(self, *descriptors):
+        self._descriptors = descriptors
+        self._inodes = self._identify()
+
+    def check(self):
+        """Raise OSError if a handler has closed one of them, even if it has reused the number."""
+        if self._inodes != self._identify():
+            raise OSError("a handler closed the descriptors of its worker")
+
+    def _identify(self):
+        return [os.fstat(number).st_ino for number in self._descriptors]
+
+
+# The state of a worker's process, put back after each task that has changed it.
+
+# Entries that can wait are compared if the last time was so long ago, in seconds; and where
+# another has changed.
+EVERY = 0.01
+
+
+class Told:
+    """The audit events that Python has told of since they were last forgotten."""
+
+    def __init__(self, names):
+        self.heard = False
+        self._names = frozenset(names)
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event, args):
+        if event in self._names:
+            self.heard = True
+
+
+@cache
+def _told():
+    """Return the :class:`Told` of this process. There is one, as an audit hook stays for good."""
+    return Told(name for each in ENTRIES for name in each.told)
+
+
+class ProcessState:
+    """The state of the process at the moment when this is made: all of the entries.
+
+    It also tells the worker from a copy of it: a handler that forks and lets
+    its child return must not have two workers answer.
+    """
+
+    def __init__(self, entries=ENTRIES):
+        self._pid = os.getpid()
+        self._compared = 0.0
+        self._told = _told()
+        self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
+        self._arrange()
+
+    def _arrange(self):
+        """Have at hand what is compared after each task: one list of values with another."""
+        urgent = [(each, values) for each, values in self._found if not each.can_wait]
+        self._parts = [part for each, _ in urgent for part in each.parts]
+        self._values = [value for _, values in urgent for value in values]
+
+    def restore(self):
+        """Put everything back; returns what to say of what could not be. In a copy, end it."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+        # This is done after each task.
+        now = time.monotonic()
+        if self._told.heard or now - self._compared >= EVERY:
+            self._compared, self._told.heard = now, False
+        elif self._is_as_it_was():
+            return ""
+        names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
+        return f"a handler changed for good: {', '.join(names)}" if names else ""
+
+    def _is_as_it_was(self):
+        """Tell whether the entries that cannot wait are unchanged.
+
+        A handler may have removed what is read, or put an object there that cannot be compared.
+        """
+        try:
+            return [*map(call, self._parts)] == self._values
+        except BaseException:  # even SystemExit does not end the worker
+            return False
+
+    def _put_back(self, place):
+        """Put an entry back if it has changed; returns its name if that was in vain."""
+        entry, before = self._found[place]
+        with suppress(BaseException):
+            if entry.take() == before:
+                return ""
+        try:
+            entry.put_back(*before)
+            now = entry.take()
+        except Exception as error:
+            return f"{entry.name} ({error})"
+        if entry.keeps:
+            self._found[place] = entry, now
+            self._arrange()
+        return "" if entry.keeps or now == before else entry.name
+
+
+# The threads of an attempt, and those that earlier attempts have left behind.
+
+# The attribute of a thread that names the attempt in which it was started.
+_OWNER = "_atp_attempt"
+_STRAY = object()
+# A pool's thread that waits in this code is idle: its next work belongs to a later attempt.
+_IDLE = {executors._worker.__code__, pools.worker.__code__}
+
+
+class Threads:
+    """The test whether the current thread is part of the running attempt.
+
+    A thread that a thread of an earlier attempt has started is part of that earlier attempt.
+    """
+
+    def __init__(self):
+        self._main = threading.get_ident()
+        self._attempt = None
+        self._strays = self._idle = frozenset()
+
+    def install(self):
+        """Note, for each thread from now on, the attempt in which it is started."""
+        start = threading.Thread.start
+
+        @wraps(start)
+        def noted(thread):
+            setattr(thread, _OWNER, self._attempt if self.is_of_attempt() else _STRAY)
+            return start(thread)
+
+        threading.Thread.start = noted
+
+    def begin(self):
+        """Begin an attempt; the threads that exist now belong to earlier ones."""
+        self._attempt = object()
+        if _thread._count():  # else there is no other thread
+            frames = sys._current_frames()
+            self._idle = {each for each, frame in frames.items() if frame.f_code in _IDLE}
+            self._strays = frames.keys() - self._idle - {self._main}
+
+    def is_of_attempt(self):
+        ident = threading.get_ident()
+        if ident == self._main:
+            return True
+        owner = getattr(threading._active.get(ident), _OWNER, None)
+        if owner is None:
+            return ident not in self._strays
+        return owner is self._attempt or (owner is not _STRAY and ident in self._idle)
