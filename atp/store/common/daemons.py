@@ -403,7 +403,23 @@ class Daemons(Part):
         return (self.store.lock_folder or Path()) / row.lock
 
     def expire_lost(self, candidate: Daemon, who: str, limit: int) -> tuple[bool, list[Lost]]:
-        """Expire the Tasks of a lost daemon; returns whether its row is gone, and the attempts."""
+        """Expire the Tasks of a lost daemon; returns whether its row is gone, and the attempts.
+
+        In one transaction it locks the daemon's row and its spare lease, unless others have locked
+        them, and looks again whether the lease is over. For up to ``limit`` Tasks that the daemon
+        holds and nobody has locked it then writes, in this order (:meth:`Batch.write`):
+
+        - the Instance: ACCEPTED, with one loss more; or FAILED, if somebody has asked to cancel it
+          (which comes first), or if it has been lost too often (:func:`atp.states.is_stale`);
+        - the Task: without a holder, due as before; or deleted, if the Instance FAILED;
+        - LogRecords ``expire``, and ``fail`` if it FAILED, by ``who``; counts of the Statistic; a
+          Failure, if it is a dead letter;
+        - what the ends mean for graphs and hooks.
+
+        If the daemon holds no Task any more, its counts are marked as owed (Uncounted), the spare
+        lease and the row are deleted, and a LogRecord ``lost`` about the daemon is written.
+        Otherwise the row stays for the next sweep.
+        """
         with self.store.atomic():
             is_free = self._lock_identity(candidate, waits=False)
             row = self.rows(Daemon).filter(pk=candidate.pk).first()

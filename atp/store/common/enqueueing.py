@@ -21,8 +21,7 @@ from ...states import Actor, Event, State
 from ..values import Hook, Move, Registration, Submission, hooks_of_end
 from .base import Part
 from .transitions import Mover
-from .unique import Ended as unique_Ended
-from .unique import take_turns
+from .unique import HolderEnded, take_turns
 
 if TYPE_CHECKING:
     from .store import ORMStore
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 APART = 0.02
 
 
-# How often an enqueue tries again when others take its identifiers meanwhile.
+# How often an enqueue tries in all when others take its identifiers or unique keys meanwhile.
 ATTEMPTS = 5
 
 
@@ -61,7 +60,7 @@ class Enqueueing(Part):
             try:
                 with self.store.atomic():
                     return self._enqueue(registration, submissions, who, is_alone)
-            except (IntegrityError, unique_Ended):
+            except (IntegrityError, HolderEnded):
                 # Since we looked, another session took one of the identifiers or keys, or ended the
                 # Instance that had one.
                 if not remaining or not any(r.identifier or r.unique for r in submissions):

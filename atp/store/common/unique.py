@@ -1,8 +1,19 @@
 """Keys that only one live Instance of a Type may have: ``using(unique="customer-7")``.
 
-The key is a column of the Task, under a unique index. So it is free as soon as the Instance
-ends, however it ends. If two sessions enqueue the same key at once, the second waits for the
-first.
+The key is a column of the Task, under a unique index of Type and key. So it is free as soon as the
+Instance ends, however it ends.
+
+An enqueue looks for the key, and inserts if nobody has it (``Enqueueing.enqueue``). If two sessions
+do so at once, the second waits for the first: on PostgreSQL at the index, on SQLite before it
+looks, as a transaction there writes alone from its beginning. On PostgreSQL the INSERT of the
+second then raises IntegrityError. Its transaction is rolled back and begun again, up to ATTEMPTS
+times: this time it finds the Instance of the first. The same happens if an Instance that was found
+has ended before it could be locked (HolderEnded). No index spans the names of a renamed Type: there
+the sessions lock the Type with the lowest key first (:func:`take_turns`).
+
+What an enqueue does with the Instance that it finds, ``existing`` says: return it, raise
+UniqueTaken, replace its inputs, or debounce it, which puts it off. The last two lock the Task, and
+raise UniqueTaken if a daemon has claimed it (:meth:`Unique.meet`).
 """
 
 import logging
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     from .store import ORMStore
 
 
-class Ended(Exception):
+class HolderEnded(Exception):
     """The Instance that had the key has ended meanwhile."""
 
 
@@ -51,7 +62,7 @@ class Unique(Part):
     ) -> None:
         """Apply a submission to the live Instance that has its unique key.
 
-        Raises UniqueTaken, or Ended if that Instance is not live any more.
+        Raises UniqueTaken, or HolderEnded if that Instance is not live any more.
         """
         if submission.existing == "return":
             return
@@ -66,7 +77,7 @@ class Unique(Part):
             )
         task = self.rows(Task).select_for_update().filter(pk=taken.pk).first()
         if task is None:
-            raise Ended
+            raise HolderEnded
         if task.daemon_id is not None:
             taken.refresh_from_db(using=self.store.alias)
             done = "replaced" if submission.existing == "replace" else "put off"
@@ -91,7 +102,7 @@ class Unique(Part):
     def _replace(self, task: Task, inputs: Payload, now: datetime, who: str) -> None:
         """Give a waiting Task, already locked, other inputs."""
         # A claim that began before this commits would read the old inputs. This update makes such a
-        # claim leave the Task alone: a claim skips rows that were written since it began.
+        # claim leave the Task alone: a claim does not take rows that were written since it began.
         self.rows(Task).filter(pk=task.pk).update(due_at=F("due_at"))
         self.rows(Inputs).filter(pk=task.pk).update(format=inputs.format, data=inputs.data)
         self.rows(LogRecord).create(

@@ -26,7 +26,20 @@ from .statements import FEW, array, cursor_of, execute, texts
 if TYPE_CHECKING:
     from . import PostgreSQLStore
 
-# Claiming on PostgreSQL: one statement does it all.
+# Claiming on PostgreSQL: a statement finds, locks and claims the Tasks.
+#
+# The locks of a claim, in their order. "waits" is a wait for other sessions of up to the lock
+# timeout that the daemon has set; then the claim fails, and the next ones are careful for a while.
+#
+#                     daemon's row          Tasks           Instances
+# `claim.sql`         KEY SHARE, waits      skips locked    after the Tasks, waits
+# `claim_first.sql`   KEY SHARE, waits      skips locked    after the Tasks, waits
+# `claim_careful.sql` KEY SHARE, skips; or  skips locked    each before its Task, skips locked
+#                     its spare lease
+#
+# A Type with limits is claimed in a transaction in which `lock_limits.sql` has locked the Type's
+# limits before: it skips the Type if another session has them. Tasks whose "start_before" has
+# passed are failed after the claim, in a transaction of their own (`miss` in `common/claims.py`).
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
@@ -161,9 +174,9 @@ class Claims(ORMClaims):
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
         look = Look.of(rows)
-        if look.missed and caps is None:
+        if look.slipped and caps is None:
             # Not in a limited lane, where one more look might exceed the limit: those Tasks wait.
-            look = self._followed(look, by, types, look.missed, ends, walks=walks)
+            look = self._followed(look, by, types, look.slipped, ends, walks=walks)
             look.sort()
         lacking = limit - len(look.rows)
         if lacking > 0 and look.has_enough and finds < STEPS and (caps is None or not look.rows):
@@ -211,7 +224,7 @@ class Claims(ORMClaims):
             return cursor.fetchall()
 
 
-# Limits on PostgreSQL: one statement to look at them, one to lock them.
+# Limits on PostgreSQL: a statement each to look at them, to lock them, and to find open lanes.
 
 
 class Limits(ORMLimits):
@@ -309,7 +322,7 @@ class Look:
     barren: list[Any] | None
     limited: list[str] | None
     # The number of Tasks that were locked but not claimed: they had just been handed back.
-    missed: int
+    slipped: int
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Any, ...]]) -> Self:

@@ -2,6 +2,8 @@
 -- The portable store does the rest: a step that has a row, a step that may not be written, and a
 -- Task that somebody has locked.
 --
+-- Locks: the Task (NO KEY UPDATE), if it is free.
+--
 -- Cost of a call: 1 row written, 1 locked, 2 looks at indexes.
 WITH held AS (
     SELECT instance_id FROM atp_task

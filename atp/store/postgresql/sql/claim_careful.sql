@@ -333,7 +333,7 @@ further AS MATERIALIZED (
 taken AS (
     -- A locked row stays at its ctid, and this UPDATE finds it there. A row that came to its ctid
     -- after this statement began, since its Task was handed back just then, is invisible to this
-    -- UPDATE: the Task is "missed", and the next look may claim it.
+    -- UPDATE: the Task has "slipped" away, and the next look may claim it.
     UPDATE atp_task task
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM daemon, (
@@ -399,7 +399,7 @@ SELECT
             WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))
         ),
         -- The number of Tasks that were locked, but not claimed after all.
-        'missed', (SELECT count(*) FROM shared) + (SELECT count(*) FROM own)
+        'slipped', (SELECT count(*) FROM shared) + (SELECT count(*) FROM own)
             + (SELECT count(*) FROM further) - (SELECT count(*) FROM taken)
     )::text AS data,
     NULL::text AS identifier, NULL::text AS collection, NULL::smallint AS priority,

@@ -7,6 +7,9 @@
 -- downstream whose breaker is not closed. Then claim.sql finds other Tasks. An idle daemon that
 -- has just been told of a new Task uses this, since the server has so much less to execute.
 --
+-- Locks: the row of the daemon (KEY SHARE, waits); then the Task, if it is free; then its
+-- Instance (waits).
+--
 -- Cost of a call: 3 rows written, 2 locked, 9 looks at indexes.
 WITH
 daemon AS MATERIALIZED (

@@ -1,5 +1,8 @@
 -- Enqueue: write Instances, Inputs, LogRecords and Tasks in one statement.
 --
+-- Locks: the Type (KEY SHARE, waits). An identifier that another session is about to take waits
+-- for that session.
+--
 -- Cost of a Task: 4 rows written, 0 locked, 0 looks at indexes. It locks the Type's row once.
 --
 -- The keys of the Instances are drawn first. So the four tables can be written independently of

@@ -15,6 +15,9 @@
 -- COMMITTED, it could fail at the row of a daemon that has changed since the transaction began;
 -- so it hands nothing over there.
 --
+-- Locks: the Type (KEY SHARE, waits); then the row of the daemon, if it is free. An
+-- identifier that another session is about to take waits for that session.
+--
 -- Cost of a call: 6 rows written, 2 locked, 5 looks at indexes, if a daemon takes the Task.
 WITH
 type AS MATERIALIZED (

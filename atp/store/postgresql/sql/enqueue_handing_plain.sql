@@ -1,6 +1,8 @@
 -- Enqueue and hand over like enqueue_handing.sql an Instance without an identifier and without
 -- options of its own.
 --
+-- Locks: the Type (KEY SHARE, waits); then the row of the daemon, if it is free.
+--
 -- Cost of a call: 6 rows written, 2 locked, 5 looks at indexes, if a daemon takes the Task.
 WITH
 type AS MATERIALIZED (

@@ -1,5 +1,8 @@
 -- Enqueue one Instance, like enqueue.sql, but without unnest: the server has little to plan.
 --
+-- Locks: the Type (KEY SHARE, waits). An identifier that another session is about to take
+-- waits for that session.
+--
 -- Cost of a call: 4 rows written, 1 locked, 1 look at indexes.
 --
 -- The time is that of the statement, not of the moment: for a volatile function such as

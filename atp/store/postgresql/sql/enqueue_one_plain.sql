@@ -1,5 +1,7 @@
 -- Enqueue like enqueue_one.sql an Instance without an identifier, options of its own, and edges.
 --
+-- Locks: the Type (KEY SHARE, waits).
+--
 -- Cost of a call: 4 rows written, 1 locked, 1 look at indexes.
 WITH
 type AS MATERIALIZED (

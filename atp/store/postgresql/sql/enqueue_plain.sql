@@ -1,5 +1,7 @@
 -- Enqueue like enqueue.sql Instances without identifiers, options of their own, and edges.
 --
+-- Locks: the Type (KEY SHARE, waits).
+--
 -- Cost of a Task: 4 rows written, 0 locked, 0 looks at indexes. It locks the Type's row once.
 WITH
 type AS MATERIALIZED (

@@ -10,6 +10,8 @@
 -- settles their ends ("nodes"); Instances with hooks are left alone unless the caller settles their
 -- ends ("hooked"). For "= ANY (ARRAY[key])" see claim.sql.
 --
+-- Locks: the Tasks, in the order of their keys (waits); then their Instances (waits).
+--
 -- Cost of a Task: 5 rows written, 0 locked, 2 looks at indexes, if its start is recorded too.
 WITH
 deleted AS (

@@ -1,5 +1,7 @@
 -- Record like finish.sql that attempts FINISHED, if none has a Response.
 --
+-- Locks: the Tasks, in the order of their keys (waits); then their Instances (waits).
+--
 -- Cost of a Task: 4 rows written, 0 locked, 2 looks at indexes, if its start is recorded too.
 WITH
 deleted AS (

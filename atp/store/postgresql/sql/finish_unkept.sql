@@ -3,6 +3,9 @@
 -- the same case. An Instance with stored files is neither touched nor returned: it is recorded
 -- like any other, since files must be deleted first. For "= ANY (ARRAY[key])" see claim.sql.
 --
+-- Locks: the Tasks, in the order of their keys (waits); then their Instances (waits), and all
+-- rows that belong to them.
+--
 -- Cost of a Task: 5 rows written, 0 locked, 7 looks at indexes, if its log has two records.
 WITH
 deleted AS (

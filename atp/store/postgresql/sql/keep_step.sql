@@ -1,5 +1,7 @@
 -- Keep the result of a step that has begun. If this writes no row, the portable store does it.
 --
+-- Locks: the Task (NO KEY UPDATE), if it is free; then the Step.
+--
 -- Cost of a call: 1 row written, 1 locked, 2 looks at indexes.
 WITH held AS (
     SELECT instance_id FROM atp_task

@@ -8,6 +8,8 @@
 -- last purge came to ("since"). For "= ANY (ARRAY[key])" see claim.sql. A node of a graph is left
 -- alone: it is removed with its whole graph.
 --
+-- Locks: the Instances, those that are free; then all rows that belong to them (waits).
+--
 -- Cost of a Instance: 6 rows written, 1 locked, 7 looks at indexes, if its log has four records.
 WITH
 over AS MATERIALIZED (

@@ -13,6 +13,8 @@
 -- For each dead letter this inserts a row that is counted in its error group later: such an INSERT
 -- collides with no other. For "= ANY (ARRAY[key])" see claim.sql.
 --
+-- Locks: the Tasks, in the order of their keys (waits); then their Instances (waits).
+--
 -- Cost of a Task: 4 rows written, 1 locked, 3 looks at indexes, if it is a dead letter.
 WITH
 source AS MATERIALIZED (

@@ -1,5 +1,7 @@
 -- Record moves like record.sql, if none is a dead letter and none has a detail.
 --
+-- Locks: the Tasks, in the order of their keys (waits); then their Instances (waits).
+--
 -- Cost of a Task: 2 rows written, 1 locked, 2 looks at indexes, if it starts.
 WITH
 source AS MATERIALIZED (

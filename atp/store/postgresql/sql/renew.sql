@@ -1,5 +1,7 @@
 -- Extend a daemon's lease. If this returns no row, the daemon's row is gone.
 --
+-- Locks: the row of the daemon (waits).
+--
 -- Cost of a call: 1 row written, 0 locked, 1 look at indexes.
 UPDATE atp_daemon
 SET lease_until = now + %(lease)s::float8 * interval '1 second',

@@ -11,6 +11,8 @@
 -- ended in the line of a schedule are deleted, with their edges. For "= ANY (ARRAY[key])" see
 -- claim.sql.
 --
+-- Locks: the Tasks that wait for the nodes, in the order of their keys (waits).
+--
 -- Cost of a Task: 2 rows written, 1 locked, 5 looks at indexes, if one Task waits for its end.
 WITH
 edge AS MATERIALIZED (
