@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import Any
 
 from .. import messages, states
 from ..authoring import retrying
@@ -12,7 +13,7 @@ from ..models import MAX_DETAIL, incompatible_detail
 from ..operations.registry import registry
 from ..states import Event, Reason
 from ..store.common.incompatible import FIRST_MISFIT
-from ..store.values import Failed, Move, ResponseData
+from ..store.values import Claimed, Failed, Move, ResponseData
 from ..text import as_timedelta
 
 # An attempt that has lost its connection to the database is tried again after CUT_DELAY; the
@@ -81,7 +82,7 @@ class Outcome:
 DONE = Outcome(Kind.FINISHED)
 
 
-def move(outcome, claimed, **facts):
+def move(outcome: Outcome, claimed: Claimed, **facts: Any) -> Move:
     """Return the :class:`Move` for an outcome; whether it retries depends on the retries left.
 
     ``facts`` are the Move's time, started and who.
@@ -93,10 +94,10 @@ def move(outcome, claimed, **facts):
     if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
         return _cut(outcome, claimed, facts)
     if outcome.kind is Kind.DEFER:
-        delay = timedelta(seconds=outcome.after)
+        delay = timedelta(seconds=outcome.after)  # type: ignore[arg-type]
         return Move(event=Event.DEFER, message=outcome.message, delay=delay, **facts)
     if outcome.kind in DOWNSTREAMS:
-        told = {"message": outcome.message, "level": logging.WARNING}
+        told: dict[str, Any] = {"message": outcome.message, "level": logging.WARNING}
         delay = max(LEAST_DELAY, timedelta(seconds=outcome.after or 0.0))
         return Move(event=Event.DEFER, detail=outcome.kind.value, delay=delay, **told, **facts)
     if outcome.kind is Kind.MISFIT:
@@ -134,7 +135,7 @@ def move(outcome, claimed, **facts):
     )
 
 
-def cancelled(why, claimed, outcome=None, **facts):
+def cancelled(why: str, claimed: Claimed, outcome: Outcome | None = None, **facts: Any) -> Move:
     """Return the :class:`Move` of an attempt that ends because somebody asked it to end.
 
     If its handler raised an error of its own, the message has that error too.
@@ -147,7 +148,7 @@ def cancelled(why, claimed, outcome=None, **facts):
     )
 
 
-def killed(asked, why, claimed, left):
+def killed(asked: str, why: str, claimed: Claimed, left: int) -> str:
     """Return the message of an attempt whose worker died after the attempt was asked to end.
 
     ``asked`` is the reason for the ask, ``why`` the reason for the death. ``left`` is the
@@ -160,19 +161,19 @@ def killed(asked, why, claimed, left):
     return f"{asked}: {how}"
 
 
-def cancel_grace(identifier):
+def cancel_grace(identifier: str) -> float:
     """Return the grace of a cancelled attempt, in seconds: that of its Type or of the setting."""
     given = registry.get(identifier).cancel_grace if identifier in registry else None
     return settings.CANCEL_GRACE if given is None else as_timedelta(given).total_seconds()
 
 
-def lost(why, claimed, **facts):
+def lost(why: str, claimed: Claimed, **facts: Any) -> Move:
     """Return the :class:`Move` of an attempt whose worker died; its detail is the cause."""
     facts |= _facts(claimed)
     return Move(event=Event.EXPIRE, message=why, level=logging.WARNING, **facts)
 
 
-def _facts(claimed):
+def _facts(claimed: Claimed) -> dict[str, Any]:
     return {
         "instance": claimed.instance,
         "attempt": claimed.attempt,
@@ -180,7 +181,7 @@ def _facts(claimed):
     }
 
 
-def _cut(outcome, claimed, facts):
+def _cut(outcome: Outcome, claimed: Claimed, facts: dict[str, Any]) -> Move:
     """Return the Move of an attempt without a connection: DEFER, or EXPIRE after too many."""
     delay = min(CUT_DELAY * claimed.attempt, LONGEST_CUT_DELAY)
     facts |= {"message": outcome.message, "level": logging.WARNING, "delay": delay}
@@ -190,7 +191,7 @@ def _cut(outcome, claimed, facts):
     return Move(event=Event.DEFER, **facts)
 
 
-def _why_no_more(outcome, claimed):
+def _why_no_more(outcome: Outcome, claimed: Claimed) -> str:
     if outcome.kind is Kind.LAST:
         return ""  # its message says that
     if claimed.max_retries:
@@ -199,7 +200,7 @@ def _why_no_more(outcome, claimed):
     return f" {messages.no_retries()}" if outcome.kind is Kind.RETRY else ""
 
 
-def _delay(outcome, claimed):
+def _delay(outcome: Outcome, claimed: Claimed) -> timedelta:
     if outcome.after is not None:
         return timedelta(seconds=outcome.after)
     steps = registry.backoff_steps(claimed.type)

@@ -6,7 +6,9 @@ import queue
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
@@ -14,6 +16,13 @@ from ..conf import settings
 from . import log
 from .options import hostname
 from .processes import uptime
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ..store.protocol import Store
+
+Value = TypeVar("Value")
 
 # Calls to the store in threads beside the event loop, each with a time limit.
 #
@@ -29,7 +38,7 @@ LOCK_TIMEOUT = 0.1
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[Value]):
     """The result of a call: its ``value`` or its ``error``.
 
     ``sent`` and ``received`` are times on the uptime clock. ``is_locked``: the error is only a
@@ -38,13 +47,17 @@ class Result:
     """
 
     doing: str
-    then: object
-    value: object = None
+    then: "Callable[[Result[Value]], None]"
+    value: Value = None  # type: ignore[assignment]
     error: BaseException | None = None
     is_locked: bool = False
-    failed: object = None
+    failed: "Callable[[Result[Any]], None] | None" = None
     sent: float = 0.0
     received: float = 0.0
+
+
+# What threads put their results into.
+Results: TypeAlias = "queue.SimpleQueue[tuple[DatabaseThread, Result[Any]]]"
 
 
 class DatabaseThread:
@@ -54,24 +67,33 @@ class DatabaseThread:
     long for locks of other sessions.
     """
 
-    def __init__(self, name, store, results, wake):
-        self._calls = queue.SimpleQueue()
+    def __init__(
+        self, name: str, store: "Store", results: Results, wake: Callable[[], None]
+    ) -> None:
+        self._calls: queue.SimpleQueue[tuple[str, Any, Any, Any]] = queue.SimpleQueue()
         self._store = store
         self._results = results
         self._wake = wake
         # The words that describe the call in progress; None if there is none.
-        self.doing = None
+        self.doing: str | None = None
         self._is_stale = False
-        self._since, self._deadline = 0.0, None
-        self._connection = None
+        self._since = 0.0
+        self._deadline: float | None = None
+        self._connection: BaseDatabaseWrapper | None = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
-    def busy(self):
+    def busy(self) -> bool:
         """Whether a call is in progress, or its result is not collected yet."""
         return self.doing is not None
 
-    def submit(self, doing, call, then, failed=None):
+    def submit(
+        self,
+        doing: str,
+        call: Callable[[], Value],
+        then: Callable[[Result[Value]], None],
+        failed: Callable[[Result[Any]], None] | None = None,
+    ) -> None:
         """Run ``call()``; its result goes to ``then(result)`` on the event loop.
 
         An error goes to ``failed(result)`` there, if that is given.
@@ -83,15 +105,15 @@ class DatabaseThread:
         self.doing, self._since, self._deadline = doing, uptime(), None
         self._calls.put((doing, call, then, failed))
 
-    def reconnect(self):
+    def reconnect(self) -> None:
         """Use a new connection from the next call on, after a failure in this or another thread."""
         self._is_stale = True
 
-    def answered(self):
+    def answered(self) -> None:
         """Note that the event loop has collected the result of the call."""
         self.doing = None
 
-    def cut_if_overdue(self, limit):
+    def cut_if_overdue(self, limit: float) -> None:
         """Shut the connection down if the call takes over ``limit`` seconds, until it ends."""
         if not self.busy:
             return
@@ -105,7 +127,7 @@ class DatabaseThread:
             self._deadline = now + CUT_AGAIN
             shut_down(self._connection)
 
-    def _run(self):
+    def _run(self) -> None:
         self._connection = connections[settings.DATABASE]
         # With DEBUG Django keeps all executed statements until a request begins.
         self._connection.queries_log = deque(maxlen=0)
@@ -134,7 +156,7 @@ class DatabaseThread:
 # The connections of a process to the database: opening, losing and closing them.
 
 
-def is_outage(error):
+def is_outage(error: BaseException | None) -> bool:
     """Tell whether an error comes from the connection or the server, not from the statement."""
     # If the connection is lost while psycopg2 waits for an answer, it raises a bare
     # DatabaseError, the base class of all its errors.
@@ -143,19 +165,19 @@ def is_outage(error):
     return kind is DatabaseError or issubclass(kind, (OperationalError, InterfaceError, OSError))
 
 
-def bound_connecting(limit):
+def bound_connecting(limit: float) -> None:
     """Set a time limit for connecting to PostgreSQL, unless the project has set one."""
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))
 
 
-def session_name(pid):
+def session_name(pid: int) -> str:
     """Return the name by which PostgreSQL knows the sessions of the worker of this pid."""
     return f"atpd-worker {hostname()[:40]}:{pid}"
 
 
-def name_sessions():
+def name_sessions() -> None:
     """Give this worker's sessions of PostgreSQL a name, unless the project has given them one."""
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
@@ -163,14 +185,14 @@ def name_sessions():
         wrapper.settings_dict["OPTIONS"].setdefault("fallback_application_name", name)
 
 
-def as_stores_expect():
+def as_stores_expect() -> None:
     """Remove the project's isolation level from this process's PostgreSQL connection."""
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].pop("isolation_level", None)
 
 
-def close_connections():
+def close_connections() -> None:
     """Close every connection of this process, and the pools that some of them come from."""
     connections.close_all()
     for connection in connections.all(initialized_only=True):
@@ -178,10 +200,10 @@ def close_connections():
         getattr(connection, "close_pool", lambda: None)()
 
 
-def shut_down(connection):
+def shut_down(connection: "BaseDatabaseWrapper | None") -> None:
     """Shut down the socket of a PostgreSQL connection, so that a thread that waits in it fails."""
     raw = connection.connection if connection is not None else None
-    if raw is None or connection.vendor != "postgresql":
+    if raw is None or connection.vendor != "postgresql":  # type: ignore[union-attr]
         return  # still connecting, which connect_timeout bounds; or SQLite's busy time-out does
     try:
         with socket.socket(fileno=os.dup(raw.fileno())) as link:

@@ -4,12 +4,14 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import messages
 from . import processes
 from .processes import LINUX, kill, uptime
+from .shared_memory import Running
 
 # Processes that a dead daemon of this host has left running. Linux only.
 #
@@ -21,12 +23,12 @@ from .processes import LINUX, kill, uptime
 _WORKER = "atpd-worker"
 
 
-def mark(name):
+def mark(name: str) -> str:
     """Return the mark for programs below this process, which is their supervisor."""
     return f"{name}/{_namespace()}/{os.getpid()}/{_start(os.getpid())}"
 
 
-def end_abandoned():
+def end_abandoned() -> int:
     """Kill the processes of dead workers whose supervisor is dead too; return their number.
 
     Processes of other users are left alone.
@@ -37,13 +39,13 @@ def end_abandoned():
     return len(killed)
 
 
-def _found():
+def _found() -> "dict[int, Entry]":
     table_ = table()
 
-    def is_alive(pid):
+    def is_alive(pid: int) -> bool:
         return pid in table_ and not table_[pid].is_dead
 
-    def is_orphan(each):
+    def is_orphan(each: Entry) -> bool:
         if each.name.startswith(_WORKER):
             return not is_alive(each.session)
         marked = _marked(each.pid)
@@ -56,14 +58,14 @@ def _found():
     }
 
 
-def _is_ours(pid):
+def _is_ours(pid: int) -> bool:
     try:
         return os.stat(f"/proc/{pid}").st_uid == os.getuid()
     except OSError:
         return False
 
 
-def _marked(pid):
+def _marked(pid: int) -> tuple[int, str] | None:
     """Return the pid and the start of the supervisor in a program's mark; None without a mark.
 
     A pid says something in its own namespace only: a mark of another container counts as none.
@@ -76,7 +78,7 @@ def _marked(pid):
     return None
 
 
-def _namespace():
+def _namespace() -> str:
     """Return the name of the namespace of this process's pids; "" if it cannot be found out."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -84,7 +86,7 @@ def _namespace():
         return ""
 
 
-def _start(pid):
+def _start(pid: int) -> str:
     """Return the start of a process in the kernel's ticks, as text; "" if there is no process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -118,9 +120,9 @@ class Entry(NamedTuple):
     is_dead: bool
 
 
-def table():
+def table() -> dict[int, Entry]:
     """Return an Entry for every process, by pid; also for dead ones that are not reaped."""
-    found = {}
+    found: dict[int, Entry] = {}
     with contextlib.suppress(OSError):  # no /proc, or no descriptor left to look at it
         for number in os.listdir("/proc"):
             if number.isdigit() and (text := _read(f"/proc/{number}/stat")):
@@ -134,7 +136,7 @@ def table():
     return found
 
 
-def _read(path):
+def _read(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -147,30 +149,34 @@ def _read(path):
         os.close(descriptor)
 
 
-def children(pid):
+def children(pid: int) -> list[int]:
     """Return the pids of the living children of a process."""
     return [each.pid for each in table().values() if each.parent == pid and not each.is_dead]
 
 
-def descendants(pids, *, sparing=()):
+def descendants(
+    pids: Iterable[int], *, sparing: Container[int | None] = ()
+) -> dict[int, list[Entry]]:
     """Return, by each of these pids, the entries of its descendants, dead ones included.
 
     Processes in ``sparing`` are left out, with their descendants.
     """
-    by_parent = {}
+    by_parent: dict[int, list[Entry]] = {}
     for each in table().values():
         if each.pid not in sparing:
             by_parent.setdefault(each.parent, []).append(each)
     return {pid: list(_below(pid, by_parent)) for pid in pids}
 
 
-def _below(pid, by_parent):
+def _below(pid: int, by_parent: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
     for child in by_parent.get(pid, ()):
         yield child
         yield from _below(child.pid, by_parent)
 
 
-def end(find, reap):
+def end(
+    find: Callable[[], dict[int, Entry]], reap: Callable[[], None]
+) -> tuple[dict[int, Entry], dict[int, Entry]]:
     """Kill the processes of ``find()``, a dict of entries by pid, until none of them lives.
 
     All are stopped before they are killed; otherwise a process that forks fast would always be
@@ -180,14 +186,14 @@ def end(find, reap):
     Resource trackers are killed last. When their clients are dead, they remove what these have
     left in the system, and end by themselves.
     """
-    trackers = {}
+    trackers: dict[int, bool] = {}
 
-    def is_tracker(pid):
+    def is_tracker(pid: int) -> bool:
         if pid not in trackers:
             trackers[pid] = _is_tracker(pid)
         return trackers[pid]
 
-    def find_others():
+    def find_others() -> dict[int, Entry]:
         return {pid: each for pid, each in find().items() if not is_tracker(pid)}
 
     stopped, living = _end(find_others, reap)
@@ -202,8 +208,10 @@ def end(find, reap):
     return stopped, living
 
 
-def _end(find, reap):
-    stopped = {}
+def _end(
+    find: Callable[[], dict[int, Entry]], reap: Callable[[], None]
+) -> tuple[dict[int, Entry], dict[int, Entry]]:
+    stopped: dict[int, Entry] = {}
     deadline = time.monotonic() + PATIENCE
     while True:
         living = _living(find)
@@ -227,17 +235,17 @@ def _end(find, reap):
             time.sleep(0.002)
 
 
-def _living(find):
+def _living(find: Callable[[], dict[int, Entry]]) -> dict[int, Entry]:
     return {pid: each for pid, each in find().items() if not each.is_dead}
 
 
-def _is_tracker(pid):
+def _is_tracker(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return _TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
-def kill_sessions(sessions, mark=""):
+def kill_sessions(sessions: Iterable[int], mark: str = "") -> bool:
     """Kill every process of these sessions or with this mark; return whether all are dead.
 
     On other systems than Linux, kill the process groups of these pids and return False.
@@ -248,7 +256,7 @@ def kill_sessions(sessions, mark=""):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(session, signal.SIGKILL)
 
-    def find():
+    def find() -> dict[int, Entry]:
         return {
             pid: each
             for pid, each in table().items()
@@ -259,7 +267,7 @@ def kill_sessions(sessions, mark=""):
     return LINUX and not living
 
 
-def _is_marked(pid, mark):
+def _is_marked(pid: int, mark: str) -> bool:
     with contextlib.suppress(OSError):
         return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return False
@@ -271,11 +279,11 @@ class LeftBehind:
     Children that existed when this was made do not count, nor do the pids of ``ours()``.
     """
 
-    def __init__(self, ours=set):
+    def __init__(self, ours: Callable[[], set[int]] = set) -> None:
         self._ours = ours
         self._strangers = set(children(os.getpid())) - ours()
 
-    def end(self, known, reap):
+    def end(self, known: Iterable[int | None], reap: Callable[[], None]) -> int:
         """Kill the left processes, and return their number.
 
         Processes whose pid is ``known`` are spared, with their descendants. ``reap()`` reaps
@@ -285,7 +293,7 @@ class LeftBehind:
             return 0
         sparing = {*known, *self._ours(), *self._strangers}
 
-        def find():
+        def find() -> dict[int, Entry]:
             below = descendants([os.getpid()], sparing=sparing)
             return {each.pid: each for each in below[os.getpid()]}
 
@@ -310,7 +318,7 @@ _OWN = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 _SHARES = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
 
-def in_use(pid):
+def in_use(pid: int) -> int:
     """Return the memory of a process, in bytes, shared memory in full; 0 if unknown or gone."""
     try:
         return _sum(f"/proc/{pid}/status", _OWN)
@@ -318,7 +326,7 @@ def in_use(pid):
         return 0
 
 
-def share(pid):
+def share(pid: int) -> int:
     """Return the memory of a process, in bytes, with only its share of shared memory."""
     try:
         return _sum(f"/proc/{pid}/smaps_rollup", _SHARES) or in_use(pid)
@@ -326,7 +334,7 @@ def share(pid):
         return in_use(pid)
 
 
-def _sum(path, names):
+def _sum(path: str, names: tuple[bytes, ...]) -> int:
     """Add up the lines that begin with these names; they are in KiB."""
     lines = Path(path).read_bytes().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
@@ -335,11 +343,11 @@ def _sum(path, names):
 class MemoryWatch:
     """The supervisor's watch on the workers whose attempts have a memory limit."""
 
-    def __init__(self):
-        self._descendants = {}
+    def __init__(self) -> None:
+        self._descendants: dict[int, list[int]] = {}
         self._next_look = 0.0
 
-    def excesses(self, running):
+    def excesses(self, running: Mapping[int, Running]) -> Iterator[tuple[int, str]]:
         """Yield the pid of each worker whose attempt is over its limit, and the reason in words.
 
         ``running`` has the attempts with a limit, by the worker's pid.
@@ -357,7 +365,7 @@ class MemoryWatch:
             if taken > attempt.memory:
                 yield pid, messages.too_much_memory(taken, len(others), attempt.memory)
 
-    def _find_descendants(self, pids):
+    def _find_descendants(self, pids: Collection[int]) -> None:
         now = uptime()
         if now < self._next_look:
             return

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from .. import folders
@@ -21,17 +22,17 @@ ATTEMPTS = 5
 class DaemonFolders:
     """The folders and locks of a daemon. The supervisor makes them; its children inherit them."""
 
-    def __init__(self):
-        self.scratch = None
+    def __init__(self) -> None:
+        self.scratch: Path | None = None
         self.lock = ""
-        self._descriptors = []
+        self._descriptors: list[int] = []
 
     @property
-    def mark(self):
+    def mark(self) -> str:
         """The unique mark of this daemon."""
         return self._mark
 
-    def make(self):
+    def make(self) -> None:
         """Make the scratch folder, and take the lock of the lease if leases are locks."""
         remove_abandoned()
         if folders.is_strange(settings.SCRATCH_DIR):
@@ -55,7 +56,7 @@ class DaemonFolders:
                 self.close()
                 raise
 
-    def _take_lock(self, folder):
+    def _take_lock(self, folder: Path) -> None:
         name = f"{uuid.uuid4()}.lock"
         for remaining in reversed(range(ATTEMPTS)):
             try:
@@ -75,12 +76,12 @@ class DaemonFolders:
                     raise
         self.lock, self._lock_path = name, folder / name
 
-    def close(self):
+    def close(self) -> None:
         """Release the locks, in a process that goes on after its daemon has ended."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove the files. The locks become free when the daemon's last process is dead."""
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -89,7 +90,7 @@ class DaemonFolders:
             _remove_if_unused(self._lock_path.parent)
 
 
-def _remove_if_unused(folder):
+def _remove_if_unused(folder: Path) -> None:
     """Remove the folder of the locks, unless other daemons have their locks there."""
     with contextlib.suppress(OSError):
         # A listener's file is locked before it gets its name, so a free one is left over. A
@@ -103,7 +104,7 @@ def _remove_if_unused(folder):
 
 
 @contextlib.contextmanager
-def _told(name, folder):
+def _told(name: str, folder: str | Path) -> Iterator[None]:
     """Raise FolderRefused, with the folder's owner, if it cannot be written or made."""
     try:
         yield
@@ -119,7 +120,7 @@ def _told(name, folder):
         raise FolderRefused(f"{name}, {folder}, {why}.") from error
 
 
-def remove_abandoned():
+def remove_abandoned() -> None:
     """Remove the scratch folders of this user's daemons that have no living process."""
     for folder in Path(settings.SCRATCH_DIR).glob(f"{SCRATCH_PREFIX}*"):
         try:

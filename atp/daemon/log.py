@@ -6,18 +6,21 @@ below has the level and the words of each fact.
 
 import json
 import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from re import Match
+from typing import Any
 
 from .. import text as wording
 from . import log_handlers
-from .log_handlers import FAILED, complaints, loggers
+from .log_handlers import FAILED, ExcInfo, complaints, loggers
 from .stderr import NonBlockingHandler
 
 logger = logging.getLogger("atp.daemon")
 
 _D, _I, _W, _E = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
-FACTS = {
+FACTS: dict[str, tuple[int, str]] = {
     "daemon_started": (
         _I,
         "atpd {version} started: {processes} workers, database {database}, {count} Types: {types}",
@@ -118,13 +121,13 @@ FACTS = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Callable[..., None]:
     """Return the function that logs the fact of this name."""
     if name not in FACTS:
         raise AttributeError(name)
     level, words = FACTS[name]
 
-    def emit(*, exc_info=None, **values):
+    def emit(*, exc_info: ExcInfo = None, **values: Any) -> None:
         if tells(name):
             extra = {"fact": name, "values": values}
             loggers.emit(logger, level, _text(name, words, values), exc_info, extra)
@@ -132,12 +135,12 @@ def __getattr__(name):
     return emit
 
 
-def tells(name):
+def tells(name: str) -> bool:
     """Tell whether this fact is logged at all. Frequent callers ask before they collect values."""
     return log_handlers.is_enabled(logger, FACTS[name][0])
 
 
-def _text(name, words, values):
+def _text(name: str, words: str, values: Mapping[str, Any]) -> str:
     """Return the words of a fact in one line; its name and keys if a value cannot be formatted.
 
     The values may have text of a handler or a client, and the project's own handlers write this.
@@ -163,7 +166,7 @@ class TextFormatter(logging.Formatter):
 
     is_of_atp = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(process)d %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
@@ -185,7 +188,7 @@ class JSONFormatter(logging.Formatter):
 
     is_of_atp = True
 
-    def format(self, record):
+    def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
@@ -199,17 +202,17 @@ class JSONFormatter(logging.Formatter):
         return json_line(line)
 
 
-def json_line(values):
+def json_line(values: Mapping[str, Any]) -> str:
     """Return values as one line of JSON, in which harmful characters are escaped."""
     text = json.dumps(values, default=str, ensure_ascii=False)
     return wording.HARMFUL.sub(_escaped_in_json, text)
 
 
-def _escaped_in_json(found):
+def _escaped_in_json(found: Match[str]) -> str:
     return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
-def configure(style, verbosity=1):
+def configure(style: str | None, verbosity: int = 1) -> None:
     """Send the daemon's log to standard error, as "text" or "json".
 
     If ``style`` is None and the project has handlers for the ``atp`` or the root logger, these

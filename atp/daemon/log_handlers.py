@@ -7,13 +7,28 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import TracebackType
+from typing import Any, TypeAlias
 
 from django.db import connections
 
 from .. import text as wording
 from . import stderr
 from .stderr import NonBlockingHandler
+
+# What ``exc_info`` may be, as in the logging module.
+ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None]
+    | tuple[None, None, None]
+    | BaseException
+    | bool
+    | None
+)
+# What a logger would have done with a record, and what is called instead.
+Handle: TypeAlias = Callable[[logging.LogRecord], object]
+Take: TypeAlias = Callable[[Handle, logging.Logger, logging.LogRecord], object]
 
 # Guarded calls of the project's log handlers: an exception costs the handlers' line alone.
 
@@ -26,7 +41,7 @@ RAISED = "a handler, filter or formatter raised"
 _thread = threading.local()
 
 
-def is_inside():
+def is_inside() -> bool:
     """Tell whether this thread is inside a log handler of the project.
 
     Lines that are logged inside one go to the loggers unchanged, as outside of a daemon.
@@ -35,7 +50,7 @@ def is_inside():
 
 
 @contextlib.contextmanager
-def inside():
+def inside() -> Iterator[None]:
     """Mark the lines that are logged in the block as the handlers' own."""
     before, _thread.is_inside = is_inside(), True
     try:
@@ -44,7 +59,7 @@ def inside():
         _thread.is_inside = before
 
 
-def guarded(call, *arguments):
+def guarded(call: Callable[..., object], *arguments: Any) -> None:
     """Call the function; catch what it raises, and report that on standard error."""
     try:
         with inside():
@@ -53,7 +68,7 @@ def guarded(call, *arguments):
         complaints.tell(RAISED, error)
 
 
-def close_broken_connections():
+def close_broken_connections() -> None:
     """Close failed database connections of this thread; log handlers may have opened them."""
     for connection in connections.all(initialized_only=True):
         if connection.errors_occurred and not connection.in_atomic_block:
@@ -67,12 +82,13 @@ class Complaints:
     ``journal.handlers_failed(what=…)``, but bypasses all loggers.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._due, self._more = 0.0, 0
-        self._file = self._write = None
+        self._file: tuple[int, int] | None = None
+        self._write: Any = None
         self.formatter = logging.Formatter()
 
-    def tell(self, what, error=None):
+    def tell(self, what: str, error: BaseException | None = None) -> None:
         """Write a complaint, with the traceback of the error; if it comes too soon, count it."""
         now = time.monotonic()
         if now < self._due:
@@ -82,15 +98,24 @@ class Complaints:
             what = f"{what} (complaints since the last line: {self._more})"
         self._due, self._more = now + TELL_EVERY, 0
         with contextlib.suppress(Exception):
-            exc_info = error and (type(error), error, error.__traceback__)
             values = {"what": what}
             words = FAILED.format_map(values)
-            record = logging.LogRecord("atp.daemon", logging.ERROR, "", 0, words, (), exc_info)
+            record = logging.LogRecord("atp.daemon", logging.ERROR, "", 0, words, (), None)
             record.fact, record.values = "handlers_failed", values
-            line = self.formatter.format(record) + "\n"
+            line = self._formatted(record, error) + "\n"
             self._writer()(line.encode("utf-8", "backslashreplace"))
 
-    def _writer(self):
+    def _formatted(self, record: logging.LogRecord, error: BaseException | None) -> str:
+        if error is None:
+            return self.formatter.format(record)
+        try:
+            record.exc_info = type(error), error, error.__traceback__
+            return self.formatter.format(record)
+        except BaseException:  # an exception of the project that refuses to be printed
+            record.exc_info, record.exc_text = None, type(error).__name__
+            return self.formatter.format(record)
+
+    def _writer(self) -> Callable[[bytes], object]:
         # Look at standard error each time: a worker's is not that of its parent.
         status = os.fstat(2)
         if self._file != (status.st_dev, status.st_ino):
@@ -111,11 +136,12 @@ complaints = Complaints()
 class Loggers:
     """The loggers of this process, which can be intercepted."""
 
-    def __init__(self):
-        self._take = self._is_left = None
-        self._replaced = []
+    def __init__(self) -> None:
+        self._take: Any = None
+        self._is_left: Callable[[], bool] | None = None
+        self._replaced: list[tuple[type[logging.Logger], str, Any]] = []
 
-    def intercept(self, take, is_left=None):
+    def intercept(self, take: Take, is_left: Callable[[], bool] | None = None) -> None:
         """Call ``take(handle, logger, record)`` for each record that is logged from now on.
 
         ``handle(record)`` does what the logger would have done. While ``is_left()`` is true,
@@ -130,29 +156,38 @@ class Loggers:
         if is_left is None:
             self._replace(logging.Logger, "isEnabledFor", is_enabled)
 
-    def _replace(self, kind, name, function):
+    def _replace(self, kind: type[logging.Logger], name: str, function: Callable[..., Any]) -> None:
         self._replaced.append((kind, name, vars(kind)[name]))
         setattr(kind, name, function)
 
-    def stop(self):
+    def stop(self) -> None:
         """End the interception: the loggers call their handlers themselves again."""
         while self._replaced:
             setattr(*self._replaced.pop())
 
-    def emit(self, logger, level, message, exc_info=None, extra=None):
+    def emit(
+        self,
+        logger: logging.Logger,
+        level: int,
+        message: str,
+        exc_info: ExcInfo = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Log a line of ATP itself. While loggers are intercepted, this calls no project code."""
         record = made(logger, level, message, exc_info, extra)
         if not self._replaced:
             record = completed(logger, record)
         logger.handle(record)
 
-    def _applies(self):
+    def _applies(self) -> bool:
         return not (is_inside() or (self._is_left is not None and self._is_left()))
 
-    def _handle(self, original):
+    def _handle(
+        self, original: Callable[[logging.Logger, logging.LogRecord], None]
+    ) -> Callable[[logging.Logger, logging.LogRecord], None]:
         is_standard_ = is_standard(original)
 
-        def handle(logger, record):
+        def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
             if not self._applies():
                 return original(logger, record)
             ours, is_all = handlers_of_atp(logger) if is_standard_ else ([], False)
@@ -166,10 +201,10 @@ class Loggers:
 
         return handle
 
-    def _log(self, original):
+    def _log(self, original: Callable[..., None]) -> Callable[..., None]:
         is_standard_ = is_standard(original)
 
-        def _log(logger, *args, **more):
+        def _log(logger: logging.Logger, *args: Any, **more: Any) -> None:
             if is_standard_:  # skip this function when looking for the caller
                 more["stacklevel"] = more.get("stacklevel", 1) + 1
             if not self._applies():
@@ -182,11 +217,15 @@ class Loggers:
         return _log
 
 
-def _handle(original, logger, record):
+def _handle(
+    original: Callable[[logging.Logger, logging.LogRecord], None],
+    logger: logging.Logger,
+    record: logging.LogRecord,
+) -> None:
     original(logger, completed(logger, record))
 
 
-def _with_subclasses(kind):
+def _with_subclasses(kind: type[logging.Logger]) -> Iterator[type[logging.Logger]]:
     yield kind
     for each in kind.__subclasses__():
         yield from _with_subclasses(each)
@@ -207,20 +246,20 @@ _BARE = "_atp_bare"
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def is_enabled(logger, level):
+def is_enabled(logger: logging.Logger, level: int) -> bool:
     """Tell whether the logger takes this level. Unlike the logger's own method, take no lock."""
     if logger.disabled or logger.manager.disable >= level:
         return False
     return level >= logging.Logger.getEffectiveLevel(logger)
 
 
-def is_standard(function):
+def is_standard(function: object) -> bool:
     """Tell whether the function is from Python's logging module, and not a replacement."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_filename == logging.Logger.makeRecord.__code__.co_filename
 
 
-def handlers_of_atp(logger):
+def handlers_of_atp(logger: logging.Logger) -> tuple[list[logging.Handler], bool]:
     """Return ATP's own handlers for this logger's records, and whether there are no others.
 
     ATP's own handlers never wait. If the project has a filter, a factory or a class of its own
@@ -230,7 +269,7 @@ def handlers_of_atp(logger):
         return [], False
     if logging.getLogRecordFactory() is not logging.LogRecord:
         return [], False
-    found = []
+    found: list[logging.Handler] = []
     while logger is not None:
         found += logger.handlers
         logger = logger.parent if logger.propagate else None
@@ -239,13 +278,19 @@ def handlers_of_atp(logger):
     return ours, is_all and is_standard(logging.Logger.callHandlers)
 
 
-def _is_ours(handler):
+def _is_ours(handler: logging.Handler) -> bool:
     formatter = type(handler.formatter)
     is_plain = type(handler) is NonBlockingHandler and not handler.filters
     return is_plain and formatter.__dict__.get("is_of_atp", False)
 
 
-def made(logger, level, message, exc_info=None, extra=None):
+def made(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    exc_info: Any = None,
+    extra: Mapping[str, Any] | None = None,
+) -> logging.LogRecord:
     """Return a record of ATP itself. No code of the project has seen it yet."""
     if isinstance(exc_info, BaseException):
         exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
@@ -261,7 +306,7 @@ def made(logger, level, message, exc_info=None, extra=None):
     return record
 
 
-def completed(logger, record):
+def completed(logger: logging.Logger, record: logging.LogRecord) -> logging.LogRecord:
     """Return the record remade by the project's factory, with the origin of the given one.
 
     A record that came from that factory is returned unchanged.
@@ -280,7 +325,7 @@ def completed(logger, record):
     return made
 
 
-def packed(record):
+def packed(record: logging.LogRecord) -> bytes:
     """Return a record as bytes: its message, its traceback as text, its other values made plain."""
     facts = dict(record.__dict__)
     facts["msg"], facts["args"] = record.getMessage(), ()
@@ -290,12 +335,12 @@ def packed(record):
     return pickle.dumps({name: _plain(value) for name, value in facts.items()})
 
 
-def unpacked(data):
+def unpacked(data: bytes) -> logging.LogRecord:
     """Return the record that :func:`packed` has turned into these bytes."""
     return logging.makeLogRecord(pickle.loads(data))  # noqa: S301 (our own parent)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Return the value, or its text, so that unpickling calls no project code and cannot fail."""
     if type(value) in _PLAIN:
         return value

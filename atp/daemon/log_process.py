@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from . import log_handlers, processes
-from .log_handlers import close_broken_connections, complaints, guarded, loggers
+from .log_handlers import Handle, close_broken_connections, complaints, guarded, loggers
 from .messages import Channel, Closed
 from .stderr import NonBlockingStream
 
@@ -34,24 +35,25 @@ class LogProcess:
     ``ready()`` before its first line.
     """
 
-    def __init__(self, tell_dropped, ready):
+    def __init__(self, tell_dropped: Callable[..., object], ready: Callable[[], object]) -> None:
         self._tell_dropped, self._ready = tell_dropped, ready
-        self._waiting = deque()
+        self._waiting: deque[bytes] = deque()
         self._dropped = 0
-        self._pid = self._channel = None
+        self._pid: int | None = None
+        self._channel: Channel | None = None
         self._due = 0.0
         # The functions that the new process calls first, to let go of its parent's resources.
-        self.leaving = ()
+        self.leaving: Sequence[Callable[[], object]] = ()
 
-    def start(self):
+    def start(self) -> None:
         """Begin to take the records that this process logs."""
         loggers.intercept(self._take)
 
-    def pids(self):
+    def pids(self) -> set[int]:
         """Return a set with the pid of the log process; empty while there is none."""
         return set() if self._pid is None else {self._pid}
 
-    def _take(self, handle, logger, record):
+    def _take(self, handle: Handle, logger: logging.Logger, record: logging.LogRecord) -> None:
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
             if self._dropped == 1:
@@ -63,7 +65,7 @@ class LogProcess:
             complaints.tell("a line could not be logged", error)
         self._flush()
 
-    def turn(self):
+    def turn(self) -> None:
         """Start the process if it is missing and lines wait for it; send the waiting lines."""
         if self._waiting and self._pid is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + NEXT_AFTER
@@ -71,7 +73,7 @@ class LogProcess:
                 self._fork()
         self._flush()
 
-    def _flush(self):
+    def _flush(self) -> None:
         while self._waiting and self._channel is not None:
             try:
                 self._channel.send(self._waiting[0], wait=False)
@@ -88,10 +90,10 @@ class LogProcess:
                 count, self._dropped = self._dropped, 0
                 self._tell_dropped(count=count)
 
-    def _fork(self):
+    def _fork(self) -> None:
         ours, theirs = Channel.pair()
 
-        def run(parent):
+        def run(parent: int) -> int:
             loggers.stop()
             ours.close()
             for leave in self.leaving:
@@ -107,14 +109,14 @@ class LogProcess:
             theirs.close()
         self._channel = ours
 
-    def forget(self):
+    def forget(self) -> None:
         """In a child: close the channel and drop the lines; the process belongs to the parent."""
         if self._channel is not None:
             self._channel.close()
         self._pid = self._channel = None
         self._waiting.clear()
 
-    def close(self):
+    def close(self) -> None:
         """Wait up to PATIENCE until the handlers have taken the waiting lines; end the process.
 
         Lines that are logged later go nowhere, unless the interception is stopped.
@@ -137,7 +139,7 @@ class LogProcess:
                 time.sleep(0.005)
 
 
-def _be_log_process(parent, channel, ready):
+def _be_log_process(parent: int, channel: Channel, ready: Callable[[], object]) -> int:
     processes.title("atpd-log")
     # Even if the handlers hang, the log process must not outlive its daemon.
     if not processes.die_with_parent(parent, signal.SIGKILL):
@@ -156,7 +158,7 @@ def _be_log_process(parent, channel, ready):
     return 0
 
 
-def _handle(data):
+def _handle(data: bytes) -> None:
     record = log_handlers.unpacked(data)
     logger = logging.getLogger(record.name)
     logger.handle(log_handlers.completed(logger, record))
@@ -176,21 +178,21 @@ class LogThread:
     ``tell_dropped(count=…)`` logs the number of dropped lines.
     """
 
-    def __init__(self, tell_dropped):
+    def __init__(self, tell_dropped: Callable[..., object]) -> None:
         self._tell_dropped = tell_dropped
-        self._calls = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="atp-log", daemon=True)
 
-    def start(self):
+    def start(self) -> None:
         """Begin to take log records. Call this after the fork."""
         self._thread.start()
         loggers.intercept(self._take)
 
-    def _take(self, handle, logger, record):
+    def _take(self, handle: Handle, logger: logging.Logger, record: logging.LogRecord) -> None:
         self._put(partial(handle, record))
 
-    def _put(self, call):
+    def _put(self, call: Callable[[], object]) -> None:
         if self._calls.qsize() < MOST_WAITING:
             self._calls.put(call)
             return
@@ -198,7 +200,7 @@ class LogThread:
         if self._dropped == 1:
             complaints.tell(f"they block: {MOST_WAITING} lines wait, further ones are dropped")
 
-    def _run(self):
+    def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             guarded(call)
             guarded(close_broken_connections)
@@ -208,16 +210,16 @@ class LogThread:
                 count, self._dropped = self._dropped, 0
                 guarded(partial(self._tell_dropped, count=count))
 
-    def close(self):
+    def close(self) -> None:
         """Wait up to PATIENCE until the handlers have taken the waiting lines."""
         self._calls.put(flush)
         self._calls.put(None)
         self._thread.join(PATIENCE)
 
 
-def flush():
+def flush() -> None:
     """Flush all log handlers: a process of a daemon exits without atexit functions."""
-    for reference in logging._handlerList[:]:
+    for reference in logging._handlerList[:]:  # type: ignore[attr-defined]
         with contextlib.suppress(Exception):
             handler = reference()
             if handler is not None:

@@ -159,7 +159,7 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 # Each kind of message is one class below. All classes are named tuples, which pickle as
 # quickly as tuples. Two messages are plain values instead, since every task needs them:
 #
-# - The dispatcher sends tasks to a worker as the list that :func:`.packing.packed` makes.
+# - The dispatcher sends tasks to a worker as the list that :func:`packed` makes.
 # - A worker writes the end of an attempt into its ring as a pickled tuple of the fields of
 #   :class:`Ended`. It sends :class:`Ended` through the channel only where the ring has no room.
 #

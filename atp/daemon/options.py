@@ -3,8 +3,13 @@
 import fnmatch
 import os
 import socket
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..operations.registry import Declaration
 
 # The number of Types that are named in the first line of the log.
 NAMED = 10
@@ -27,25 +32,25 @@ class Options:
     max_memory_per_worker: int | None = None
     reload: bool = False
 
-    def served(self, registry):
+    def served(self, registry: "Iterable[Declaration]") -> tuple[str, ...]:
         """Return the current and former names of the Types whose Tasks this daemon claims.
 
         If one name of a Type matches, the Type is served under all its names that are not
         excluded.
         """
-        wanted = set()
+        wanted: set[str] = set()
         for declared in registry:
             if not self.types or any(_matches(name, self.types) for name in declared.names):
                 wanted |= set(declared.names)
         return tuple(sorted(name for name in wanted if not _matches(name, self.exclude)))
 
 
-def _matches(name, patterns):
+def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @lru_cache
-def hostname():
+def hostname() -> str:
     """Return the name of this host.
 
     Followed by a colon and a pid, it is the ``who`` of a log record.
@@ -53,7 +58,7 @@ def hostname():
     return socket.gethostname()[:190]
 
 
-def named(types):
+def named(types: Sequence[str]) -> str:
     """Return the names of the Types as text; only the first NAMED of them if there are more."""
     if len(types) > NAMED:
         return f"{', '.join(types[:NAMED])} and {len(types) - NAMED} more"

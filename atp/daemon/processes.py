@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 # The daemon's use of the operating system: clocks, forks and deaths of processes.
 
@@ -27,19 +29,19 @@ _PR_GET_CHILD_SUBREAPER = 37
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def uptime():
+def uptime() -> float:
     """Return seconds on a clock that never steps and that all processes of the host share."""
     return time.clock_gettime(_CLOCK)
 
 
-def _prctl(option, value):
+def _prctl(option: int, value: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 
 
-def die_with_parent(parent, signum):
+def die_with_parent(parent: int, signum: int) -> bool:
     """Make the kernel send ``signum`` when the parent dies; return False if it is dead already.
 
     On other systems than Linux the caller has to watch ``os.getppid()`` itself.
@@ -49,13 +51,13 @@ def die_with_parent(parent, signum):
     return os.getppid() == parent
 
 
-def adopt_descendants(adopts=True):
+def adopt_descendants(adopts: bool = True) -> None:
     """Set whether this process adopts descendants whose own parent dies (Linux only)."""
     if LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
 
 
-def adopts_descendants():
+def adopts_descendants() -> bool:
     """Tell whether this process adopts descendants whose own parent dies."""
     if not LINUX:
         return False
@@ -64,7 +66,7 @@ def adopts_descendants():
     return bool(adopts.value)
 
 
-def fork(child):
+def fork(child: Callable[[int], int]) -> int:
     """Fork a child that runs ``child(parent's pid)`` in a session of its own; return its pid.
 
     The child exits with the status that ``child`` returns, or with 1 if it raises.
@@ -87,17 +89,17 @@ def fork(child):
         os._exit(status)
 
 
-def exit_within(seconds, status):
+def exit_within(seconds: float, status: int) -> None:
     """Exit this process with ``status`` after ``seconds``, if it has not ended by then."""
 
-    def end():
+    def end() -> None:
         time.sleep(seconds)
         os._exit(status)
 
     threading.Thread(target=end, name="atp-exit", daemon=True).start()
 
 
-def ignore_stops():
+def ignore_stops() -> None:
     """Ignore the signals that stop a daemon, in the exit of its process.
 
     Python gives up its own handlers early in its exit. After that such a signal would end the
@@ -109,17 +111,17 @@ def ignore_stops():
         signal.signal(number, signal.SIG_IGN)
 
 
-def ignore(signum, frame):
+def ignore(signum: int, frame: FrameType | None) -> None:
     """Handle a signal by doing nothing. Unlike SIG_IGN, programs do not inherit this."""
 
 
-def kill(pid, signum=signal.SIGKILL):
+def kill(pid: int, signum: int = signal.SIGKILL) -> None:
     """Send a signal; do nothing if the process is gone or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
 
 
-def reap(reaped):
+def reap(reaped: Callable[[int, int], None]) -> None:
     """Reap all children that have ended; call ``reaped(pid, wait status)`` for each."""
     while True:
         try:
@@ -131,7 +133,7 @@ def reap(reaped):
         reaped(pid, status)
 
 
-def describe_status(status):
+def describe_status(status: int) -> str:
     """Return how a process ended, in words: "was ended by SIGSEGV", "exited with status 3"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
@@ -139,7 +141,7 @@ def describe_status(status):
     return f"was ended by {cause_of(status)}{_MEANINGS.get(-code, '')}"
 
 
-def cause_of(status):
+def cause_of(status: int) -> str:
     """Return the cause of a process's end, as data: "SIGSEGV", "status 3"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
@@ -150,7 +152,7 @@ def cause_of(status):
         return f"signal {-code}"
 
 
-_MEANINGS = {
+_MEANINGS: dict[int, str] = {
     signal.SIGKILL: ", sent by another process or, when memory ran out, by the kernel",
     signal.SIGSEGV: " (invalid memory access)",
     signal.SIGBUS: " (invalid memory access)",
@@ -160,7 +162,7 @@ _MEANINGS = {
 }
 
 
-def resident_bytes(pid="self"):
+def resident_bytes(pid: int | str = "self") -> int:
     """Return the resident memory of a process, in bytes; 0 if unknown."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -169,7 +171,7 @@ def resident_bytes(pid="self"):
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def kill_thread(pid, thread, signum):
+def kill_thread(pid: int, thread: int, signum: int) -> None:
     """Send a signal to one thread of a process; do nothing if the thread is gone.
 
     If the system's library does not offer that, send it to the process, which handles it in its
@@ -182,7 +184,7 @@ def kill_thread(pid, thread, signum):
         kill(pid, signum)
 
 
-def threads(pid):
+def threads(pid: int) -> list[int]:
     """Return the identifiers of a process's threads, its main thread first."""
     try:
         found = map(int, os.listdir(f"/proc/{pid}/task"))
@@ -191,7 +193,7 @@ def threads(pid):
     return [pid, *sorted(set(found) - {pid})]
 
 
-def processor_seconds(pid):
+def processor_seconds(pid: int) -> float:
     """Return the processor time that a process has used since its start; 0 if unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -200,7 +202,7 @@ def processor_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def signal_masks(pid, thread):
+def signal_masks(pid: int, thread: int) -> tuple[int, ...]:
     """Return the signals of a thread: pending, blocked, caught; each as a set of bits.
 
     Bit 0 is for signal 1. All sets are empty if unknown, or if the thread is gone.
@@ -213,7 +215,7 @@ def signal_masks(pid, thread):
     return tuple(int(values[name], 16) for name in ("SigPnd", "SigBlk", "SigCgt"))
 
 
-def allow_descriptors(number):
+def allow_descriptors(number: int) -> None:
     """Raise this process's soft limit on open files, as far as that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
@@ -225,21 +227,21 @@ def allow_descriptors(number):
 _RATHER_THAN_OTHERS = 500
 
 
-def go_first():
+def go_first() -> None:
     """Make the kernel kill this process and its children first when memory runs out (Linux)."""
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
         score.write_text(str(min(int(score.read_text()) + _RATHER_THAN_OTHERS, 1000)))
 
 
-def title(name):
+def title(name: str) -> None:
     """Set the name of this process for ps and top (Linux; 15 characters at most)."""
     if LINUX:
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_text(name[:15])
 
 
-def current_title():
+def current_title() -> str:
     """Return the name of this process for ps and top; empty if unknown."""
     with contextlib.suppress(OSError):
         return Path("/proc/self/comm").read_text().rstrip("\n")
@@ -252,10 +254,10 @@ def current_title():
 class Timers:
     """A set of timers by name. A timer that was never set is due at once."""
 
-    def __init__(self):
-        self._next = {}
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
 
-    def due(self, name, every, early=0.0):
+    def due(self, name: str, every: float, early: float = 0.0) -> bool:
         """Tell whether the timer is due; if so, set it to ``every`` seconds from now.
 
         The timer counts as due up to ``early`` seconds before its time, so that a loop that is
@@ -267,19 +269,19 @@ class Timers:
         self._next[name] = now + every
         return True
 
-    def passed(self, name):
+    def passed(self, name: str) -> bool:
         """Tell whether the timer is due, without setting it again."""
         return uptime() >= self._next.get(name, 0)
 
-    def later(self, name, seconds):
+    def later(self, name: str, seconds: float) -> None:
         """Set the timer to ``seconds`` from now."""
         self._next[name] = uptime() + seconds
 
-    def now(self, name):
+    def now(self, name: str) -> None:
         """Make the timer due at once."""
         self._next[name] = 0
 
-    def pause(self, longest):
+    def pause(self, longest: float) -> float:
         """Return the time until the next timer is due, in seconds, ``longest`` at most."""
         now = uptime()
         return max(0.0, min([longest, *(at - now for at in self._next.values() if at > now)]))

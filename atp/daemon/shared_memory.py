@@ -3,8 +3,9 @@
 import mmap
 import os
 import struct
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 from zlib import crc32
 
@@ -25,23 +26,23 @@ _HEAD = struct.Struct("=II")
 class Ring:
     """Records of bytes in a piece of shared memory; one process writes, another reads."""
 
-    def __init__(self, memory):
+    def __init__(self, memory: memoryview) -> None:
         # One item of a cast memoryview is written in one piece.
         self._counts = memory[:_COUNTS].cast("Q")
         self._bytes = memory[_COUNTS:]
         self._size = len(self._bytes)
 
     @property
-    def written(self):
+    def written(self) -> int:
         """The number of bytes written since the beginning; :meth:`read` takes it as ``until``."""
         return self._counts[0]
 
     @property
-    def has_news(self):
+    def has_news(self) -> bool:
         """Whether there are records that have not been read."""
         return self._counts[0] != self._counts[1]
 
-    def write(self, record):
+    def write(self, record: bytes) -> bool:
         """Append a record; return False if there is no room for it."""
         frame = _HEAD.pack(len(record), crc32(record)) + record
         at = self._counts[0]
@@ -57,7 +58,7 @@ class Ring:
         self._counts[0] = at + len(frame)
         return True
 
-    def read(self, until):
+    def read(self, until: int) -> list[bytes]:
         """Remove and return the records up to the count of bytes ``until``, oldest first."""
         begin = self._counts[1]
         data = self._copy(begin, until)
@@ -74,7 +75,7 @@ class Ring:
             self._counts[1] = begin + at
         return records
 
-    def _copy(self, begin, end):
+    def _copy(self, begin: int, end: int) -> bytes:
         if begin == end:
             return b""
         first, last = begin % self._size, end % self._size
@@ -82,7 +83,7 @@ class Ring:
             return bytes(self._bytes[first:last])
         return bytes(self._bytes[first:]) + bytes(self._bytes[:last])
 
-    def skip(self):
+    def skip(self) -> None:
         """Skip all records that have not been read."""
         self._counts[1] = self._counts[0]
 
@@ -136,7 +137,7 @@ class Running(NamedTuple):
     name: bytes = b""
 
     @property
-    def key(self):
+    def key(self) -> tuple[int, int]:
         return self.instance, self.attempt
 
 
@@ -148,36 +149,36 @@ class Page:
     passed.
     """
 
-    def __init__(self, slots):
+    def __init__(self, slots: int) -> None:
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
-    def enter(self, slot, instance, *facts):
+    def enter(self, slot: int, instance: int, *facts: float | bytes) -> None:
         """Write the attempt that the slot's worker is about to run: the fields of Running."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
         self._put(at + _INSTANCE.size, _TAIL.pack(*facts))
         self._put(at, _INSTANCE.pack(instance))
 
-    def name_of(self, slot):
+    def name_of(self, slot: int) -> UUID | None:
         """Return the uuid of the Instance that the slot's worker runs, or None."""
         running = self.read(slot)
         return running and UUID(running.name.decode())
 
-    def leave(self, slot):
+    def leave(self, slot: int) -> None:
         """Write that the slot's worker runs no attempt."""
         self._put(slot * _SLOT, _INSTANCE.pack(0))
 
-    def read(self, slot):
+    def read(self, slot: int) -> Running | None:
         """Return the :class:`Running` of the slot, or None."""
         values = _RUNNING.unpack_from(self._memory, slot * _SLOT)
         return Running(*values) if values[0] else None
 
-    def put_off(self, slot, deadline):
+    def put_off(self, slot: int, deadline: float) -> None:
         """Write the deadline of the attempt that the slot's worker runs."""
         self._put(slot * _SLOT + _DEADLINE_AT, _DEADLINE.pack(deadline))
 
     @contextmanager
-    def unhurried(self, slot, longest=NEVER):
+    def unhurried(self, slot: int, longest: float = NEVER) -> Iterator[None]:
         """Extend the deadline by the time that the block takes, which should be ``longest``."""
         running = self.read(slot)
         if running is None or running.deadline == NEVER:
@@ -190,32 +191,32 @@ class Page:
         finally:
             self.put_off(slot, running.deadline + uptime() - began)
 
-    def write(self, slot, is_writing):
+    def write(self, slot: int, is_writing: bool) -> None:
         """Write whether the slot's worker holds locks in the queue; if so, nobody may stop it."""
         self._put(slot * _SLOT + _WRITES_AT, _WRITES.pack(is_writing))
 
-    def is_writing(self, slot):
+    def is_writing(self, slot: int) -> bool:
         """Tell whether the slot's worker holds locks in the queue."""
         return _WRITES.unpack_from(self._memory, slot * _SLOT + _WRITES_AT)[0]
 
-    def ask(self, slot, instance, attempt, what=END, pause=0):
+    def ask(self, slot: int, instance: int, attempt: int, what: int = END, pause: int = 0) -> None:
         """Ask ``what`` of the attempt in the slot; for GO, ``pause`` is the number of the pause."""
         asked = (instance, attempt, what, pause)
         self._put(slot * _SLOT + _RUNNING.size, _ASKED.pack(*asked))
 
-    def asked(self, slot, instance, attempt):
+    def asked(self, slot: int, instance: int, attempt: int) -> tuple[int, int]:
         """Return the ask to this attempt (0 if none), and the number of the pause it is for."""
         asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
         return asked[2:] if asked[:2] == (instance, attempt) else (0, 0)
 
-    def is_asked(self, slot, instance, attempt):
+    def is_asked(self, slot: int, instance: int, attempt: int) -> bool:
         """Tell whether this attempt has been asked to end."""
         return self.asked(slot, instance, attempt)[0] == END
 
-    def _put(self, at, packed):
+    def _put(self, at: int, packed: bytes) -> None:
         self._memory[at : at + len(packed)] = packed
 
-    def ring(self, slot):
+    def ring(self, slot: int) -> Ring:
         """Return the slot's :class:`Ring`."""
         at = slot * _SLOT
         return Ring(memoryview(self._memory)[at + _RUNNING_PAGE_HEAD : at + _SLOT])
@@ -235,24 +236,25 @@ _MOST_AT_ONCE = 4096 // _TOKEN.size
 class Tokens:
     """A pipe of serial numbers in rising order. ``giving`` is None in a process that only takes."""
 
-    def __init__(self, taking, giving=None):
-        self.taking = taking
-        self.giving = giving
-        self._ahead = None
+    def __init__(self, taking: int, giving: int | None = None) -> None:
+        # Any: both are None after close().
+        self.taking: Any = taking
+        self.giving: Any = giving
+        self._ahead: int | None = None
 
     @classmethod
-    def pipe(cls):
+    def pipe(cls) -> Self:
         """Return a new, empty pipe of tokens. Raises OSError."""
         taking, giving = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
         return cls(taking, giving)
 
-    def give(self, serials):
+    def give(self, serials: Sequence[int]) -> None:
         """Write a token for each number; the caller makes sure that the pipe has room for them."""
         for first in range(0, len(serials), _MOST_AT_ONCE):
             part = serials[first : first + _MOST_AT_ONCE]
             os.write(self.giving, struct.pack(f"={len(part)}Q", *part))
 
-    def take(self, serial):
+    def take(self, serial: int) -> bool:
         """Take the token of this number; return False if somebody else has taken it."""
         if self._ahead is None:
             try:
@@ -264,9 +266,9 @@ class Tokens:
         self._ahead = None
         return True
 
-    def take_all(self):
+    def take_all(self) -> list[int]:
         """Take all tokens that are left, and return their numbers."""
-        serials = []
+        serials: list[int] = []
         while True:
             try:
                 data = os.read(self.taking, _MOST_AT_ONCE * _TOKEN.size)
@@ -276,18 +278,18 @@ class Tokens:
                 return serials
             serials.extend(number for (number,) in _TOKEN.iter_unpack(data))
 
-    def descriptors(self):
+    def descriptors(self) -> list[int]:
         """Return the descriptors that another process needs to have these tokens."""
         return [self.taking, self.giving]
 
-    def close(self):
+    def close(self) -> None:
         for descriptor in (self.taking, self.giving):
             if descriptor is not None:
                 os.close(descriptor)
         self.taking = self.giving = None
 
 
-def _pipe():
+def _pipe() -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
         os.set_blocking(end, False)

@@ -12,6 +12,7 @@ import select
 import socket
 import stat
 import traceback
+from collections.abc import Callable
 
 from .. import text as wording
 
@@ -26,12 +27,12 @@ class NonBlockingHandler(logging.Handler):
     handlers got them.
     """
 
-    def __init__(self, descriptor=2):
+    def __init__(self, descriptor: int = 2) -> None:
         super().__init__()
         self._write = writer(descriptor)
         self._dropped = 0
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "_is_written", False):
             return
         try:
@@ -45,7 +46,7 @@ class NonBlockingHandler(logging.Handler):
         except Exception:
             self.handleError(record)
 
-    def handleError(self, record):  # noqa: N802 (of logging)
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (of logging)
         """Report a record that cannot be formatted, without sys.stderr, which could block."""
         with contextlib.suppress(OSError):
             why = wording.continuation_lines(traceback.format_exc().rstrip())
@@ -60,14 +61,14 @@ class NonBlockingStream(io.TextIOBase):
     when it is whole, or another process would write into it.
     """
 
-    def __init__(self, descriptor=2):
+    def __init__(self, descriptor: int = 2) -> None:
         self._write = writer(descriptor)
         self._rest = ""
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         lines, end, self._rest = (self._rest + text).rpartition("\n")
         if end:
             self._write_marked(lines)
@@ -75,18 +76,18 @@ class NonBlockingStream(io.TextIOBase):
             self.flush()
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         rest, self._rest = self._rest, ""
         if rest:
             self._write_marked(rest)
 
-    def _write_marked(self, lines):
+    def _write_marked(self, lines: str) -> None:
         with contextlib.suppress(OSError):
             text = wording.continuation_lines(lines) + "\n"
             self._write(text.encode("utf-8", "backslashreplace"))
 
 
-def _shortened(line):
+def _shortened(line: str) -> str:
     """Cut the middle out of a line that is longer than LONGEST_LINE."""
     if len(line) <= LONGEST_LINE:
         return line
@@ -94,7 +95,7 @@ def _shortened(line):
     return f"{line[:half]} … {len(line) - 2 * half} characters … {line[-half:]}"
 
 
-def writer(descriptor):
+def writer(descriptor: int) -> Callable[[bytes], int]:
     """Return a function that writes bytes without waiting, or raises OSError.
 
     That function returns the number of bytes that it has written.
@@ -124,14 +125,14 @@ def writer(descriptor):
 class _Kept:
     """A descriptor that is closed when its last user is garbage-collected."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def __del__(self):
+    def __del__(self) -> None:
         os.close(self.descriptor)
 
 
-def _write_if_ready(descriptor, data):
+def _write_if_ready(descriptor: int, data: bytes) -> int:
     """Write up to PIPE_BUF bytes, which a ready pipe takes at once; else raise BlockingIOError."""
     _, ready, _ = select.select([], [descriptor], [], 0)
     if not ready:

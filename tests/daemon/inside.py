@@ -28,6 +28,7 @@ from atp.daemon.dispatcher.reader import Misfits, Reader, UsageMeter
 from atp.daemon.dispatcher.recording import BATCH, UnrecordedChanges
 from atp.daemon.dispatcher.workers import KILL_AFTER, TAKE_BACK_AFTER, Deaths, StuckWorkers
 from atp.daemon.folders import DaemonFolders
+from atp.daemon.log_handlers import Complaints
 from atp.daemon.log_process import LogThread
 from atp.daemon.messages import (
     Channel,

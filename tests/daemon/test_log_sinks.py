@@ -14,6 +14,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import stays, wait_for
 
 from .harness import Lines
+from .inside import Complaints
 from .scenario import on_postgresql
 from .test_freezes import has_begun
 
@@ -40,6 +41,18 @@ BAD = [
 
 def ended(instances):
     return all(each.refresh_from_db() or each.state in TERMINAL for each in instances)
+
+
+class RefusesToBeTrueError(Exception):
+    def __bool__(self):
+        raise SystemExit("no")
+
+
+def test_any_error_of_a_log_handler_is_told(capfd):
+    Complaints().tell("a handler failed", RefusesToBeTrueError("disk full"))
+    told = capfd.readouterr().err
+    assert "a handler failed" in told
+    assert "RefusesToBeTrueError" in told
 
 
 @pytest.mark.slow

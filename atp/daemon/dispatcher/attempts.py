@@ -1,19 +1,24 @@
 """The attempts held: their events, pauses, ends on command."""
 
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeGuard
 
 from ... import messages
-from ...commands import CANCEL, PAUSE, RELEASE, RESUME
+from ...commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand
 from ...conf import settings
 from ...operations.registry import registry
 from ...states import Event, State, events
-from ...store.values import Move
+from ...store.values import Claimed, Move, ProgressUpdate
 from .. import messages as daemon_messages
 from .. import shared_memory
 from ..attempt import cancel_grace
-from ..messages import Interrupt, Kill
+from ..messages import Interrupt, Key, Kill
 from ..processes import uptime
+from ..shared_memory import Page
+from .pool import Holding, Pool, WorkerLink
 from .reader import UsageMeter
 from .stacks import Stacks
 
@@ -31,9 +36,9 @@ class Attempts:
     the end.
     """
 
-    def __init__(self, core, processes=1):
+    def __init__(self, core: Any, processes: int = 1) -> None:
         self._core = core
-        self._pool = core.pool
+        self._pool: Pool = core.pool
         self._pool.single = core.downstreams.names
         self._unrecorded = core.unrecorded
         self._counters = core.counters
@@ -44,18 +49,18 @@ class Attempts:
         self.stacks = Stacks(core, self)
         self.usage = UsageMeter(core.pool, core.identity, processes)
         self.stopping = ""
-        self.undecided = {}
+        self.undecided: dict[Key, Holding] = {}
 
-    def any(self):
+    def any(self) -> bool:
         """Tell whether this daemon holds any Task."""
         return len(self._pool) > 0
 
-    def who(self, link=None):
+    def who(self, link: WorkerLink | None = None) -> str:
         """Return the name with which this daemon, or the worker of ``link``, signs log records."""
         name = self._core.identity.name
         return f"{name} worker {link.slot}" if link else name
 
-    def asked(self, asked):
+    def asked(self, asked: AttemptCommand) -> None:
         """Obey an ask to the holder of a Task: pause, resume, cancel or release."""
         if asked.request in (PAUSE, RESUME):
             self.pausing.asked((asked.instance, asked.attempt), asked.request)
@@ -64,31 +69,38 @@ class Attempts:
 
     # Changes
 
-    def move(self, holding, event, link=None, **facts):
+    def move(
+        self, holding: Holding, event: Event, link: WorkerLink | None = None, **facts: Any
+    ) -> None:
         """Add the Move of an event of this attempt; its time is now unless ``facts`` has one."""
-        facts = {"time": self.times.now(holding), "who": self.who(link)} | facts
+        own: dict[str, Any] = {"time": self.times.now(holding), "who": self.who(link)}
+        facts = own | facts
         instance, attempt = holding.key
         if event == Event.START:
             holding.began = facts["time"]
         facts["holding"] = holding
         self._unrecorded.add(Move(event=event, instance=instance, attempt=attempt, **facts))
 
-    def start(self, holding, link, at):
+    def start(self, holding: Holding, link: WorkerLink, at: float) -> None:
         """Record a start by itself, not together with the end."""
         holding.start_known = True
         self.move(holding, Event.START, link, time=self.times.at_uptime(holding, at))
 
-    def release(self, holding, why, link=None, **facts):
+    def release(
+        self, holding: Holding, why: str, link: WorkerLink | None = None, **facts: Any
+    ) -> None:
         """Give a Task back to the queue."""
         self.move(holding, Event.RELEASE, link, message=why, **facts)
         self._counters.released(holding, why)
 
-    def _record_pause(self, holding, event, link, at, message):
+    def _record_pause(
+        self, holding: Holding, event: Event, link: WorkerLink, at: float, message: str
+    ) -> None:
         self.move(holding, event, link, time=self.times.at(holding, at), message=message)
 
     # Handing out and handing back
 
-    def hand_out(self):
+    def hand_out(self) -> None:
         """Hand waiting Tasks out to workers; release those that have waited too long."""
         self._pool.take_back()
         held_back = self._core.downstreams.held_back(self._pool)
@@ -101,7 +113,7 @@ class Attempts:
             self._put_back(held_back)
         self.hand_back(self._pool.overstock(), messages.no_worker_free())
 
-    def _put_back(self, held_back):
+    def _put_back(self, held_back: Collection[Holding]) -> None:
         """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
         downstreams = self._core.downstreams
         stuck, names = downstreams.stuck(), downstreams.names
@@ -109,31 +121,35 @@ class Attempts:
         gone = [each for each in held_back if names[each.type] in stuck]
         self.hand_back(gone, messages.downstream_locked())
 
-    def hand_back(self, holdings, why):
+    def hand_back(self, holdings: Iterable[Holding], why: str) -> None:
         """Release Tasks that were not started."""
         for holding in holdings:
             self.limited.hand_back(holding)
             self.release(holding, why)
 
-    def hand_back_unstarted(self, why):
+    def hand_back_unstarted(self, why: str) -> None:
         """Release all Tasks that no worker has started yet."""
         self.hand_back_waiting(why)
         for link in self._pool.links.values():
             self.hand_back(self._pool.unstarted(link), why)
 
-    def hand_back_waiting(self, why):
+    def hand_back_waiting(self, why: str) -> None:
         """Release the Tasks that are assigned to no worker."""
         if self._pool.waiting:
             self.hand_back(self._pool.take_all_waiting(), why)
 
     # Answers of the database
 
-    def recorded(self, batch, refused):
+    def recorded(
+        self,
+        batch: Sequence[Move | ProgressUpdate],
+        refused: Collection[Move | ProgressUpdate],
+    ) -> None:
         """Follow up on a batch that was recorded, except for its ``refused`` entries."""
         if self.limited.ends_any(batch):
             self.limited.recorded(batch)
         for entry in refused:
-            key = entry.instance, entry.attempt
+            key: Any = entry.instance, entry.attempt
             concluded = self.undecided.pop(key, None)
             if concluded is not None:
                 self._counters.finished(concluded)
@@ -150,30 +166,30 @@ class Attempts:
             if entry.event in PUTS_BACK:
                 self._core.queue.put_back()
 
-    def _may_have_concluded(self, note):
+    def _may_have_concluded(self, note: ProgressUpdate) -> bool:
         """Tell whether a worker may have committed the attempt's end before this note."""
         if self._unrecorded.is_doubtful(note):
             return True
         _, holding = self._pool.find((note.instance, note.attempt))
         return holding is not None and registry.is_transactional(holding.type)
 
-    def _hand_out_reserved(self, key):
+    def _hand_out_reserved(self, key: Key) -> None:
         if self.stopping:
             self.hand_back(self._pool.take_reserved(key), self.stopping)
         else:
             self._pool.release_reserved(key)
 
-    def _forget(self, key):
+    def _forget(self, key: Key) -> Holding | None:
         """Drop a Task that this daemon no longer holds; kill its worker if it runs the Task."""
         self._pool.take_unstarted_back(key)
         link, holding = self._pool.drop(key)
         if link is not None:
             self.ending.forget(key)
-            link.revoked[key] = holding
+            link.revoked[key] = holding  # type: ignore[assignment]
             self.ending.kill(link, key, messages.task_taken_away())
         return holding
 
-    def reconcile(self, kept, keys=None):
+    def reconcile(self, kept: Mapping[Key, str], keys: Set[Key] | None = None) -> None:
         """Adapt to the attempts ``kept`` that the new identity holds: their states by key.
 
         Forget the changes that are recorded already, and end the attempts that this daemon no
@@ -193,11 +209,16 @@ class Attempts:
 
     # For the daemon's row
 
-    def workers(self):
+    def workers(self) -> list[dict[str, Any]]:
         """Return dicts that describe the workers: slot, pid, Instance and its start."""
-        described = []
+        described: list[dict[str, Any]] = []
         for slot, link in sorted(self._pool.links.items()):
-            facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
+            facts: dict[str, Any] = {
+                "worker": slot,
+                "pid": link.pid,
+                "instance": None,
+                "since": None,
+            }
             if link.is_paused:
                 facts["paused"] = True
             if link.running is not None:
@@ -222,14 +243,20 @@ LEAST_GRACE = 0.25
 class Ending:
     """The attempts that were asked to end. ``tell(message)`` sends to the supervisor."""
 
-    def __init__(self, pool, page, tell, hand_back):
+    def __init__(
+        self,
+        pool: Pool,
+        page: Page,
+        tell: Callable[[Any], None],
+        hand_back: Callable[[Iterable[Holding], str], None],
+    ) -> None:
         self._pool = pool
         self._page = page
         self._tell = tell
         self._hand_back = hand_back
-        self._kills = {}
+        self._kills: dict[Key, float] = {}
 
-    def asked(self, asked):
+    def asked(self, asked: AttemptCommand) -> None:
         """Obey an ask to the holder of a Task: cancel or release."""
         key = asked.instance, asked.attempt
         if asked.request == CANCEL:
@@ -237,7 +264,7 @@ class Ending:
         elif asked.request == RELEASE:
             self._ask(key, Event.RELEASE, messages.command_sent(RELEASE), settings.RELEASE_GRACE)
 
-    def cancel(self, key, why, age=0.0):
+    def cancel(self, key: Key, why: str, age: float = 0.0) -> None:
         """Make a running attempt end as CANCELLED; the cancel is ``age`` seconds old.
 
         An attempt that has not started is handed back, and the store cancels its Instance.
@@ -247,12 +274,12 @@ class Ending:
         grace = 0.0 if holding is None else cancel_grace(holding.type)
         self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
-    def ask_all(self, event, why):
+    def ask_all(self, event: Event, why: str) -> None:
         """Ask every attempt that this daemon holds to end within STOP_GRACE."""
         for holding in list(self._pool.holdings()):
             self._ask(holding.key, event, why, STOP_GRACE)
 
-    def _ask(self, key, event, why, grace):
+    def _ask(self, key: Key, event: Event, why: str, grace: float) -> None:
         waiting = self._pool.take_waiting(key)
         if waiting is not None:
             self._hand_back([waiting], why)
@@ -269,17 +296,17 @@ class Ending:
         at = uptime() + grace
         self._kills[key] = min(self._kills.get(key, at), at)
 
-    def forget(self, key):
+    def forget(self, key: Key) -> None:
         """Forget the kill of an attempt that has ended."""
         self._kills.pop(key, None)
 
-    def pause(self, longest):
+    def pause(self, longest: float) -> float:
         """Return the time until the next kill, in seconds, ``longest`` at most."""
         if not self._kills:
             return longest
         return max(0.0, min(longest, min(self._kills.values()) - uptime()))
 
-    def kill_overdue(self):
+    def kill_overdue(self) -> None:
         """Ask the supervisor to kill the attempts that have not ended within their grace."""
         for key, at in list(self._kills.items()):
             if uptime() >= at:
@@ -288,7 +315,7 @@ class Ending:
                 if holding is not None:
                     self.kill(link, key, holding.why)
 
-    def kill(self, link, key, why):
+    def kill(self, link: WorkerLink, key: Key, why: str) -> None:
         """Ask the supervisor to kill a worker if it still runs this attempt."""
         self._tell(Kill(link.slot, link.pid, key, why))
 
@@ -300,26 +327,32 @@ PUTS_BACK = events(lambda row: row.puts_back)
 ENDS = events(lambda row: row.ends)
 
 
+class Queue(Protocol):
+    """The part of the state of the queue that :class:`LimitedAttempts` uses."""
+
+    def put_back(self) -> None: ...
+
+
 class LimitedAttempts:
     """The limited attempts of this daemon. When one ends, ``queue`` learns that a place is free."""
 
-    def __init__(self, queue):
+    def __init__(self, queue: Queue) -> None:
         self._queue = queue
         # The lane (Type and collection) of each attempt, by key, until its end is recorded.
-        self._lanes = {}
+        self._lanes: dict[tuple[int, int | None], tuple[str, str]] = {}
         # The keys of the attempts that are being handed back unstarted.
-        self._unstarted = set()
+        self._unstarted: set[tuple[int, int | None]] = set()
 
-    def add(self, claimed):
+    def add(self, claimed: Iterable[Claimed]) -> None:
         """Note the claimed Tasks that count towards a limit."""
         self._lanes |= {t.key: (t.type, t.collection) for t in claimed if t.limited}
 
-    def hand_back(self, holding):
+    def hand_back(self, holding: Holding) -> None:
         """Note that a limited Task goes back to the queue, if it is unstarted."""
         if holding.key in self._lanes and not holding.start_known:
             self._unstarted.add(holding.key)
 
-    def ends_any(self, batch):
+    def ends_any(self, batch: Sequence[Move | ProgressUpdate]) -> TypeGuard[Sequence[Move]]:
         """Tell whether a Move of the batch ends a limited attempt."""
         return bool(self._lanes) and any(
             move.event in ENDS and (move.instance, move.attempt) in self._lanes
@@ -327,7 +360,7 @@ class LimitedAttempts:
             if isinstance(move, Move)
         )
 
-    def recorded(self, batch):
+    def recorded(self, batch: Iterable[Move]) -> None:
         """Forget the attempts that these recorded Moves have ended: their places are free."""
         if not self._lanes and not self._unstarted:
             return
@@ -337,14 +370,14 @@ class LimitedAttempts:
                 self._unstarted.discard((move.instance, move.attempt))
         self._queue.put_back()
 
-    def unstarted_lanes(self, batch):
+    def unstarted_lanes(self, batch: Iterable[Move | ProgressUpdate]) -> list[tuple[str, str]]:
         """Return the lanes of the unstarted attempts that these Moves hand back."""
         if not self._unstarted:
             return []
         keys = {(move.instance, move.attempt) for move in batch}
         return [self._lanes[key] for key in keys & self._unstarted]
 
-    def reconcile(self, kept, keys=None):
+    def reconcile(self, kept: Mapping[Key, str], keys: Set[Key] | None = None) -> None:
         """Forget attempts that this daemon no longer holds: of all, or of ``keys`` if given."""
         gone = (self._lanes.keys() if keys is None else keys) - kept.keys()
         self._lanes = {key: lane for key, lane in self._lanes.items() if key not in gone}
@@ -379,7 +412,7 @@ class Pause:
     may_go: bool = field(default=False, init=False)
 
     @property
-    def wants_to_go(self):
+    def wants_to_go(self) -> bool:
         """Whether the attempt waits for a place to go on, and no operator wants it paused."""
         if self.may_go or self.is_wanted:
             return False
@@ -393,7 +426,14 @@ class Pausing:
     a Move to be recorded. ``tell(message)`` sends to the supervisor.
     """
 
-    def __init__(self, pool, page, places, record, tell):
+    def __init__(
+        self,
+        pool: Pool,
+        page: Page,
+        places: int,
+        record: Callable[[Holding, Event, WorkerLink, float, str], None],
+        tell: Callable[[Any], None],
+    ) -> None:
         self._pool = pool
         self._page = page
         self._places = places
@@ -401,7 +441,7 @@ class Pausing:
         self._tell = tell
         self._spare = 0
 
-    def asked(self, key, request):
+    def asked(self, key: Key, request: str) -> None:
         """Ask an attempt to pause or to go on, as an operator wants; called again and again."""
         link, holding = self._pool.find(key)
         if holding is None or holding.started is None or holding.ask:
@@ -422,7 +462,17 @@ class Pausing:
             holding.is_to_pause = False
             self._page.ask(link.slot, *key, shared_memory.GO)
 
-    def begun(self, link, key, at, number, message="", *, is_own=False, is_frozen=False):
+    def begun(
+        self,
+        link: WorkerLink,
+        key: Key,
+        at: float,
+        number: int,
+        message: str = "",
+        *,
+        is_own: bool = False,
+        is_frozen: bool = False,
+    ) -> None:
         """Note that an attempt has paused for the ``number``-th time.
 
         ``is_own``: the handler wanted the pause, and says itself when it is ready to go on.
@@ -439,25 +489,25 @@ class Pausing:
         holding.pause, holding.is_to_pause = pause, False
         self._record(holding, Event.PAUSE, link, at, message)
 
-    def ending(self, link, key):
+    def ending(self, link: WorkerLink, key: Key) -> None:
         """Note that the handler of a paused attempt is ready to go on."""
         holding = link.assigned.get(key)
         if holding is not None and holding.pause is not None:
             holding.pause.is_over = True
 
-    def thawed(self, link, key, at):
+    def thawed(self, link: WorkerLink, key: Key, at: float) -> None:
         """Note that the supervisor has let a stopped worker go on."""
         holding = link.assigned.get(key)
         if holding is not None and holding.pause is not None and holding.pause.is_frozen:
             self.over(holding, link, at)
 
-    def ended(self, link, key, at):
+    def ended(self, link: WorkerLink, key: Key, at: float) -> None:
         """Note that a paused attempt has gone on."""
         holding = link.assigned.get(key)
         if holding is not None:
             self.over(holding, link, at)
 
-    def over(self, holding, link, at):
+    def over(self, holding: Holding, link: WorkerLink, at: float) -> None:
         """Record that an attempt has gone on, if it was paused."""
         if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
@@ -466,7 +516,7 @@ class Pausing:
             message = messages.resumed_to_end(holding.why) if holding.ask else ""
             self._record(holding, Event.RESUME, link, at, message)
 
-    def turn(self):
+    def turn(self) -> None:
         """Adjust the number of workers, and let paused attempts go on; called at every turn."""
         links = self._pool.links.values()
         paused = [link for link in links if link.is_paused]
@@ -481,7 +531,7 @@ class Pausing:
             if link.is_leaving and uptime() >= link.dismissed_at + TELL_AGAIN:
                 self._dismiss(link)
 
-    def _want_spare(self, paused):
+    def _want_spare(self, paused: int) -> None:
         # The supervisor must not replace a worker that makes room.
         leaving = sum(link.is_leaving for link in self._pool.links.values())
         count = max(0, min(paused, self._places) - leaving)
@@ -489,7 +539,7 @@ class Pausing:
             self._spare = count
             self._tell(daemon_messages.SpareWanted(count))
 
-    def _let_go_on(self, paused):
+    def _let_go_on(self, paused: Collection[WorkerLink]) -> None:
         """Let the attempts that have been paused longest go on; free workers make room for them."""
         at_work = len(self._pool.links) - len(paused)
         ready = [link for link in paused if link.running.pause.wants_to_go]
@@ -500,7 +550,7 @@ class Pausing:
         if len(ready) > places or at_work > self._places:
             self._make_room()
 
-    def _make_room(self):
+    def _make_room(self) -> None:
         """Dismiss one worker that has nothing to do, unless another one is leaving already."""
         links = self._pool.links.values()
         if not any(link.is_leaving for link in links):
@@ -512,14 +562,14 @@ class Pausing:
                 self._want_spare(sum(link.is_paused for link in links))
                 self._dismiss(link)
 
-    def _dismiss(self, link):
+    def _dismiss(self, link: WorkerLink) -> None:
         """Ask the supervisor to kill a worker, unless it runs something."""
         link.dismissed_at = uptime()
         why = messages.evicted_for_resume()
         self._tell(daemon_messages.Kill(link.slot, link.pid, shared_memory.NOTHING, why))
 
-    def _go(self, link):
-        holding = link.running
+    def _go(self, link: WorkerLink) -> None:
+        holding: Holding = link.running
         holding.pause.may_go = True
         if holding.pause.is_frozen:
             self._tell(daemon_messages.Thaw(link.slot, link.pid, holding.key))
@@ -530,25 +580,32 @@ class Pausing:
 # Converting times of this host's clocks to the database's clock.
 
 
+class DatabaseClock(Protocol):
+    """The part of the daemon's identity that :class:`Times` uses."""
+
+    def time(self, host_time: float) -> datetime: ...
+
+
 class Times:
     """The converter of host times to database times. No time is before the Task's claim."""
 
-    def __init__(self, identity):
+    def __init__(self, identity: DatabaseClock) -> None:
         self._identity = identity
         self.set()
 
-    def set(self):
+    def set(self) -> None:
         """Measure the difference between this host's clock and its uptime clock."""
         self.clock = time.time() - uptime()
 
-    def at_uptime(self, holding, at):
+    def at_uptime(self, holding: Holding, at: float) -> datetime:
         """Convert a time of the uptime clock."""
         return self.at(holding, at + self.clock)
 
-    def at(self, holding, host_time):
+    def at(self, holding: Holding, host_time: float) -> datetime:
         """Convert a time of this host's clock."""
+        claimed: Any
         time, claimed = self._identity.time(host_time), holding.claimed.time
         return time if time > claimed else claimed
 
-    def now(self, holding):
+    def now(self, holding: Holding) -> datetime:
         return self.at(holding, time.time())

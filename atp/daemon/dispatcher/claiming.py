@@ -1,13 +1,24 @@
 """When to claim, and how many; wake-ups."""
 
 import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ... import messages
 from ...conf import settings
+from ...store.values import Claimed
 from .. import log
-from ..database import shut_down
+from ..database import DatabaseThread, Result, shut_down
 from ..processes import uptime
+from .attempts import Attempts
+from .lease import Identity
+from .maintenance import Chores
+from .pool import Pool
 from .recording import BATCH
+
+if TYPE_CHECKING:
+    from ...store.protocol import Listener, Store
 
 # Caution: for a while, calls look for locks of other sessions before they write.
 
@@ -19,17 +30,17 @@ CAREFUL_FOR = 5.0
 class Caution:
     """The decision whether calls to the store have to be careful now."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._until = 0.0
 
-    def met(self, doing):
+    def met(self, doing: str) -> None:
         """Note that a call has met a lock of another session; ``doing`` names the call."""
         if not self.is_advised:
             log.lock_met(doing=doing)
         self._until = uptime() + CAREFUL_FOR
 
     @property
-    def is_advised(self):
+    def is_advised(self) -> bool:
         """Whether a call has met a lock within the last CAREFUL_FOR seconds."""
         return uptime() < self._until
 
@@ -44,19 +55,22 @@ FIRST_WAIT = 0.01
 class Claiming:
     """The user of the claiming thread. Every call in it is a claim or one of the ``chores``."""
 
-    def __init__(self, core, thread, attempts, chores):
+    def __init__(
+        self, core: Any, thread: DatabaseThread, attempts: Attempts, chores: Chores
+    ) -> None:
         self._core = core
         self._thread = thread
-        self._identity = core.identity
-        self._pool = core.pool
+        self._identity: Identity = core.identity
+        self._pool: Pool = core.pool
         self._queue = core.queue
         self._attempts = attempts
         self._chores = chores
-        self._wait, self._put_backs_at_wait = FIRST_WAIT, None
+        self._wait = FIRST_WAIT
+        self._put_backs_at_wait: int | None = None
         # When chores come before claims, and whether one has come since the last claim.
         self._chores_first_at, self._did_chore = _after_a_rest(), False
 
-    def turn(self, claims):
+    def turn(self, claims: bool) -> None:
         """Start the next call if the thread is free; only a chore if ``claims`` is false.
 
         While there is always something to claim, claims and chores that are due take turns, as
@@ -73,24 +87,24 @@ class Claiming:
         else:
             self._chore()
 
-    def _chore(self):
+    def _chore(self) -> bool:
         """Start the next chore that is due; return whether there is one."""
         self._did_chore = self._chores.turn()
         if not self._did_chore:
             self._chores_first_at = _after_a_rest()
         return self._did_chore
 
-    def _wanted(self):
+    def _wanted(self) -> int:
         if not self._pool.is_low():
             return 0
         return self._pool.wanted(behind=max(0, self._core.unrecorded.pending - BATCH))
 
-    def _is_time(self):
+    def _is_time(self) -> bool:
         """Tell whether a worker has become free, or a Task is due or may be due."""
         freed = self._queue.take_freed()
         return freed or self._queue.is_due or self._queue.more_waits
 
-    def _claim(self, wanted):
+    def _claim(self, wanted: int) -> None:
         core, queue = self._core, self._queue
         daemon, types = self._identity.current, core.misfits.claimable(self._identity.types)
         types = core.downstreams.claimable(types)
@@ -104,7 +118,7 @@ class Claiming:
             queue.due_at = None
         careful = core.caution.is_advised
 
-        def claim():
+        def claim() -> tuple[list[Claimed], int]:
             claimed = core.store.claims.claim(
                 daemon, types, wanted, free=free, careful=careful, memory=core.memory
             )
@@ -112,7 +126,7 @@ class Claiming:
             missed = 0 if claimed else core.store.claims.miss(who=self._identity.name)
             return claimed, missed
 
-        def claimed(result):
+        def claimed(result: Result[tuple[list[Claimed], int]]) -> None:
             tasks, missed = result.value
             if missed:
                 core.counters.missed(missed)
@@ -130,19 +144,19 @@ class Claiming:
 
         self._thread.submit(CLAIMING, claim, claimed)
 
-    def _wait_longer(self, put_backs):
+    def _wait_longer(self, put_backs: int) -> None:
         if put_backs != self._put_backs_at_wait:
             # Start with a short wait again: a place under a limit may be free soon.
             self._wait, self._put_backs_at_wait = FIRST_WAIT, put_backs
         self._core.timers.later("outlook", self._wait)
         self._wait = min(2 * self._wait, settings.POLL_EVERY)
 
-    def locked(self, result):
+    def locked(self, result: Result[Any]) -> None:
         """Claim again, carefully, after a claim met another session's lock and took nothing."""
         if result.doing == CLAIMING:
             self._queue.more_waits = True
 
-    def _take(self, tasks):
+    def _take(self, tasks: Sequence[Claimed]) -> None:
         log.claimed(count=len(tasks))
         self._attempts.limited.add(tasks)
         self._pool.put(tasks)
@@ -151,7 +165,7 @@ class Claiming:
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
-    def handed(self, task):
+    def handed(self, task: Claimed) -> None:
         """Take a Task that an enqueue has handed to this daemon, which was idle then."""
         has_free = self._pool.has_free()
         self._take([task])
@@ -163,20 +177,20 @@ class Claiming:
                 self._attempts.hand_back([waiting], messages.no_worker_free())
 
     @property
-    def is_claiming(self):
+    def is_claiming(self) -> bool:
         """Whether a claim is on its way: this daemon will hold its Tasks, wanted or not."""
         return self._thread.doing == CLAIMING
 
-    def found_nothing(self):
+    def found_nothing(self) -> bool:
         """Tell whether the last look found no due Task, and none was put back since."""
         return self._queue.is_empty or not self._identity.types
 
-    def is_idle(self):
+    def is_idle(self) -> bool:
         """Tell whether a worker would start a new Task at once."""
         return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping
 
 
-def _after_a_rest():
+def _after_a_rest() -> float:
     """Return when chores are to be looked for again, even if there is always something to claim."""
     return uptime() + min(settings.POLL_EVERY, settings.SWEEP_EVERY)
 
@@ -194,21 +208,24 @@ class Wakeups:
     over a Task, only this thread learns of it, and calls ``handed(daemon, claimed)``.
     """
 
-    def __init__(self, store, rung, handed):
+    def __init__(
+        self, store: "Store", rung: Callable[[], None], handed: Callable[[UUID, Claimed], None]
+    ) -> None:
         self._store = store
         self._rung = rung
         self._handed = handed
         # The channel through which Tasks can be handed over. When it is lost, this is empty or
         # the name of another channel.
         self.channel = ""
-        self._listener, self._since = None, None
+        self._listener: Any = None
+        self._since: float | None = None
         self._missed = False
         self._is_deaf = False
         self._rings = False
         self._wanted = threading.Event()
         threading.Thread(target=self._run, name="atp-listen", daemon=True).start()
 
-    def listen(self, rings, *, may_be_handed):
+    def listen(self, rings: bool, *, may_be_handed: bool) -> None:
         """Set whether to call ``rung()`` for wakeups; those that come meanwhile ring later.
 
         While ``may_be_handed`` is true, the thread takes Tasks that are handed over in any case.
@@ -220,7 +237,7 @@ class Wakeups:
             self._rings = rings
             self._ring()
 
-    def _cut_if_overdue(self):
+    def _cut_if_overdue(self) -> None:
         """Shut the listener's link down if a wait takes STATEMENT_TIMEOUT longer than it may.
 
         A link that has died in silence would else be taken for a living one for many minutes, and
@@ -231,16 +248,16 @@ class Wakeups:
             self._since = uptime()
             shut_down(self._listener.link)
 
-    def _ring(self):
+    def _ring(self) -> None:
         # Both threads set their own flag before they check the other's, so no wakeup is lost.
         if self._missed and self._rings:
             self._missed = False
             self._rung()
 
-    def _may_rest(self, listener):
+    def _may_rest(self, listener: "Listener") -> bool:
         return not self._wanted.is_set() and (listener.keeps or not listener.channel)
 
-    def _run(self):
+    def _run(self) -> None:
         listener = self._listener = self._store.listener()
         if listener is None:
             return

@@ -2,6 +2,8 @@
 
 import contextlib
 import queue
+from collections.abc import Callable, Collection
+from typing import Any
 
 from ... import messages
 from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
@@ -10,29 +12,36 @@ from ...states import Event
 from ...store import get_store
 from .. import descendants, log
 from .. import messages as daemon_messages
-from ..database import DatabaseThread
+from ..database import DatabaseThread, Results
 from ..processes import uptime
-from .lease import LOOK_AGAIN
+from .attempts import Attempts
+from .lease import LOOK_AGAIN, Identity
+from .recording import Recording
 
 # The end of a dispatcher whose supervisor is dead: it kills all that is left of its daemon.
 
 
-def end(identity, sessions, mark):
+def end(identity: Identity, sessions: Collection[int], mark: str) -> None:
     """Kill the remaining workers and their processes, and give the Tasks up."""
     log.supervisor_died()
     if descendants.kill_sessions(sessions, mark):
         _give_up_tasks(identity)
 
 
-def _give_up_tasks(identity):
+def _give_up_tasks(identity: Identity) -> None:
     """Give the Tasks up before the lease is over, since none of them runs here any more (G3)."""
     daemon = identity.current
     if daemon is None or identity.lock:
         return  # the lock becomes free when this process ends
-    results, store = queue.SimpleQueue(), get_store()
+    results: Results = queue.SimpleQueue()
+    store = get_store()
     thread = DatabaseThread("atp-leave", store, results, lambda: None)
     why = messages.supervisor_killed()
-    thread.submit("leaving", lambda: store.daemons.leave(daemon, lost=why), None)
+    thread.submit(
+        "leaving",
+        lambda: store.daemons.leave(daemon, lost=why),
+        None,  # type: ignore[arg-type]
+    )
     # If the call takes longer, it ends with this process, and the lease runs out.
     with contextlib.suppress(queue.Empty):
         results.get(timeout=settings.STATEMENT_TIMEOUT)
@@ -51,27 +60,34 @@ SOON, TELL_UNDELIVERED = 1.0, 3.0
 class Stopping:
     """The stop of the dispatcher, which waits until the calls of the ``threads`` have ended."""
 
-    def __init__(self, core, threads, attempts, orders, recording):
+    def __init__(
+        self,
+        core: Any,
+        threads: tuple[DatabaseThread, DatabaseThread],
+        attempts: Attempts,
+        orders: "Orders",
+        recording: Recording,
+    ) -> None:
         self._core = core
         self._threads = threads
         self._attempts = attempts
         self._orders = orders
         self._recording = recording
-        self._at = None
+        self._at: float | None = None
         # Whether the daemon has given up its row.
         self.has_left = False
 
     @property
-    def is_stopping(self):
+    def is_stopping(self) -> bool:
         return self._at is not None
 
-    def stop(self, grace):
+    def stop(self, grace: float) -> None:
         """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
         at = uptime() + grace
         self._at = at if self._at is None else min(self._at, at)
         self._orders.stop()
 
-    def turn(self):
+    def turn(self) -> int | None:
         """Go on with stopping; return the exit status when it is over, else None."""
         if self._at is None:
             return None
@@ -95,7 +111,7 @@ class Stopping:
             self._recording.leave(self._left)
         return None
 
-    def _tell_undelivered(self, over):
+    def _tell_undelivered(self, over: float) -> None:
         """Log why a stopping daemon has not ended yet."""
         if over < SOON:
             return  # most daemons end before that
@@ -105,7 +121,7 @@ class Stopping:
             left = max(0.0, DELIVERY_GRACE - over)
             log.delivering(doing=doing, count=len(self._core.unrecorded), seconds=left)
 
-    def is_drained(self, found_nothing):
+    def is_drained(self, found_nothing: bool) -> bool:
         """Tell whether neither this daemon nor the queue has anything left to do."""
         return (
             found_nothing
@@ -114,7 +130,7 @@ class Stopping:
             and not any(thread.busy for thread in self._threads)
         )
 
-    def _left(self, has_left):
+    def _left(self, has_left: bool) -> None:
         self.has_left = has_left
         self._core.timers.later("leave", LOOK_AGAIN)
 
@@ -132,15 +148,15 @@ class Orders:
     that an outlook has seen only makes the next renewal come soon.
     """
 
-    def __init__(self, core, attempts, request=""):
+    def __init__(self, core: Any, attempts: Attempts, request: str = "") -> None:
         self._core = core
         self._attempts = attempts
-        self._tell = core.tell
+        self._tell: Callable[[Any], None] = core.tell
         self.request = REQUESTS[DaemonCommand.RESUME]
-        self.mode = Mode.RUNNING
+        self.mode: Mode = Mode.RUNNING
         self.obey(request)
 
-    def obey(self, request):
+    def obey(self, request: str) -> None:
         """Obey the request in the daemon's row, unless it is known or the daemon stops."""
         if request == self.request or self.mode is Mode.STOPPING:
             return
@@ -155,35 +171,35 @@ class Orders:
             self.mode = mode
             (self._go_quiet if mode is Mode.QUIET else self._resume)()
 
-    def joined(self, request):
+    def joined(self, request: str) -> None:
         """Obey the request in the daemon's new row."""
         self.obey(request)
 
-    def hint(self, request):
+    def hint(self, request: str | None) -> None:
         """Renew soon if the request that an outlook has seen is new; None: there is no row."""
         if request is not None and request != self.request:
             self._core.timers.now("renew")
 
-    def stop(self):
+    def stop(self) -> None:
         """Start no more tasks, for good, and hand back the unstarted ones."""
         self.mode = Mode.STOPPING
         self._hand_back(messages.daemon_stopping())
 
-    def keep(self):
+    def keep(self) -> None:
         """In quiet mode, hand back Tasks that have come in all the same; called at every turn."""
         if self.mode is Mode.QUIET:
             self._attempts.hand_back_waiting(self._attempts.stopping)
 
-    def _go_quiet(self):
+    def _go_quiet(self) -> None:
         log.went_quiet()
         self._hand_back(messages.daemon_quiet())
 
-    def _hand_back(self, why):
+    def _hand_back(self, why: str) -> None:
         """Start no more tasks, and hand back the unstarted ones."""
         self._attempts.stopping = why
         self._attempts.hand_back_unstarted(why)
 
-    def _resume(self):
+    def _resume(self) -> None:
         log.resumed()
         self._attempts.stopping = ""
         self._core.queue.call()

@@ -5,16 +5,22 @@ import os
 import queue
 import selectors
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 from ...conf import settings
 from ...operations.registry import registry
 from ...store import get_store
 from ...store.common.turns import ClaimMemory
+from ...store.values import Claimed
 from .. import log, messages, processes
-from ..database import DatabaseThread, as_stores_expect, bound_connecting
-from ..messages import Closed
+from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
+from ..folders import DaemonFolders
+from ..messages import Channel, Closed
+from ..options import Options
 from ..processes import Timers, uptime
 from ..shared_memory import Page
 from . import commands, jobs
@@ -23,11 +29,14 @@ from .claiming import Caution, Claiming, Wakeups
 from .commands import DONE, ORPHANED, Orders, Stopping
 from .downstreams import Downstreams
 from .lease import Identity, Membership, Reconciling, Renewal
-from .maintenance import Chores, run_due
-from .pool import Pool
+from .maintenance import Chore, Chores, run_due
+from .pool import Pool, WorkerLink
 from .reader import Counters, Misfits, Reader, Statistics
 from .recording import LINGER, Recording, Unrecordable, UnrecordedChanges
 from .workers import StuckWorkers, WorkerChanges
+
+if TYPE_CHECKING:
+    from ...store.protocol import Store
 
 # The dispatcher's knowledge of the queue, which decides when it looks at the queue again.
 
@@ -42,49 +51,51 @@ class QueueState:
     graph. ``chores`` are the names of the chores for which the last look has found a reason.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.put_backs = self.calls = 0
         self.more_waits = False
-        self.due_at = self.planned_at = self.graphless_at = None
-        self.chores = set()
+        self.due_at: float | None = None
+        self.planned_at: float | None = None
+        self.graphless_at: float | None = None
+        self.chores: set[str] = set()
         self._freed = False
         # The number of put-backs when a look found no due Task in the queue.
-        self._empty_at = None
+        self._empty_at: int | None = None
 
-    def call(self):
+    def call(self) -> None:
         """Note that a Task may wait in the queue."""
         self.calls += 1
         self.more_waits = True
 
-    def put_back(self):
+    def put_back(self) -> None:
         """Note that a Task was put back into the queue."""
         self.put_backs += 1
         self.call()
 
-    def free(self):
+    def free(self) -> None:
         """Note that a worker has become free."""
         self._freed = True
 
-    def take_freed(self):
+    def take_freed(self) -> bool:
         """Tell whether a worker has become free since the last call."""
         freed, self._freed = self._freed, False
         return freed
 
-    def found_empty(self, put_backs):
+    def found_empty(self, put_backs: int) -> None:
         """Note that a look found no due Task; it began after this number of put-backs."""
         self._empty_at = put_backs
 
-    def forget_empty(self):
+    def forget_empty(self) -> None:
         """Forget that the queue was found empty, because a new look begins."""
         self._empty_at = None
 
     @property
-    def is_empty(self):
+    def is_empty(self) -> bool:
         """Whether the last look found no due Task, and none was put back since."""
         return self._empty_at == self.put_backs
 
     @property
-    def is_due(self):
+    def is_due(self) -> bool:
         """Whether the time ``due_at`` has come."""
         return self.due_at is not None and uptime() >= self.due_at
 
@@ -96,10 +107,10 @@ class QueueState:
 class Core:
     """The parts that all other parts need. ``tell(message)`` sends to the supervisor."""
 
-    store: object
+    store: "Store"
     identity: Identity
     page: Page
-    tell: Callable
+    tell: Callable[[Any], None]
     pool: Pool = field(default_factory=Pool)
     unrecorded: UnrecordedChanges = field(default_factory=UnrecordedChanges)
     timers: Timers = field(default_factory=Timers)
@@ -122,10 +133,33 @@ class Core:
 MAX_TURN = 0.5
 
 
+class Inherited(Protocol):
+    """The values that the dispatcher inherits from its supervisor, as it uses them."""
+
+    @property
+    def page(self) -> Page: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def folders(self) -> DaemonFolders: ...
+
+
+class Predecessor(Protocol):
+    """The state that the dispatcher takes over from the dispatchers before it."""
+
+    @property
+    def identities(self) -> tuple[UUID, ...]: ...
+
+    @property
+    def request(self) -> str: ...
+
+
 class Dispatcher:
     """One dispatcher process. ``control`` is its channel to the supervisor."""
 
-    def __init__(self, control, inherited, predecessor):
+    def __init__(self, control: Channel, inherited: Inherited, predecessor: Predecessor) -> None:
         self._supervisor = SupervisorLink(control)
         self._inherited = inherited
         self._options = inherited.options
@@ -134,13 +168,13 @@ class Dispatcher:
         types = self._options.served(registry)
         lock = inherited.folders.lock
         self._identity = Identity(self._parent, types, lock, list(predecessor.identities))
-        self._results = queue.SimpleQueue()
-        self._handed = queue.SimpleQueue()
+        self._results: Results = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[tuple[UUID, Claimed]] = queue.SimpleQueue()
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._rang = False
 
-    def _furnish(self):
+    def _furnish(self) -> None:
         """Make the parts of the dispatcher. Call this after the fork, since it starts threads."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
         as_stores_expect()
@@ -168,10 +202,10 @@ class Dispatcher:
         self._workers = WorkerChanges(core, attempts, self._intake)
         self._stuck_workers = StuckWorkers(core.pool, core.page, attempts.ending.kill)
 
-        def chores(thread, entries):
+        def chores(thread: DatabaseThread, entries: Iterable[type[Chore]]) -> Chores:
             return Chores(thread, made(entries))
 
-        def made(entries):
+        def made(entries: Iterable[type[Chore]]) -> list[Chore]:
             return [entry(core, attempts, orders) for entry in entries]
 
         self._own_chores = made(jobs.ON_THE_LOOP)
@@ -189,11 +223,14 @@ class Dispatcher:
         self._membership = Membership(core, threads, orders)
         self._reconciling = Reconciling(core, attempts, self._renewal, orders)
         self._stopping = Stopping(core, threads, attempts, orders, self._recording)
-        self._on_message = {messages.Stop: self._stopping.stop, **self._workers.on_message}
+        self._on_message: dict[type, Callable[..., None]] = {
+            messages.Stop: self._stopping.stop,
+            **self._workers.on_message,
+        }
 
     # The loop
 
-    def run(self):
+    def run(self) -> int:
         """Run until the daemon stops or the supervisor is dead; return the exit status."""
         for end in (self._waker, self._woken):
             end.setblocking(False)
@@ -204,7 +241,8 @@ class Dispatcher:
             log.nothing_to_serve()
         while True:
             for key, _ in self._selector.select(self._pause()):
-                if key.fileobj.fileno() >= 0:  # an earlier callback may have closed it
+                # An earlier callback may have closed it.
+                if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]
                     key.data()
             if self._supervisor.is_lost or os.getppid() != self._parent:
                 mark = self._inherited.folders.mark
@@ -215,40 +253,40 @@ class Dispatcher:
                 self._core.counters.tell_stopped()
                 return status
 
-    def _pause(self):
+    def _pause(self) -> float:
         """Return the time until the next turn, in seconds, if no message comes before."""
         longest = LINGER if self._unrecorded.waits and not self._recorder.busy else MAX_TURN
         longest = self._core.downstreams.pause(longest)
         return self._timers.pause(self._attempts.ending.pause(self._pool.pause(longest)))
 
-    def orphan(self, signum, frame):
+    def orphan(self, signum: int, frame: FrameType | None) -> None:
         """Handle the kernel's signal that the supervisor is dead."""
         self._supervisor.is_lost = True
         self._wake()
 
-    def _wake(self):
+    def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._waker.send(b"\0")
 
-    def _ring(self):
+    def _ring(self) -> None:
         """Note that a Task may wait in the queue. The thread of the wakeups calls this."""
         self._rang = True
         self._wake()
 
-    def _hand(self, daemon, claimed):
+    def _hand(self, daemon: UUID, claimed: Claimed) -> None:
         """Pass on a Task that an enqueue handed to this daemon. The wakeups' thread calls this."""
         self._handed.put((daemon, claimed))
         self._wake()
 
-    def _on_wake(self):
+    def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
 
-    def _on_control(self):
+    def _on_control(self) -> None:
         for message, descriptors in self._supervisor.receive():
             self._on_message[type(message)](*message, *descriptors)
 
-    def _turn(self):
+    def _turn(self) -> int | None:
         """Do the work that is due; return the exit status when the daemon is done, else None."""
         while not self._results.empty():
             thread, result = self._results.get()
@@ -283,7 +321,7 @@ class Dispatcher:
             return None
         return self._stopping.turn()
 
-    def _work(self):
+    def _work(self) -> None:
         """Do the work that needs an identity: hand out, settle, record, claim and purge."""
         self._orders.keep()
         self._hand_out()
@@ -294,11 +332,11 @@ class Dispatcher:
         self._claiming.turn(not self._attempts.stopping and is_ready)
         self._purging.turn()
 
-    def _hand_out(self):
+    def _hand_out(self) -> None:
         if not self._stopping.is_stopping and self._identity.leased:
             self._attempts.hand_out()
 
-    def _take_handed(self):
+    def _take_handed(self) -> None:
         while not self._handed.empty():
             daemon, claimed = self._handed.get()
             # The Tasks of an earlier identity were settled when this one joined.
@@ -310,7 +348,7 @@ class Dispatcher:
             log.channel_lost()
             self._identity.lose()
 
-    def _on_result(self, result):
+    def _on_result(self, result: Result[Any]) -> None:
         if result.error is None:
             self._membership.answered(result)
             result.then(result)
@@ -343,27 +381,29 @@ MOST_ASIDE = 1000
 class Intake:
     """The intake from the workers' channels and rings. ``is_behind``: it reads none of them."""
 
-    def __init__(self, selector, unrecorded, reader):
+    def __init__(
+        self, selector: selectors.BaseSelector, unrecorded: UnrecordedChanges, reader: Reader
+    ) -> None:
         self._selector = selector
         self._unrecorded = unrecorded
         self._reader = reader
-        self._links = set()
+        self._links: set[WorkerLink] = set()
         # The links whose channels the selector watches.
-        self._heard = set()
+        self._heard: set[WorkerLink] = set()
         self.is_behind = False
 
-    def add(self, link):
+    def add(self, link: WorkerLink) -> None:
         """Read the messages of this worker from now on."""
         self._links.add(link)
         self._hear(link, not self.is_behind)
 
-    def remove(self, link):
+    def remove(self, link: WorkerLink) -> None:
         """Read the last messages of a dead worker, and stop listening to it."""
         self._reader.collect(link)
         self._links.discard(link)
         self._hear(link, False)
 
-    def turn(self):
+    def turn(self) -> None:
         """Read the rings of the workers, unless too many entries wait to be recorded."""
         pending = self._unrecorded.pending
         self.is_behind = pending > AGAIN if self.is_behind else pending >= MOST
@@ -375,7 +415,7 @@ class Intake:
             if link.ring.has_news and not self.is_behind:
                 self._reader.collect(link)
 
-    def _hear(self, link, wanted):
+    def _hear(self, link: WorkerLink, wanted: bool) -> None:
         if wanted and link not in self._heard:
             self._heard.add(link)
             take_in = self._take_in
@@ -384,7 +424,7 @@ class Intake:
             self._heard.discard(link)
             self._selector.unregister(link.channel)
 
-    def _take_in(self, link):
+    def _take_in(self, link: WorkerLink) -> None:
         link.is_stuck = False
         self._reader.collect(link)
         if link.channel.has_ended:
@@ -398,18 +438,18 @@ class Intake:
 class SupervisorLink:
     """The channel to the supervisor. ``is_lost`` says that the supervisor is dead."""
 
-    def __init__(self, channel):
+    def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.is_lost = False
 
-    def tell(self, message):
+    def tell(self, message: Any) -> None:
         """Send a message to the supervisor."""
         try:
             self.channel.send(message)
         except Closed:
             self.is_lost = True
 
-    def receive(self):
+    def receive(self) -> Iterator[tuple[Any, list[int]]]:
         """Yield each message that has come, with the descriptors that it passes."""
         while True:
             try:

@@ -2,13 +2,17 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any, Protocol
 
 from ...downstreams import protection
 from ...downstreams.protection import LENGTH, Report, State, Verdict
 from ...operations.registry import registry
-from ..attempt import DOWNSTREAMS, Kind
+from ...store.values import Claimed
+from ..attempt import DOWNSTREAMS, Kind, Outcome
 from ..processes import uptime
+from .pool import Holding, Pool
 
 # The downstreams that this daemon's attempts call: their answers, until they are reported.
 #
@@ -26,23 +30,30 @@ _VERDICTS = {
 }
 
 
+class Row(Protocol):
+    """The part of a downstream's row that this module reads."""
+
+    @property
+    def state(self) -> str: ...
+
+
 class Downstreams:
     """The downstreams of this daemon's Types; ``names`` has the downstream's name by Type."""
 
-    def __init__(self):
-        self.names = {
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {
             name: type.downstream for type in registry if type.downstream for name in type.names
         }
         self._known = {name: Downstream() for name in self.names.values()}
         # How often, in a row, Tasks of a Type were claimed as if it had no downstream.
-        self._unguarded = Counter()
+        self._unguarded: Counter[str] = Counter()
 
-    def ended(self, claimed, outcome):
+    def ended(self, claimed: Claimed, outcome: Outcome | Any) -> Outcome | None:
         """Note the end of an attempt, and return its Outcome.
 
         If the downstream has refused or failed, the Outcome has the delay until it is due again.
         """
-        known = self._known.get(self.names.get(claimed.type))
+        known = self._known.get(self.names.get(claimed.type))  # type: ignore[arg-type]
         if known is None:
             return outcome
         kind = Kind.FINISHED if outcome is None else outcome.kind
@@ -57,7 +68,7 @@ class Downstreams:
         opens_in = max(0.0, known.opens_at - uptime())
         return replace(outcome, after=protection.delay_until_call(after, opens_in, random.random()))  # noqa: S311
 
-    def held_back(self, pool):
+    def held_back(self, pool: Pool) -> list[Holding]:
         """Remove from the pool and return the waiting Tasks whose downstream is paused."""
         paused = {name for name, known in self._known.items() if known.is_paused}
         if not paused:
@@ -67,20 +78,21 @@ class Downstreams:
 
     # Reporting
 
-    def due(self):
+    def due(self) -> list[str]:
         """Return the names of the downstreams whose answers have to be reported now."""
         return [name for name, known in self._known.items() if known.is_due]
 
-    def take(self, name):
+    def take(self, name: str) -> Report:
         """Return the Report of a downstream; later answers go into the next one."""
         known = self._known[name]
         known.sent, known.answers = known.answers, Answers()
         known.told_at = uptime()
         return known.sent.report()
 
-    def told(self, name, row, opens_in=0.0):
+    def told(self, name: str, row: Row | None, opens_in: float = 0.0) -> None:
         """Note the result of a report: the downstream's row, or None if nothing was written."""
         known = self._known[name]
+        sent: Any
         sent, known.sent = known.sent, None
         if row is None:
             known.unwritten_since = known.unwritten_since or uptime()
@@ -92,7 +104,7 @@ class Downstreams:
             self.named([type for type, own in self.names.items() if own == name])
         known.opens_at = uptime() + opens_in
 
-    def let_go(self, pool, name):
+    def let_go(self, pool: Pool, name: str) -> list[Holding]:
         """Remove from the pool and return the waiting Tasks that the downstream's state forbids.
 
         They were claimed before the downstream came into this state.
@@ -106,7 +118,7 @@ class Downstreams:
             lambda each: self.names.get(each.type) == name and each.claimed.guard not in fits,
         )
 
-    def too_early(self, pool):
+    def too_early(self, pool: Pool) -> Iterator[tuple[str, list[Holding]]]:
         """Remove the waiting Tasks that a downstream's state forbids; yield its name and them.
 
         Either they were claimed before the last answer, or the state has changed since. So the
@@ -123,23 +135,23 @@ class Downstreams:
                 self._unguarded.update({each.type for each in gone if not each.claimed.guard})
                 yield name, gone
 
-    def unnamed(self):
+    def unnamed(self) -> list[str]:
         """Return the Types whose rows do not name the downstream that their code names.
 
         An older release may have registered them last. Nothing of them gets a probe.
         """
         return [type for type, times in self._unguarded.items() if times >= UNNAMED]
 
-    def named(self, types):
+    def named(self, types: Iterable[str]) -> None:
         """Note that the rows of these Types have been written again."""
         for type in types:
             self._unguarded.pop(type, None)
 
-    def stuck(self):
+    def stuck(self) -> set[str]:
         """Return the names of downstreams that have refused, which cannot be reported."""
         return {name for name, known in self._known.items() if known.is_stuck}
 
-    def claimable(self, types):
+    def claimable(self, types: tuple[str, ...]) -> tuple[str, ...]:
         """Return the given Types without those of which nothing can start now.
 
         Those are unnamed, or their downstream has refused and this cannot be reported: somebody
@@ -151,7 +163,7 @@ class Downstreams:
             return types
         return tuple(t for t in types if t not in unnamed and self.names.get(t) not in stuck)
 
-    def pause(self, longest):
+    def pause(self, longest: float) -> float:
         """Return the time until the next urgent report, in seconds, ``longest`` at most.
 
         A report that is overdue waits for the thread that records, or for the next join.
@@ -163,7 +175,7 @@ class Downstreams:
         return longest
 
 
-def _taken(pool, is_one):
+def _taken(pool: Pool, is_one: Callable[[Holding], bool]) -> list[Holding]:
     """Remove from the pool and return the waiting Tasks for which ``is_one(holding)`` is true."""
     found = [holding for holding in pool.waiting if is_one(holding)]
     for holding in found:
@@ -188,13 +200,14 @@ class Answers:
     or a failure, and ``is_bad`` that the last one was.
     """
 
-    def __init__(self):
-        self.seconds = {}
+    def __init__(self) -> None:
+        self.seconds: dict[int, list[int]] = {}
         self.row, self.had_ok = 0, False
-        self.after = self.probe = None
+        self.after: float | None = None
+        self.probe: tuple[int, Verdict] | None = None
         self.is_urgent = self.is_bad = False
 
-    def add(self, verdict, after):
+    def add(self, verdict: Verdict, after: float | None) -> None:
         second = int(uptime())
         counts = self.seconds.get(second)
         if counts is None:
@@ -210,18 +223,18 @@ class Answers:
             if after is not None:
                 self.after = max(after, self.after or 0.0)
 
-    def _forget(self, before):
+    def _forget(self, before: float) -> None:
         self.seconds = {at: counts for at, counts in self.seconds.items() if at > before}
 
-    def report(self):
+    def report(self) -> Report:
         now = uptime()
         self._forget(now - LENGTH)
-        counts = tuple((now - at, *numbers) for at, numbers in sorted(self.seconds.items()))
+        counts: Any = tuple((now - at, *numbers) for at, numbers in sorted(self.seconds.items()))
         return Report(
             counts=counts, row=self.row, had_ok=self.had_ok, after=self.after, probe=self.probe
         )
 
-    def merged(self, later):
+    def merged(self, later: "Answers") -> "Answers":
         """Return these answers and the ``later`` ones as one, after these were not reported."""
         found = Answers()
         found.seconds = dict(self.seconds)
@@ -240,23 +253,23 @@ class Answers:
 class Downstream:
     """This daemon's knowledge of one downstream; ``state`` is from the last report's answer."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.answers = Answers()
-        self.sent = None
+        self.sent: Answers | None = None
         self.state = State.CLOSED
         self.opens_at = self.told_at = 0.0
         # Whether a claim has found the downstream in another state than the last answer said.
         self.is_doubtful = False
         # Since when no report was written, for example as somebody has locked the row, or None.
-        self.unwritten_since = None
+        self.unwritten_since: float | None = None
 
     @property
-    def is_unwritten(self):
+    def is_unwritten(self) -> bool:
         """Whether the last report was not written."""
         return self.unwritten_since is not None
 
     @property
-    def is_stuck(self):
+    def is_stuck(self) -> bool:
         """Whether its Tasks wait for a report that was not written for a while.
 
         Claims lock the row too, but only for a moment.
@@ -266,7 +279,7 @@ class Downstream:
         return uptime() - self.unwritten_since >= EVERY
 
     @property
-    def is_due(self):
+    def is_due(self) -> bool:
         """Whether its answers have to be reported now."""
         passed = uptime() - self.told_at
         if self.answers.probe and not self.is_unwritten:
@@ -276,11 +289,11 @@ class Downstream:
         return self.state is not State.CLOSED and bool(self.answers.seconds) and passed >= EVERY
 
     @property
-    def is_pressing(self):
+    def is_pressing(self) -> bool:
         """Whether its answers have to be reported SOONEST seconds after the last report."""
         return bool(self.answers.probe) or self.answers.is_urgent or self.is_doubtful
 
     @property
-    def is_paused(self):
+    def is_paused(self) -> bool:
         """Whether its Tasks wait, because a refusal or a failure is not yet acknowledged."""
         return self.answers.is_bad or (self.sent is not None and self.sent.is_bad)

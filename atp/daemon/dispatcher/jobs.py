@@ -1,14 +1,17 @@
 """The table of jobs; those beside: purging, counting, graphs, scanning."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections
 
 from ...conf import settings
-from ...store.facts import Marks
+from ...store.facts import Cursor, Finding, Marks, Outlook
 from .. import descendants, log
-from ..processes import uptime
+from ..database import Result
+from ..processes import Timers, uptime
 from .maintenance import (
     Chore,
     Drop,
@@ -45,22 +48,22 @@ class Count(Chore):
 
     name, doing = "count", "counting"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._records = Portion(RECORDS, MOST_RECORDS)
         self._rows = Portion(ROWS, MOST_ROWS)
 
-    def every(self):
+    def every(self) -> float:
         return EVERY
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.is_registered
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[int, int]]:
         store = self.core.store
         folds = self.core.timers.due("fold", FOLD_EVERY)
 
-        def count():
+        def count() -> tuple[int, int]:
             with self._records.measured() as limit:
                 paid = store.statistics.pay(limit)
             folded = 0
@@ -75,14 +78,14 @@ class Count(Chore):
 
         return count
 
-    def done(self, result):
+    def done(self, result: Result[tuple[int, int]]) -> None:
         paid, folded = result.value
         if folded:
             self.core.timers.now("fold")
         if paid or folded:
             self.core.timers.later(self.name, SOON)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         log.count_failed(error=" ".join(str(result.error).split()))
 
 
@@ -95,17 +98,17 @@ class CountFailures(Chore):
 
     name, doing = "count failures", "counting failures"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(FIRST, LETTERS)
 
-    def every(self):
+    def every(self) -> float:
         return settings.PURGE_EVERY
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.is_registered
 
-    def is_due(self):
+    def is_due(self) -> bool:
         counters = self.core.counters
         soon = self.core.timers
         if counters.has_failures and self.may() and soon.due("count failures soon", AGAIN):
@@ -113,8 +116,8 @@ class CountFailures(Chore):
             return True
         return super().is_due()
 
-    def call(self):
-        def count():
+    def call(self) -> Callable[[], int]:
+        def count() -> int:
             with self._portion.measured() as limit:
                 counted = self.core.store.errors.count(limit=limit)
             if counted < limit:
@@ -123,12 +126,12 @@ class CountFailures(Chore):
 
         return count
 
-    def done(self, result):
+    def done(self, result: Result[int]) -> None:
         # More may be left. Those that another daemon has locked wait for the next turn.
         if result.value:
             self.core.counters.has_failures = True
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         self.core.counters.has_failures = True
         log.failures_not_counted(error=" ".join(str(result.error).split()))
 
@@ -150,31 +153,31 @@ class Graphs(Chore):
 
     name, doing, purging = "graphs", "the upkeep of graphs", "purge graphs"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._after = 0
         self._is_busy = False
         self._portion = Portion(NODES_FIRST, NODES_MOST)
 
-    def every(self):
+    def every(self) -> float:
         return BUSY if self._is_busy else IDLE
 
-    def may(self):
+    def may(self) -> bool:
         if not self.core.identity.is_registered:
             return False
         return self._is_busy or not self._are_none() or self.core.timers.passed(self.purging)
 
-    def _are_none(self):
+    def _are_none(self) -> bool:
         """Tell whether a recent look has found no live graph."""
         looked = self.core.queue.graphless_at
         return looked is not None and uptime() < looked + IDLE
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[int, int, bool, int | bool, int, bool]]:
         graphs, after = self.core.store.graph_ends, self._after
         purges = self.core.timers.due(self.purging, settings.PURGE_EVERY)
         who = self.core.identity.name
 
-        def keep_up():
+        def keep_up() -> tuple[int, int, bool, int | bool, int, bool]:
             with self._portion.measured() as limit:
                 failed = graphs.fail_dependants(who=who, limit=limit)
                 _, after_these = graphs.end(limit=2 * limit, after=after, who=who)
@@ -188,7 +191,7 @@ class Graphs(Chore):
 
         return keep_up
 
-    def done(self, result):
+    def done(self, result: Result[tuple[int, int, bool, int | bool, int, bool]]) -> None:
         failed, removed, are_more_over, goes_on, self._after, self._is_busy = result.value
         if failed:
             log.dependants_failed(count=failed)
@@ -199,7 +202,7 @@ class Graphs(Chore):
         if are_more_over:
             self.core.timers.now(self.purging)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         log.graphs_failed(error=" ".join(str(result.error).split()))
 
 
@@ -211,19 +214,19 @@ class Look(Chore):
 
     name, doing = "outlook", "looking at the queue"
 
-    def every(self):
+    def every(self) -> float:
         return min(settings.POLL_EVERY, settings.SWEEP_EVERY)
 
-    def call(self):
-        self._put_backs = self.core.queue.put_backs
+    def call(self) -> Callable[[], Outlook]:
+        self._put_backs: int = self.core.queue.put_backs
         identity = self.core.identity
         types = self.core.misfits.claimable(identity.types)
         return partial(self.core.store.daemons.outlook, types, daemon=identity.current)
 
-    def done(self, result):
+    def done(self, result: Result[Outlook]) -> None:
         outlook, queue = result.value, self.core.queue
         is_planned = outlook.planned is not None and outlook.planned <= 0
-        wanted = {
+        wanted: dict[type[Chore], bool] = {
             Sweep: outlook.lost,
             Miss: outlook.late,
             Drop: outlook.drops,
@@ -270,9 +273,9 @@ class Purge(Chore):
 
     name, doing = "purge", PURGING
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._timers = self.core.timers
+        self._timers: Timers = self.core.timers
         self._rest = REST.get(connections[settings.DATABASE].vendor, 1.0)
         self._limit = PURGE_FIRST
         self._pause = settings.PURGE_EVERY
@@ -280,20 +283,20 @@ class Purge(Chore):
         self._behind = LONGEST_REST
         self._untold = 0
 
-    def every(self):
+    def every(self) -> float:
         return settings.PURGE_EVERY
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.is_registered
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[int, float, int, bool]]:
         goes_on = self._marks.passes_kept
         if not goes_on and self._timers.due("purge everywhere", settings.PURGE_EVERY):
             # Instances that earlier turns left out, or that ended late, lie before the marks.
             self._marks.clear()
         limit, marks, pause = self._limit, self._marks, self._pause
 
-        def purge():
+        def purge() -> tuple[int, float, int, bool]:
             began = uptime()
             count = self.core.store.removal.purge(limit=limit, marks=marks)
             if count < limit and pause > PURGE_SOON:
@@ -302,10 +305,10 @@ class Purge(Chore):
 
         return purge
 
-    def done(self, result):
+    def done(self, result: Result[tuple[int, float, int, bool]]) -> None:
         self._purged(*result.value)
 
-    def _purged(self, count, seconds, limit, passes_kept):
+    def _purged(self, count: int, seconds: float, limit: int, passes_kept: bool) -> None:
         self._untold += count
         # A busy daemon removes all the time, and logs a sum only every PURGE_EVERY.
         if self._untold and self._timers.due("purged", settings.PURGE_EVERY):
@@ -330,14 +333,14 @@ class Purge(Chore):
         self._pause = max(SHORTEST, min(settings.PURGE_EVERY, self._pause))
         self._timers.later("purge", self._pause)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         """Try again after PURGE_EVERY, on a new connection, with half as many at once."""
         self._limit = max(FEWEST, self._limit // 2)
         log.purge_failed(error=" ".join(str(result.error).split()))
         self._timers.later("purge", settings.PURGE_EVERY)
 
 
-def _within(factor):
+def _within(factor: float) -> float:
     """Return the factor, limited to between a half and two."""
     return max(0.5, min(2.0, factor))
 
@@ -350,18 +353,18 @@ class Scan(Chore):
 
     name, doing = "scan", "scanning"
     # Where the last scan stopped.
-    _cursor = None
+    _cursor: Cursor | None = None
 
-    def every(self):
+    def every(self) -> float:
         return settings.SCAN_EVERY
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.may_sweep
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[Finding, ...]]:
         return partial(self.scan, self.core.identity.name)
 
-    def scan(self, who):
+    def scan(self, who: str) -> tuple[Finding, ...]:
         """Scan once, sign repairs as ``who``, and return the findings. Runs in a thread.
 
         An error in the scan is logged, and does not end the daemon's identity. An outage of
@@ -381,7 +384,7 @@ class Scan(Chore):
         self._cursor = scanned.cursor
         return scanned.findings
 
-    def done(self, result):
+    def done(self, result: Result[tuple[Finding, ...]]) -> None:
         for finding in result.value:
             fact = log.mended if finding.done else log.found
             fact(what=str(finding))
@@ -404,18 +407,18 @@ class Trim(Chore):
 
     name, doing = "trim", "removing old slots and error groups"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(SLOTS_FIRST, SLOTS_MOST)
 
-    def every(self):
+    def every(self) -> float:
         return settings.PURGE_EVERY
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.is_registered
 
-    def call(self):
-        def trim():
+    def call(self) -> Callable[[], int]:
+        def trim() -> int:
             store = self.core.store
             with self._portion.measured() as limit:
                 removed = store.schedules.trim(limit=limit)
@@ -426,11 +429,11 @@ class Trim(Chore):
 
         return trim
 
-    def done(self, result):
+    def done(self, result: Result[int]) -> None:
         if result.value:
             self.core.timers.later(self.name, SLOTS_SOON)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         log.purge_failed(error=" ".join(str(result.error).split()))
 
 

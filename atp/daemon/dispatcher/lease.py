@@ -1,19 +1,27 @@
 """Identity, joining, renewing, reconciling after a failure."""
 
 import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ... import __version__
 from ...commands import Mode
 from ...conf import settings
 from ...exceptions import LeaseLost
 from ...operations.registry import registry
-from ...store.facts import DaemonFacts
+from ...store.facts import DaemonFacts, Lost, Reconciled
+from ...store.facts import Renewal as RenewalAnswer
 from .. import log, messages
-from ..database import is_outage
+from ..database import DatabaseThread, Result, is_outage
+from ..messages import Key
 from ..options import hostname
-from ..processes import uptime
+from ..processes import Timers, uptime
+from .attempts import Attempts
+
+if TYPE_CHECKING:
+    from ...store.protocol import Store
 
 # The identities of this daemon in the queue, its lease, and the offset of the database's clock.
 
@@ -32,8 +40,8 @@ class Identity:
     pid: int
     types: tuple[str, ...]
     lock: str
-    previous: list = field(default_factory=list)
-    left: frozenset = field(default=frozenset(), init=False)
+    previous: list[uuid.UUID] = field(default_factory=list)
+    left: frozenset[Key] = field(default=frozenset(), init=False)
     current: uuid.UUID | None = field(default=None, init=False)
     candidate: uuid.UUID | None = field(default=None, init=False)
     lease_until: float = field(default=0.0, init=False)
@@ -43,14 +51,14 @@ class Identity:
     is_registered: bool = field(default=False, init=False)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name with which this daemon signs log records."""
         return f"{hostname()}:{self.pid}"
 
-    def facts(self, request=""):
+    def facts(self, request: str = "") -> DaemonFacts:
         """Return the values of the daemon's row for a join as the candidate."""
         return DaemonFacts(
-            uuid=self.candidate,
+            uuid=self.candidate,  # type: ignore[arg-type]
             host=hostname(),
             pid=self.pid,
             version=__version__,
@@ -63,19 +71,21 @@ class Identity:
             request=request,
         )
 
-    def lose(self):
+    def lose(self) -> None:
         """Give up the current identity: it becomes a previous one."""
         if self.current is not None:
             self.previous.append(self.current)
         self.current = None
 
-    def propose(self):
+    def propose(self) -> uuid.UUID:
         """Return the next identity. It stays the same until it has joined: a join is idempotent."""
         if self.candidate is None:
             self.candidate = uuid.uuid4()
         return self.candidate
 
-    def join(self, store, holding, request=""):
+    def join(
+        self, store: "Store", holding: Collection[Key], request: str = ""
+    ) -> tuple[Reconciled, list[uuid.UUID]]:
         """Join the queue as the candidate and end every earlier identity. Runs in a thread.
 
         Return :class:`Reconciled`, and the earlier identities that could not be ended yet.
@@ -83,11 +93,16 @@ class Identity:
         facts = self.facts(request)
         return _together(
             (old, store.daemons.join(facts, lease=settings.LEASE, old=old, holding=holding))
-            for old in self.previous or [None]
+            for old in self.previous or [None]  # type: ignore[list-item]
         )
 
     @staticmethod
-    def settle(store, current, previous, holding):
+    def settle(
+        store: "Store",
+        current: uuid.UUID,
+        previous: Iterable[uuid.UUID],
+        holding: Collection[Key],
+    ) -> tuple[Reconciled, list[uuid.UUID]]:
         """End the previous identities, as far as the locks of other sessions allow it now.
 
         Runs in a thread. Return the same as :meth:`join`.
@@ -97,18 +112,20 @@ class Identity:
             for old in previous
         )
 
-    def joined(self, reconciled, unsettled, sent, received):
+    def joined(
+        self, reconciled: Reconciled, unsettled: list[uuid.UUID], sent: float, received: float
+    ) -> None:
         """Make the candidate the current identity, after its join."""
         self.current, self.candidate = self.candidate, None
         self.settled(reconciled, unsettled)
         self.unbroken_since = sent
         self.renewed(reconciled.time, sent, received)
 
-    def settled(self, reconciled, unsettled):
+    def settled(self, reconciled: Reconciled, unsettled: list[uuid.UUID]) -> None:
         """Keep only the ``unsettled`` earlier identities."""
         self.previous, self.left = unsettled, frozenset(reconciled.left)
 
-    def renewed(self, database_time, sent, received):
+    def renewed(self, database_time: datetime, sent: float, received: float) -> None:
         """Extend the lease: a renewal was ``sent`` and acknowledged at these uptimes."""
         if self.lock:
             # The lease is a file lock, which cannot lapse while a process of this daemon lives.
@@ -123,12 +140,12 @@ class Identity:
         self.offset = _offset(database_time, sent, received)
 
     @property
-    def leased(self):
+    def leased(self) -> bool:
         """Whether the daemon has an identity and a lease, and so may hand out Tasks."""
         return self.current is not None and uptime() < self.lease_until
 
     @property
-    def may_sweep(self):
+    def may_sweep(self) -> bool:
         """Whether this daemon may take away the Tasks of other daemons.
 
         It may only after its own renewals have succeeded for the length of one lease: the same
@@ -138,15 +155,19 @@ class Identity:
             return False
         return bool(self.lock) or uptime() - self.unbroken_since >= settings.LEASE
 
-    def time(self, host_time):
+    def time(self, host_time: float) -> datetime:
         """Convert a time of this host's clock, in seconds, to a datetime on the database's."""
         time = datetime.fromtimestamp(host_time, UTC)
         return time + self.offset if self.offset else time
 
 
-def _together(answers):
+def _together(
+    answers: Iterable[tuple[Any, Reconciled]],
+) -> tuple[Reconciled, list[uuid.UUID]]:
     """Return the merged answers, and the old identities that are not settled."""
-    left, lost, unsettled = {}, (), []
+    left: dict[Key, str] = {}
+    lost: tuple[Lost, ...] = ()
+    unsettled: list[uuid.UUID] = []
     for old, answer in answers:
         left |= answer.left
         lost += answer.lost
@@ -155,7 +176,7 @@ def _together(answers):
     return replace(answer, left=left, lost=lost), unsettled
 
 
-def _offset(database_time, sent, received):
+def _offset(database_time: datetime, sent: float, received: float) -> timedelta:
     """Return how far the database's clock is ahead of this host's; zero if that is unknown."""
     now, passed = datetime.now(UTC), uptime()
     earliest = now - timedelta(seconds=passed - sent)
@@ -180,29 +201,40 @@ FORGET_AFTER = 1.5
 SAY_AGAIN = 60.0
 
 
+class RequestedMode(Protocol):
+    """The part of the dispatcher that obeys requests, as this module uses it."""
+
+    request: str
+    mode: Mode
+
+    def joined(self, request: str) -> None: ...
+
+    def obey(self, request: str) -> None: ...
+
+
 class Membership:
     """The membership of the dispatcher: it ends when a call fails, and a join begins a new one.
 
     Joins run in the last of the ``threads``.
     """
 
-    def __init__(self, core, threads, orders):
+    def __init__(self, core: Any, threads: Sequence[DatabaseThread], orders: RequestedMode) -> None:
         self._core = core
         self._threads = threads
         self._thread = threads[-1]
-        self._identity = core.identity
+        self._identity: Identity = core.identity
         self._unrecorded = core.unrecorded
-        self._timers = core.timers
-        self._tell = core.tell
+        self._timers: Timers = core.timers
+        self._tell: Callable[[Any], None] = core.tell
         self._orders = orders
         # The time of the failure of each kind of call that has not succeeded since.
-        self._failing = {}
+        self._failing: dict[str, float] = {}
         self._failed_at = 0.0
         # The time when the failure of each kind of call was last logged.
-        self._said_at = {}
+        self._said_at: dict[str, float] = {}
         self._pause = FIRST_PAUSE
 
-    def answered(self, result):
+    def answered(self, result: Result[Any]) -> None:
         """Note that a call succeeded; the trouble is over when no kind of call is failing."""
         self._failing.pop(result.doing, None)
         # A call that was not tried again since then may never be.
@@ -212,12 +244,12 @@ class Membership:
             self._pause = FIRST_PAUSE
             log.database_back(seconds=uptime() - self._failed_at)
 
-    def locked(self, result):
+    def locked(self, result: Result[Any]) -> None:
         """Try to join again soon, if another session's lock kept the daemon from joining."""
         if result.doing == JOINING:
             self._timers.later("rejoin", FIRST_PAUSE)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         """Note that a call failed, reconnect, and give up the current identity."""
         if isinstance(result.error, LeaseLost):
             log.lease_lost(why=result.error)
@@ -227,7 +259,7 @@ class Membership:
             thread.reconnect()
         self._identity.lose()
 
-    def _note_failure(self, result):
+    def _note_failure(self, result: Result[Any]) -> None:
         if not self._failing:
             self._failed_at = uptime()
         said = self._said_at.get(result.doing, 0.0)
@@ -240,14 +272,14 @@ class Membership:
         self._timers.later("rejoin", self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
-    def rejoin(self, then):
+    def rejoin(self, then: Callable[[Reconciled], None]) -> None:
         """Take a new identity, if it is time to try; call ``then(reconciled)`` afterwards."""
         if not self._timers.passed("rejoin"):
             return
         self._tell(messages.Joining(self._identity.propose()))
         holding = self._holding()
 
-        def joined(result):
+        def joined(result: Result[tuple[Reconciled, list[uuid.UUID]]]) -> None:
             answer, unsettled = result.value
             self._announce(answer)
             self._identity.joined(answer, unsettled, result.sent, result.received)
@@ -262,14 +294,15 @@ class Membership:
             JOINING, lambda: self._identity.join(self._core.store, holding, request), joined
         )
 
-    def settle(self, then):
+    def settle(self, then: Callable[[Reconciled], None]) -> None:
         """Try again to end earlier identities; call ``then(reconciled)`` afterwards."""
         if not self._identity.previous or not self._timers.due("settle", SETTLE_EVERY):
             return
         holding, identity = self._holding(), self._identity
-        current, previous = identity.current, tuple(identity.previous)
+        current: Any = identity.current
+        previous = tuple(identity.previous)
 
-        def settled(result):
+        def settled(result: Result[tuple[Reconciled, list[uuid.UUID]]]) -> None:
             if identity.current != current:
                 return  # the identity was lost meanwhile; the next one settles all
             answer, unsettled = result.value
@@ -283,16 +316,16 @@ class Membership:
             settled,
         )
 
-    def _holding(self):
+    def _holding(self) -> list[Key]:
         return sorted(
             {holding.key for holding in self._core.pool.holdings()} | self._unrecorded.keys()
         )
 
-    def _tell_identities(self):
-        identities = (self._identity.current, *self._identity.previous)
+    def _tell_identities(self) -> None:
+        identities: tuple[Any, ...] = (self._identity.current, *self._identity.previous)
         self._tell(messages.Joined(identities))
 
-    def _announce(self, answer):
+    def _announce(self, answer: Reconciled) -> None:
         if self._identity.previous:
             log.rejoined(
                 daemon=self._identity.candidate, kept=len(answer.kept), expired=len(answer.lost)
@@ -301,7 +334,7 @@ class Membership:
             log.joined(daemon=self._identity.candidate)
 
 
-def _words(error):
+def _words(error: BaseException | None) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -311,13 +344,15 @@ def _words(error):
 class Reconciling:
     """The reconciliation after each join, and whenever old identities have been settled."""
 
-    def __init__(self, core, attempts, renewal, orders):
+    def __init__(
+        self, core: Any, attempts: Attempts, renewal: "Renewal", orders: RequestedMode
+    ) -> None:
         self._core = core
         self._attempts = attempts
         self._renewal = renewal
         self._orders = orders
 
-    def joined(self, reconciled):
+    def joined(self, reconciled: Reconciled) -> None:
         """Reconcile with the Tasks that the new identity holds."""
         unrecorded = self._core.unrecorded
         self._core.counters.lost(reconciled.lost, "its dispatcher ended")
@@ -331,11 +366,11 @@ class Reconciling:
         unrecorded.set_aside(reconciled.left)
         self._core.queue.call()
 
-    def settled(self, reconciled):
+    def settled(self, reconciled: Reconciled) -> None:
         """Reconcile after other sessions have unlocked Tasks that an earlier identity held."""
         self._orders.joined(reconciled.request)
         self._core.counters.lost(reconciled.lost, "its dispatcher ended")
-        moved = self._core.identity.left - set(reconciled.left)
+        moved: frozenset[Key] = self._core.identity.left - set(reconciled.left)
         self._core.unrecorded.readmit(moved)
         self._attempts.reconcile(reconciled.kept, moved)
 
@@ -351,6 +386,21 @@ LOOK_AGAIN = 0.25
 TELL_BUSY_AFTER = 0.1
 
 
+class Claimer(Protocol):
+    """The part of the dispatcher that claims, as this module uses it."""
+
+    @property
+    def is_claiming(self) -> bool: ...
+
+    def is_idle(self) -> bool: ...
+
+
+class Hearing(Protocol):
+    """The part of the dispatcher that listens for Tasks handed over, as this module uses it."""
+
+    channel: str
+
+
 class Renewal:
     """The renewal of the lease, when it is time and when the daemon's row has to change.
 
@@ -358,40 +408,49 @@ class Renewal:
     the channel that the row names.
     """
 
-    def __init__(self, core, attempts, claiming, wakeups, orders):
+    def __init__(
+        self,
+        core: Any,
+        attempts: Attempts,
+        claiming: Claimer,
+        wakeups: Hearing,
+        orders: RequestedMode,
+    ) -> None:
         self._core = core
         self._attempts = attempts
         self._claiming = claiming
         self._wakeups = wakeups
         self._orders = orders
         # The current values of the row.
-        self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
-        self._may_be_handed, self._handings, self._unheard_since = False, 0, None
+        self._row_idle: bool | None = None
+        self._row_mode, self._row_channel = Mode.RUNNING, ""
+        self._may_be_handed, self._handings = False, 0
+        self._unheard_since: float | None = None
         self._busy_since, self._was_locked = 0.0, False
         # Whether the counts are in the database. The thread that renews sets this.
         self._is_added = False
 
-    def is_due(self):
+    def is_due(self) -> bool:
         """Tell whether it is time to renew, or the row has to change."""
         timers = self._core.timers
         has_news = timers.passed("news") and self._has_news()
         return timers.due("renew", settings.RENEW_EVERY) or has_news
 
-    def joined(self):
+    def joined(self) -> None:
         """Note that the daemon has a new row, without a channel and not idle."""
         self._may_be_handed, self._unheard_since = False, None
         self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
 
-    def handed(self):
+    def handed(self) -> None:
         """Note that an enqueue has handed over a Task, and has marked the row as not idle."""
         self._handings += 1
         self._row_idle = self._may_be_handed = False
 
-    def may_be_handed(self):
+    def may_be_handed(self) -> bool:
         """Tell whether an enqueue may hand over a Task now, or has without being heard yet."""
         return self._may_be_handed
 
-    def may_have_missed_handing(self):
+    def may_have_missed_handing(self) -> bool:
         """Tell whether the daemon no longer listens to the channel that the row names.
 
         A Task that was handed over through it is held under this identity unnoticed. Only the
@@ -403,7 +462,7 @@ class Renewal:
             self._wakeups.channel,
         )
 
-    def locked(self, result):
+    def locked(self, result: Result[Any]) -> None:
         """Renew again soon, after a renewal met another session's lock.
 
         Counts that were added before the lock are not added again.
@@ -413,12 +472,12 @@ class Renewal:
             self._was_locked = True
             self._core.timers.later("renew", LOOK_AGAIN)
 
-    def _mode(self):
+    def _mode(self) -> Mode:
         """Return the mode for the row: QUIET only when no claim is on its way any more."""
         mode = self._orders.mode
         return Mode.RUNNING if mode is Mode.QUIET and self._claiming.is_claiming else mode
 
-    def _has_news(self):
+    def _has_news(self) -> bool:
         """Tell whether the row should change: its mode, its channel, or whether it is idle.
 
         An enqueue notifies only if some daemon's row says idle. Each notice costs the server a
@@ -434,7 +493,7 @@ class Renewal:
             return self._row_idle is not True or self._row_channel != channel
         return self._row_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
-    def start(self, thread):
+    def start(self, thread: DatabaseThread) -> None:
         """Submit a renewal to the thread."""
         core, daemon = self._core, self._core.identity.current
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
@@ -450,7 +509,7 @@ class Renewal:
         # Leave out the counts if the row was locked just now.
         counts = None if self._was_locked else core.statistics.send()
 
-        def renewed(result):
+        def renewed(result: Result[RenewalAnswer]) -> None:
             renewal = result.value
             core.statistics.answered(self._is_added)
             core.identity.renewed(renewal.time, result.sent, result.received)
@@ -473,7 +532,7 @@ class Renewal:
             self._row_idle = idle and handings == self._handings
             self._row_mode = mode
 
-        def renew():
+        def renew() -> RenewalAnswer:
             # Add the counts before the renewal: an enqueue skips a row that is locked.
             self._is_added = counts is not None and core.store.statistics.add(daemon, counts)
             return core.store.daemons.renew(
@@ -488,7 +547,7 @@ class Renewal:
 
         thread.submit(RENEWING, renew, renewed)
 
-    def _check_listener(self, unheard):
+    def _check_listener(self, unheard: bool) -> None:
         """Give up the identity if a Task that was handed over stays ``unheard`` for RENEW_EVERY."""
         if not unheard:
             self._unheard_since = None

@@ -2,27 +2,36 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from django.db import connections
 
 from ... import messages
 from ... import queue as verbs
-from ...commands import STACK
+from ...commands import STACK, AttemptCommand
 from ...conf import settings
+from ...models import Downstream
 from ...operations.registry import registry
+from ...store.facts import Planned, Session, Swept
 from .. import descendants, log
 from .. import messages as daemon_messages
-from ..database import session_name
+from ..database import DatabaseThread, Result, session_name
+from ..messages import Key
 from ..processes import uptime
+from ..stacks import Stack
+from .pool import WorkerLink
 
 # Chores: the periodic jobs of a dispatcher, beside its Tasks.
 
 # The seconds that a call should take at most, by vendor: SQLite has only one writer, and a daemon
 # cuts calls that take over STATEMENT_TIMEOUT.
 LONG, LONG_BY_VENDOR = 1.0, {"sqlite": 0.25}
+# The number of rows that a chore takes at once, at first and at most: Instances that it fails,
+# schedules that it plans, Tasks that it takes away.
+FIRST, MOST = 250, 500
 # The longest rest between two portions, in seconds.
 LONGEST_REST = 0.2
 
@@ -68,7 +77,7 @@ class Chore:
 
     ``name`` is the name of its timer. ``doing`` describes the chore in the log. ``every()``
     returns its interval in seconds; a chore without an interval runs when a look at the queue
-    has found a reason for it (see :mod:`.looking`). ``may()`` says whether it may run now.
+    has found a reason for it (see :class:`.jobs.Look`). ``may()`` says whether it may run now.
 
     A chore of the event loop has a ``run()``. Any other chore has a ``call()``, which returns
     a function for a database thread; afterwards the event loop calls ``done(result)``. A chore
@@ -79,48 +88,48 @@ class Chore:
     name = doing = ""
     # The number of seconds by which it may run before it is due.
     early = 0.0
-    failed = None
+    failed: Callable[[Result[Any]], None] | None = None
 
-    def __init__(self, core, attempts=None, orders=None):
+    def __init__(self, core: Any, attempts: Any = None, orders: Any = None) -> None:
         self.core = core
         self.attempts = attempts
         self.orders = orders
 
-    def every(self):
+    def every(self) -> float | None:
         """Return the interval of the chore in seconds, or None."""
 
-    def may(self):
+    def may(self) -> bool:
         return True
 
-    def is_due(self):
+    def is_due(self) -> bool:
         """Tell whether the chore is due; if so, set its timer to one interval from now."""
         every = self.every()
         if every is None:
             return self.may() and self._was_wanted()
         return self.may() and self.core.timers.due(self.name, every, self.early)
 
-    def _was_wanted(self):
+    def _was_wanted(self) -> bool:
         """Tell whether a look has found a reason for the chore, and forget the reason."""
         is_wanted = self.name in self.core.queue.chores
         self.core.queue.chores.discard(self.name)
         return is_wanted
 
-    def again(self):
+    def again(self) -> None:
         """Make a chore without an interval run once more."""
         self.core.queue.chores.add(self.name)
 
-    def run(self):
+    def run(self) -> None:
         """Run the chore on the event loop, without a call to the database."""
         raise NotImplementedError
 
-    def call(self):
+    def call(self) -> Callable[[], Any]:
         raise NotImplementedError
 
-    def done(self, result):
+    def done(self, result: Result[Any]) -> None:
         """Take the result of the call; by default, do nothing."""
 
 
-def run_due(chores):
+def run_due(chores: Iterable[Chore]) -> None:
     """Run the chores of the event loop that are due."""
     for chore in chores:
         if chore.is_due():
@@ -130,11 +139,11 @@ def run_due(chores):
 class Chores:
     """The chores of one thread, in the order of their importance."""
 
-    def __init__(self, thread, chores):
+    def __init__(self, thread: DatabaseThread, chores: Sequence[Chore]) -> None:
         self._thread = thread
         self._chores = chores
 
-    def turn(self):
+    def turn(self) -> bool:
         """Start the first chore that is due, if the thread is free; return whether one started."""
         if self._thread.busy:
             return False
@@ -147,27 +156,24 @@ class Chores:
 
 # Failing the Instances that a gate drops.
 
-# The number of Instances that are failed at once, at first and at most.
-FIRST, MOST = 250, 500
-
 
 class Drop(Chore):
     """The chore that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "drop", "dropping what a gate drops"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(FIRST, MOST)
 
-    def call(self):
+    def call(self) -> Callable[[], int]:
         return partial(self._drop, self.core.identity.name)
 
-    def _drop(self, who):
+    def _drop(self, who: str) -> int:
         with self._portion.measured() as limit:
             return self.core.store.gates.drop(who=who, limit=limit)
 
-    def done(self, result):
+    def done(self, result: Result[int]) -> None:
         if result.value:
             log.dropped(count=result.value)
             self.again()
@@ -175,27 +181,24 @@ class Drop(Chore):
 
 # Failing the Instances that were not started before their ``start_before``.
 
-# The number of Instances that are failed at once, at first and at most.
-FIRST, MOST = 250, 500
-
 
 class Miss(Chore):
     """The chore that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "miss", "looking for what was missed"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(FIRST, MOST)
 
-    def call(self):
+    def call(self) -> Callable[[], int]:
         return partial(self._miss, self.core.identity.name)
 
-    def _miss(self, who):
+    def _miss(self, who: str) -> int:
         with self._portion.measured() as limit:
             return self.core.store.claims.miss(who=who, limit=limit)
 
-    def done(self, result):
+    def done(self, result: Result[int]) -> None:
         if result.value:
             self.core.counters.missed(result.value)
             self.again()
@@ -203,8 +206,6 @@ class Miss(Chore):
 
 # Planning the slots of schedules (G16).
 
-# The number of schedules that are planned at once, at first and at most.
-FIRST, MOST = 250, 500
 # The time until the next look if nothing could be planned, in seconds.
 REST = 0.2
 
@@ -217,28 +218,28 @@ class Plan(Chore):
 
     name, doing = "plan", "planning the slots of schedules"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(FIRST, MOST)
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.leased
 
-    def is_due(self):
+    def is_due(self) -> bool:
         queue = self.core.queue
         if queue.planned_at is not None and self.core.timers.passed(self.name):
             queue.planned_at = None
             self.again()
         return super().is_due()
 
-    def call(self):
+    def call(self) -> Callable[[], Planned]:
         return partial(self._plan, self.core.identity.name)
 
-    def _plan(self, who):
+    def _plan(self, who: str) -> Planned:
         with self._portion.measured() as limit:
             return self.core.store.schedules.plan(who=who, limit=limit)
 
-    def done(self, result):
+    def done(self, result: Result[Planned]) -> None:
         planned, queue = result.value, self.core.queue
         if planned.decided:
             log.planned(slots=planned.decided, enqueued=planned.enqueued)
@@ -266,16 +267,16 @@ class ReadAsks(Chore):
 
     name, doing = "asked", "reading requests"
 
-    def every(self):
+    def every(self) -> float:
         return min(settings.POLL_EVERY, AT_LEAST_EVERY)
 
-    def may(self):
+    def may(self) -> bool:
         return self.attempts.any()
 
-    def call(self):
+    def call(self) -> Callable[[], list[AttemptCommand]]:
         return partial(self.core.store.control.asked, self.core.identity.current)
 
-    def done(self, result):
+    def done(self, result: Result[list[AttemptCommand]]) -> None:
         stacks = []
         for asked in result.value:
             if asked.request == STACK:
@@ -296,24 +297,24 @@ class ReadSessions(Chore):
 
     name, doing = "sessions", "reading the sessions of attempts"
 
-    def every(self):
+    def every(self) -> float:
         return 0.0
 
-    def may(self):
+    def may(self) -> bool:
         return bool(self.attempts.stacks.taken)
 
-    def call(self):
-        self._taken = self.attempts.stacks.take()
+    def call(self) -> Callable[[], list[list[Session]]]:
+        self._taken: list[tuple[WorkerLink, Key, float, Stack]] = self.attempts.stacks.take()
         names = [session_name(link.pid) for link, _, _, _ in self._taken]
         store = self.core.store
         return lambda: [store.sessions(name) for name in names]
 
-    def done(self, result):
+    def done(self, result: Result[list[list[Session]]]) -> None:
         for (link, key, at, stack), sessions in zip(self._taken, result.value, strict=True):
             holding = link.assigned.get(key)
             self.attempts.stacks.record(link, holding, stack, at=at, sessions=sessions)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         for link, key, at, stack in self._taken:
             self.attempts.stacks.record(link, link.assigned.get(key), stack, at=at)
 
@@ -332,19 +333,20 @@ class Register(Chore):
 
     name, doing = "register", "registering Types"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._locked, self._names = (), {}
+        self._locked: Collection[str] = ()
+        self._names: dict[str, str] = {}
 
-    def every(self):
+    def every(self) -> float:
         return REGISTER_AGAIN
 
-    def is_due(self):
+    def is_due(self) -> bool:
         if not self.core.identity.is_registered:
             return True
         return bool(self._locked or self.core.downstreams.unnamed()) and super().is_due()
 
-    def call(self):
+    def call(self) -> Callable[[], set[str]]:
         identity, store = self.core.identity, self.core.store
         self._names = {}
         if identity.is_registered and not self._locked:
@@ -354,10 +356,10 @@ class Register(Chore):
             return lambda: store.types.name_downstreams(names, who=identity.name)
         types = self._locked or identity.types
         # The row of a former name exists already, or no Task waits under that name.
-        own = [registry.get(name) for name in types if not registry.is_former(name)]
+        own: list[Any] = [registry.get(name) for name in types if not registry.is_former(name)]
         return lambda: verbs.register(*own, by=identity.name)
 
-    def done(self, result):
+    def done(self, result: Result[set[str]]) -> None:
         if self._names:
             self.core.downstreams.named(self._names.keys() - result.value)
         else:
@@ -376,16 +378,16 @@ class Report(Chore):
 
     name, doing = "downstreams", "reporting of downstreams"
 
-    def is_due(self):
+    def is_due(self) -> bool:
         return self.core.identity.is_registered and bool(self.core.downstreams.due())
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[Downstream | None, float]]:
         core = self.core
         self._name = name = core.downstreams.due()[0]
         report, who = core.downstreams.take(name), core.identity.name
         spread = random.uniform(-1, 1)  # noqa: S311
 
-        def tell():
+        def tell() -> tuple[Downstream | None, float]:
             row = core.store.downstreams.report(name, report, who=who, spread=spread)
             if row is None:
                 return None, 0.0
@@ -393,22 +395,19 @@ class Report(Chore):
 
         return tell
 
-    def done(self, result):
+    def done(self, result: Result[tuple[Downstream | None, float]]) -> None:
         row, opens_in = result.value
         downstreams, name = self.core.downstreams, self._name
         downstreams.told(name, row, opens_in)
         gone = downstreams.let_go(self.core.pool, name)
         self.attempts.hand_back(gone, messages.downstream_takes_no_more(name))
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         """Keep the report that was not written, and send it again."""
         self.core.downstreams.told(self._name, None)
 
 
 # Taking away the Tasks of lost daemons.
-
-# The number of Tasks that are taken away at once, at first and at most.
-FIRST, MOST = 250, 500
 
 
 class Sweep(Chore):
@@ -416,17 +415,17 @@ class Sweep(Chore):
 
     name, doing = "sweep", "sweeping"
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._portion = Portion(FIRST, MOST)
 
-    def may(self):
+    def may(self) -> bool:
         return self.core.identity.may_sweep
 
-    def call(self):
+    def call(self) -> Callable[[], tuple[int, Swept]]:
         daemon = self.core.identity.current
 
-        def sweep():
+        def sweep() -> tuple[int, Swept]:
             # Kill the processes of lost daemons on this host before their Tasks are taken away.
             ended = descendants.end_abandoned()
             with self._portion.measured() as limit:
@@ -434,7 +433,7 @@ class Sweep(Chore):
 
         return sweep
 
-    def done(self, result):
+    def done(self, result: Result[tuple[int, Swept]]) -> None:
         ended, swept = result.value
         if ended:
             log.abandoned(count=ended)
@@ -459,10 +458,10 @@ class SignOfLife(Chore):
     # is less than the time between two turns.
     early = 0.49
 
-    def every(self):
+    def every(self) -> float:
         return 1.0
 
-    def run(self):
+    def run(self) -> None:
         self.core.tell(daemon_messages.Alive())
 
 
@@ -471,10 +470,10 @@ class Summarize(Chore):
 
     name = "summary"
 
-    def every(self):
+    def every(self) -> float:
         return 60.0
 
-    def run(self):
+    def run(self) -> None:
         self.core.counters.summarize(self.every())
 
 
@@ -483,11 +482,11 @@ class Measure(Chore):
 
     name = "usage"
 
-    def every(self):
+    def every(self) -> float:
         clock = time.time() + self.core.identity.offset.total_seconds()
         return MEASURE_EVERY - clock % MEASURE_EVERY
 
-    def run(self):
+    def run(self) -> None:
         usage = self.attempts.usage
         usage.weigh()
         if usage.is_over():

@@ -1,13 +1,19 @@
 """Handing out: which worker gets how many."""
 
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Protocol
 
+from ...store.values import Claimed
 from .. import log
-from ..messages import Channel, Closed, packed
+from ..messages import Channel, Closed, Key, packed
 from ..processes import uptime
 from ..shared_memory import Ring, Tokens
+
+# In the hints of this module ``| Any`` stands for ``| None`` where other facts often exclude the
+# None, and mypy does not see that.
 
 # Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets.
 
@@ -20,11 +26,11 @@ PACKET = 128
 class HandOut:
     """The part of the pool that sends waiting Tasks to workers."""
 
-    def __init__(self, pool, pace):
+    def __init__(self, pool: "Pool", pace: "Pace") -> None:
         self._pool = pool
         self._pace = pace
 
-    def hand_out(self):
+    def hand_out(self) -> "list[Holding]":
         """Send waiting Tasks to the workers when one of them has little left to do.
 
         Each worker gets enough for a while, since each message and each claim takes time.
@@ -34,8 +40,8 @@ class HandOut:
         """
         if not self._pool.waiting or not any(self._pool.low()):
             return []
-        reserved = []
-        given = defaultdict(list)
+        reserved: list[Holding] = []
+        given: defaultdict[WorkerLink, list[Holding]] = defaultdict(list)
         while self._pool.waiting:
             holding = self._pool.waiting[0]
             link = self._next_link(holding)
@@ -50,7 +56,7 @@ class HandOut:
             self._send(link, piece)
         return reserved
 
-    def _next_link(self, holding):
+    def _next_link(self, holding: "Holding") -> "WorkerLink | None":
         """Return the worker that would start this Task first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
@@ -61,14 +67,14 @@ class HandOut:
         return best
 
     @staticmethod
-    def _fits(link, load, holding):
+    def _fits(link: "WorkerLink", load: float, holding: "Holding") -> bool:
         """Tell whether the worker would start this Task soon, after the tasks that it has."""
         if not link.assigned:
             return link.reserved is None
         alone = holding.single or link.first.single
         return load < AHEAD and len(link.assigned) < MAX_AHEAD and not alone
 
-    def _take_piece(self, link, given):
+    def _take_piece(self, link: "WorkerLink", given: "list[Holding]") -> None:
         """Assign the next waiting Tasks to a worker, as long as they fit."""
         now, waiting = uptime(), self._pool.waiting
         share = len(waiting) // (2 * len(self._pool.links))
@@ -84,12 +90,12 @@ class HandOut:
             if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
                 return
 
-    def _add(self, link, holding, now):
+    def _add(self, link: "WorkerLink", holding: "Holding", now: float) -> None:
         holding.since = now
         holding.expected = self._pace.expected(holding.type)
         link.add(holding)
 
-    def _send(self, link, piece):
+    def _send(self, link: "WorkerLink", piece: "Sequence[Holding]") -> None:
         """Send tasks to a worker, and a start token for each."""
         link.tokens.give([holding.serial for holding in piece])
         tasks = packed(piece)
@@ -100,7 +106,7 @@ class HandOut:
             # The worker does not read, or is dead. Take the tokens back, so it starts no task.
             self._pool.put_back(self._pool.unstarted(link))
 
-    def give(self, link, holding):
+    def give(self, link: "WorkerLink", holding: "Holding") -> None:
         """Give one Task to a worker."""
         self._add(link, holding, uptime())
         self._send(link, [holding])
@@ -126,21 +132,21 @@ _SHORTEST = 1e-5
 class Pace:
     """Moving means, in seconds, of the run times (by Type, and over all Types) and of claims."""
 
-    def __init__(self):
-        self._by_type = {}
-        self._overall = None
-        self._claim = None
+    def __init__(self) -> None:
+        self._by_type: dict[str, float] = {}
+        self._overall: float | Any = None
+        self._claim: float | None = None
 
     @property
-    def low(self):
+    def low(self) -> float:
         """The seconds of work below which a worker gets more tasks."""
         return LOW if self._claim is None else min(LOW, MARGIN + 2 * self._claim)
 
-    def measure_claim(self, seconds):
+    def measure_claim(self, seconds: float) -> None:
         """Note the duration of a claim, up to handing out; a long one replaces the mean."""
         self._claim = max(seconds, _mean(self._claim, seconds))
 
-    def measure(self, type, seconds):
+    def measure(self, type: str, seconds: float) -> None:
         """Note the duration of a task of this Type."""
         before = self._by_type.get(type)
         if before is None:
@@ -150,16 +156,16 @@ class Pace:
             self._by_type[type] = before + _WEIGHT * (seconds - before)
             self._overall += _WEIGHT * (seconds - self._overall)
 
-    def slow_down(self):
+    def slow_down(self) -> None:
         """Claim for free workers only, since waiting Tasks take longer than recent ones did."""
         self._overall = AHEAD
 
-    def expected(self, type):
+    def expected(self, type: str) -> float:
         """Return the expected duration of a task of this Type, in seconds."""
         expected = self._by_type.get(type, UNKNOWN)
         return expected if expected > _SHORTEST else _SHORTEST
 
-    def room(self, load):
+    def room(self, load: float) -> int:
         """Return the number of tasks that a worker with ``load`` seconds of work may get.
 
         It is at least one for a worker that is free or will soon be free.
@@ -171,7 +177,7 @@ class Pace:
         return max(1, min(MAX_AHEAD, int((AHEAD - load) / max(self._overall, _SHORTEST))))
 
 
-def _mean(before, seconds):
+def _mean(before: float | None, seconds: float) -> float:
     return seconds if before is None else (1 - _WEIGHT) * before + _WEIGHT * seconds
 
 
@@ -189,25 +195,25 @@ LOOK_AFTER = 0.02
 class Pool:
     """The workers, and the claimed Tasks that wait for one."""
 
-    def __init__(self, transactional=()):
+    def __init__(self, transactional: Iterable[str] = ()) -> None:
         self._transactional = frozenset(transactional)
         # The Types that call a downstream: a worker gets one Task of them at a time.
-        self.single = ()
-        self.links = {}
-        self.waiting = deque()
+        self.single: Collection[str] = ()
+        self.links: dict[int, WorkerLink] = {}
+        self.waiting: deque[Holding] = deque()
         self._pace = Pace()
         self._hand_out = HandOut(self, self._pace)
         self._put = 0
 
     # The Tasks and the workers
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Return the number of Tasks that this daemon holds."""
         return len(self.waiting) + sum(
             len(link.assigned) + (link.reserved is not None) for link in self.links.values()
         )
 
-    def holdings(self):
+    def holdings(self) -> "Iterator[Holding]":
         """Yield every Task that this daemon holds and that has not ended."""
         yield from self.waiting
         for link in self.links.values():
@@ -215,7 +221,7 @@ class Pool:
             if link.reserved is not None:
                 yield link.reserved
 
-    def find(self, key):
+    def find(self, key: Key) -> "tuple[WorkerLink | Any, Holding | None]":
         """Return ``(link, holding)`` of an attempt that is assigned to, or reserved for, a worker.
 
         Both are None if there is no such attempt.
@@ -227,7 +233,7 @@ class Pool:
                 return link, link.reserved
         return None, None
 
-    def take_waiting(self, key):
+    def take_waiting(self, key: Key) -> "Holding | None":
         """Remove and return a waiting Task; None if it does not wait here."""
         for holding in self.waiting:
             if holding.key == key:
@@ -235,13 +241,13 @@ class Pool:
                 return holding
         return None
 
-    def take_all_waiting(self):
+    def take_all_waiting(self) -> "list[Holding]":
         """Remove and return all waiting Tasks."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
-    def drop(self, key):
+    def drop(self, key: Key) -> "tuple[WorkerLink | None, Holding | None]":
         """Forget a Task; return ``(link, holding)``. The link is None unless a worker has it."""
         waiting = self.take_waiting(key)
         if waiting is not None:
@@ -255,16 +261,16 @@ class Pool:
         link.drop(key)
         return link, holding
 
-    def add(self, link):
+    def add(self, link: "WorkerLink") -> None:
         self.links[link.slot] = link
 
-    def remove(self, slot):
+    def remove(self, slot: int) -> "WorkerLink":
         """Forget a worker and return its link; the caller deals with its tasks."""
         return self.links.pop(slot)
 
     # Claiming
 
-    def load(self, link, now):
+    def load(self, link: "WorkerLink", now: float) -> float:
         """Return the time that a worker is expected to need for its tasks, in seconds."""
         if link.reserved is not None or not link.takes_tasks:
             return float("inf")
@@ -276,7 +282,7 @@ class Pool:
             return float("inf")  # the task takes longer than expected, or is paused
         return max(link.expected - passed, 1e-6)
 
-    def wanted(self, behind=0):
+    def wanted(self, behind: int = 0) -> int:
         """Return the number of Tasks that the workers could start soon, beyond those they have.
 
         ``behind`` is the number of unrecorded changes beyond the next batch. Each counts as an
@@ -290,28 +296,28 @@ class Pool:
         )
         return max(int(self.has_free()), room - len(self.waiting) - behind)
 
-    def is_low(self):
+    def is_low(self) -> bool:
         """Tell whether some worker has little left to do, and no Task waits."""
         return not self.waiting and any(self.low())
 
-    def has_free(self):
+    def has_free(self) -> bool:
         """Tell whether some worker has nothing to do, and no Task waits."""
         return not self.waiting and any(link.is_free for link in self.links.values())
 
-    def free(self):
+    def free(self) -> int:
         """Return the number of workers that have little left to do, minus the waiting Tasks."""
         return max(0, sum(self.low()) - len(self.waiting))
 
-    def low(self):
+    def low(self) -> list[bool]:
         """Return a list that says, for each worker, whether it has little left to do."""
         now, low = uptime(), self._pace.low
         return [self.load(link, now) < low for link in self.links.values()]
 
-    def claim_took(self, seconds):
+    def claim_took(self, seconds: float) -> None:
         """Note the time from the start of a claim until its Tasks can be handed out."""
         self._pace.measure_claim(seconds)
 
-    def put(self, claimed):
+    def put(self, claimed: Sequence[Claimed]) -> None:
         """Add Tasks that have just been claimed."""
         now, apart = uptime(), self._transactional
         first = self._put
@@ -324,14 +330,14 @@ class Pool:
             holding.single |= holding.type in self.single
         self.waiting.extend(new)
 
-    def put_back(self, holdings):
+    def put_back(self, holdings: "Collection[Holding]") -> None:
         """Let Tasks that their worker has not started wait again; they keep their place."""
         now = uptime()
         for holding in holdings:
             holding.since = now
         self.waiting = deque(sorted([*holdings, *self.waiting], key=lambda each: each.place))
 
-    def overstock(self):
+    def overstock(self) -> "list[Holding]":
         """Remove and return the Tasks that have waited too long while no worker was free."""
         if not self.waiting:
             return []
@@ -345,17 +351,18 @@ class Pool:
 
     # Handing out
 
-    def hand_out(self):
+    def hand_out(self) -> "list[Holding]":
         """Give waiting Tasks to the workers; see :meth:`.HandOut.hand_out`."""
         return self._hand_out.hand_out()
 
-    def release_reserved(self, key):
+    def release_reserved(self, key: Key) -> None:
         """Give a reserved Task to its worker, now that its start is recorded."""
+        holding: Any
         link, holding = self.find(key)
         if self.take_reserved(key):
             self._hand_out.give(link, holding)
 
-    def take_reserved(self, key):
+    def take_reserved(self, key: Key) -> "list[Holding]":
         """Remove a reserved Task and return it in a list; the list is empty if there is none."""
         link, holding = self.find(key)
         if holding is None or holding is not link.reserved:
@@ -363,7 +370,7 @@ class Pool:
         link.reserved = None
         return [holding]
 
-    def ended(self, link, key, seconds):
+    def ended(self, link: "WorkerLink", key: Key, seconds: float) -> "Holding | None":
         """Remove a Task that its worker has ended; return its holding, or None if unknown."""
         holding = link.drop(key)
         if holding is not None:
@@ -372,7 +379,7 @@ class Pool:
 
     # Taking back
 
-    def take_back(self):
+    def take_back(self) -> None:
         """Take unstarted Tasks from workers that keep them too long."""
         now = uptime()
         is_free = self.has_free()
@@ -386,7 +393,7 @@ class Pool:
                     log.taken_back(worker=link.slot, count=len(taken))
                 self.put_back(taken)
 
-    def pause(self, longest):
+    def pause(self, longest: float) -> float:
         """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
         now = uptime()
         for link in self.links.values():
@@ -400,25 +407,39 @@ class Pool:
                 longest = min(longest, until_low)
         return min(longest, AHEAD) if self.waiting else longest
 
-    def take_unstarted_back(self, key):
+    def take_unstarted_back(self, key: Key) -> None:
         """If this Task's worker has not started it, take back all its unstarted Tasks."""
         link, holding = self.find(key)
         if holding is not None and holding is not link.reserved and holding.started is None:
             self.put_back(self.unstarted(link))
 
-    def unstarted(self, link):
+    def unstarted(self, link: "WorkerLink") -> "list[Holding]":
         """Take the worker's start tokens; remove and return the Tasks that it thus cannot start."""
         taken = set(link.tokens.take_all())
-        return [link.drop(h.key) for h in list(link.assigned.values()) if h.serial in taken]
+        return [link.drop(h.key) for h in list(link.assigned.values()) if h.serial in taken]  # type: ignore[misc]
 
 
-def _second(link):
+def _second(link: "WorkerLink") -> "Holding":
     hand = iter(link.assigned.values())
     next(hand)
     return next(hand)
 
 
 # The tasks assigned to one worker, and the channel that carries them.
+
+
+class CurrentPause(Protocol):
+    """The pause of an attempt that is paused now: :class:`.attempts.Pause`."""
+
+    number: int
+    since: float
+    is_frozen: bool
+    is_wanted: bool
+    is_over: bool
+    may_go: bool
+
+    @property
+    def wants_to_go(self) -> bool: ...
 
 
 class Holding:
@@ -434,7 +455,7 @@ class Holding:
     # A Holding is made for every task: to save time, the usual values are class attributes.
     expected: float = 0.0
     serial: int = 0
-    started: float | None = None
+    started: float | Any = None
     start_known: bool = False
     # Its worker has committed its end.
     concluded: bool = False
@@ -445,12 +466,14 @@ class Holding:
     # Whether it was asked to pause; its current pause; the length of its earlier pauses, in
     # seconds.
     is_to_pause: bool = False
-    pause: object = None
+    pause: CurrentPause | Any = None
     paused: float = 0.0
     # The seconds of its run time that earlier periods of usage have counted.
     counted: float = 0.0
 
-    def __init__(self, claimed, since, place=0, *, alone=False):
+    def __init__(
+        self, claimed: Claimed, since: float, place: int = 0, *, alone: bool = False
+    ) -> None:
         self.claimed = claimed
         self.key = claimed.instance, claimed.attempt
         self.type = claimed.parameters.type
@@ -459,7 +482,7 @@ class Holding:
         self.alone = alone
         self.single = alone
 
-    def run_time(self, now):
+    def run_time(self, now: float) -> float:
         """Return the seconds that it has run until ``now``, on the uptime clock, without pauses."""
         if self.started is None:
             return 0.0
@@ -479,11 +502,11 @@ class WorkerLink:
     channel: Channel
     tokens: Tokens
     ring: Ring
-    assigned: OrderedDict = field(default_factory=OrderedDict, init=False)
+    assigned: OrderedDict[Key, Holding] = field(default_factory=OrderedDict, init=False)
     expected: float = field(default=0.0, init=False)
     serial: int = field(default=0, init=False)
     # Attempts, by key, that this daemon no longer holds, but that the worker may still run.
-    revoked: dict = field(default_factory=dict, init=False)
+    revoked: dict[Key, Holding] = field(default_factory=dict, init=False)
     # The attempt that waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = field(default=None, init=False)
     # It has not said yet that it is ready; it has said that it is about to exit.
@@ -496,47 +519,47 @@ class WorkerLink:
     dismissed_at: float = field(default=0.0, init=False)
 
     @property
-    def first(self):
+    def first(self) -> Holding | Any:
         """The task that the worker runs or is about to run; None if it has no task."""
         return next(iter(self.assigned.values()), None)
 
     @property
-    def running(self):
+    def running(self) -> Holding | Any:
         """The task that the worker is known to run, or None."""
         first = self.first
         return first if first is not None and first.started is not None else None
 
     @property
-    def is_paused(self):
+    def is_paused(self) -> bool:
         """Whether the worker's running task is paused."""
         running = self.running
         return running is not None and running.pause is not None and not running.pause.may_go
 
     @property
-    def is_free(self):
+    def is_free(self) -> bool:
         """Whether the worker has no task, and takes one."""
         return not self.assigned and self.reserved is None and self.takes_tasks
 
     @property
-    def takes_tasks(self):
+    def takes_tasks(self) -> bool:
         """Whether the worker is ready, and is neither stuck nor about to exit."""
         is_going = self.is_leaving or self.is_retiring
         return not (self.is_starting or self.is_stuck or is_going)
 
-    def add(self, holding):
+    def add(self, holding: Holding) -> None:
         """Assign a task to the worker."""
         self.serial += 1
         holding.serial = self.serial
         self.assigned[holding.key] = holding
         self.expected += holding.expected
 
-    def drop(self, key):
+    def drop(self, key: Key) -> Holding | None:
         """Take a task away from the worker; return the task, or None."""
         holding = self.assigned.pop(key, None)
         if holding is not None:
             self.expected = self.expected - holding.expected if self.assigned else 0.0
         return holding
 
-    def close(self):
+    def close(self) -> None:
         self.channel.close()
         self.tokens.close()

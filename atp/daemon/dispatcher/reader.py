@@ -2,6 +2,9 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import Any, Protocol
 
 from ... import messages as attempt_messages
 from ... import states
@@ -14,11 +17,13 @@ from ...store.facts import Lost
 from ...store.values import Message, Move, ProgressUpdate
 from .. import attempt as outcomes
 from .. import log, messages
-from ..attempt import WORKERS_OWN, Kind
+from ..attempt import WORKERS_OWN, Kind, Outcome
 from ..descendants import in_use
-from ..messages import unpacked_end
+from ..messages import Key, unpacked_end
 from ..processes import uptime
-from .pool import LOOK_AFTER
+from ..shared_memory import Page
+from .downstreams import Downstreams
+from .pool import LOOK_AFTER, Holding, Pool, WorkerLink
 
 # Counters of finished and failed attempts, and the log lines of each.
 
@@ -28,21 +33,21 @@ _LOSING = states.events(lambda transition: transition.loses)
 class Counters:
     """The counters since the start and since the last summary, and the log lines of attempts."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._since = uptime()
         self._lately = {"finished": 0, "failed": 0}
         self._in_all = dict(self._lately)
         # Whether an Instance has become a dead letter since dead letters were last counted.
         self.has_failures = False
 
-    def _count(self, name, by=1):
+    def _count(self, name: str, by: int = 1) -> None:
         self._lately[name] += by
         self._in_all[name] += by
 
-    def started(self, holding, link):
+    def started(self, holding: Holding, link: WorkerLink) -> None:
         log.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
 
-    def ended(self, holding, move, seconds):
+    def ended(self, holding: Holding, move: Move, seconds: float) -> None:
         """Count and log the Move that follows from a handler's end, after ``seconds``."""
         if move.event == Event.FINISH:
             self.finished(holding, seconds)
@@ -53,34 +58,35 @@ class Counters:
         elif move.event == Event.FAIL:
             self._count("failed")
             self.has_failures = True
-            log.failed(reason=move.reason.value, why=why, **_names(holding))
+            reason: Any = move.reason
+            log.failed(reason=reason.value, why=why, **_names(holding))
         elif move.event in _LOSING:
             self.expired(holding, why)
         else:
-            delay = move.delay.total_seconds()
-            log.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
+            delay: Any = move.delay
+            log.retried(why=f"{why} (in {delay.total_seconds():.1f} s)", **_names(holding))
 
-    def finished(self, holding, seconds=0.0):
+    def finished(self, holding: Holding, seconds: float = 0.0) -> None:
         """Count and log a handler that finished after ``seconds``."""
         self._count("finished")
         if log.tells("finished"):
             log.finished(seconds=seconds, **_names(holding))
 
-    def expired(self, holding, why):
+    def expired(self, holding: Holding, why: str) -> None:
         """Count and log an attempt that was lost in this daemon."""
         task = holding.claimed
         budget = task.parameters.max_restarts
         stale = states.is_stale(restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=budget)
         self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
 
-    def lost_worker(self, holding, move):
+    def lost_worker(self, holding: Holding, move: Move) -> None:
         """Count and log the Move of an attempt whose worker died."""
         if move.event == Event.EXPIRE:
             self.expired(holding, move.message)
         elif move.event == Event.FAIL:
             self.ended(holding, move, 0.0)
 
-    def lost(self, attempts, why):
+    def lost(self, attempts: Iterable[Lost], why: str) -> None:
         """Count and log attempts that were taken away; a ``stale`` one's Instance has failed."""
         for each in attempts:
             log.expired(attempt=each.attempt, why=why, type=each.type, instance=each.uuid)
@@ -92,33 +98,33 @@ class Counters:
                     reason=Reason.STALE.value, why=message, type=each.type, instance=each.uuid
                 )
 
-    def missed(self, count):
+    def missed(self, count: int) -> None:
         """Count and log Instances that were not started before their ``start_before``."""
         self._count("failed", count)
         log.missed(count=count)
 
     @staticmethod
-    def released(holding, why):
+    def released(holding: Holding, why: str) -> None:
         log.released(attempt=holding.claimed.attempt, why=why, **_names(holding))
 
     @staticmethod
-    def refused(entry, holding):
+    def refused(entry: Move | ProgressUpdate, holding: Holding | None) -> None:
         """Log that an entry was refused, because this daemon no longer holds the Task."""
         names = _names(holding) if holding else {"type": "", "instance": entry.instance}
         log.refused(event=getattr(entry, "event", "note"), attempt=entry.attempt, **names)
 
-    def summarize(self, seconds):
+    def summarize(self, seconds: float) -> None:
         """Log the counts since the last summary, unless they are all zero."""
         if any(self._lately.values()):
             log.summary(seconds=seconds, **self._lately)
             self._lately = dict.fromkeys(self._lately, 0)
 
-    def tell_stopped(self):
+    def tell_stopped(self) -> None:
         """Log that the daemon has stopped, and its counts since the start."""
         log.daemon_stopped(seconds=uptime() - self._since, **self._in_all)
 
 
-def _names(holding):
+def _names(holding: Holding) -> dict[str, Any]:
     return {"type": holding.type, "instance": holding.claimed.uuid}
 
 
@@ -138,13 +144,13 @@ class Misfits:
     If ``leaves`` is true, the Type is left to other daemons for a moment after each misfit.
     """
 
-    def __init__(self, *, leaves=True):
-        self._types = {}
+    def __init__(self, *, leaves: bool = True) -> None:
+        self._types: dict[int, tuple[str, float]] = {}
         self._leaves = leaves
         # The time until which each Type is left to other daemons, on the uptime clock.
-        self._left = {}
+        self._left: dict[str, float] = {}
 
-    def add(self, type, instance):
+    def add(self, type: str, instance: int) -> None:
         """Add an Instance whose inputs did not fit; if there are too many, drop the oldest."""
         now = uptime()
         is_first = self._types.pop(instance, None) is None
@@ -155,7 +161,7 @@ class Misfits:
         if len(self._types) > MOST:
             del self._types[next(iter(self._types))]
 
-    def claimable(self, types):
+    def claimable(self, types: tuple[str, ...]) -> tuple[str, ...]:
         """Return the given Types without those that are left to other daemons now."""
         if not self._left:
             return types
@@ -163,9 +169,10 @@ class Misfits:
         self._left = {type: until for type, until in self._left.items() if until > now}
         return tuple(type for type in types if type not in self._left)
 
-    def by_type(self):
+    def by_type(self) -> dict[str, list[int]]:
         """Return a dict of lists: the keys of misfit Instances by the identifier of their Type."""
-        limit, found = uptime() - FORGET_AFTER, defaultdict(list)
+        limit = uptime() - FORGET_AFTER
+        found: defaultdict[str, list[int]] = defaultdict(list)
         for instance, (type, at) in list(self._types.items()):
             if at < limit:
                 del self._types[instance]
@@ -176,21 +183,24 @@ class Misfits:
 
 # Reading the workers' messages, the ends in their rings, and their slots of the page.
 
+# The values of an end, as :func:`.messages.unpacked_end` returns them.
+_End = tuple[int, int, float, float, Outcome | None]
+
 
 class Reader:
     """The reader that turns the workers' reports on their attempts into Moves and Notes."""
 
-    def __init__(self, core, attempts):
+    def __init__(self, core: Any, attempts: Any) -> None:
         self._core = core
-        self._pool = core.pool
-        self._page = core.page
+        self._pool: Pool = core.pool
+        self._page: Page = core.page
         self._unrecorded = core.unrecorded
-        self._downstreams = core.downstreams
-        self._counters = core.counters
+        self._downstreams: Downstreams = core.downstreams
+        self._counters: Counters = core.counters
         self._queue = core.queue
         self._attempts = attempts
         self._times = attempts.times
-        self._on_message = {
+        self._on_message: dict[type[Any], Callable[..., None]] = {
             messages.Retiring: self._on_retiring,
             messages.Ended: self._on_ended,
             messages.Look: self._on_look,
@@ -204,7 +214,7 @@ class Reader:
             messages.Resumed: self._on_resumed,
         }
 
-    def collect(self, link):
+    def collect(self, link: WorkerLink) -> None:
         """Read all messages and ends that a worker has sent so far."""
         # A handler's messages are in the channel before its end is in the ring.
         until = link.ring.written
@@ -215,12 +225,12 @@ class Reader:
         for record in link.ring.read(until):
             self._ended(link, unpacked_end(record), who)
 
-    def running(self, link):
+    def running(self, link: WorkerLink) -> Key | None:
         """Return the key of the attempt that a worker runs, or None."""
         running = self._page.read(link.slot)
         return None if running is None else running.key
 
-    def look(self, link):
+    def look(self, link: WorkerLink) -> None:
         """Note the attempt that a worker runs; kill the worker if the Task was taken away."""
         running = self._page.read(link.slot)
         if running is None:
@@ -238,7 +248,7 @@ class Reader:
 
     # The end of an attempt
 
-    def _ended(self, link, end, who):
+    def _ended(self, link: WorkerLink, end: _End, who: str) -> None:
         """Handle the end of an attempt; an outcome of None: it finished and returned nothing."""
         instance, attempt, started, ended, _ = end
         key = instance, attempt
@@ -261,7 +271,7 @@ class Reader:
         if move is not None:
             self._counters.ended(holding, move, ran)
 
-    def _record_end(self, holding, link, end, who):
+    def _record_end(self, holding: Holding, link: WorkerLink, end: _End, who: str) -> Move | None:
         """Add the Move of an attempt's end and return it; None if it was released or is gone."""
         _, _, started, ended, outcome = end
         if self._downstreams.names:
@@ -277,7 +287,7 @@ class Reader:
                 move = move._replace(kept=False)
             self._unrecorded.add(move)
             return move
-        facts = {"who": who, "time": time, "started": began}
+        facts: dict[str, Any] = {"who": who, "time": time, "started": began}
         if outcome.kind is Kind.MISFIT:
             self._core.misfits.add(holding.type, holding.claimed.instance)
         if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
@@ -302,14 +312,14 @@ class Reader:
         self._unrecorded.add(move)
         return move
 
-    def _on_retiring(self, link, why):
+    def _on_retiring(self, link: WorkerLink, why: str) -> None:
         link.is_retiring = True
         log.worker_retired(worker=link.slot, pid=link.pid, why=why)
 
-    def _on_ended(self, link, *end):
+    def _on_ended(self, link: WorkerLink, *end: Any) -> None:
         self._ended(link, end, self._attempts.who(link))
 
-    def _on_look(self, link):
+    def _on_look(self, link: WorkerLink) -> None:
         """Note that the worker is ready; :meth:`collect` reads the ring in any case."""
         if link.is_starting:
             link.is_starting = False
@@ -318,7 +328,7 @@ class Reader:
 
     # Messages of running attempts
 
-    def _note(self, link, key, at, **facts):
+    def _note(self, link: WorkerLink, key: Key, at: float, **facts: Any) -> None:
         holding = link.assigned.get(key) or link.revoked.get(key)
         if holding is None:
             return
@@ -326,7 +336,7 @@ class Reader:
             self._unrecorded.doubt(key)
         elif not holding.start_known:
             # This message shows that the attempt has started, a short time ago.
-            running = self._page.read(link.slot)
+            running: Any = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
             started = running.started if is_seen else at - self._times.clock
             self._attempts.start(holding, link, started)
@@ -335,37 +345,41 @@ class Reader:
         who = self._attempts.who(link)
         self._unrecorded.add(ProgressUpdate(instance=instance, attempt=attempt, who=who, **facts))
 
-    def _on_progress(self, link, key, at, fraction, text):
+    def _on_progress(
+        self, link: WorkerLink, key: Key, at: float, fraction: float | None, text: str
+    ) -> None:
         self._note(link, key, at, progress=fraction, progress_message=text)
 
-    def _on_logged(self, link, key, at, level, text):
+    def _on_logged(self, link: WorkerLink, key: Key, at: float, level: int, text: str) -> None:
         if key in link.assigned:
             time = self._times.at(link.assigned[key], at)
             self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
 
-    def _on_left_out(self, link, key, at, number):
+    def _on_left_out(self, link: WorkerLink, key: Key, at: float, number: int) -> None:
         if key in link.assigned:
             self._note(link, key, at, left_out=number)
 
-    def _on_published(self, link, key, at, file):
+    def _on_published(self, link: WorkerLink, key: Key, at: float, file: dict[str, Any]) -> None:
         self._note(link, key, at, files=(file,))
 
-    def _on_committed(self, link, key, at):
+    def _on_committed(self, link: WorkerLink, key: Key, at: float) -> None:
         holding = link.assigned.get(key)
         if holding is not None:
             holding.concluded = True
             self._unrecorded.doubt(key)
 
-    def _on_paused(self, link, key, at, number, text, is_own):
+    def _on_paused(
+        self, link: WorkerLink, key: Key, at: float, number: int, text: str, is_own: bool
+    ) -> None:
         self.look(link)
         if link.running is not None and not link.running.start_known:
             self._attempts.start(link.running, link, link.running.started)
         self._attempts.pausing.begun(link, key, at, number, text, is_own=is_own)
 
-    def _on_resuming(self, link, key, at):
+    def _on_resuming(self, link: WorkerLink, key: Key, at: float) -> None:
         self._attempts.pausing.ending(link, key)
 
-    def _on_resumed(self, link, key, at):
+    def _on_resumed(self, link: WorkerLink, key: Key, at: float) -> None:
         self._attempts.pausing.ended(link, key, at)
 
 
@@ -387,25 +401,29 @@ class Statistics:
     count those records from the log. The usage is kept when the daemon takes another identity.
     """
 
-    def __init__(self):
-        self._counts, self._sent = Counts(), None
+    def __init__(self) -> None:
+        self._counts = Counts()
+        self._sent: Counts | None = None
         self._position, self._sent_at = 0, 0.0
 
-    def restart(self, position):
+    def restart(self, position: int) -> None:
         """Begin anew under another identity; others count the log records up to ``position``."""
         usage = [*(self._sent.usage if self._sent else ()), *self._counts.usage]
         self._counts, self._sent = Counts(), None
         self._counts.usage = usage
         self._position = position
 
-    def add_usage(self, period):
+    def add_usage(self, period: UsagePeriod) -> None:
         """Keep a UsagePeriod, to be added with the counts."""
         self._counts.usage.append(period)
 
-    def recorded(self, batch, refused):
+    def recorded(
+        self, batch: Iterable[Move | ProgressUpdate], refused: Collection[Move | ProgressUpdate]
+    ) -> None:
         """Count a batch that was recorded, except for its ``refused`` entries."""
         known = dict(getattr(refused, "known", ()))
-        counts = self._counts
+        # Any: a Move of a holding has its time.
+        counts: Any = self._counts
         for entry in batch:
             if not isinstance(entry, Move) or entry.holding is None:
                 continue
@@ -427,7 +445,7 @@ class Statistics:
                 reason = str(entry.reason)
                 counts.add(type, entry.event, entry.time, reason=reason, began=holding.began)
 
-    def send(self, *, is_last=False):
+    def send(self, *, is_last: bool = False) -> Counts | None:
         """Return the counts to be added to the database now; None if they may wait."""
         rest = 0.0 if is_last else SEND_EVERY if self._counts else MOVE_ON
         if uptime() - self._sent_at < rest:
@@ -435,20 +453,29 @@ class Statistics:
         self._sent, self._counts, self._sent_at = self._counts, Counts(), uptime()
         return self._sent
 
-    def answered(self, is_added):
+    def answered(self, is_added: bool) -> None:
         """Forget the counts that were sent if the database has added them; else send them again."""
         if self._sent is not None and not is_added:
             self._counts.merge(self._sent)
         self._sent = None
 
 
-def _waited(holding):
+def _waited(holding: Any) -> float:
     claimed = holding.claimed
     return claimed.waited + (holding.began - claimed.time).total_seconds()
 
 
-def _key(move):
+def _key(move: Move) -> tuple[int, int | None, str]:
     return move.instance, move.attempt, str(move.event)
+
+
+class DaemonIdentity(Protocol):
+    """The part of the daemon's identity that :class:`UsageMeter` uses."""
+
+    @property
+    def name(self) -> str: ...
+
+    def time(self, host_time: float) -> datetime: ...
 
 
 class UsageMeter:
@@ -458,32 +485,32 @@ class UsageMeter:
     event loop uses the meter.
     """
 
-    def __init__(self, pool, identity, workers):
+    def __init__(self, pool: Pool, identity: DaemonIdentity, workers: int) -> None:
         self._pool = pool
         self._identity = identity
         self._workers = workers
         self._begin()
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._since = uptime()
         # In seconds, attempts and bytes.
         self._busy, self._ended, self._memory = 0.0, 0, 0
 
-    def ended(self, holding, seconds):
+    def ended(self, holding: Holding, seconds: float) -> None:
         """Count an attempt that has ended, and had run for so many seconds without its pauses."""
         self._busy += seconds - holding.counted
         self._ended += 1
 
-    def weigh(self):
+    def weigh(self) -> None:
         """Measure the memory of the workers."""
         memory = sum(in_use(link.pid) for link in self._pool.links.values())
         self._memory = max(self._memory, memory)
 
-    def is_over(self):
+    def is_over(self) -> bool:
         """Tell whether the minute is over in which the period began."""
         return self._minute(uptime()) > self._minute(self._since)
 
-    def close(self):
+    def close(self) -> UsagePeriod:
         """End the period, and return it as a UsagePeriod; the next one begins now."""
         self.weigh()
         now = uptime()
@@ -504,7 +531,7 @@ class UsageMeter:
         self._begin()
         return period
 
-    def _minute(self, at):
+    def _minute(self, at: float) -> datetime:
         """Return the minute, on the database's clock, of a time of the uptime clock."""
         moment = self._identity.time(time.time() - uptime() + at)
         return moment.replace(second=0, microsecond=0)

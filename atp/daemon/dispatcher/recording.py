@@ -2,17 +2,27 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 
 from ... import messages, states
 from ...exceptions import LeaseLost
 from ...states import Event, Reason, State
-from ...store.values import Move, ProgressUpdate
+from ...store.values import Delivered, Move, ProgressUpdate
 from .. import log
+from ..database import DatabaseThread, Result
+from ..messages import Key
 from ..processes import uptime
-from .lease import LOOK_AGAIN
+from .attempts import Attempts
+from .lease import LOOK_AGAIN, Renewal
+from .maintenance import Chores
+
+# What is recorded: a batch has only Moves or only Notes.
+Entry: TypeAlias = Move | ProgressUpdate
+Batch: TypeAlias = list[Move] | list[ProgressUpdate]
 
 # Recording: renewing the lease and writing Moves and Notes, in one thread.
 
@@ -22,17 +32,24 @@ RECORDING, LEAVING = "recording", "leaving"
 class Recording:
     """The user of the recording thread; ``turn()`` starts the most urgent call in it."""
 
-    def __init__(self, core, thread, attempts, renewal, chores):
+    def __init__(
+        self,
+        core: Any,
+        thread: DatabaseThread,
+        attempts: Attempts,
+        renewal: Renewal,
+        chores: Chores,
+    ) -> None:
         self._core = core
         self._thread = thread
-        self._unrecorded = core.unrecorded
+        self._unrecorded: UnrecordedChanges = core.unrecorded
         self._attempts = attempts
         self._renewal = renewal
         self._chores = chores
         # The time since which entries wait for locks of other sessions, or None.
-        self._locked_since = None
+        self._locked_since: float | None = None
 
-    def turn(self):
+    def turn(self) -> None:
         """Renew if it is time, else do a chore that is due, else write a batch."""
         if self._thread.busy:
             return
@@ -45,14 +62,14 @@ class Recording:
             if unrecorded.is_ripe(more_comes=self._attempts.any()):
                 self._deliver()
 
-    def _deliver(self):
+    def _deliver(self) -> None:
         core, limited = self._core, self._attempts.limited
         batch, careful = self._unrecorded.take(), core.caution.is_advised
         daemon = core.identity.current
 
-        def deliver():
-            delivered = core.store.records.deliver(batch, daemon=daemon, careful=careful)
-            done = batch
+        def deliver() -> tuple[Sequence[Entry], Delivered]:
+            delivered: Delivered = core.store.records.deliver(batch, daemon=daemon, careful=careful)
+            done: Sequence[Entry] = batch
             if delivered.locked:
                 done = [entry for entry in batch if entry.instance not in delivered.locked]
             lanes = limited.unstarted_lanes(done) if not delivered.refused else ()
@@ -65,24 +82,24 @@ class Recording:
 
         self._thread.submit(RECORDING, deliver, self._recorded)
 
-    def leave(self, then):
+    def leave(self, then: Callable[[bool], None]) -> None:
         """Give up the daemon's row."""
         daemon, store = self._core.identity.current, self._core.store
         self._core.statistics.add_usage(self._attempts.usage.close())
         counts = self._core.statistics.send(is_last=True)
 
-        def leave():
+        def leave() -> tuple[bool, bool]:
             is_added = counts is not None and store.statistics.add(daemon, counts)
             return store.daemons.leave(daemon), is_added
 
-        def left(result):
+        def left(result: Result[tuple[bool, bool]]) -> None:
             has_left, is_added = result.value
             self._core.statistics.answered(is_added)
             then(has_left)
 
         self._thread.submit(LEAVING, leave, left)
 
-    def _recorded(self, result):
+    def _recorded(self, result: Result[tuple[Sequence[Entry], Delivered]]) -> None:
         batch, delivered = result.value
         refused = delivered.refused
         moves = [entry for entry in refused if isinstance(entry, Move)]
@@ -96,7 +113,7 @@ class Recording:
             # new identity corrects that.
             self._core.identity.lose()
 
-    def _note_locks(self, delivered):
+    def _note_locks(self, delivered: Delivered) -> None:
         if delivered.waited or delivered.locked:
             self._core.caution.met(RECORDING)
         if delivered.locked and self._locked_since is None:
@@ -106,14 +123,14 @@ class Recording:
             log.results_unlocked(seconds=uptime() - self._locked_since)
             self._locked_since = None
 
-    def locked(self, result):
+    def locked(self, result: Result[Any]) -> None:
         """Prepare to repeat a call that met another session's lock and has written nothing."""
         if result.doing == RECORDING:
             self._unrecorded.give_back()
         elif result.doing == LEAVING:
             self._core.statistics.answered(False)
 
-    def failed(self, result):
+    def failed(self, result: Result[Any]) -> None:
         """Put back a batch that may or may not be in the database; the next join tells."""
         if result.doing == RECORDING:
             # The batch may have taken too long: make the next ones smaller.
@@ -127,11 +144,11 @@ class Recording:
 class Unrecordable:
     """The treatment of entries that cannot be written: drop their texts, but keep their events."""
 
-    def __init__(self, core):
+    def __init__(self, core: Any) -> None:
         self._core = core
-        self._unrecorded = core.unrecorded
+        self._unrecorded: UnrecordedChanges = core.unrecorded
 
-    def can_isolate(self, result):
+    def can_isolate(self, result: Result[Any]) -> bool:
         """Tell whether the data of a batch caused the failure, and not the database.
 
         If so, look for the entry at fault: write the entries one by one from now on, and give
@@ -147,7 +164,7 @@ class Unrecordable:
             self._unrecorded.limit = None
         return True
 
-    def _give_up(self, entry, error):
+    def _give_up(self, entry: Entry, error: BaseException | None) -> None:
         """Replace an entry by its bare event, without the handler's texts; drop a Note."""
         bare = isinstance(entry, Move) and bare_of(entry, type(error).__name__)
         event = entry.event if isinstance(entry, Move) else "note"
@@ -159,7 +176,7 @@ class Unrecordable:
             self._core.identity.lose()
 
 
-def bare_of(move, error):
+def bare_of(move: Move, error: str) -> Move:
     """Return the Move without the texts and values of its handler; a FINISH becomes a FAIL."""
     words = messages.not_stored(error)
     if move.event == Event.FINISH:
@@ -173,7 +190,7 @@ def bare_of(move, error):
     return move._replace(message=words, failed=None)
 
 
-def _is_of_the_data(error):
+def _is_of_the_data(error: BaseException | None) -> bool:
     if isinstance(error, (DataError, IntegrityError)):
         return True
     return not isinstance(error, (DatabaseError, InterfaceError, LeaseLost, OSError))
@@ -196,45 +213,46 @@ ENOUGH, LINGER = 200, 0.01
 class UnrecordedChanges:
     """A queue of Moves and Notes, which keeps the order of those of one Instance."""
 
-    def __init__(self):
-        self._entries = deque()
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque()
         self._since = 0.0
-        self._sent = []
+        # All Moves, or all Notes.
+        self._sent: list[Any] = []
         # The entries that wait for a lock of another session, by pair of Instance and attempt.
-        self._aside = {}
+        self._aside: dict[Key, list[Entry]] = {}
         # The pairs of Instance and attempt whose Task this daemon may not hold any more.
-        self._doubtful = set()
+        self._doubtful: set[Key] = set()
         # The size of the largest batch; None is BATCH.
-        self.limit = None
+        self.limit: int | None = None
 
-    def __len__(self):
+    def __len__(self) -> int:
         aside = sum(map(len, self._aside.values()))
         return self.pending + aside
 
     @property
-    def pending(self):
+    def pending(self) -> int:
         """The number of entries that wait for nothing but the next batches."""
         return len(self._entries) + len(self._sent)
 
-    def add(self, *entries):
+    def add(self, *entries: Entry) -> None:
         """Append Moves or Notes."""
         if not self._entries:
             self._since = uptime()
         self._entries.extend(self._apart(entries) if self._aside else entries)
 
     @property
-    def waits(self):
+    def waits(self) -> bool:
         """Whether there are entries that have not been sent."""
         return bool(self._entries)
 
-    def is_ripe(self, *, more_comes):
+    def is_ripe(self, *, more_comes: bool) -> bool:
         """Tell whether it is time to write a batch."""
         if not self._entries:
             return False
         many = len(self._entries) >= ENOUGH
         return many or not more_comes or uptime() - self._since >= LINGER
 
-    def take(self):
+    def take(self) -> Batch:
         """Return the next batch, of Moves alone or of Notes alone; empty if no entry waits.
 
         The batch counts as sent until :meth:`acknowledge` or :meth:`give_back`.
@@ -243,12 +261,12 @@ class UnrecordedChanges:
             return []
         kind = type(self._entries[0])
         limit = self.limit or BATCH
-        held = set()
+        held: set[Key] = set()
         while self._entries and len(self._sent) < limit:
             entry = self._entries[0]
             if type(entry) is not kind:
                 break
-            if kind is Move and entry.event in _OF_PAUSES:
+            if kind is Move and entry.event in _OF_PAUSES:  # type: ignore[union-attr]
                 # Take one per attempt: of two, the state would not show whether both are recorded.
                 if _key(entry) in held:
                     break
@@ -256,7 +274,7 @@ class UnrecordedChanges:
             self._sent.append(self._entries.popleft())
         return merged(self._sent) if kind is ProgressUpdate else list(self._sent)
 
-    def acknowledge(self, locked=()):
+    def acknowledge(self, locked: Collection[int] = ()) -> None:
         """Forget the batch that was sent, except for the entries of ``locked`` Instances.
 
         Those entries are not recorded, and wait until :meth:`readmit`.
@@ -273,56 +291,56 @@ class UnrecordedChanges:
     # Locked Instances
 
     @property
-    def has_aside(self):
+    def has_aside(self) -> bool:
         """Whether entries wait for locks of other sessions."""
         return bool(self._aside)
 
-    def overfull(self, most):
+    def overfull(self, most: int) -> set[Key]:
         """Return the keys of the attempts that have ``most`` entries or more apart."""
         return {key for key, entries in self._aside.items() if len(entries) >= most}
 
-    def set_aside(self, keys):
+    def set_aside(self, keys: Iterable[Key]) -> None:
         """Let the entries of these attempts wait apart, future ones included."""
         for key in keys:
             self._aside.setdefault(key, [])
         self._entries = deque(self._apart(self._entries))
 
-    def readmit(self, keys=None):
+    def readmit(self, keys: Collection[Key] | None = None) -> None:
         """Put entries that wait apart first in the queue: all, or those of these attempts."""
         wanted = [key for key in self._aside if keys is None or key in keys]
         again = [entry for key in wanted for entry in self._aside.pop(key)]
         self._entries.extendleft(reversed(again))
 
-    def aside(self):
+    def aside(self) -> set[Key]:
         """Return the keys of the attempts whose entries wait apart."""
         return set(self._aside)
 
-    def _apart(self, entries):
+    def _apart(self, entries: Iterable[Entry]) -> list[Entry]:
         """Put the entries of attempts that wait apart there; return the other entries."""
-        others = []
+        others: list[Entry] = []
         for entry in entries:
             self._aside.get(_key(entry), others).append(entry)
         return others
 
-    def give_back(self):
+    def give_back(self) -> None:
         """Put the batch that was sent first again, because it may not be in the database."""
         again = [replace(e, again=True) if isinstance(e, ProgressUpdate) else e for e in self._sent]
         self._entries.extendleft(reversed(again))
         self._sent = []
 
-    def shrink(self):
+    def shrink(self) -> None:
         """Halve the size of the next batches, until no entry waits any more."""
         self.limit = max(1, (self.limit or BATCH) // 2)
 
-    def drop_first(self):
+    def drop_first(self) -> Entry:
         """Remove and return the first waiting entry."""
         return self._entries.popleft()
 
-    def put_first(self, entry):
+    def put_first(self, entry: Entry) -> None:
         """Put an entry before all other waiting entries."""
         self._entries.appendleft(entry)
 
-    def keep(self, kept, keys=None):
+    def keep(self, kept: Mapping[Key, str], keys: Collection[Key] | None = None) -> None:
         """After the join of a new identity, forget the entries that are recorded already.
 
         ``kept`` has the states of the attempts that this daemon still holds, by pair of
@@ -330,7 +348,8 @@ class UnrecordedChanges:
         were recorded before and the acknowledgement got lost, or the database refuses them and
         keeps the refusal. If ``keys`` is given, look at the entries of these attempts only.
         """
-        entries, reached = deque(), dict(kept)
+        entries: deque[Entry] = deque()
+        reached = dict(kept)
         for each in self._entries:
             entry, key = each, _key(each)
             if keys is not None and key not in keys:
@@ -347,33 +366,33 @@ class UnrecordedChanges:
             entries.append(entry)
         self._entries = entries
 
-    def doubt(self, key):
+    def doubt(self, key: Key) -> None:
         """Note that entries of this attempt may come too late, or may be recorded already."""
         self._doubtful.add(key)
 
-    def is_doubtful(self, entry):
+    def is_doubtful(self, entry: Entry) -> bool:
         """Tell whether a refusal of the entry would be no surprise."""
         return _key(entry) in self._doubtful
 
-    def keys(self):
+    def keys(self) -> set[Key]:
         """Return the keys of all attempts that have entries here."""
         return {_key(entry) for entry in (*self._sent, *self._entries)} | self.aside()
 
 
-def _key(entry):
+def _key(entry: Any) -> Key:
     return entry.instance, entry.attempt
 
 
-def _without_start(entry, state):
+def _without_start(entry: Entry, state: str) -> Entry:
     """Return the entry without the start that it includes, if the start has been recorded."""
     if isinstance(entry, Move) and entry.started is not None and state != "SCHEDULED":
         return entry._replace(started=None)
     return entry
 
 
-def merged(notes):
+def merged(notes: Iterable[ProgressUpdate]) -> list[ProgressUpdate]:
     """Merge the Notes of each attempt into one: all messages and files, and the last progress."""
-    by_key = {}
+    by_key: dict[Key, ProgressUpdate] = {}
     for note in notes:
         key = _key(note)
         before = by_key.get(key)

@@ -1,17 +1,29 @@
 """Workers that started, died, hang."""
 
 import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from ... import messages as attempt_messages
 from ...operations.registry import registry
 from ...states import Event
 from .. import attempt, log, messages
-from ..messages import Channel
+from ..messages import Channel, Key
 from ..processes import uptime
-from ..shared_memory import NOTHING, Tokens
-from .pool import WorkerLink
+from ..shared_memory import NOTHING, Page, Tokens
+from ..stacks import Stack
+from .attempts import Attempts
+from .pool import Holding, Pool, WorkerLink
 
 # Changes of workers that the supervisor reports: started, died, stopped, going on.
+
+
+class Intake(Protocol):
+    """The intake of the workers' messages, which learns which workers there are."""
+
+    def add(self, link: WorkerLink) -> None: ...
+
+    def remove(self, link: WorkerLink) -> None: ...
 
 
 class WorkerChanges:
@@ -20,13 +32,13 @@ class WorkerChanges:
     ``sessions`` are the pids of the living workers.
     """
 
-    def __init__(self, core, attempts, intake):
+    def __init__(self, core: Any, attempts: Attempts, intake: Intake) -> None:
         self._core = core
         self._attempts = attempts
         self._deaths = Deaths(core, attempts)
         self._intake = intake
-        self.sessions = set()
-        self.on_message = {
+        self.sessions: set[int] = set()
+        self.on_message: dict[type, Callable[..., None]] = {
             messages.WorkerStarted: self._add,
             messages.WorkerDied: self._remove,
             messages.Frozen: self._frozen,
@@ -34,7 +46,7 @@ class WorkerChanges:
             messages.StackTaken: self._stack_taken,
         }
 
-    def _add(self, slot, pid, channel, taking, giving):
+    def _add(self, slot: int, pid: int, channel: int, taking: int, giving: int) -> None:
         channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
         link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
         link.is_starting = True
@@ -46,11 +58,21 @@ class WorkerChanges:
         # The daemon's row shows its workers from the start.
         self._core.timers.now("renew")
 
-    def _find(self, slot, pid):
-        link = self._core.pool.links.get(slot)
+    def _find(self, slot: int, pid: int) -> WorkerLink | None:
+        link: WorkerLink | None = self._core.pool.links.get(slot)
         return link if link is not None and link.pid == pid else None
 
-    def _remove(self, slot, pid, how, why, running, left, cause, stack):
+    def _remove(
+        self,
+        slot: int,
+        pid: int,
+        how: str,
+        why: str,
+        running: Key | None,
+        left: int,
+        cause: str,
+        stack: Stack | None,
+    ) -> None:
         link = self._find(slot, pid)
         if link is None:
             return
@@ -61,17 +83,17 @@ class WorkerChanges:
         self._deaths.died(link, running, why, left, cause, stack)
         link.close()
 
-    def _frozen(self, slot, pid, key, at):
+    def _frozen(self, slot: int, pid: int, key: Key, at: float) -> None:
         link = self._find(slot, pid)
         if link is not None:
             self._attempts.pausing.begun(link, key, at, 0, is_frozen=True)
 
-    def _thawed(self, slot, pid, key, at):
+    def _thawed(self, slot: int, pid: int, key: Key, at: float) -> None:
         link = self._find(slot, pid)
         if link is not None:
             self._attempts.pausing.thawed(link, key, at)
 
-    def _stack_taken(self, slot, pid, key, at, stack):
+    def _stack_taken(self, slot: int, pid: int, key: Key, at: float, stack: Stack) -> None:
         link = self._find(slot, pid)
         if link is not None:
             self._attempts.stacks.taken.append((link, key, at, stack))
@@ -83,11 +105,19 @@ class WorkerChanges:
 class Deaths:
     """The treatment of a worker's death: its running attempt is lost, others get other workers."""
 
-    def __init__(self, core, attempts):
+    def __init__(self, core: Any, attempts: Attempts) -> None:
         self._core = core
         self._attempts = attempts
 
-    def died(self, link, running, why, left=0, cause="", stack=None):
+    def died(
+        self,
+        link: WorkerLink,
+        running: Key | None,
+        why: str,
+        left: int = 0,
+        cause: str = "",
+        stack: Stack | None = None,
+    ) -> None:
         """Handle the death of a worker; ``running`` is the key of the attempt it ran, or None.
 
         ``why`` is the reason of the death, and ``cause`` is the reason as data. ``left`` is the
@@ -95,10 +125,10 @@ class Deaths:
         the attempt before the worker was killed, or None.
         """
         holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
-        ran = link.assigned.get(running) or link.revoked.get(running)
+        ran = link.assigned.get(running) or link.revoked.get(running)  # type: ignore[arg-type]
         if ran is not None:
             self._attempts.usage.ended(ran, ran.run_time(uptime()))
-        again = []
+        again: list[Holding] = []
         for holding in holdings:
             if holding.key == running:
                 if stack is not None and not holding.concluded:
@@ -116,7 +146,7 @@ class Deaths:
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
-    def _lose(self, holding, link, why, left, cause):
+    def _lose(self, holding: Holding, link: WorkerLink, why: str, left: int, cause: str) -> None:
         attempts = self._attempts
         attempts.ending.forget(holding.key)
         if not holding.start_known:
@@ -133,7 +163,7 @@ class Deaths:
             return
         if holding.ask == Event.FAIL:
             attempts.pausing.over(holding, link, time.time())
-        facts = {"time": attempts.times.now(holding), "who": attempts.who(link)}
+        facts: dict[str, Any] = {"time": attempts.times.now(holding), "who": attempts.who(link)}
         facts["holding"] = holding
         if holding.ask == Event.FAIL:
             message = attempt.killed(holding.why, why, holding.claimed, left)
@@ -159,6 +189,9 @@ TAKE_BACK_AFTER, KILL_AFTER = 1.0, 10.0
 # it was forked.
 READY_WITHIN = 600.0
 _STARTING = "starting"
+# The serial number of the task that a worker should start next (None if it is stuck, _STARTING if
+# it is not ready yet), and since when.
+_Since: TypeAlias = tuple[int | str | None, float]
 
 
 class StuckWorkers:
@@ -167,17 +200,20 @@ class StuckWorkers:
     ``kill(link, key, why)`` asks the supervisor to kill a worker if it runs this attempt.
     """
 
-    def __init__(self, pool, page, kill):
+    def __init__(
+        self, pool: Pool, page: Page, kill: Callable[[WorkerLink, Key, str], None]
+    ) -> None:
         self._pool = pool
         self._page = page
         self._kill = kill
         # By pid: the serial number of the task that a worker should start next, and since when.
-        self._since = {}
+        self._since: dict[int, _Since] = {}
 
-    def turn(self):
+    def turn(self) -> None:
         """Look at every worker that has tasks, or is known to be stuck."""
         now = time.monotonic()
-        seen = {}
+        seen: dict[int, _Since] = {}
+        before: _Since | None
         for link in self._pool.links.values():
             if link.is_starting:
                 before = self._since.get(link.pid, (_STARTING, now))
@@ -203,7 +239,7 @@ class StuckWorkers:
                 seen[link.pid] = serial, now
         self._since = seen
 
-    def _act(self, link, key, waited):
+    def _act(self, link: WorkerLink, key: Key, waited: float) -> bool:
         """Take tasks back or kill the worker, by the seconds ``waited``; tell whether it killed."""
         if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
             self._kill(link, key, attempt_messages.worker_stuck())

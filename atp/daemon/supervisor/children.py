@@ -7,7 +7,8 @@ import io
 import os
 import signal
 import sys
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from .. import descendants, processes
@@ -25,8 +26,9 @@ from ..stacks import StackFiles
 from ..stderr import NonBlockingStream
 from ..worker import worker
 from ..worker.execution import Bounded
+from .dispatcher_process import DispatcherProcess
 from .startup import tell_started
-from .worker_processes import WorkerProcess
+from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses
 
 # The values that a process of a daemon inherits from its supervisor when it is forked.
 
@@ -57,7 +59,9 @@ class Predecessor(NamedTuple):
 GARBAGE = 50_000
 
 
-def be_dispatcher(parent, control, inherited, predecessor):
+def be_dispatcher(
+    parent: int, control: Channel, inherited: Inherited, predecessor: Predecessor
+) -> int:
     """Run the dispatcher of the supervisor whose pid is ``parent``."""
     processes.title("atpd-dispatch")
     # The dispatcher makes and frees thousands of small objects a second, which form no cycles.
@@ -75,7 +79,7 @@ def be_dispatcher(parent, control, inherited, predecessor):
         log.close()
 
 
-def _dispatch(parent, control, inherited, predecessor):
+def _dispatch(parent: int, control: Channel, inherited: Inherited, predecessor: Predecessor) -> int:
     dispatcher = Dispatcher(control, inherited, predecessor)
     signal.signal(signal.SIGUSR1, dispatcher.orphan)
     if not processes.die_with_parent(parent, signal.SIGUSR1):
@@ -87,7 +91,9 @@ def _dispatch(parent, control, inherited, predecessor):
     return status
 
 
-def be_worker(parent, channel, inherited, slot, tokens, output):
+def be_worker(
+    parent: int, channel: Channel, inherited: Inherited, slot: int, tokens: Tokens, output: int
+) -> int:
     """Run the worker of this slot. Its prints go to the descriptor ``output``."""
     processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
@@ -103,7 +109,7 @@ def be_worker(parent, channel, inherited, slot, tokens, output):
     return worker.main(slot, channel, tokens, inherited)
 
 
-def _print_to(output):
+def _print_to(output: int) -> None:
     """Send the output of this process, and of the programs that it starts, to ``output``."""
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -129,7 +135,14 @@ class Forking:
     to let go of the supervisor's resources.
     """
 
-    def __init__(self, workers, dispatcher, output, leaving, inherited):
+    def __init__(
+        self,
+        workers: WorkerProcesses,
+        dispatcher: DispatcherProcess,
+        output: WorkerOutput,
+        leaving: Iterable[Callable[[], None]],
+        inherited: Inherited,
+    ) -> None:
         self._workers = workers
         self._dispatcher = dispatcher
         self._output = output
@@ -137,12 +150,12 @@ class Forking:
         self._inherited = inherited
         self._next, self._pause = 0.0, FIRST_PAUSE
 
-    def leave_to_parent(self):
+    def leave_to_parent(self) -> None:
         """In a child: let go of the supervisor's resources."""
         for leave in self._leaving:
             leave()
 
-    def start_missing(self, *, stopping):
+    def start_missing(self, *, stopping: bool) -> bool:
         """Start the missing processes; return whether a dispatcher was started."""
         if uptime() < self._next:
             return False
@@ -160,14 +173,14 @@ class Forking:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
         return is_due and self._dispatcher.pid is not None
 
-    def _start_dispatcher(self):
+    def _start_dispatcher(self) -> None:
         dispatcher = self._dispatcher
         predecessor = Predecessor(tuple(dispatcher.identities), dispatcher.request)
         ours, theirs, pid = self._fork(be_dispatcher, predecessor)
         theirs.close()
         self._dispatcher.started(pid, ours)
 
-    def _start_worker(self, slot):
+    def _start_worker(self, slot: int) -> None:
         tokens = Tokens.pipe()
         with contextlib.ExitStack() as failed:
             failed.callback(tokens.close)
@@ -182,14 +195,14 @@ class Forking:
         journal.worker_started(worker=slot, pid=pid)
         self._dispatcher.send(WorkerStarted(slot, pid), ends=(ours, tokens))
 
-    def _fork(self, child, *arguments):
+    def _fork(self, child: Callable[..., int], *arguments: Any) -> tuple[Channel, Channel, int]:
         """Fork a child that runs ``child(parent's pid, its channel end, inherited, …)``.
 
         Return our end of the channel, the child's end, and the child's pid. Raises OSError.
         """
         ours, theirs = Channel.pair()
 
-        def run(parent):
+        def run(parent: int) -> int:
             self.leave_to_parent()
             ours.close()
             Bounded().start()

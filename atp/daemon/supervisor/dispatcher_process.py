@@ -1,8 +1,13 @@
 """The supervisor's view of the dispatcher: its process, its channel and its last messages."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
 from .. import log, messages, processes
-from ..messages import Closed
+from ..messages import Channel, Closed, Freeze, Interrupt, Kill, TakeStack, Thaw
 from ..processes import uptime
+from ..shared_memory import Tokens
 
 # If dispatchers die within this many seconds, each next one is started after a longer pause.
 QUICK_DEATH = 5.0
@@ -19,31 +24,31 @@ class DispatcherProcess:
     row. ``stop`` is the dispatcher's reason to stop the daemon, "" if it has none.
     """
 
-    def __init__(self):
-        self.pid = None
-        self.channel = None
-        self.identities = []
-        self.lease_until = None
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.channel: Channel | None = None
+        self.identities: list[UUID] = []
+        self.lease_until: float | None = None
         # The seconds without a sign of life from it, and until when they are counted.
         self._silent = self._listened = 0.0
         # The number of additional workers that it wants, in place of paused ones.
         self.spare = 0
         self.request = self.stop = ""
-        self._outbox = []
+        self._outbox: list[tuple[tuple[Any, ...], Sequence[Channel | Tokens]]] = []
         self._started = self._due = 0.0
         self._quick_deaths = 0
 
     @property
-    def is_due(self):
+    def is_due(self) -> bool:
         """Whether there is no dispatcher, and the supervisor may start one now."""
         return self.pid is None and uptime() >= self._due
 
     @property
-    def is_reading(self):
+    def is_reading(self) -> bool:
         """Whether the dispatcher reads its messages. Unread ones keep descriptors open here."""
         return self.pid is not None and len(self._outbox) < MOST_UNREAD
 
-    def started(self, pid, channel):
+    def started(self, pid: int, channel: Channel) -> None:
         """Note the pid and the channel of a dispatcher that has just been started."""
         self.pid, self.channel = pid, channel
         self._started = self._listened = uptime()
@@ -51,7 +56,7 @@ class DispatcherProcess:
         self.lease_until = None
         self.spare = 0
 
-    def died(self, status):
+    def died(self, status: int) -> None:
         """Note its death: the next dispatcher is due at once, or later if they keep dying."""
         quick = uptime() - self._started < QUICK_DEATH
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
@@ -64,7 +69,7 @@ class DispatcherProcess:
         self.pid = None
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Close the channel, and the ends that wait to be passed through it."""
         if self.channel is not None:
             self.channel.close()
@@ -74,7 +79,7 @@ class DispatcherProcess:
                 end.close()
         self._outbox = []
 
-    def receive(self):
+    def receive(self) -> Iterator[Kill | Interrupt | Freeze | Thaw | TakeStack]:
         """Note the dispatcher's messages about itself; yield those that concern a worker."""
         while self.channel is not None:
             try:
@@ -101,12 +106,12 @@ class DispatcherProcess:
                 case _:
                     yield message
 
-    def send(self, message, ends=()):
+    def send(self, message: tuple[Any, ...], ends: Sequence[Channel | Tokens] = ()) -> None:
         """Send a message and pass the ``ends``; later, if the dispatcher is not reading."""
         self._outbox.append((message, ends))
         self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Send the messages that could not be sent before."""
         while self._outbox and self.channel is not None:
             message, ends = self._outbox[0]
@@ -119,7 +124,7 @@ class DispatcherProcess:
             for end in ends:
                 end.close()
 
-    def end_if_silent(self, limit):
+    def end_if_silent(self, limit: float) -> None:
         """Kill the dispatcher if it has given no sign of life for ``limit`` seconds.
 
         Each turn of the supervisor counts as LONGEST_TURN at most: if it takes longer, the host was

@@ -121,7 +121,7 @@ class Looks:
         if not processes.LINUX:
             return uptime() < look.asked_at + THREAD_WITHIN
         # The kernel blocks a signal in the thread while its handler runs.
-        pending, blocked, _ = processes.signal_masks(look.pid, look.asked)
+        pending, blocked, _ = processes.signal_masks(look.pid, look.asked)  # type: ignore[arg-type]
         if (pending | blocked) & _BIT:
             return True
         # Just before the handler runs, the signal is neither pending nor blocked.

@@ -7,8 +7,10 @@ import os
 import resource
 import select
 import signal
+from collections.abc import Iterator
 from functools import partial
 from signal import SIGKILL
+from typing import Any
 
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connections
@@ -26,10 +28,10 @@ from ..processes import uptime
 # Sending the signal process_started, which tells the project that a daemon's process began.
 
 
-def tell_started(role):
+def tell_started(role: str) -> None:
     """Send process_started to its receivers, and log those that fail."""
     try:
-        told = signals.process_started.send_robust(sender=None, role=role)
+        told: list[tuple[Any, Any]] = signals.process_started.send_robust(sender=None, role=role)
     except BaseException as error:
         told = [(None, error)]
     for _, error in told:
@@ -41,7 +43,7 @@ def tell_started(role):
 
 
 @contextlib.contextmanager
-def process_restored():
+def process_restored() -> Iterator[None]:
     """Restore the process after the block: signals, limits, name, subreaper, gc and the log."""
     numbers = (*processes.STOPS, signal.SIGCHLD)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -95,7 +97,7 @@ def database_problem() -> str:
     return (answer or b"").decode()
 
 
-def begin_log(style, verbosity) -> LogProcess:
+def begin_log(style: str | None, verbosity: int) -> LogProcess:
     """Configure the daemon's log; from now on the log process calls the project's handlers."""
     journal.configure(style, verbosity)
     log = LogProcess(journal.lines_dropped, partial(tell_started, "log"))
@@ -107,12 +109,12 @@ def tell_of_storage() -> None:
     """Log a warning if files cannot be stored, before a handler does its work for nothing."""
     storage = storages[settings.STORAGE]
     if isinstance(storage, FileSystemStorage) and storage.base_location:
-        why = folders.why_unwritable(storage.location)
+        why = folders.why_unwritable(storage.location)  # type: ignore[arg-type]
         if why:
             journal.storage_refused(why=why)
 
 
-def _ask(writing, parent):
+def _ask(writing: int, parent: int) -> int:
     if processes.die_with_parent(parent, SIGKILL):
         bound_connecting(settings.STATEMENT_TIMEOUT)
         # A connection that was opened before the fork belongs to the parent.
@@ -125,7 +127,7 @@ def _ask(writing, parent):
     return 0
 
 
-def _read(descriptor, deadline):
+def _read(descriptor: int, deadline: float) -> bytes | None:
     """Read the descriptor to its end and return the bytes; None if the end comes too late."""
     answer = b""
     while (left := deadline - uptime()) > 0:

@@ -9,6 +9,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
 
 from django.db import connections
 from django.utils.autoreload import iter_all_python_module_files
@@ -22,7 +26,8 @@ from ..database import close_connections
 from ..descendants import LeftBehind
 from ..dispatcher.commands import DONE, UNDELIVERED
 from ..folders import DaemonFolders
-from ..options import named
+from ..log_process import LogProcess
+from ..options import Options, named
 from ..processes import Timers, uptime
 from ..shared_memory import Page
 from ..stacks import StackFiles
@@ -36,7 +41,7 @@ from .worker_processes import WorkerOutput, WorkerProcesses, slots
 LOOK_EVERY = 1.0
 
 
-def command_line(command):
+def command_line(command: str) -> list[str]:
     """Return this process's arguments up to ``atpd``, with ``command`` in its place."""
     before = sys.orig_argv[1 : sys.orig_argv.index("atpd")]
     return [*before, command]
@@ -45,12 +50,12 @@ def command_line(command):
 class Watcher:
     """The watcher of the files of all loaded modules, which it looks at once a second."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._timers = Timers()
-        self._times = {}
+        self._times: dict[Path, int] = {}
         self._look()
 
-    def _look(self):
+    def _look(self) -> list[Path]:
         """Return the files that have changed since the last look."""
         changed = []
         for path in iter_all_python_module_files():
@@ -63,7 +68,7 @@ class Watcher:
             self._times[path] = time
         return changed
 
-    def changed(self):
+    def changed(self) -> Path | None:
         """Return a file that has changed; None if none has, or if the project does not load."""
         if not self._timers.due("look", LOOK_EVERY):
             return None
@@ -77,7 +82,7 @@ class Watcher:
         return changed[0]
 
     @staticmethod
-    def _problem():
+    def _problem() -> str | None:
         """Return the reason why the project does not load now, or None if it loads."""
         checked = subprocess.run(
             [sys.executable, *command_line("check")], capture_output=True, text=True, check=False
@@ -86,7 +91,7 @@ class Watcher:
         return (lines or ["it does not load"])[-1] if checked.returncode else None
 
     @staticmethod
-    def start_anew():
+    def start_anew() -> NoReturn:
         """Replace this process by a new run of the same command."""
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
@@ -97,39 +102,39 @@ class Watcher:
 class Signals:
     """The signals that have come since this was made. A selector can wait for the object."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
-        self._stops = []
+        self._stops: list[str] = []
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, processes.ignore)
         for number in processes.STOPS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, self._on_stop)
 
-    def _on_stop(self, number, frame):
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self._stops.append(signal.Signals(number).name)
 
-    def fileno(self):
+    def fileno(self) -> int:
         return self._woken.fileno()
 
-    def close(self):
+    def close(self) -> None:
         """Close the sockets that wake us up. The caller has reset the signal handling before."""
         self._woken.close()
         self._waker.close()
 
-    def clear(self):
+    def clear(self) -> None:
         """Empty the socket that woke us up."""
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
 
-    def take_stops(self):
+    def take_stops(self) -> list[str]:
         """Return the names of the stop signals that came since the last call."""
         stops, self._stops = self._stops, []
         return stops
 
-    def leave_to_parent(self):
+    def leave_to_parent(self) -> None:
         """In a child: ignore the signals that a terminal or systemd sends to all processes."""
         signal.set_wakeup_fd(-1)
         for number in processes.STOPS:
@@ -147,20 +152,23 @@ class Signals:
 # The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
 # The requests of the dispatcher that concern a worker, and the answers.
-ASKED = {
+ASKED: dict[type[Any], Callable[..., bool | None]] = {
     messages.Kill: WorkerProcesses.kill_if_running,
     messages.Interrupt: WorkerProcesses.interrupt,
     messages.Freeze: WorkerProcesses.freeze,
     messages.Thaw: WorkerProcesses.thaw,
     messages.TakeStack: WorkerProcesses.look,
 }
-ANSWERS = {messages.Freeze: messages.Frozen, messages.Thaw: messages.Thawed}
+ANSWERS: dict[type[Any], Callable[..., messages.Frozen | messages.Thawed]] = {
+    messages.Freeze: messages.Frozen,
+    messages.Thaw: messages.Thawed,
+}
 
 
 class Supervisor:
     """The supervisor of one daemon. ``run()`` returns the exit status of the command."""
 
-    def __init__(self, options, log):
+    def __init__(self, options: Options, log: LogProcess) -> None:
         self._options = options
         self._log = log
         self._page = Page(slots(options.processes))
@@ -168,16 +176,16 @@ class Supervisor:
         self._stacks = StackFiles(slots(options.processes))
         self._workers = WorkerProcesses(self._page, options.processes, self._stacks)
         self._dispatcher = DispatcherProcess()
-        self._deaths = []
+        self._deaths: list[tuple[int, int]] = []
         self._stops = 0
-        self._status = None
+        self._status: int | None = None
         self._pause = TURN
         # The descriptors that had data to read after the last wait.
-        self._readable = frozenset()
+        self._readable: frozenset[int] = frozenset()
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
 
-    def run(self):
+    def run(self) -> int:
         """Run until somebody stops the daemon and all its processes have ended."""
         processes.title("atpd")
         processes.adopt_descendants()
@@ -219,17 +227,17 @@ class Supervisor:
             self._folders.remove()
             self._log.close()
         if self._reloading:
-            self._watcher.start_anew()
+            self._watcher.start_anew()  # type: ignore[union-attr]
         return 0 if self._status == DONE else 1
 
-    def close(self):
+    def close(self) -> None:
         """Close what the run has left open, for a process that goes on after it."""
         self._dispatcher.close()
         self._signals.close()
         self._folders.close()
         self._stacks.close()
 
-    def _wait(self):
+    def _wait(self) -> None:
         # The descriptors change, and a poll object is quickly made.
         poll = select.poll()
         for descriptor in (*self._sources(), *self._output.descriptors()):
@@ -239,11 +247,11 @@ class Supervisor:
         if self._signals.fileno() in self._readable:
             self._signals.clear()
 
-    def _sources(self):
+    def _sources(self) -> list[int]:
         channel = self._dispatcher.channel
         return [each.fileno() for each in (self._signals, channel) if each is not None]
 
-    def _turn(self):
+    def _turn(self) -> None:
         for why in self._signals.take_stops():
             self._reloading = False  # a signal to stop wins over a reload
             self._stop(why)
@@ -266,10 +274,10 @@ class Supervisor:
         self._dispatcher.flush()
         self._log.turn()
 
-    def _reap(self):
+    def _reap(self) -> None:
         processes.reap(lambda pid, status: self._deaths.append((pid, status)))
 
-    def _receive(self):
+    def _receive(self) -> None:
         for message in self._dispatcher.receive():
             done = ASKED[type(message)](self._workers, *message)
             answer = ANSWERS.get(type(message))
@@ -281,7 +289,7 @@ class Supervisor:
 
     # Stopping
 
-    def _stop(self, why):
+    def _stop(self, why: str) -> None:
         self._stops += 1
         if self._stops == 1:
             log.daemon_stopping(why=why, grace=self._options.grace)
@@ -294,10 +302,10 @@ class Supervisor:
             self._status = DONE  # no dispatcher has joined, so there is nothing to hand back
         self._tell_to_stop()
 
-    def _tell_to_stop(self):
+    def _tell_to_stop(self) -> None:
         self._dispatcher.send(messages.Stop(self._options.grace if self._stops == 1 else 0.0))
 
-    def _reload_if_changed(self):
+    def _reload_if_changed(self) -> None:
         if self._watcher is None or self._stops:
             return
         changed = self._watcher.changed()
@@ -306,7 +314,7 @@ class Supervisor:
             self._reloading = True
             self._stop("its code changed")
 
-    def _kill_everything(self):
+    def _kill_everything(self) -> None:
         self._workers.kill_all(attempt_messages.daemon_ended())
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
@@ -316,7 +324,7 @@ class Supervisor:
 
     # Deaths
 
-    def _on_death(self, pid, status):
+    def _on_death(self, pid: int, status: int) -> None:
         """Clean up after a child that has ended, and tell the dispatcher of a dead worker."""
         if pid == self._dispatcher.pid:
             self._on_dispatcher_death(status)
@@ -343,7 +351,7 @@ class Supervisor:
         facts = how, dead.why, key, left, cause, dead.stack
         self._dispatcher.send(messages.WorkerDied(dead.slot, pid, *facts))
 
-    def _on_dispatcher_death(self, status):
+    def _on_dispatcher_death(self, status: int) -> None:
         self._receive()
         code = os.waitstatus_to_exitcode(status)
         if code in (DONE, UNDELIVERED):
@@ -355,7 +363,7 @@ class Supervisor:
         self._dispatcher.died(status)
         self._kill_workers(attempt_messages.dispatcher_died())
 
-    def _enforce_lease(self):
+    def _enforce_lease(self) -> None:
         """Kill the workers before other daemons may take their Tasks; kill a hung dispatcher."""
         # The turn may have taken long: the dispatcher may have renewed the lease meanwhile.
         self._receive()
@@ -366,13 +374,13 @@ class Supervisor:
             log.lease_over(seconds=settings.KILL_AFTER)
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 
-    def _kill_workers(self, why):
+    def _kill_workers(self, why: str) -> None:
         """Kill all workers and the processes that they started; wait until all are dead."""
         self._workers.kill_all(why)
         self._left_behind.end({self._dispatcher.pid}, self._reap)
 
 
-def _database():
+def _database() -> str:
     """Return the alias, the vendor and the name of the queue's database; no host and no user."""
     connection = connections[settings.DATABASE]
     return f"{connection.alias!r} ({connection.vendor}, {connection.settings_dict['NAME']})"

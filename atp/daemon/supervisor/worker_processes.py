@@ -4,17 +4,21 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
 
 from ... import messages, text
 from ...store.failures import MEMORY, TIMEOUT
 from .. import descendants, log, processes
 from ..descendants import LOOK_EVERY, MemoryWatch
 from ..log import Style, json_line
+from ..messages import Key
 from ..processes import uptime
-from ..shared_memory import NEVER, NOTHING
-from ..stacks import Stack
+from ..shared_memory import NEVER, NOTHING, Page, Running
+from ..stacks import Stack, StackFiles
 from ..stderr import writer
 from ..worker import interruption
 from . import stacks
@@ -23,7 +27,7 @@ from .stacks import Looks
 # Formatting the lines that workers have printed for the daemon's log.
 
 
-def marked(data, *, worker, instance):
+def marked(data: bytes, *, worker: int, instance: UUID | None) -> bytes:
     """Return the log lines, as bytes, for the whole lines ``data`` that a worker has printed.
 
     Each line names its worker, so that nobody takes it for one of the daemon's own. Control
@@ -31,18 +35,18 @@ def marked(data, *, worker, instance):
     None.
     """
     lines = data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
-    source = {"worker": worker, "instance": instance and str(instance)}
+    source: dict[str, Any] = {"worker": worker, "instance": instance and str(instance)}
     tell = _printed_json if Style.is_json else _printed_text
     return "".join(tell(line.rstrip("\r"), source) for line in lines).encode()
 
 
-def _printed_json(line, source):
+def _printed_json(line: str, source: Mapping[str, Any]) -> str:
     said = {"fact": "printed", "message": line, **source}
     facts = {"time": datetime.now(UTC).isoformat(), "level": "INFO", "pid": os.getpid(), **said}
     return json_line(facts) + "\n"
 
 
-def _printed_text(line, source):
+def _printed_text(line: str, source: Mapping[str, Any]) -> str:
     name = f"worker {source['worker']} {source['instance'] or ''}".rstrip()
     return f"{name}: {text.one_line(line)}\n"
 
@@ -85,12 +89,12 @@ class WorkerOutput:
     ``name_of(slot)`` returns the uuid of the Instance that the slot's worker runs, or None.
     """
 
-    def __init__(self, name_of, descriptor=2):
+    def __init__(self, name_of: Callable[[int], UUID | None], descriptor: int = 2) -> None:
         self._name_of = name_of
         self._write = writer(descriptor)
-        self._pipes = {}
+        self._pipes: dict[int, _Pipe] = {}
 
-    def open(self, slot):
+    def open(self, slot: int) -> int:
         """Make the pipe of a new worker; return its writing end. Raises OSError."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
@@ -99,25 +103,25 @@ class WorkerOutput:
         self._pipes[slot] = _Pipe(reading, uptime())
         return writing
 
-    def close(self):
+    def close(self) -> None:
         """In a child: close the pipes, which belong to the supervisor."""
         for slot in list(self._pipes):
             self._forget(slot)
 
-    def _forget(self, slot):
+    def _forget(self, slot: int) -> None:
         os.close(self._pipes.pop(slot).descriptor)
 
-    def descriptors(self):
+    def descriptors(self) -> list[int]:
         """Return the descriptors of the pipes that may be read now."""
         now = uptime()
         return [pipe.descriptor for pipe in self._pipes.values() if pipe.due <= now]
 
-    def pause(self, longest):
+    def pause(self, longest: float) -> float:
         """Return the time until another pipe may be read, in seconds, ``longest`` at most."""
         now = uptime()
         return min([longest, *(pipe.due - now for pipe in self._pipes.values() if pipe.due > now)])
 
-    def forward(self, readable):
+    def forward(self, readable: Container[int]) -> None:
         """Pass on the output of workers; ``readable`` are the descriptors that have data."""
         now = uptime()
         for slot, pipe in list(self._pipes.items()):
@@ -126,7 +130,7 @@ class WorkerOutput:
             if pipe.dropped and now - pipe.reported >= TELL_EVERY:
                 self._tell(slot, pipe, now)
 
-    def ended(self, slot):
+    def ended(self, slot: int) -> None:
         """Pass on the rest of the output of a dead worker, and close its pipe."""
         pipe = self._pipes.get(slot)
         if pipe is None:
@@ -139,12 +143,12 @@ class WorkerOutput:
         if slot in self._pipes:
             self._forget(slot)
 
-    def end(self):
+    def end(self) -> None:
         """Pass on the rest of the output of all workers, which are dead."""
         for slot in list(self._pipes):
             self.ended(slot)
 
-    def _read(self, slot, pipe, now):
+    def _read(self, slot: int, pipe: _Pipe, now: float) -> None:
         try:
             data = os.read(pipe.descriptor, PIECE)
         except BlockingIOError:
@@ -161,8 +165,8 @@ class WorkerOutput:
         if end:
             self._pass_on(slot, pipe, lines + end)
 
-    def _pass_on(self, slot, pipe, data):
-        source = {"worker": slot, "instance": self._name_of(slot)}
+    def _pass_on(self, slot: int, pipe: _Pipe, data: bytes) -> None:
+        source: dict[str, Any] = {"worker": slot, "instance": self._name_of(slot)}
         passed = _that_fit(data, pipe.credit, len(marked(b"\n", **source)) - 1)
         written = 0
         if passed:
@@ -174,12 +178,12 @@ class WorkerOutput:
         pipe.dropped += len(data) - written
 
     @staticmethod
-    def _tell(slot, pipe, now):
+    def _tell(slot: int, pipe: _Pipe, now: float) -> None:
         log.prints_dropped(worker=slot, size=text.size(pipe.dropped))
         pipe.dropped, pipe.reported = 0, now
 
 
-def _that_fit(data, credit, mark):
+def _that_fit(data: bytes, credit: float, mark: int) -> bytes:
     """Return the first whole lines that take ``credit`` bytes at most with a ``mark`` before each.
 
     With it a line of a few bytes is hundreds in a log of JSON.
@@ -203,7 +207,7 @@ SLOWEST_RESTART = 10.0
 STOP_WAIT = 0.1
 
 
-def slots(size):
+def slots(size: int) -> int:
     """Return the most workers of a daemon: ``size`` at work, and as many paused ones."""
     return 2 * size
 
@@ -232,29 +236,29 @@ class WorkerProcess:
 class WorkerProcesses:
     """The worker processes, by slot."""
 
-    def __init__(self, page, size, stacks):
+    def __init__(self, page: Page, size: int, stacks: StackFiles) -> None:
         self._page = page
         self._looks = Looks(stacks)
         self._size = size
-        self._workers = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._memory = MemoryWatch()
         self._quick_deaths = 0
         self._next_start = 0.0
 
-    def pids(self):
+    def pids(self) -> list[int]:
         return [process.pid for process in self._workers.values()]
 
-    def add(self, process):
+    def add(self, process: WorkerProcess) -> None:
         self._workers[process.slot] = process
 
-    def missing(self, spare=0):
+    def missing(self, spare: int = 0) -> list[int]:
         """Return the slots that need a worker now; ``spare`` workers more than usual are wanted."""
         if uptime() < self._next_start:
             return []
         free = [slot for slot in range(slots(self._size)) if slot not in self._workers]
         return free[: max(0, self._size + spare - len(self._workers))]
 
-    def remove(self, pid, status):
+    def remove(self, pid: int, status: int) -> WorkerProcess | None:
         """Forget the worker of this pid, which ended with ``status``; return it, or None."""
         for slot, process in self._workers.items():
             if process.pid == pid:
@@ -263,7 +267,7 @@ class WorkerProcesses:
                 return process
         return None
 
-    def _slow_down(self, process, retired):
+    def _slow_down(self, process: WorkerProcess, retired: bool) -> None:
         """Make the pause before the next worker longer if workers die at once."""
         ran = retired or process.why or self._page.read(process.slot) is not None
         if ran or uptime() - process.started > QUICK_DEATH:
@@ -275,14 +279,15 @@ class WorkerProcesses:
             self._next_start = uptime() + pause
             log.worker_failing(worker=process.slot, seconds=pause)
 
-    def enforce_limits(self):
+    def enforce_limits(self) -> float:
         """Kill the workers whose attempt has exceeded its time-out or its memory.
 
         A worker is asked for its stack first. Return the time in seconds after which this has to
         be called again; it is infinite if no attempt is near a limit.
         """
         now = uptime()
-        limited, exceeding = {}, set()
+        limited: dict[int, tuple[WorkerProcess, Running]] = {}
+        exceeding: set[int] = set()
         for process in list(self._workers.values()):
             running = self._page.read(process.slot)
             if running is None or process.why:
@@ -306,7 +311,7 @@ class WorkerProcesses:
             return stacks.LOOK_EVERY
         return LOOK_EVERY if limited else NEVER
 
-    def _kill(self, process, key, why, cause):
+    def _kill(self, process: WorkerProcess, key: Key, why: str, cause: str) -> None:
         """Kill a worker that runs the attempt ``key``, after it has answered with its stack."""
         look = process.look
         if look is None or look.key != key:
@@ -319,13 +324,13 @@ class WorkerProcesses:
 
     # Looks
 
-    def look(self, slot, pid, key):
+    def look(self, slot: int, pid: int, key: Key) -> None:
         """Begin to look at a worker that runs the attempt, unless a look goes on."""
         process = self._find(slot, pid)
         if process is not None and process.look is None and self._runs(process, key):
             process.look = self._begin_look(process, key, is_asked=True)
 
-    def looked(self):
+    def looked(self) -> Iterator[tuple[int, int, Key, Stack]]:
         """Yield the slot, the pid, the attempt and the :class:`Stack` of each look that is over.
 
         These are the looks for which somebody has asked.
@@ -338,23 +343,23 @@ class WorkerProcesses:
             if self._runs(process, look.key):
                 yield process.slot, process.pid, look.key, self._looks.result(look)
 
-    def _begin_look(self, process, key, *, is_asked):
+    def _begin_look(self, process: WorkerProcess, key: Key, *, is_asked: bool) -> stacks.Look:
         is_stopped = process.frozen == key
         return self._looks.begin(
             process.slot, process.pid, key, is_asked=is_asked, is_stopped=is_stopped
         )
 
-    def _runs(self, process, key):
+    def _runs(self, process: WorkerProcess, key: Key) -> bool:
         running = self._page.read(process.slot)
         return running is not None and running.key == key
 
-    def _find(self, slot, pid):
+    def _find(self, slot: int, pid: int) -> WorkerProcess | None:
         """Return the worker of this slot if it has this pid and was not killed; else None."""
         process = self._workers.get(slot)
         is_it = process is not None and process.pid == pid and not process.why
         return process if is_it else None
 
-    def _stop_if_running(self, process, key):
+    def _stop_if_running(self, process: WorkerProcess, key: Key) -> bool:
         """Stop the worker if it runs the attempt ``key`` (or NOTHING); return whether it did.
 
         A worker that runs something else goes on.
@@ -371,7 +376,7 @@ class WorkerProcesses:
             processes.kill(process.pid, signal.SIGCONT)
         return False
 
-    def kill_if_running(self, slot, pid, key, why, cause=""):
+    def kill_if_running(self, slot: int, pid: int, key: Key, why: str, cause: str = "") -> None:
         """Kill a worker, but only if it still runs the attempt ``key``, or NOTHING.
 
         The worker is stopped first and its page is read again, so that a task which has begun
@@ -382,7 +387,7 @@ class WorkerProcesses:
             process.why, process.cause = why, cause
             processes.kill(pid)
 
-    def freeze(self, slot, pid, key):
+    def freeze(self, slot: int, pid: int, key: Key) -> bool:
         """Stop a worker that runs the attempt, and its processes; return whether it did.
 
         The deadline of the attempt is suspended. A worker that holds locks in the queue goes
@@ -394,12 +399,15 @@ class WorkerProcesses:
         if self._page.is_writing(slot):
             processes.kill(pid, signal.SIGCONT)
             return False
-        process.frozen, process.left = key, self._page.read(slot).deadline - uptime()
+        process.frozen, process.left = (
+            key,
+            self._page.read(slot).deadline - uptime(),  # type: ignore[union-attr]
+        )
         self._page.put_off(slot, NEVER)
         self._signal_below(pid, signal.SIGSTOP)
         return True
 
-    def thaw(self, slot, pid, key):
+    def thaw(self, slot: int, pid: int, key: Key) -> bool:
         """Let a stopped worker go on; return whether it was stopped."""
         process = self._find(slot, pid)
         if process is None or process.frozen is None:
@@ -413,23 +421,23 @@ class WorkerProcesses:
         return True
 
     @staticmethod
-    def _signal_below(pid, number):
+    def _signal_below(pid: int, number: int) -> None:
         for each in descendants.descendants([pid])[pid]:
             processes.kill(each.pid, number)
 
-    def interrupt(self, slot, pid, key):
+    def interrupt(self, slot: int, pid: int, key: Key) -> None:
         """Signal a worker, which raises Interrupted in the handler if it runs this attempt."""
         if self._find(slot, pid) is not None:
             processes.kill(pid, interruption.SIGNAL)
 
-    def kill_all(self, why):
+    def kill_all(self, why: str) -> None:
         """Kill every worker, whatever it runs."""
         for process in self._workers.values():
             process.why = process.why or why
             processes.kill(process.pid)
 
 
-def _wait_until_stopped(pid):
+def _wait_until_stopped(pid: int) -> None:
     """Wait until the process has stopped or died, for STOP_WAIT seconds at most.
 
     A process that is inside a system call may stop late.

@@ -4,8 +4,12 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Self
 
 from django.db import reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from ...conf import settings
@@ -18,13 +22,13 @@ from ..processes import uptime
 class Connections:
     """The connections that this thread, and no other, opens from now on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # The KeptConnection of each Django connection; None if its vendor has none.
-        self._opened = {}
+        self._opened: dict[BaseDatabaseWrapper, KeptConnection | None] = {}
         self._thread = threading.get_ident()
         connection_created.connect(self._add)
 
-    def _add(self, *, connection, **kwargs):
+    def _add(self, *, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
             return
         if connection not in self._opened:
@@ -33,7 +37,7 @@ class Connections:
         if kept is not None:
             kept.opened()
 
-    def with_transaction(self, *, but=None):
+    def with_transaction(self, *, but: str | None = None) -> list[str]:
         """Return the aliases of the connections with an open transaction, without ``but``."""
         if not self._opened:
             return []
@@ -44,7 +48,7 @@ class Connections:
             and (connection.in_atomic_block if kept is None else kept.has_transaction())
         ]
 
-    def put_back(self, began=None):
+    def put_back(self, began: float | None = None) -> None:
         """Reset the connections for the next attempt; the last one began at uptime ``began``.
 
         A connection that cannot be reset, or was left inside a transaction, is closed.
@@ -65,18 +69,18 @@ class Connections:
                 if not keep:
                     kept.let_go()
 
-    def rest(self):
+    def rest(self) -> bool:
         """Tell whether any kept connection is unused."""
         return any(kept is not None and kept.rests for kept in self._opened.values())
 
-    def let_go(self):
+    def let_go(self) -> None:
         """Close the kept connections that are unused."""
         for kept in self._opened.values():
             if kept is not None:
                 kept.let_go()
 
 
-def _refresh(connection):
+def _refresh(connection: BaseDatabaseWrapper) -> None:
     """Close a connection that is old, has failed or is in a transaction, as after a request."""
     if connection.in_atomic_block or connection.needs_rollback:
         leave_blocks(connection)
@@ -98,37 +102,39 @@ class KeptConnection:
     also calls the project's receivers of ``connection_created``.
     """
 
-    def __init__(self, connection, renewal):
+    def __init__(self, connection: Any, renewal: ModuleType) -> None:
         self._connection = connection
         self._renewal = renewal
         self._open = connection.get_new_connection
         self._pid = os.getpid()
         # The driver's connection while it is unused, since when, and its parameters.
-        self._driver, self._since = None, 0.0
+        self._driver: Any = None
+        self._since = 0.0
         self._parameters = _without_password(connection.get_connection_params())
         # The traits that the driver's connection in use had when it was new.
-        self._traits, self._traits_of = None, None
+        self._traits: Any = None
+        self._traits_of: Any = None
         connection.get_new_connection = self._connect
 
     @classmethod
-    def of(cls, connection):
+    def of(cls, connection: BaseDatabaseWrapper) -> Self | None:
         """Return the only KeptConnection of a connection; None if its vendor supports none."""
         found = getattr(vars(connection).get("get_new_connection"), "__self__", None)
         if isinstance(found, cls):
             return found
-        renewal = renewal_of(connection)
+        renewal: Any = renewal_of(connection)
         return renewal and cls(connection, renewal)
 
     @property
-    def rests(self):
+    def rests(self) -> bool:
         """Whether the database driver's connection stays open while Django has none."""
         return self._driver is not None
 
-    def rested(self):
+    def rested(self) -> float:
         """Return the time for which the kept connection has been unused, in seconds."""
         return time.monotonic() - self._since
 
-    def opened(self):
+    def opened(self) -> None:
         """Note that Django has connected and initialized the connection."""
         # Code that closes old connections is meant for web requests: disable it.
         self._connection.close_at = None
@@ -136,7 +142,7 @@ class KeptConnection:
         if self._traits_of is not driver:
             self._traits, self._traits_of = self._renewal.traits(driver), driver
 
-    def has_transaction(self):
+    def has_transaction(self) -> bool:
         """Tell whether a transaction is open."""
         connection = self._connection
         if connection.in_atomic_block:
@@ -144,7 +150,7 @@ class KeptConnection:
         driver = connection.connection
         return driver is not None and self._renewal.has_transaction(driver)
 
-    def put_back(self, took):
+    def put_back(self, took: float) -> None:
         """Reset and keep the connection after an attempt that ``took`` seconds, or close it."""
         if self._renew(took):
             # Call close() with a replaced _close(), so that a project's own close() runs too.
@@ -156,7 +162,7 @@ class KeptConnection:
         else:
             self._close()
 
-    def _renew(self, took):
+    def _renew(self, took: float) -> bool:
         connection = self._connection
         if connection.in_atomic_block or connection.connection is not self._traits_of:
             return False
@@ -169,24 +175,24 @@ class KeptConnection:
         except Exception:  # whatever is wrong, a new connection will not have it
             return False
 
-    def _rest(self):
+    def _rest(self) -> None:
         self._driver, self._since = self._connection.connection, time.monotonic()
 
-    def let_go(self):
+    def let_go(self) -> None:
         """Close the unused connection, if any."""
         if self._driver is None:
             return
         self._connection.connection, self._driver = self._driver, None
         self._close()
 
-    def _close(self):
+    def _close(self) -> None:
         leave_blocks(self._connection)
         self._traits = self._traits_of = None
         with contextlib.suppress(Exception):
             self._connection.close()
         self._connection.connection = None
 
-    def _connect(self, parameters):
+    def _connect(self, parameters: Mapping[str, Any]) -> Any:
         if os.getpid() != self._pid:
             return self._open(parameters)  # a fork: the kept connection belongs to its parent
         if self._driver is not None:
@@ -200,7 +206,7 @@ class KeptConnection:
         return self._open(parameters)
 
 
-def leave_blocks(connection):
+def leave_blocks(connection: BaseDatabaseWrapper) -> None:
     """Have Django forget the atomic blocks that a handler has left open.
 
     Otherwise it would keep the closed connection until the end of the block, and refuse the next
@@ -210,5 +216,5 @@ def leave_blocks(connection):
     connection.atomic_blocks = []
 
 
-def _without_password(parameters):
+def _without_password(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name != "password"}

@@ -2,8 +2,10 @@
 
 import sysconfig
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from ... import messages
 from ...authoring import logs, retrying
@@ -23,6 +25,7 @@ from ...exceptions import (
 )
 from ...operations.registry import registry
 from ...store import failures
+from ...store.values import Claimed, Failed
 from ..attempt import Kind, Outcome
 
 # The outcome of an attempt that raised: the class of the exception decides.
@@ -30,15 +33,18 @@ from ..attempt import Kind, Outcome
 # The delay, in seconds, of a Defer without one: a subclass may not call Defer's constructor.
 DEFERRED = 60.0
 
+# An outcome, and the exception to be reported, or None.
+_Ending: TypeAlias = tuple[Outcome, BaseException | None]
+
 
 class LeftOpen(Exception):
     """The handler returned with a transaction open."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(messages.left_transaction_open())
 
 
-def outcome_of(claimed, error):
+def outcome_of(claimed: Claimed, error: BaseException) -> _Ending:
     """Return the Outcome of an attempt that raised, and the exception to be reported, or None.
 
     To read the exception's attributes may run code of the application. So only its class
@@ -52,21 +58,21 @@ def outcome_of(claimed, error):
     return outcome, None if outcome.kind is Kind.UNAVAILABLE else error
 
 
-def _asleep(claimed, asleep):
+def _asleep(claimed: Claimed, asleep: Asleep) -> _Ending:
     return Outcome(Kind.DEFER, exception_message(asleep), asleep.after), None
 
 
-def _interrupted(claimed, cut_short):
+def _interrupted(claimed: Claimed, cut_short: Interrupted) -> _Ending:
     message = exception_message(cut_short) or messages.interrupted()
     return Outcome(Kind.INTERRUPTED, message, **_cause(claimed, cut_short)), None
 
 
-def _retried(claimed, asked):
+def _retried(claimed: Claimed, asked: Retry) -> _Ending:
     message = exception_message(asked) or messages.raised_retry()
     return Outcome(Kind.RETRY, message, logs.exception_delay(asked), **_cause(claimed, asked)), None
 
 
-def _throttled(claimed, asked):
+def _throttled(claimed: Claimed, asked: Throttled) -> _Ending:
     """Return THROTTLED, or DEFER if the Type has no downstream."""
     if not registry.downstream(claimed.type):
         return _deferred(claimed, asked, messages.downstream_refused())
@@ -74,37 +80,37 @@ def _throttled(claimed, asked):
     return Outcome(Kind.THROTTLED, message, logs.exception_delay(asked, "asked")), None
 
 
-def _deferred(claimed, asked, default=None):
+def _deferred(claimed: Claimed, asked: Defer, default: str | None = None) -> _Ending:
     message = exception_message(asked) or default or messages.raised_defer()
     after = logs.exception_delay(asked, is_from_zero=False)
     return Outcome(Kind.DEFER, message, DEFERRED if after is None else after), None
 
 
-def _refused(claimed, refusal):
+def _refused(claimed: Claimed, refusal: Fatal) -> _Ending:
     message = exception_message(refusal) or messages.raised_fatal()
     return Outcome(Kind.FATAL, message, **_cause(claimed, refusal)), None
 
 
-def _misfit(claimed, misfit):
+def _misfit(claimed: Claimed, misfit: IncompatibleInputs) -> _Ending:
     signature = registry.get(claimed.type).fingerprint
     return Outcome(Kind.MISFIT, exception_message(misfit), signature=signature), None
 
 
-def _unusable(claimed, unusable):
-    error = logs.exception_cause(unusable)
+def _unusable(claimed: Claimed, unusable: Unusable) -> _Ending:
+    error: Any = logs.exception_cause(unusable)
     return Outcome(Kind.FATAL, exception_message(error), **_cause(claimed, error)), error
 
 
-def _unusable_result(claimed, unusable):
+def _unusable_result(claimed: Claimed, unusable: UnusableResult) -> _Ending:
     return Outcome(Kind.FATAL, exception_message(unusable), **_cause(claimed, unusable)), unusable
 
 
-def _left_open(claimed, left):
+def _left_open(claimed: Claimed, left: LeftOpen) -> _Ending:
     return _raised(claimed, left, str(left)), left
 
 
 # The first class that an exception is an instance of decides.
-_ENDINGS = {
+_ENDINGS: dict[type[BaseException], Callable[[Claimed, Any], _Ending]] = {
     Asleep: _asleep,
     Interrupted: _interrupted,
     Retry: _retried,
@@ -118,9 +124,9 @@ _ENDINGS = {
 }
 
 
-def _raised(claimed, error, message=None):
+def _raised(claimed: Claimed, error: BaseException, message: str | None = None) -> Outcome:
     """Return the outcome of an unexpected exception; its Type decides whether to retry."""
-    task_type = registry.get(claimed.type) if claimed.type in registry else None
+    task_type: Any = registry.get(claimed.type) if claimed.type in registry else None
     if registry.downstream(claimed.type) and retrying.is_downstream_failure(task_type, error):
         return _unavailable(error)
     message = describe_exception(error) if message is None else message
@@ -129,12 +135,12 @@ def _raised(claimed, error, message=None):
     return Outcome(kind, text, **_cause(claimed, error))
 
 
-def _cause(claimed, error):
+def _cause(claimed: Claimed, error: BaseException) -> dict[str, Any]:
     """Return the values of an Outcome that identify the exception and its cause."""
     return {"raised": dotted_path(error), "failed": failed(claimed.type, error)}
 
 
-def _unavailable(error):
+def _unavailable(error: BaseException) -> Outcome:
     """Return the outcome of an attempt whose downstream failed, which only the log reports."""
     spoken = logs.unwrap_single(error)
     if logs.is_a(spoken, Unavailable):
@@ -158,7 +164,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
-def failed(type, error):
+def failed(type: str, error: BaseException) -> Failed:
     """Return the cause of a failure of a Type, as :class:`~atp.store.values.Failed`.
 
     If the exception has a ``fingerprint`` (as Fatal may), that alone counts. Otherwise the
@@ -180,25 +186,25 @@ def failed(type, error):
     return failures.failed(type, parts, exception=exception, title=title)
 
 
-def _causes(error):
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and its chain of causes."""
-    seen = set()
+    seen: set[int] = set()
     while error is not None and id(error) not in seen and len(seen) < CAUSES:
         seen.add(id(error))
         yield error
         error = logs.exception_cause(error)
 
 
-def _package(type):
+def _package(type: str) -> str:
     """Return the top package of a Type's handler, which belongs to the application; "" if none."""
     module = registry.get(type).handler_path if type in registry else ""
     name = module.partition(".")[0]
     return "" if name == "atp" else name
 
 
-def _frames(causes, package):
+def _frames(causes: Iterable[BaseException], package: str) -> list[str]:
     """Return the names of the application's innermost functions in the tracebacks."""
-    found = deque(maxlen=FRAMES)
+    found: deque[str] = deque(maxlen=FRAMES)
     for error in causes:
         traceback = logs.exception_trace(error)
         while traceback is not None:
@@ -214,7 +220,7 @@ def _frames(causes, package):
 
 
 @lru_cache(maxsize=4096)
-def _is_of_application(filename):
+def _is_of_application(filename: str) -> bool:
     if filename.startswith("<"):
         return False
     if any(part in filename for part in _INSTALLED):

@@ -7,19 +7,23 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cache, partial
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import AsyncToSync, _restore_context, async_to_sync, iscoroutinefunction
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.core.signals import got_request_exception
 from django.db import Error
+from django.dispatch import Signal
 
 from ... import messages, middleware, signals
-from ...authoring.context import Output, storage_path, store_file
+from ...authoring.context import Context, Output, storage_path, store_file
 from ...authoring.logs import clear_variables, describe_exception, exception_trace
 from ...conf import settings
 from ...exceptions import (
@@ -31,16 +35,20 @@ from ...exceptions import (
     Unusable,
 )
 from ...models import Response, Task
-from ...operations.registry import registry
+from ...operations.registry import Declaration, registry
 from ...payload import binding, codec
 from ...payload.binding import adapt_arguments
 from ...payload.json import holds_bytes
-from ...store.values import ResponseData
+from ...store.values import Claimed, ResponseData
 from ...text import exception_words
 from ..attempt import DONE, Kind, Outcome
-from ..log_handlers import RAISED, complaints, guarded, inside, is_inside, loggers
+from ..log_handlers import RAISED, Handle, complaints, guarded, inside, is_inside, loggers
+from ..shared_memory import Page
 from . import endings
-from .interruption import Never
+from .interruption import Interruption, Never
+
+if TYPE_CHECKING:
+    from .transactions import Transaction
 
 # Calls of the project's log handlers for ATP's own lines in a worker: guarded, and bounded.
 #
@@ -62,21 +70,25 @@ class Bounded:
     While ``is_left()`` is true, the lines are the task's own, and are left to their loggers.
     """
 
-    def __init__(self, is_left=lambda: False, time_out=contextlib.nullcontext):
+    def __init__(
+        self,
+        is_left: Callable[[], bool] = lambda: False,
+        time_out: Callable[[float], AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:
         self._is_left = is_left
         self._time_out = time_out
         self._is_armed = False
         self._rests_until, self._skipped = 0.0, 0
 
-    def start(self):
+    def start(self) -> None:
         """Begin to guard the lines that this process logs, and the calls of :func:`own`."""
         _started[:] = [self]
         loggers.intercept(self._take, self._is_left)
 
-    def _take(self, handle, logger, record):
+    def _take(self, handle: Handle, logger: logging.Logger, record: logging.LogRecord) -> None:
         self.call(partial(handle, record))
 
-    def call(self, call):
+    def call(self, call: Callable[[], object]) -> None:
         """Call the function, interrupt it if it takes too long, and catch what it raises."""
         if is_inside() or threading.current_thread() is not threading.main_thread():
             guarded(call)
@@ -92,7 +104,7 @@ class Bounded:
         with self._time_out(LONGEST + 1):
             self._call(call)
 
-    def _call(self, call):
+    def _call(self, call: Callable[[], object]) -> None:
         before = signal.signal(signal.SIGALRM, self._cut)
         self._is_armed = True
         try:
@@ -115,15 +127,15 @@ class Bounded:
             if before is not None:  # one that was not set from Python cannot be set again
                 signal.signal(signal.SIGALRM, before)
 
-    def _cut(self, signum, frame):
+    def _cut(self, signum: int, frame: FrameType | None) -> None:
         if self._is_armed:
             raise _Cut
 
 
-_started = []
+_started: list[Bounded] = []
 
 
-def own(call, *arguments):
+def own(call: Callable[..., object], *arguments: Any) -> None:
     """Call a function that logs for ATP, guarded and bounded; catch what it raises."""
     if _started:
         _started[0].call(partial(call, *arguments))
@@ -134,7 +146,7 @@ def own(call, *arguments):
 # Protection of attempts from the project's log handlers when ATP itself logs in a worker.
 
 
-def guard_own_lines(page, slot, interruption):
+def guard_own_lines(page: Page, slot: int, interruption: Interruption) -> None:
     """Guard the lines that this worker logs, except those of the task's own handler.
 
     The attempt's deadline is extended by the time that the log handlers take.
@@ -153,14 +165,14 @@ def guard_own_lines(page, slot, interruption):
 # loop's executor are not waited for.
 
 # The end of a handler that has not ended.
-_NOT_ENDED = (None, None)
+_NOT_ENDED: tuple[Any, BaseException | None] = (None, None)
 # In seconds, for what a handler has left in its loop: it may clean up.
 GRACE = 1.0
 # The threads whose loops have not ended within the grace.
-_abandoned = []
+_abandoned: list[threading.Thread] = []
 
 
-def is_any_abandoned():
+def is_any_abandoned() -> bool:
     """Tell whether the loop of an earlier handler still runs in this process."""
     _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
     return bool(_abandoned)
@@ -169,14 +181,15 @@ def is_any_abandoned():
 class CoroutineCall:
     """A function that calls a coroutine handler, once. ``cancel()`` ends it where it awaits."""
 
-    def __init__(self, handler):
+    def __init__(self, handler: Callable[..., Awaitable[Any]]) -> None:
         self._handler = handler
         self._is_cancelled = False
-        self._loop = self._task = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: Any = None
         # The value that the handler has returned, and the exception that it has raised.
         self._end = _NOT_ENDED
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the handler's value, or raise its exception.
 
         Raises Interrupted if it ended because it was cancelled.
@@ -189,25 +202,25 @@ class CoroutineCall:
             raise error
         return value
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Cancel the handler. The main thread calls this, perhaps in a signal handler."""
         self._is_cancelled = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
-    async def _run(self, args, kwargs):
+    async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Wait for the handler. Its own loop is another one: this one can always end."""
         outer = asyncio.get_running_loop()
         # What the main thread runs for a loop: sync_to_async finds it by the loop.
         main_thread = AsyncToSync.loop_thread_executors[outer]
         ended, closed = asyncio.Event(), asyncio.Event()
 
-        def tell(event):
+        def tell(event: asyncio.Event) -> None:
             with suppress(RuntimeError):  # nobody waits any more
                 outer.call_soon_threadsafe(event.set)
 
-        def run():
+        def run() -> None:
             # asgiref keeps its Local values, such as Django's language, apart for each thread.
             _restore_context(context)
             loop = asyncio.new_event_loop()
@@ -231,7 +244,9 @@ class CoroutineCall:
         except TimeoutError:
             _abandoned.append(thread)
 
-    def _run_handler(self, loop, args, kwargs):
+    def _run_handler(
+        self, loop: asyncio.AbstractEventLoop, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(self._supervise(args, kwargs))
@@ -239,7 +254,7 @@ class CoroutineCall:
             if self._end is _NOT_ENDED:
                 self._end = None, error
 
-    async def _supervise(self, args, kwargs):
+    async def _supervise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._task = asyncio.ensure_future(self._guarded(args, kwargs))
         self._loop = asyncio.get_running_loop()
         if self._is_cancelled:
@@ -250,7 +265,7 @@ class CoroutineCall:
         if self._end is _NOT_ENDED and self._task.cancelled():
             self._end = None, asyncio.CancelledError()
 
-    async def _guarded(self, args, kwargs):
+    async def _guarded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the handler and keep its end: a SystemExit that left the task would end the loop."""
         try:
             value = await self._handler(*args, **kwargs)
@@ -260,7 +275,7 @@ class CoroutineCall:
             self._end = value, None
 
 
-async def _end_leftovers(loop):
+async def _end_leftovers(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel the tasks that a handler has left, and close its asynchronous generators."""
     tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in tasks:
@@ -278,12 +293,35 @@ async def _end_leftovers(loop):
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
+
+class AroundHandler(Protocol):
+    """The context manager around a handler: an :class:`Interruption`, or what stands in for it."""
+
+    def by(self, cancel: Callable[[], object], /) -> "AroundHandler": ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
 _NEVER = Never()
 # Of a function that is asked for with each of its attempts.
 _is_coroutine_function = cache(iscoroutinefunction)
 
 
-def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bool):
+def run(
+    claimed: Claimed,
+    context: Context,
+    transaction: "Transaction | None" = None,
+    interruption: AroundHandler = _NEVER,
+    is_left_open: Callable[[], object] = bool,
+) -> Outcome:
     """Run the handler of a Task; always returns an :class:`Outcome`.
 
     With a ``transaction`` what it writes is committed together with its end. The handler
@@ -295,7 +333,7 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
     outcome, error = _ended(
         partial(_call, claimed, context, interruption, is_left_open), transaction
     )
-    reported = None
+    reported: BaseException | None = None
     if error is not None:
         outcome, reported = endings.outcome_of(claimed, error)
         outcome = _without_secrets(outcome, context)
@@ -312,7 +350,9 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
     return outcome
 
 
-def _ended(call, transaction):
+def _ended(
+    call: Callable[[], Outcome], transaction: "Transaction | None"
+) -> tuple[Any, BaseException | None]:
     """Return what the call returned, and the exception that it raised, or None.
 
     This function is part of the exception's traceback, and that of :func:`run` is not: it
@@ -324,7 +364,12 @@ def _ended(call, transaction):
         return None, raised
 
 
-def _call(claimed, context, interruption, is_left_open):
+def _call(
+    claimed: Claimed,
+    context: Context,
+    interruption: AroundHandler,
+    is_left_open: Callable[[], object],
+) -> Outcome:
     task_type = registry.handler_of(claimed.type)
     try:
         inputs = codec.decode(claimed.inputs)
@@ -358,7 +403,7 @@ def _call(claimed, context, interruption, is_left_open):
         raise Unusable from error
 
 
-def _without_secrets(outcome, context):
+def _without_secrets(outcome: Outcome, context: Context) -> Outcome:
     """Return the outcome of an attempt that raised, with masks for sensitive inputs."""
     if not _has_secrets(context):
         return outcome
@@ -368,21 +413,21 @@ def _without_secrets(outcome, context):
     return replace(outcome, message=context.hidden(outcome.message), failed=failed)
 
 
-def _has_secrets(context):
+def _has_secrets(context: Context | None) -> bool:
     return context is not None and bool(context.secrets)
 
 
-def _carried(claimed, context, call):
+def _carried(claimed: Claimed, context: Context, call: Callable[[], Any]) -> Any:
     with middleware.restore_context(claimed.carried):
         return middleware.run(context, call)
 
 
-def _may_have_results(claimed):
+def _may_have_results(claimed: Claimed) -> bool:
     """Whether results of other nodes of its graph may stand in its inputs."""
     return codec.may_have_results(claimed.inputs)
 
 
-def _log_raised(claimed, context, error):
+def _log_raised(claimed: Claimed, context: Context, error: BaseException) -> None:
     values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
     extra = {"fact": "raised", "values": values}
     if _has_secrets(context):
@@ -398,20 +443,20 @@ def _log_raised(claimed, context, error):
     )
 
 
-def _send_exception(error):
+def _send_exception(error: BaseException) -> None:
     try:
         raise error
     except BaseException:  # receivers look at sys.exc_info()
         _tell(got_request_exception, request=None)
 
 
-def _tell(signal, **facts):
+def _tell(signal: Signal, **facts: Any) -> None:
     """Send a signal. Receivers look at exceptions of the application, and may raise anything."""
     try:
         signal.send_robust(sender=run, **facts)
     except BaseException:
         with contextlib.suppress(BaseException):
-            logger.warning("a receiver raised %s", describe_exception(sys.exception()))
+            logger.warning("a receiver raised %s", describe_exception(sys.exception()))  # type: ignore[arg-type]
 
 
 # Turning the value that a handler returned into its stored Response.
@@ -420,7 +465,7 @@ def _tell(signal, **facts):
 MOST_LOST = 20
 
 
-def respond(value, task_type, claimed):
+def respond(value: Any, task_type: Declaration, claimed: Claimed) -> ResponseData | None:
     """Return the :class:`ResponseData` of a returned value; None for None.
 
     The worker writes a large response into Django's storage itself, so that the dispatcher
@@ -441,7 +486,7 @@ def respond(value, task_type, claimed):
     return ResponseData(content_type=content_type, data=None, file=stored, size=len(body))
 
 
-def _is_awaited(claimed):
+def _is_awaited(claimed: Claimed) -> bool:
     """Whether other nodes of a graph, or hooks, may read the response."""
     rows = Task.objects.using(settings.DATABASE).filter(pk=claimed.instance)
     try:
@@ -450,7 +495,7 @@ def _is_awaited(claimed):
         return True
 
 
-def _forget_lost(claimed):
+def _forget_lost(claimed: Claimed) -> None:
     """Remove the responses that lost attempts have stored: no row names them."""
     # The database and the storage may fail in their own ways; then a file is left.
     with suppress(Exception):
@@ -463,9 +508,9 @@ def _forget_lost(claimed):
                 storage.delete(path)
 
 
-def _render(value, task_type):
+def _render(value: Any, task_type: Declaration) -> tuple[str, bytes]:
     if isinstance(value, (bytes, bytearray, memoryview)):
-        value = Output(value)
+        value = Output(value)  # type: ignore[arg-type]
     if isinstance(value, Output):
         return _raw(value)
     payload = codec.encode(value, format=task_type.serializer, what="The response")
@@ -473,7 +518,7 @@ def _render(value, task_type):
     return kinds[payload.format], payload.data.encode()
 
 
-def _raw(output):
+def _raw(output: Output) -> tuple[str, bytes]:
     """Return content type and body of text or bytes. Raises NotSerializable."""
     content = output.content
     if isinstance(content, memoryview) and not holds_bytes(content):

@@ -4,13 +4,17 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from django.db import connections
 
 from ...exceptions import Interrupted, PausedInTransaction
+from ..messages import Key
 from ..processes import uptime
-from ..shared_memory import END, GO, NEVER, PAUSE
+from ..shared_memory import END, GO, NEVER, PAUSE, Page
 
 # Interrupting a handler that does not check for asks: a signal raises Interrupted in it.
 #
@@ -26,7 +30,7 @@ SIGNAL = signal.SIGURG
 class Never(nullcontext):
     """A stand-in for :class:`Interruption` where nobody interrupts handlers."""
 
-    def by(self, cancel):
+    def by(self, cancel: Callable[[], object]) -> Self:
         return self
 
 
@@ -36,31 +40,31 @@ class Interruption:
     ``is_asked(key)`` tells whether the attempt of this key has been asked to end.
     """
 
-    def __init__(self, is_asked):
+    def __init__(self, is_asked: Callable[[Key], bool]) -> None:
         self._is_asked = is_asked
-        self._key = None
+        self._key: Key | None = None
         self._is_inside = False
         # The function that interrupts a coroutine handler, instead of an exception.
-        self._cancel = None
+        self._cancel: Callable[[], object] | None = None
         # The key of the last attempt whose signal came before its handler was entered.
-        self._early = None
+        self._early: Key | None = None
         # Whether a handler was interrupted, at any point of its code.
         self.has_struck = False
 
     @property
-    def is_inside(self):
+    def is_inside(self) -> bool:
         """Whether the handler is running and may be interrupted."""
         return self._is_inside
 
-    def listen(self):
+    def listen(self) -> None:
         """Handle the signal from now on. Call this in the main thread."""
         signal.signal(SIGNAL, self._on_signal)
 
-    def expect(self, key):
+    def expect(self, key: Key) -> None:
         """Set the key of the attempt that may be interrupted from now on."""
         self._key = key
 
-    def _on_signal(self, signum, frame):
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._key is None or not self._is_asked(self._key):
             return  # the signal was for an attempt that has ended
         if self._is_inside:
@@ -69,25 +73,25 @@ class Interruption:
         else:
             self._early = self._key
 
-    def _strike(self):
+    def _strike(self) -> None:
         """Interrupt the handler, only once, so that it can clean up undisturbed."""
         self._is_inside, self._key = False, None
         if self._cancel is None:
             raise Interrupted
         self._cancel()
 
-    def by(self, cancel):
+    def by(self, cancel: Callable[[], object]) -> Self:
         """Return self, to be entered around one handler that ``cancel()`` interrupts."""
         self._cancel = cancel
         return self
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._is_inside = True
         if self._early is not None and self._early == self._key:
             self._strike()
 
     @contextmanager
-    def put_off(self):
+    def put_off(self) -> Iterator[None]:
         """Delay an interruption of the handler until the end of the block."""
         is_inside = self._is_inside and threading.current_thread() is threading.main_thread()
         if is_inside:
@@ -98,7 +102,12 @@ class Interruption:
             if is_inside:
                 self.__enter__()
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._is_inside, self._cancel = False, None
         # A signal that comes from here on comes too late.
         self._key = None
@@ -113,28 +122,29 @@ LOOK_EVERY = 0.02
 class Pauses:
     """The pauses of one worker's attempts. Their time does not count towards the time-out."""
 
-    def __init__(self, page, slot):
+    def __init__(self, page: Page, slot: int) -> None:
         self._page = page
         self._slot = slot
         self._pid = os.getpid()
-        self._key, self._report = None, None
+        self._key: Any = None
+        self._report: Any = None
         self._number = 0
         self._depth = 0
         self._left = 0.0
 
-    def expect(self, key, report):
+    def expect(self, key: Key, report: Callable[..., object]) -> None:
         """Set the attempt that may pause from now on, and its ``report(kind, …)``."""
         self._key, self._report = key, report
         self._number = self._depth = 0
 
-    def look(self):
+    def look(self) -> None:
         """Pause here if asked to; never inside a transaction or outside the main thread."""
         if self._asked()[0] == PAUSE and self._is_the_handler() and not _in_transaction():
             with self._paused("", is_own=False):
                 pass
 
     @contextmanager
-    def own(self, message):
+    def own(self, message: str) -> Iterator[None]:
         """Pause the attempt during the block. Raises PausedInTransaction."""
         if _in_transaction():
             raise PausedInTransaction("A pause inside a transaction would keep it open.")
@@ -145,10 +155,10 @@ class Pauses:
             yield
 
     @contextmanager
-    def _paused(self, message, is_own):
+    def _paused(self, message: str, is_own: bool) -> Iterator[None]:
         self._number += 1
         self._depth += 1
-        running = self._page.read(self._slot)
+        running: Any = self._page.read(self._slot)
         self._left = running.deadline - uptime()
         self._page.put_off(self._slot, NEVER)
         self._report("paused", self._number, message, is_own)
@@ -164,17 +174,17 @@ class Pauses:
                 self._depth -= 1
                 self._report("resumed")
 
-    def _wait(self):
+    def _wait(self) -> None:
         while self._asked() not in ((END, 0), (GO, self._number)):
             time.sleep(LOOK_EVERY)
 
-    def _asked(self):
+    def _asked(self) -> tuple[int, int]:
         return self._page.asked(self._slot, *self._key)
 
-    def _is_the_handler(self):
+    def _is_the_handler(self) -> bool:
         is_main = threading.current_thread() is threading.main_thread()
         return is_main and os.getpid() == self._pid
 
 
-def _in_transaction():
+def _in_transaction() -> bool:
     return any(each.in_atomic_block for each in connections.all(initialized_only=True))

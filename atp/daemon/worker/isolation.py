@@ -1,7 +1,7 @@
 """The list of all that is put back after an attempt."""
 
 import _locale
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _thread
 import contextlib
 import contextvars
@@ -18,7 +18,7 @@ import threading
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import thread as executors
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,12 +38,13 @@ _DECIMALS = "decimal_context"
 class ContextVariables:
     """The source of a fresh context for each attempt, without the values that others have set."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # The decimal context is kept only if there was one. Otherwise each attempt makes its
         # own.
-        self._context, self._decimals = None, None
+        self._context: contextvars.Context | None = None
+        self._decimals: decimal.Context | None = None
 
-    def own(self):
+    def own(self) -> contextvars.Context:
         """Return a new context for one attempt."""
         if self._context is None:
             self._context = contextvars.copy_context()
@@ -111,16 +112,18 @@ FILTERS = (
 PATHS = (partial(attrgetter("path"), sys), lambda: sys.path[:])
 
 
-def put_back_streams(streams):
+def put_back_streams(streams: tuple[Any, Any, Any]) -> None:
     sys.stdin, sys.stdout, sys.stderr = streams
 
 
-def put_back_hooks(own, of_threads):
+def put_back_hooks(own: tuple[Any, Any, Any], of_threads: Any) -> None:
     sys.excepthook, sys.unraisablehook, sys.displayhook = own
     threading.excepthook = of_threads
 
 
-def put_back_tracing(trace, profile, of_threads, profile_of_threads, is_tracing):
+def put_back_tracing(
+    trace: Any, profile: Any, of_threads: Any, profile_of_threads: Any, is_tracing: bool
+) -> None:
     sys.settrace(trace)
     sys.setprofile(profile)
     threading.settrace(of_threads)
@@ -128,7 +131,14 @@ def put_back_tracing(trace, profile, of_threads, profile_of_threads, is_tracing)
     (tracemalloc.start if is_tracing else tracemalloc.stop)()
 
 
-def put_back_switches(recursion, interval, digits, is_collecting, threshold, debug):
+def put_back_switches(
+    recursion: int,
+    interval: float,
+    digits: int,
+    is_collecting: bool,
+    threshold: tuple[int, int, int],
+    debug: int,
+) -> None:
     sys.setrecursionlimit(recursion)
     sys.setswitchinterval(interval)
     sys.set_int_max_str_digits(digits)
@@ -137,13 +147,13 @@ def put_back_switches(recursion, interval, digits, is_collecting, threshold, deb
     gc.set_debug(debug)
 
 
-def put_back_filters(own, items):
+def put_back_filters(own: tuple[Any, Any], items: Iterable[Any]) -> None:
     warnings.simplefilter("default")  # this makes Python's caches of the filters void
     warnings.filters, warnings.showwarning = own
-    warnings.filters[:] = items
+    warnings.filters[:] = items  # type: ignore[index]
 
 
-def put_back_path(path, items):
+def put_back_path(path: list[str], items: Iterable[str]) -> None:
     sys.path = path
     sys.path[:] = items
 
@@ -154,18 +164,19 @@ def put_back_path(path, items):
 # its cache of levels when a level is set, and its list of handlers when logging is configured. A
 # change without such a sign is noticed at the next full comparison, after EVERY seconds.
 
-_ROOT = logging.root
-_MANAGER = _ROOT.manager
+_ROOT: Any = logging.root
+_MANAGER: logging.Manager = _ROOT.manager
 # While this key is in the cache of the root logger, Python has not cleared the cache.
 _MARK = "atp"
-# All loggers are compared if the last full comparison is this many seconds ago.
+# All loggers, and all entries that can wait, are compared if the last full comparison is this many
+# seconds ago.
 EVERY = 0.01
 
 
 class _Found:
     """The state of all loggers and their handlers at the time when this is made."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.disable, self.raises = _MANAGER.disable, logging.raiseExceptions
         self.loggers = {each: _facts(each) for each in _loggers()}
         self.handlers = {
@@ -175,16 +186,16 @@ class _Found:
         }
         self._mark()
 
-    def _mark(self):
+    def _mark(self) -> None:
         _ROOT._cache[_MARK] = True
-        self._count = len(logging._handlerList)
+        self._count = len(logging._handlerList)  # type: ignore[attr-defined]
         self._compared = time.monotonic()
 
-    def is_as_it_was(self):
+    def is_as_it_was(self) -> bool:
         """Tell whether the loggers and handlers of that time are unchanged; ignore new ones."""
         is_quiet = (
             _MARK in _ROOT._cache
-            and len(logging._handlerList) == self._count
+            and len(logging._handlerList) == self._count  # type: ignore[attr-defined]
             and _MANAGER.disable == self.disable
             and time.monotonic() - self._compared < EVERY
         )
@@ -202,7 +213,7 @@ class _Found:
             self._mark()
         return is_same
 
-    def put_back(self):
+    def put_back(self) -> None:
         logging.disable(self.disable)
         logging.raiseExceptions = self.raises
         for each, (level, disabled, propagate, handlers, filters) in self.loggers.items():
@@ -219,32 +230,34 @@ class _Found:
 class _Now:
     """The present state; ``==`` compares it with a :class:`_Found`."""
 
-    def __eq__(self, found):
+    def __eq__(self, found: Any) -> bool:
         return found.is_as_it_was()
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
-def take():
+def take() -> _Now:
     """Return the present state, to be compared with the one that :func:`found` returned."""
     return _Now()
 
 
-def found():
+def found() -> _Found:
     """Return the present state in a form that can be put back later."""
     return _Found()
 
 
-def put_back(before):
+def put_back(before: _Found) -> None:
     before.put_back()
 
 
-def _loggers():
+def _loggers() -> list[logging.Logger]:
     known = [each for each in _MANAGER.loggerDict.values() if isinstance(each, logging.Logger)]
     return [_ROOT, *known]
 
 
-def _facts(logger):
+def _facts(
+    logger: logging.Logger,
+) -> tuple[int, bool, bool, list[logging.Handler], list[Any]]:
     return (
         logger.level,
         logger.disabled,
@@ -263,7 +276,7 @@ def _facts(logger):
 # As they are below the enums that the module signal makes of the answers.
 _getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
 # The environment as Python keeps it, in bytes: quicker to compare.
-_RAW = os.environ._data
+_RAW: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # The system sends none of these by itself.
 _REAL_TIME = [number for number in _SIGNALS if number >= getattr(signal, "SIGRTMIN", signal.NSIG)]
@@ -279,20 +292,20 @@ _LIMITING = ("resource.setrlimit", "resource.prlimit")
 _PROCESSOR_TIMERS = (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def _directory():
+def _directory() -> bytes | None:
     try:
         return os.getcwdb()
     except OSError:  # that in which it is has been removed
         return None
 
 
-def _umask():
+def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-def _put_back_environment(before):
+def _put_back_environment(before: Mapping[Any, Any]) -> None:
     for name, value in before.items():
         if _RAW.get(name) != value:
             os.environ[os.environ.decodekey(name)] = os.environ.decodevalue(value)
@@ -300,31 +313,31 @@ def _put_back_environment(before):
         os.environ.pop("TZ", None)
 
 
-def _handlers(numbers):
+def _handlers(numbers: Iterable[int]) -> list[Any]:
     return [*map(_getsignal, numbers)]
 
 
-def _put_back_handlers(before, numbers=_SIGNALS):
+def _put_back_handlers(before: Iterable[Any], numbers: Iterable[int] = _SIGNALS) -> None:
     for number, handler in zip(numbers, before, strict=True):
         # A handler that was not set from Python cannot be put back.
         if _getsignal(number) is not handler and handler is not None:
             signal.signal(number, handler)
 
 
-def _put_back_real_time_handlers(before):
+def _put_back_real_time_handlers(before: Iterable[Any]) -> None:
     _put_back_handlers(before, numbers=_REAL_TIME)
     # The handler of faulthandler is none of those that Python knows.
     stacks.answer_again()
 
 
-def _put_back_standard_input(*before):
+def _put_back_standard_input(*before: object) -> None:
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.dup2(descriptor, 0)
     if descriptor:
         os.close(descriptor)
 
 
-def _standard_input():
+def _standard_input() -> tuple[int, int] | None:
     try:
         found = os.fstat(0)
     except OSError:
@@ -332,22 +345,22 @@ def _standard_input():
     return found.st_dev, found.st_ino
 
 
-def _limits(numbers):
+def _limits(numbers: Iterable[int]) -> list[tuple[int, tuple[int, int]]]:
     return [(number, resource.getrlimit(number)) for number in numbers]
 
 
-def _put_back_limits(before):
+def _put_back_limits(before: Iterable[tuple[int, tuple[int, int]]]) -> None:
     for number, limits in before:
         with contextlib.suppress(OSError, ValueError):  # one that was lowered for good
             resource.setrlimit(number, limits)
 
 
-def _stop_processor_timers(*before):
+def _stop_processor_timers(*before: object) -> None:
     for timer in _PROCESSOR_TIMERS:
         signal.setitimer(timer, 0)
 
 
-def _put_back_user(users, groups):
+def _put_back_user(users: tuple[int, int, int], groups: tuple[int, int, int]) -> None:
     os.setresuid(*users)
     os.setresgid(*groups)
 
@@ -373,7 +386,7 @@ TIMERS = (
         lambda before: None,
     ),
 )
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     *TIMERS,
     Entry("handlers of signals", (partial(_handlers, _SIGNALS),), _put_back_handlers),
     Entry(
@@ -476,41 +489,37 @@ if hasattr(os, "sched_getaffinity"):
 class Lifelines:
     """The descriptors that a worker needs, with the inodes that they should have."""
 
-    def __init__(self, *descriptors):
+    def __init__(self, *descriptors: int) -> None:
         self._descriptors = descriptors
         self._inodes = self._identify()
 
-    def check(self):
+    def check(self) -> None:
         """Raise OSError if a handler has closed one of them, even if it has reused the number."""
         if self._inodes != self._identify():
             raise OSError("a handler closed the descriptors of its worker")
 
-    def _identify(self):
+    def _identify(self) -> list[int]:
         return [os.fstat(number).st_ino for number in self._descriptors]
 
 
 # The state of a worker's process, put back after each task that has changed it.
 
-# Entries that can wait are compared if the last time was so long ago, in seconds; and where
-# another has changed.
-EVERY = 0.01
-
 
 class Told:
     """The audit events that Python has told of since they were last forgotten."""
 
-    def __init__(self, names):
+    def __init__(self, names: Iterable[str]) -> None:
         self.heard = False
         self._names = frozenset(names)
         sys.addaudithook(self._hear)
 
-    def _hear(self, event, args):
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if event in self._names:
             self.heard = True
 
 
 @cache
-def _told():
+def _told() -> Told:
     """Return the :class:`Told` of this process. There is one, as an audit hook stays for good."""
     return Told(name for each in ENTRIES for name in each.told)
 
@@ -522,20 +531,20 @@ class ProcessState:
     its child return must not have two workers answer.
     """
 
-    def __init__(self, entries=ENTRIES):
+    def __init__(self, entries: Iterable[Entry] = ENTRIES) -> None:
         self._pid = os.getpid()
         self._compared = 0.0
         self._told = _told()
         self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
         self._arrange()
 
-    def _arrange(self):
+    def _arrange(self) -> None:
         """Have at hand what is compared after each task: one list of values with another."""
         urgent = [(each, values) for each, values in self._found if not each.can_wait]
         self._parts = [part for each, _ in urgent for part in each.parts]
         self._values = [value for _, values in urgent for value in values]
 
-    def restore(self):
+    def restore(self) -> str:
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
         if os.getpid() != self._pid:
             os._exit(0)
@@ -548,7 +557,7 @@ class ProcessState:
         names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
-    def _is_as_it_was(self):
+    def _is_as_it_was(self) -> bool:
         """Tell whether the entries that cannot wait are unchanged.
 
         A handler may have removed what is read, or put an object there that cannot be compared.
@@ -558,7 +567,7 @@ class ProcessState:
         except BaseException:  # even SystemExit does not end the worker
             return False
 
-    def _put_back(self, place):
+    def _put_back(self, place: int) -> str:
         """Put an entry back if it has changed; returns its name if that was in vain."""
         entry, before = self._found[place]
         with suppress(BaseException):
@@ -581,7 +590,7 @@ class ProcessState:
 _OWNER = "_atp_attempt"
 _STRAY = object()
 # A pool's thread that waits in this code is idle: its next work belongs to a later attempt.
-_IDLE = {executors._worker.__code__, pools.worker.__code__}
+_IDLE = {executors._worker.__code__, pools.worker.__code__}  # type: ignore[attr-defined]
 
 
 class Threads:
@@ -590,23 +599,24 @@ class Threads:
     A thread that a thread of an earlier attempt has started is part of that earlier attempt.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._main = threading.get_ident()
-        self._attempt = None
-        self._strays = self._idle = frozenset()
+        self._attempt: object = None
+        self._strays: Set[int] = frozenset()
+        self._idle: Set[int] = frozenset()
 
-    def install(self):
+    def install(self) -> None:
         """Note, for each thread from now on, the attempt in which it is started."""
         start = threading.Thread.start
 
         @wraps(start)
-        def noted(thread):
+        def noted(thread: threading.Thread) -> None:
             setattr(thread, _OWNER, self._attempt if self.is_of_attempt() else _STRAY)
             return start(thread)
 
-        threading.Thread.start = noted
+        threading.Thread.start = noted  # type: ignore[method-assign, assignment]
 
-    def begin(self):
+    def begin(self) -> None:
         """Begin an attempt; the threads that exist now belong to earlier ones."""
         self._attempt = object()
         if _thread._count():  # else there is no other thread
@@ -614,11 +624,11 @@ class Threads:
             self._idle = {each for each, frame in frames.items() if frame.f_code in _IDLE}
             self._strays = frames.keys() - self._idle - {self._main}
 
-    def is_of_attempt(self):
+    def is_of_attempt(self) -> bool:
         ident = threading.get_ident()
         if ident == self._main:
             return True
-        owner = getattr(threading._active.get(ident), _OWNER, None)
+        owner = getattr(threading._active.get(ident), _OWNER, None)  # type: ignore[attr-defined]
         if owner is None:
             return ident not in self._strays
         return owner is self._attempt or (owner is not _STRAY and ident in self._idle)

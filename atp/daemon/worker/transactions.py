@@ -4,25 +4,56 @@ import contextlib
 import logging
 import os
 import time
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from django.core.files.storage import storages
 from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ... import messages
 from ...authoring.logs import exception_message
+from ...authoring.steps import StepContext
 from ...conf import settings
 from ...exceptions import Interrupted, InvalidGraph, StepInTransaction, TaskGone
+from ...graphs.plan import GraphAddition
 from ...operations.registry import registry
+from ...payload.codec import Payload
 from ...states import Event
 from ...store import get_store
-from ...store.values import Message, Move, ProgressUpdate, count_kept_messages
+from ...store.protocol import Graphs, Store
+from ...store.values import (
+    Checkpoint,
+    Claimed,
+    Message,
+    Move,
+    ProgressUpdate,
+    count_kept_messages,
+)
 from ..attempt import Kind, Outcome
 from ..database import is_outage
 from ..messages import Closed
 from ..processes import uptime
+
+Answer = TypeVar("Answer")
+# When a handler reported something, the kind of the report, and its values.
+Said: TypeAlias = tuple[float, str, tuple[Any, ...]]
+
+
+class Delaying(Protocol):
+    """Delays interruptions of a handler."""
+
+    def put_off(self) -> AbstractContextManager[None]: ...
+
+
+class WritingMarks(Protocol):
+    """Keeps, for each slot, whether its worker must not be stopped now."""
+
+    def write(self, slot: int, is_writing: bool, /) -> None: ...
+
 
 # Checkpoints of steps, transactions of handlers, additions to graphs: a worker writes them itself.
 #
@@ -38,7 +69,7 @@ TELL_AFTER = 1.0
 
 
 @contextmanager
-def end_in_forks():
+def end_in_forks() -> Iterator[None]:
     """End a fork that the handler makes in this block, so that it ends no transaction.
 
     A fork has the same connection: its commit or rollback would be that of its parent.
@@ -54,7 +85,7 @@ def end_in_forks():
 class Checkpoints:
     """The checkpoints of one worker's attempts. ``who`` is the worker's name in log records."""
 
-    def __init__(self, who, interruption, page, slot):
+    def __init__(self, who: str, interruption: Delaying, page: WritingMarks, slot: int) -> None:
         self._who = who
         self._interruption = interruption
         self._page = page
@@ -62,29 +93,31 @@ class Checkpoints:
         # The previous worker of this slot may have died while it wrote a checkpoint.
         page.write(slot, False)
 
-    def format(self, context):
+    def format(self, context: StepContext) -> str:
         return registry.get(context.type).serializer
 
-    def find(self, context, name):
+    def find(self, context: StepContext, name: str) -> Checkpoint | None:
         self._refuse_in_transaction(name)
         if context.attempt == 1:
             return None
         steps, instance = get_store().steps, context.key[0]
         return self._repeat_step(context, name, lambda: (steps.find(instance, name),))[0]
 
-    def begin(self, context, name, delay=None):
+    def begin(self, context: StepContext, name: str, delay: timedelta | None = None) -> Checkpoint:
         self._refuse_in_transaction(name)
         steps, key = get_store().steps, context.key
         return self._repeat_step(
             context, name, lambda: steps.begin(*key, name, who=self._who, delay=delay)
         )
 
-    def keep(self, context, name, payload, took=None):
+    def keep(
+        self, context: StepContext, name: str, payload: Payload, took: timedelta | None = None
+    ) -> None:
         steps, key = get_store().steps, context.key
         self._repeat_step(context, name, lambda: steps.keep(*key, name, payload, took=took))
 
     @contextmanager
-    def transaction(self, context, name):
+    def transaction(self, context: StepContext, name: str) -> Iterator[None]:
         """Run the block in the transaction of a step; nobody stops the worker during it.
 
         If the Task is locked or the database is down, wait before the transaction begins.
@@ -93,7 +126,7 @@ class Checkpoints:
             yield
 
     @contextmanager
-    def fenced(self, context):
+    def fenced(self, context: StepContext) -> Iterator[None]:
         """Run the block in a transaction whose last statement locks the Task of the attempt."""
         if self.is_in_transaction():
             raise StepInTransaction(
@@ -107,8 +140,8 @@ class Checkpoints:
             self._repeat_write(context, what, lambda: steps.hold(*key))
 
     @contextmanager
-    def _block(self, context, what):
-        store = get_store()
+    def _block(self, context: StepContext, what: str) -> Iterator[None]:
+        store: Any = get_store()
         try:
             with ExitStack() as stack:
                 # Each try needs a context manager of its own.
@@ -122,7 +155,7 @@ class Checkpoints:
         finally:
             self._page.write(self._slot, False)
 
-    def extend(self, context, addition):
+    def extend(self, context: StepContext, addition: GraphAddition) -> None:
         """Write an attempt's addition to its graph. Raises InvalidGraph inside a transaction."""
         if self.is_in_transaction():
             raise InvalidGraph(
@@ -137,15 +170,25 @@ class Checkpoints:
             messages.addition_refused,
         )
 
-    def _repeat_step(self, context, name, call):
+    def _repeat_step(
+        self, context: StepContext, name: str, call: Callable[[], Answer | None]
+    ) -> Answer:
         return self._repeat_write(context, f"the checkpoint of step {name}", call)
 
-    def _repeat_write(self, context, what, call):
+    def _repeat_write(
+        self, context: StepContext, what: str, call: Callable[[], Answer | None]
+    ) -> Answer:
         waits = partial(messages.write_waits, what)
         refused = partial(messages.write_refused, what)
         return self._repeat(context, call, waits, refused)
 
-    def _repeat(self, context, call, waits, refused):
+    def _repeat(
+        self,
+        context: Any,
+        call: Callable[[], Answer | None],
+        waits: Callable[[str], str],
+        refused: Callable[[], str],
+    ) -> Answer:
         """Repeat ``call()`` until its answer is true, and return that. Raises Interrupted.
 
         A locked Task, or a database that is down, does not end the attempt: the result of a
@@ -176,7 +219,7 @@ class Checkpoints:
             pause = min(2 * pause, LOOK_SELDOM)
 
     @contextmanager
-    def _unstopped(self, connection):
+    def _unstopped(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
         """Forbid the supervisor to stop the worker in the block, or until its transaction ends."""
         self._page.write(self._slot, True)
         is_written = False
@@ -187,14 +230,14 @@ class Checkpoints:
             if not (is_written and connection.in_atomic_block):
                 self._page.write(self._slot, False)
 
-    def _refuse_in_transaction(self, name):
+    def _refuse_in_transaction(self, name: str) -> None:
         if self.is_in_transaction():
             raise StepInTransaction(
                 f"Step {name!r} is inside a transaction: its checkpoint would be rolled back with "
                 "that. Call it outside, or make the step the transaction: step_in_transaction()."
             )
 
-    def is_in_transaction(self):
+    def is_in_transaction(self) -> bool:
         """Tell whether the handler has a transaction open."""
         connection = connections[settings.DATABASE]
         is_manual = connection.connection is not None and not connection.get_autocommit()
@@ -218,13 +261,13 @@ class Transaction:
     ``who`` signs its end; ``report(kind, …)`` sends to the dispatcher.
     """
 
-    def __init__(self, claimed, *, who, report):
+    def __init__(self, claimed: Claimed, *, who: str, report: Callable[..., object]) -> None:
         self._claimed = claimed
         self._who = who
         self._report = report
-        self._said = []
+        self._said: list[Said] = []
         # The handler's additions to its graph.
-        self._additions = []
+        self._additions: list[GraphAddition] = []
         # Whether everything is written, and whether the commit is known to have succeeded.
         self._is_written = self._committed = False
         # Whether nothing was committed, and the dispatcher has the reports.
@@ -235,7 +278,7 @@ class Transaction:
         # Called after the block of the transaction.
         self.left = lambda: None
 
-    def report(self, kind, *values):
+    def report(self, kind: str, *values: Any) -> None:
         """Take a report of the handler: log lines and files wait for the end, others are sent."""
         if self._committed:
             self._refuse(kind, values)
@@ -246,7 +289,7 @@ class Transaction:
         else:
             self._report(kind, *values)
 
-    def _refuse(self, kind, values):
+    def _refuse(self, kind: str, values: Sequence[Any]) -> None:
         """Refuse a report after the commit, which has ended the Instance."""
         if kind == "file":
             self._delete(values[0]["path"])
@@ -254,13 +297,13 @@ class Transaction:
         if kind == "log":
             logger.warning("%s: said after the commit: %s", self._claimed.uuid, values[-1])
 
-    def extend(self, context, addition):
+    def extend(self, context: StepContext, addition: GraphAddition) -> None:
         """Take an addition of the handler to its graph, to be written with the end."""
         if self._committed:
             raise RuntimeError("after the commit nothing can be added to a graph")
         self._additions.append(addition)
 
-    def run(self, call):
+    def run(self, call: Callable[[], Outcome]) -> Outcome:
         """Run ``call()``, which returns an :class:`Outcome`, and commit everything or nothing.
 
         If the call raises, roll everything back and raise the exception again.
@@ -300,18 +343,18 @@ class Transaction:
             return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, told)
         return Outcome(Kind.CONCLUDED)
 
-    def _note_commit(self):
+    def _note_commit(self) -> None:
         self._committed = True
         # Even if the dispatcher has died, the handler's on_commit() functions have to run.
         with contextlib.suppress(Closed):
             self._report("committed")
 
-    def _conclude(self, outcome):
+    def _conclude(self, outcome: Outcome) -> None:
         instance, attempt = self._claimed.key
         store = get_store()
         if self._additions:
             self._extend(store.graphs)
-        facts = {"instance": instance, "attempt": attempt, "who": self._who}
+        facts: dict[str, Any] = {"instance": instance, "attempt": attempt, "who": self._who}
         kept = registry.keeps(self._claimed.type)
         end = Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
         messages, files = self._messages(store), self._files()
@@ -320,7 +363,7 @@ class Transaction:
         )
         store.records.conclude(end, note=note)
 
-    def _extend(self, graphs):
+    def _extend(self, graphs: Graphs) -> None:
         """Write the handler's additions to its graph; wait while other sessions lock the rows."""
         began, pause, is_told = uptime(), LOOK_AGAIN, False
         while not self._is_extended(graphs):
@@ -330,7 +373,7 @@ class Transaction:
             time.sleep(pause)
             pause = min(2 * pause, LOOK_SELDOM)
 
-    def _is_extended(self, graphs):
+    def _is_extended(self, graphs: Graphs) -> bool:
         with transaction.atomic(using=settings.DATABASE):
             for addition in self._additions:
                 if graphs.extend(addition, who=self._who, ends=True) is None:
@@ -339,7 +382,7 @@ class Transaction:
                     return False
         return True
 
-    def _messages(self, store):
+    def _messages(self, store: Store) -> tuple[Message, ...]:
         said = [(at, *values) for at, kind, values in self._said if kind == "log"]
         if not said:
             return ()
@@ -350,17 +393,17 @@ class Transaction:
             for at, level, text in said
         )
 
-    def _files(self):
+    def _files(self) -> tuple[dict[str, Any], ...]:
         return tuple(values[0] for _, kind, values in self._said if kind == "file")
 
-    def _tell_dispatcher(self):
+    def _tell_dispatcher(self) -> None:
         """Send the kept reports to the dispatcher, because nothing was committed."""
         self.say_all()
         self._is_told = True
         for at, kind, values in self._said:
             self._report(kind, *values, at=at)
 
-    def _gone(self):
+    def _gone(self) -> Outcome:
         """Record that this attempt was rolled back because its Task was taken away; return GONE."""
         instance, attempt = self._claimed.key
         try:
@@ -380,21 +423,21 @@ class Transaction:
             logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
         return Outcome(Kind.GONE, messages.rolled_back())
 
-    def _discard(self, outcome):
+    def _discard(self, outcome: Outcome | None) -> None:
         """Remove the file of a Response that was not committed."""
-        response = outcome and outcome.response
+        response: Any = outcome and outcome.response
         if response and response.file:
             self._delete(response.file)
 
     @staticmethod
-    def _delete(path):
+    def _delete(path: str) -> None:
         try:
             storages[settings.STORAGE].delete(path)
         except Exception as error:  # storages have errors of their own
             logger.warning("%s cannot be removed: %s", path, error)
 
 
-def _is_cut(error, connection, used):
+def _is_cut(error: BaseException, connection: BaseDatabaseWrapper, used: Any) -> bool:
     """Tell whether the error means that the connection ``used`` is lost.
 
     ``used`` is None if there was no connection to begin with; that counts as lost. At the end
@@ -405,7 +448,7 @@ def _is_cut(error, connection, used):
     return used is None or connection.connection is not used or not connection.is_usable()
 
 
-def _without_the_middle(said, left_out):
+def _without_the_middle(said: list[Said], left_out: int) -> list[Said]:
     """Return the reports with one line in place of the messages between the first and the last."""
     first, last = count_kept_messages()
     logs = [each for each in said if each[1] == "log"]

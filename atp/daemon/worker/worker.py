@@ -7,7 +7,10 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
 from django.core.cache import caches
 
@@ -17,11 +20,12 @@ from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
 from ...conf import settings
 from ...operations.registry import registry
+from ...store.values import Claimed
 from .. import descendants, messages, processes
-from ..attempt import DONE, PUT_OFF
-from ..messages import Closed, packed_end, unpacked
-from ..options import hostname
-from ..shared_memory import NEVER
+from ..attempt import DONE, PUT_OFF, Outcome
+from ..messages import Channel, Closed, Key, packed_end, unpacked
+from ..options import Options, hostname
+from ..shared_memory import NEVER, Page, Tokens
 from . import execution
 from .connections import Connections
 from .execution import guard_own_lines, is_any_abandoned
@@ -38,13 +42,13 @@ logger = logging.getLogger("atp.worker")
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
-def be_a_worker():
+def be_a_worker() -> None:
     """Prepare the newly forked process of a worker."""
     close_standard_input()
     let_children_be_ended()
 
 
-def draw_other_numbers():
+def draw_other_numbers() -> None:
     """Seed numpy's generator anew: Python seeds its own after a fork, and numpy does not."""
     random = sys.modules.get("numpy.random")
     if random is not None:
@@ -52,7 +56,7 @@ def draw_other_numbers():
             random.seed()
 
 
-def close_standard_input():
+def close_standard_input() -> None:
     """Make standard input empty for this process and its programs: the daemon's may never end."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor:  # it is 0 if the daemon was started without a standard input
@@ -63,21 +67,21 @@ def close_standard_input():
     sys.stdin = open(0, closefd=False)
 
 
-def let_children_be_ended():
+def let_children_be_ended() -> None:
     """Make SIGTERM and SIGINT end the forks that handlers make, as libraries expect.
 
     The worker itself goes on to ignore these signals; the supervisor handles them.
     """
     own = {number: signal.getsignal(number) for number in _ENDING}
-    masks = []
+    masks: list[Iterable[int]] = []
 
-    def block():
+    def block() -> None:
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
 
-    def unblock():
+    def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop())
 
-    def reset():
+    def reset() -> None:
         for number, handler in own.items():
             if signal.getsignal(number) is handler:
                 signal.signal(number, signal.SIG_DFL)
@@ -87,7 +91,7 @@ def let_children_be_ended():
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)
 
 
-def open_root_logger(level):
+def open_root_logger(level: str) -> None:
     """Let the root logger pass records from ``level`` up; its own handlers get no more of them."""
     root = logging.getLogger()
     level = logging.getLevelNamesMapping()[level]
@@ -97,25 +101,25 @@ def open_root_logger(level):
         root.setLevel(level)
 
 
-def share_caches():
+def share_caches() -> None:
     """Create Django's caches now, or the context of each attempt would have its own."""
     for alias in caches.settings:
         with contextlib.suppress(Exception):  # the first user of the cache sees the error
             caches[alias]
 
 
-def capture(threads):
+def capture(threads: Threads) -> LogCapture:
     """Return the logging handler that writes into the log of the running Instance."""
     return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
 
 
-def open_logging(capture):
+def open_logging(capture: LogCapture) -> None:
     """Make the root logger pass its records to ``capture``."""
     open_root_logger(settings.LOG_LEVEL)
     logging.getLogger().addHandler(capture)
 
 
-def _say_stray(level, text):
+def _say_stray(level: int, text: str) -> None:
     """Log, in the daemon's log, a line of a thread that an earlier attempt has left behind."""
     logger.log(level, "a thread that an earlier attempt left behind: %s", text)
 
@@ -123,7 +127,7 @@ def _say_stray(level, text):
 # The reasons why a worker runs nothing more and another one takes its place.
 
 
-def reason_to_retire(options, done):
+def reason_to_retire(options: Options, done: int) -> str | None:
     """Return the reason why a worker that has run ``done`` tasks is to retire, or None."""
     limit = options.max_tasks_per_worker
     if limit is not None and done >= limit:
@@ -151,17 +155,31 @@ BEGIN_WITHIN = 60.0
 MOST_IN_RING = 4096
 
 
+class Inherited(Protocol):
+    """The values that a worker inherits from its supervisor."""
+
+    @property
+    def page(self) -> Page: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    # Any: its ``scratch`` is there since the supervisor's start.
+    @property
+    def folders(self) -> Any: ...
+
+
 class Worker:
     """The loop of one worker process. ``slot`` is its number in the page and in the log."""
 
-    def __init__(self, slot, channel, tokens, inherited):
+    def __init__(self, slot: int, channel: Channel, tokens: Tokens, inherited: Inherited) -> None:
         page = inherited.page
         self._slot = slot
         self._channel = channel
         self._tokens = tokens
         self._page = page
         self._ring = page.ring(slot)
-        self._scratch = inherited.folders.scratch / f"worker-{slot}"
+        self._scratch: Path = inherited.folders.scratch / f"worker-{slot}"
         self._options = inherited.options
         # The name with which this worker signs.
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
@@ -178,9 +196,9 @@ class Worker:
         self._leftovers = Leftovers()
         self._variables = ContextVariables()
         # The reason why the worker should run nothing more.
-        self._worn_out = None
+        self._worn_out: str | None = None
 
-    def run(self):
+    def run(self) -> None:
         """Run Tasks until the channel is closed or the worker retires."""
         if folders.is_private(self._scratch.parent):
             shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
@@ -201,7 +219,7 @@ class Worker:
         except Closed:
             return
 
-    def _given(self):
+    def _given(self) -> Iterator[tuple[int, Claimed]]:
         """Yield each task that the dispatcher has sent, with its serial number."""
         while True:
             try:
@@ -215,7 +233,7 @@ class Worker:
                 tasks, _ = self._channel.receive()
             yield from unpacked(tasks)
 
-    def _is_to_retire(self):
+    def _is_to_retire(self) -> bool:
         """Tell whether this worker retires; try to tell the dispatcher, too."""
         # The interruption may have left a library in a broken state.
         struck = "its handler was interrupted" if self.interruption.has_struck else None
@@ -227,7 +245,7 @@ class Worker:
                 self._has_told = True
         return bool(reason)
 
-    def _perform(self, claimed):
+    def _perform(self, claimed: Claimed) -> None:
         """Run one Task. The page shows it from before its handler until after its report."""
         started, key = processes.uptime(), claimed.key
         is_transactional = registry.is_transactional(claimed.type)
@@ -243,7 +261,7 @@ class Worker:
         self._tell(key, started, outcome)
         self._page.leave(self._slot)
 
-    def _enter(self, claimed, started, grace=0.0):
+    def _enter(self, claimed: Claimed, started: float, grace: float = 0.0) -> None:
         """Write into the page that this attempt runs; its time-out counts from ``started``."""
         timeout = claimed.timeout
         timeout = NEVER if timeout is None else timeout.total_seconds()
@@ -253,7 +271,7 @@ class Worker:
         facts = (deadline, started, limit, before, timeout, claimed.name.encode())
         self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
 
-    def _tell(self, key, started, outcome):
+    def _tell(self, key: Key, started: float, outcome: Outcome) -> None:
         """Report the end of an attempt, through the ring or the channel."""
         ended = processes.uptime()
         end = (*key, started, ended, None if outcome is DONE else outcome)
@@ -263,25 +281,31 @@ class Worker:
         elif ended - self._called > CALL_AFTER:
             self._call(ended)
 
-    def _call(self, now):
+    def _call(self, now: float) -> None:
         """Make the dispatcher look into the ring."""
         self._called = now
         # The dispatcher has unread messages anyway, or it looks by itself.
         with contextlib.suppress(OSError, Closed):
             self._channel.send(messages.Look(), wait=False)
 
-    def _report(self, claimed, kind, *values, at=None):
+    def _report(self, claimed: Claimed, kind: str, *values: Any, at: float | None = None) -> None:
         """Send a message of a running handler. Any thread or child of the handler may call this."""
-        message = messages.REPORTED[kind]
+        message: Any = messages.REPORTED[kind]
         self._say(message(claimed.key, at or time.time(), *values))
 
-    def _say(self, message):
+    def _say(self, message: Any) -> None:
         """Send a message; if the handler has returned, to wait for that is not its time."""
         is_late = not self.interruption.is_inside
         with self._page.unhurried(self._slot) if is_late else contextlib.nullcontext():
             self._channel.send(message)
 
-    def _execute(self, claimed, report, is_transactional, began):
+    def _execute(
+        self,
+        claimed: Claimed,
+        report: Callable[..., None],
+        is_transactional: bool,
+        began: float,
+    ) -> Outcome:
         """Prepare, run the handler and clean up; return an :class:`Outcome` in any case."""
         transaction, own_report = None, report
         if is_transactional:
@@ -304,7 +328,7 @@ class Worker:
         self._threads.begin()
         self._capture.context = context
         try:
-            left_open = self._connections.with_transaction
+            left_open: Callable[..., list[str]] = self._connections.with_transaction
             if is_transactional:
                 left_open = partial(left_open, but=settings.DATABASE)
             given = claimed, context, transaction, self.interruption, left_open
@@ -324,7 +348,7 @@ class Worker:
             context.remove_scratch()
             self._connections.put_back(began)
 
-    def _end_leftovers(self, claimed, report):
+    def _end_leftovers(self, claimed: Claimed, report: Callable[..., object]) -> None:
         """Kill the processes that the handler has left running: they are part of the attempt."""
         if not has_children():
             return
@@ -339,12 +363,12 @@ class Worker:
         if message:
             report("log", logging.WARNING, clean(message))
 
-    def _why_to_end(self, claimed):
+    def _why_to_end(self, claimed: Claimed) -> str | None:
         is_asked = self._page.is_asked(self._slot, claimed.instance, claimed.attempt)
         return "asked to end" if is_asked else None
 
 
-def main(slot, channel, tokens, inherited):
+def main(slot: int, channel: Channel, tokens: Tokens, inherited: Inherited) -> NoReturn:
     """Run a worker and exit the process; never return."""
     status = 1
     try:
