@@ -14,7 +14,7 @@ from functools import partial
 
 from . import log_handlers, processes
 from .log_handlers import Handle, close_broken_connections, complaints, guarded, loggers
-from .messages import Channel, Closed
+from .protocol import Channel, Closed
 from .stderr import NonBlockingStream
 
 # The process that calls the project's log handlers for the supervisor.

@@ -30,7 +30,9 @@ from atp.daemon.dispatcher.workers import KILL_AFTER, TAKE_BACK_AFTER, Deaths, S
 from atp.daemon.folders import DaemonFolders
 from atp.daemon.log_handlers import Complaints
 from atp.daemon.log_process import LogThread
-from atp.daemon.messages import (
+from atp.daemon.options import Options, hostname
+from atp.daemon.processes import Timers, uptime
+from atp.daemon.protocol import (
     Channel,
     Closed,
     Ended,
@@ -41,8 +43,6 @@ from atp.daemon.messages import (
     packed_end,
     unpacked_end,
 )
-from atp.daemon.options import Options, hostname
-from atp.daemon.processes import Timers, uptime
 from atp.daemon.shared_memory import NEVER, Page, Ring, Running, Tokens
 from atp.daemon.stacks import StackFiles
 from atp.daemon.stderr import NonBlockingHandler, NonBlockingStream

@@ -12,11 +12,10 @@ from ...conf import settings
 from ...operations.registry import registry
 from ...states import Event, State, events
 from ...store.values import Claimed, Move, ProgressUpdate
-from .. import messages as daemon_messages
-from .. import shared_memory
+from .. import protocol, shared_memory
 from ..attempt import cancel_grace
-from ..messages import Interrupt, Key, Kill
 from ..processes import uptime
+from ..protocol import Interrupt, Key, Kill
 from ..shared_memory import Page
 from .pool import Holding, Pool, WorkerLink
 from .reader import UsageMeter
@@ -454,7 +453,7 @@ class Pausing:
         elif wanted and registry.is_stoppable(holding.type):
             # Repeat this: the supervisor does not stop it while it writes a checkpoint.
             holding.is_to_pause = True
-            self._tell(daemon_messages.Freeze(link.slot, link.pid, key))
+            self._tell(protocol.Freeze(link.slot, link.pid, key))
         elif wanted and not holding.is_to_pause:
             holding.is_to_pause = True
             self._page.ask(link.slot, *key, shared_memory.PAUSE)
@@ -481,7 +480,7 @@ class Pausing:
         if is_frozen and (holding is None or holding.pause is not None):
             # The worker was stopped after it had reported the end of the attempt, or after the
             # handler had paused by itself: then it can say when it is ready to go on.
-            self._tell(daemon_messages.Thaw(link.slot, link.pid, key))
+            self._tell(protocol.Thaw(link.slot, link.pid, key))
         if holding is None or holding.pause is not None:
             return
         is_wanted = holding.is_to_pause
@@ -537,7 +536,7 @@ class Pausing:
         count = max(0, min(paused, self._places) - leaving)
         if count != self._spare:
             self._spare = count
-            self._tell(daemon_messages.SpareWanted(count))
+            self._tell(protocol.SpareWanted(count))
 
     def _let_go_on(self, paused: Collection[WorkerLink]) -> None:
         """Let the attempts that have been paused longest go on; free workers make room for them."""
@@ -566,13 +565,13 @@ class Pausing:
         """Ask the supervisor to kill a worker, unless it runs something."""
         link.dismissed_at = uptime()
         why = messages.evicted_for_resume()
-        self._tell(daemon_messages.Kill(link.slot, link.pid, shared_memory.NOTHING, why))
+        self._tell(protocol.Kill(link.slot, link.pid, shared_memory.NOTHING, why))
 
     def _go(self, link: WorkerLink) -> None:
         holding: Holding = link.running
         holding.pause.may_go = True
         if holding.pause.is_frozen:
-            self._tell(daemon_messages.Thaw(link.slot, link.pid, holding.key))
+            self._tell(protocol.Thaw(link.slot, link.pid, holding.key))
         else:
             self._page.ask(link.slot, *holding.key, shared_memory.GO, holding.pause.number)
 

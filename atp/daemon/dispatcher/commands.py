@@ -10,8 +10,7 @@ from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
 from ...conf import settings
 from ...states import Event
 from ...store import get_store
-from .. import descendants, log
-from .. import messages as daemon_messages
+from .. import descendants, log, protocol
 from ..database import DatabaseThread, Results
 from ..processes import uptime
 from .attempts import Attempts
@@ -162,11 +161,11 @@ class Orders:
             return
         self.request = request
         # The next dispatcher has to know the request, even if the row is gone by then.
-        self._tell(daemon_messages.Ordered(request))
+        self._tell(protocol.Ordered(request))
         mode = requested_mode(request)
         if mode is Mode.STOPPING:
             # The supervisor decides, as after a signal, and tells the dispatcher to stop.
-            self._tell(daemon_messages.StopWanted(ASKED))
+            self._tell(protocol.StopWanted(ASKED))
         elif mode is not self.mode:
             self.mode = mode
             (self._go_quiet if mode is Mode.QUIET else self._resume)()

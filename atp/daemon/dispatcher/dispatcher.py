@@ -16,12 +16,12 @@ from ...operations.registry import registry
 from ...store import get_store
 from ...store.common.turns import ClaimMemory
 from ...store.values import Claimed
-from .. import log, messages, processes
+from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
 from ..folders import DaemonFolders
-from ..messages import Channel, Closed
 from ..options import Options
 from ..processes import Timers, uptime
+from ..protocol import Channel, Closed
 from ..shared_memory import Page
 from . import commands, jobs
 from .attempts import Attempts
@@ -224,7 +224,7 @@ class Dispatcher:
         self._reconciling = Reconciling(core, attempts, self._renewal, orders)
         self._stopping = Stopping(core, threads, attempts, orders, self._recording)
         self._on_message: dict[type, Callable[..., None]] = {
-            messages.Stop: self._stopping.stop,
+            protocol.Stop: self._stopping.stop,
             **self._workers.on_message,
         }
 
@@ -409,7 +409,7 @@ class Intake:
         self.is_behind = pending > AGAIN if self.is_behind else pending >= MOST
         full = self._unrecorded.overfull(MOST_ASIDE) if self._unrecorded.has_aside else ()
         for link in self._links:
-            # Once its attempt has ended, the end may be behind its messages.
+            # Once its attempt has ended, the end may be behind its protocol.
             is_full = full and self._reader.running(link) in full
             self._hear(link, not (self.is_behind or is_full or link.channel.has_ended))
             if link.ring.has_news and not self.is_behind:

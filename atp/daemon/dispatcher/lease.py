@@ -13,11 +13,11 @@ from ...exceptions import LeaseLost
 from ...operations.registry import registry
 from ...store.facts import DaemonFacts, Lost, Reconciled
 from ...store.facts import Renewal as RenewalAnswer
-from .. import log, messages
+from .. import log, protocol
 from ..database import DatabaseThread, Result, is_outage
-from ..messages import Key
 from ..options import hostname
 from ..processes import Timers, uptime
+from ..protocol import Key
 from .attempts import Attempts
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Membership:
         """Take a new identity, if it is time to try; call ``then(reconciled)`` afterwards."""
         if not self._timers.passed("rejoin"):
             return
-        self._tell(messages.Joining(self._identity.propose()))
+        self._tell(protocol.Joining(self._identity.propose()))
         holding = self._holding()
 
         def joined(result: Result[tuple[Reconciled, list[uuid.UUID]]]) -> None:
@@ -284,7 +284,7 @@ class Membership:
             self._announce(answer)
             self._identity.joined(answer, unsettled, result.sent, result.received)
             self._tell_identities()
-            self._tell(messages.LeaseRenewed(self._identity.lease_until))
+            self._tell(protocol.LeaseRenewed(self._identity.lease_until))
             self._timers.later("renew", settings.RENEW_EVERY)
             self._orders.joined(answer.request)
             then(answer)
@@ -323,7 +323,7 @@ class Membership:
 
     def _tell_identities(self) -> None:
         identities: tuple[Any, ...] = (self._identity.current, *self._identity.previous)
-        self._tell(messages.Joined(identities))
+        self._tell(protocol.Joined(identities))
 
     def _announce(self, answer: Reconciled) -> None:
         if self._identity.previous:
@@ -513,7 +513,7 @@ class Renewal:
             renewal = result.value
             core.statistics.answered(self._is_added)
             core.identity.renewed(renewal.time, result.sent, result.received)
-            core.tell(messages.LeaseRenewed(core.identity.lease_until))
+            core.tell(protocol.LeaseRenewed(core.identity.lease_until))
             self._orders.obey(renewal.request)
             self._was_locked = renewal.is_spare
             if renewal.is_spare:

@@ -16,11 +16,10 @@ from ...conf import settings
 from ...models import Downstream
 from ...operations.registry import registry
 from ...store.facts import Planned, Session, Swept
-from .. import descendants, log
-from .. import messages as daemon_messages
+from .. import descendants, log, protocol
 from ..database import DatabaseThread, Result, session_name
-from ..messages import Key
 from ..processes import uptime
+from ..protocol import Key
 from ..stacks import Stack
 from .pool import WorkerLink
 
@@ -462,7 +461,7 @@ class SignOfLife(Chore):
         return 1.0
 
     def run(self) -> None:
-        self.core.tell(daemon_messages.Alive())
+        self.core.tell(protocol.Alive())
 
 
 class Summarize(Chore):

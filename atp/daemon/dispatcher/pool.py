@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from ...store.values import Claimed
 from .. import log
-from ..messages import Channel, Closed, Key, packed
 from ..processes import uptime
+from ..protocol import Channel, Closed, Key, packed
 from ..shared_memory import Ring, Tokens
 
 # In the hints of this module ``| Any`` stands for ``| None`` where other facts often exclude the

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
-from ... import messages as attempt_messages
-from ... import states
+from ... import messages, states
 from ...conf import settings
 from ...operations.registry import registry
 from ...states import Event, Reason
@@ -16,11 +15,11 @@ from ...store.counts import COUNTED, Counts, UsagePeriod
 from ...store.facts import Lost
 from ...store.values import Message, Move, ProgressUpdate
 from .. import attempt as outcomes
-from .. import log, messages
+from .. import log, protocol
 from ..attempt import WORKERS_OWN, Kind, Outcome
 from ..descendants import in_use
-from ..messages import Key, unpacked_end
 from ..processes import uptime
+from ..protocol import Key, unpacked_end
 from ..shared_memory import Page
 from .downstreams import Downstreams
 from .pool import LOOK_AFTER, Holding, Pool, WorkerLink
@@ -201,17 +200,17 @@ class Reader:
         self._attempts = attempts
         self._times = attempts.times
         self._on_message: dict[type[Any], Callable[..., None]] = {
-            messages.Retiring: self._on_retiring,
-            messages.Ended: self._on_ended,
-            messages.Look: self._on_look,
-            messages.Progress: self._on_progress,
-            messages.Logged: self._on_logged,
-            messages.LeftOut: self._on_left_out,
-            messages.Published: self._on_published,
-            messages.Committed: self._on_committed,
-            messages.Paused: self._on_paused,
-            messages.Resuming: self._on_resuming,
-            messages.Resumed: self._on_resumed,
+            protocol.Retiring: self._on_retiring,
+            protocol.Ended: self._on_ended,
+            protocol.Look: self._on_look,
+            protocol.Progress: self._on_progress,
+            protocol.Logged: self._on_logged,
+            protocol.LeftOut: self._on_left_out,
+            protocol.Published: self._on_published,
+            protocol.Committed: self._on_committed,
+            protocol.Paused: self._on_paused,
+            protocol.Resuming: self._on_resuming,
+            protocol.Resumed: self._on_resumed,
         }
 
     def collect(self, link: WorkerLink) -> None:
@@ -236,7 +235,7 @@ class Reader:
         if running is None:
             return
         if running.key in link.revoked:
-            self._attempts.ending.kill(link, running.key, attempt_messages.task_taken_away())
+            self._attempts.ending.kill(link, running.key, messages.task_taken_away())
         holding = link.assigned.get(running.key)
         if holding is None:
             return  # the attempt has just ended

@@ -14,8 +14,8 @@ from ...states import Event, Reason, State
 from ...store.values import Delivered, Move, ProgressUpdate
 from .. import log
 from ..database import DatabaseThread, Result
-from ..messages import Key
 from ..processes import uptime
+from ..protocol import Key
 from .attempts import Attempts
 from .lease import LOOK_AGAIN, Renewal
 from .maintenance import Chores

@@ -5,14 +5,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ... import messages as attempt_messages
+from ... import messages
 from ...models import ASKED, Kind
 from ...operations.registry import registry
 from ...store.facts import Session
 from ...store.values import Message, ProgressUpdate
-from .. import messages
-from ..messages import Key
+from .. import protocol
 from ..processes import uptime
+from ..protocol import Key
 from ..stacks import Stack
 from .pool import Holding, WorkerLink
 
@@ -46,7 +46,7 @@ class Stacks:
             if link is None or holding is not link.running or (at and now < at + AGAIN):
                 continue
             self._asked[key] = now
-            self._core.tell(messages.TakeStack(link.slot, link.pid, key))
+            self._core.tell(protocol.TakeStack(link.slot, link.pid, key))
 
     def take(self) -> list[tuple[WorkerLink, Key, float, Stack]]:
         """Remove and return the stacks that are to be recorded."""
@@ -69,9 +69,9 @@ class Stacks:
         attempts = self._attempts
         if not holding.start_known:
             attempts.start(holding, link, holding.started or uptime())
-        lines = [attempt_messages.stack(stack.resident, stack.seconds, stack.busy)]
-        lines += [attempt_messages.stack_unavailable(stack.problem)] if stack.problem else []
-        lines += map(attempt_messages.session, sessions)
+        lines = [messages.stack(stack.resident, stack.seconds, stack.busy)]
+        lines += [messages.stack_unavailable(stack.problem)] if stack.problem else []
+        lines += map(messages.session, sessions)
         message = Message(
             time=attempts.times.at(holding, time.time() if at is None else at),
             level=logging.INFO,

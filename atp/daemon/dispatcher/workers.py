@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from ... import messages as attempt_messages
+from ... import messages
 from ...operations.registry import registry
 from ...states import Event
-from .. import attempt, log, messages
-from ..messages import Channel, Key
+from .. import attempt, log, protocol
 from ..processes import uptime
+from ..protocol import Channel, Key
 from ..shared_memory import NOTHING, Page, Tokens
 from ..stacks import Stack
 from .attempts import Attempts
@@ -39,11 +39,11 @@ class WorkerChanges:
         self._intake = intake
         self.sessions: set[int] = set()
         self.on_message: dict[type, Callable[..., None]] = {
-            messages.WorkerStarted: self._add,
-            messages.WorkerDied: self._remove,
-            messages.Frozen: self._frozen,
-            messages.Thawed: self._thawed,
-            messages.StackTaken: self._stack_taken,
+            protocol.WorkerStarted: self._add,
+            protocol.WorkerDied: self._remove,
+            protocol.Frozen: self._frozen,
+            protocol.Thawed: self._thawed,
+            protocol.StackTaken: self._stack_taken,
         }
 
     def _add(self, slot: int, pid: int, channel: int, taking: int, giving: int) -> None:
@@ -79,7 +79,7 @@ class WorkerChanges:
         self._intake.remove(link)
         self._core.pool.remove(slot)
         self.sessions.discard(pid)
-        why = why or attempt_messages.worker_died(how)
+        why = why or messages.worker_died(how)
         self._deaths.died(link, running, why, left, cause, stack)
         link.close()
 
@@ -136,7 +136,7 @@ class Deaths:
                 self._lose(holding, link, why, left, cause)
             elif holding.start_known:
                 # Its start is recorded, so it cannot simply be handed to another worker.
-                self._attempts.release(holding, attempt_messages.worker_died_early())
+                self._attempts.release(holding, messages.worker_died_early())
             else:
                 again.append(holding)
         if again:
@@ -219,7 +219,7 @@ class StuckWorkers:
                 before = self._since.get(link.pid, (_STARTING, now))
                 seen[link.pid] = before
                 if now - before[1] >= READY_WITHIN:
-                    self._kill(link, NOTHING, attempt_messages.worker_stuck(is_ready=False))
+                    self._kill(link, NOTHING, messages.worker_stuck(is_ready=False))
                     seen[link.pid] = _STARTING, now
                 continue
             if not link.is_stuck and (not link.assigned or link.ring.has_news):
@@ -242,7 +242,7 @@ class StuckWorkers:
     def _act(self, link: WorkerLink, key: Key, waited: float) -> bool:
         """Take tasks back or kill the worker, by the seconds ``waited``; tell whether it killed."""
         if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
-            self._kill(link, key, attempt_messages.worker_stuck())
+            self._kill(link, key, messages.worker_stuck())
             return True
         if not link.is_stuck and waited >= TAKE_BACK_AFTER:
             # A task whose token the worker has taken stays with it.

@@ -18,9 +18,9 @@ from ..dispatcher.commands import ORPHANED
 from ..dispatcher.dispatcher import Dispatcher
 from ..folders import DaemonFolders
 from ..log_process import LogThread
-from ..messages import Channel, WorkerStarted
 from ..options import Options
 from ..processes import uptime
+from ..protocol import Channel, WorkerStarted
 from ..shared_memory import Page, Tokens
 from ..stacks import StackFiles
 from ..stderr import NonBlockingStream

@@ -1,12 +1,12 @@
-"""The supervisor's view of the dispatcher: its process, its channel and its last messages."""
+"""The supervisor's view of the dispatcher: its process, its channel and its last protocol."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from .. import log, messages, processes
-from ..messages import Channel, Closed, Freeze, Interrupt, Kill, TakeStack, Thaw
+from .. import log, processes, protocol
 from ..processes import uptime
+from ..protocol import Channel, Closed, Freeze, Interrupt, Kill, TakeStack, Thaw
 from ..shared_memory import Tokens
 
 # If dispatchers die within this many seconds, each next one is started after a longer pause.
@@ -45,7 +45,7 @@ class DispatcherProcess:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the dispatcher reads its messages. Unread ones keep descriptors open here."""
+        """Whether the dispatcher reads its protocol. Unread ones keep descriptors open here."""
         return self.pid is not None and len(self._outbox) < MOST_UNREAD
 
     def started(self, pid: int, channel: Channel) -> None:
@@ -88,20 +88,20 @@ class DispatcherProcess:
                 return
             self._silent = 0.0
             match message:
-                case messages.LeaseRenewed():
+                case protocol.LeaseRenewed():
                     self.lease_until = message.until
-                case messages.Joining():
+                case protocol.Joining():
                     if message.identity not in self.identities:
                         self.identities.append(message.identity)
-                case messages.Joined():
+                case protocol.Joined():
                     self.identities = list(message.identities)
-                case messages.SpareWanted():
+                case protocol.SpareWanted():
                     self.spare = message.count
-                case messages.Ordered():
+                case protocol.Ordered():
                     self.request = message.request
-                case messages.StopWanted():
+                case protocol.StopWanted():
                     self.stop = message.why
-                case messages.Alive():
+                case protocol.Alive():
                     pass
                 case _:
                     yield message

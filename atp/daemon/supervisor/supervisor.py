@@ -17,11 +17,10 @@ from typing import Any, NoReturn
 from django.db import connections
 from django.utils.autoreload import iter_all_python_module_files
 
-from ... import __version__
-from ... import messages as attempt_messages
+from ... import __version__, messages
 from ...conf import settings
 from ...operations.registry import registry
-from .. import descendants, log, messages, processes
+from .. import descendants, log, processes, protocol
 from ..database import close_connections
 from ..descendants import LeftBehind
 from ..dispatcher.commands import DONE, UNDELIVERED
@@ -153,15 +152,15 @@ class Signals:
 TURN = 0.25
 # The requests of the dispatcher that concern a worker, and the answers.
 ASKED: dict[type[Any], Callable[..., bool | None]] = {
-    messages.Kill: WorkerProcesses.kill_if_running,
-    messages.Interrupt: WorkerProcesses.interrupt,
-    messages.Freeze: WorkerProcesses.freeze,
-    messages.Thaw: WorkerProcesses.thaw,
-    messages.TakeStack: WorkerProcesses.look,
+    protocol.Kill: WorkerProcesses.kill_if_running,
+    protocol.Interrupt: WorkerProcesses.interrupt,
+    protocol.Freeze: WorkerProcesses.freeze,
+    protocol.Thaw: WorkerProcesses.thaw,
+    protocol.TakeStack: WorkerProcesses.look,
 }
-ANSWERS: dict[type[Any], Callable[..., messages.Frozen | messages.Thawed]] = {
-    messages.Freeze: messages.Frozen,
-    messages.Thaw: messages.Thawed,
+ANSWERS: dict[type[Any], Callable[..., protocol.Frozen | protocol.Thawed]] = {
+    protocol.Freeze: protocol.Frozen,
+    protocol.Thaw: protocol.Thawed,
 }
 
 
@@ -266,7 +265,7 @@ class Supervisor:
             return
         self._pause = min(TURN, self._workers.enforce_limits())
         for slot, pid, key, stack in self._workers.looked():
-            self._dispatcher.send(messages.StackTaken(slot, pid, key, time.time(), stack))
+            self._dispatcher.send(protocol.StackTaken(slot, pid, key, time.time(), stack))
         self._enforce_lease()
         self._reload_if_changed()
         if self._starts.start_missing(stopping=self._stops > 0) and self._stops:
@@ -303,7 +302,7 @@ class Supervisor:
         self._tell_to_stop()
 
     def _tell_to_stop(self) -> None:
-        self._dispatcher.send(messages.Stop(self._options.grace if self._stops == 1 else 0.0))
+        self._dispatcher.send(protocol.Stop(self._options.grace if self._stops == 1 else 0.0))
 
     def _reload_if_changed(self) -> None:
         if self._watcher is None or self._stops:
@@ -315,7 +314,7 @@ class Supervisor:
             self._stop("its code changed")
 
     def _kill_everything(self) -> None:
-        self._workers.kill_all(attempt_messages.daemon_ended())
+        self._workers.kill_all(messages.daemon_ended())
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
         self._left_behind.end((), self._reap)
@@ -349,7 +348,7 @@ class Supervisor:
         key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
         facts = how, dead.why, key, left, cause, dead.stack
-        self._dispatcher.send(messages.WorkerDied(dead.slot, pid, *facts))
+        self._dispatcher.send(protocol.WorkerDied(dead.slot, pid, *facts))
 
     def _on_dispatcher_death(self, status: int) -> None:
         self._receive()
@@ -361,7 +360,7 @@ class Supervisor:
         # The messages that the dispatcher had not recorded are lost. Kill the workers too, so
         # that nothing runs under an identity that is about to end.
         self._dispatcher.died(status)
-        self._kill_workers(attempt_messages.dispatcher_died())
+        self._kill_workers(messages.dispatcher_died())
 
     def _enforce_lease(self) -> None:
         """Kill the workers before other daemons may take their Tasks; kill a hung dispatcher."""
@@ -370,7 +369,7 @@ class Supervisor:
         until = self._dispatcher.lease_until
         if until is not None and uptime() >= until:
             self._dispatcher.lease_until = None
-            self._kill_workers(attempt_messages.lease_over())
+            self._kill_workers(messages.lease_over())
             log.lease_over(seconds=settings.KILL_AFTER)
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 

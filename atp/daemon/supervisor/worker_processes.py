@@ -15,8 +15,8 @@ from ...store.failures import MEMORY, TIMEOUT
 from .. import descendants, log, processes
 from ..descendants import LOOK_EVERY, MemoryWatch
 from ..log import Style, json_line
-from ..messages import Key
 from ..processes import uptime
+from ..protocol import Key
 from ..shared_memory import NEVER, NOTHING, Page, Running
 from ..stacks import Stack, StackFiles
 from ..stderr import writer

@@ -12,8 +12,8 @@ from typing import Any, Self
 from django.db import connections
 
 from ...exceptions import Interrupted, PausedInTransaction
-from ..messages import Key
 from ..processes import uptime
+from ..protocol import Key
 from ..shared_memory import END, GO, NEVER, PAUSE, Page
 
 # Interrupting a handler that does not check for asks: a signal raises Interrupted in it.

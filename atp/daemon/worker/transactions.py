@@ -35,8 +35,8 @@ from ...store.values import (
 )
 from ..attempt import Kind, Outcome
 from ..database import is_outage
-from ..messages import Closed
 from ..processes import uptime
+from ..protocol import Closed
 
 Answer = TypeVar("Answer")
 # When a handler reported something, the kind of the report, and its values.

@@ -14,17 +14,16 @@ from typing import Any, NoReturn, Protocol
 
 from django.core.cache import caches
 
-from ... import folders
-from ... import messages as attempt_messages
+from ... import folders, messages
 from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
 from ...conf import settings
 from ...operations.registry import registry
 from ...store.values import Claimed
-from .. import descendants, messages, processes
+from .. import descendants, processes, protocol
 from ..attempt import DONE, PUT_OFF, Outcome
-from ..messages import Channel, Closed, Key, packed_end, unpacked
 from ..options import Options, hostname
+from ..protocol import Channel, Closed, Key, packed_end, unpacked
 from ..shared_memory import NEVER, Page, Tokens
 from . import execution
 from .connections import Connections
@@ -208,7 +207,7 @@ class Worker:
         self._process_state = ProcessState()
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
         try:
-            self._channel.send(messages.Look())
+            self._channel.send(protocol.Look())
             for serial, claimed in self._given():
                 # The dispatcher has taken the token of a task that it took back.
                 if not self._tokens.take(serial):
@@ -241,7 +240,7 @@ class Worker:
         if reason and not self._has_told:
             # The dispatcher may not be reading, or a handler may have closed the channel.
             with contextlib.suppress(OSError, Closed):
-                self._channel.send(messages.Retiring(reason), wait=False)
+                self._channel.send(protocol.Retiring(reason), wait=False)
                 self._has_told = True
         return bool(reason)
 
@@ -277,7 +276,7 @@ class Worker:
         end = (*key, started, ended, None if outcome is DONE else outcome)
         record = packed_end(*end)
         if len(record) > MOST_IN_RING or not self._ring.write(record):
-            self._say(messages.Ended(*end))
+            self._say(protocol.Ended(*end))
         elif ended - self._called > CALL_AFTER:
             self._call(ended)
 
@@ -286,11 +285,11 @@ class Worker:
         self._called = now
         # The dispatcher has unread messages anyway, or it looks by itself.
         with contextlib.suppress(OSError, Closed):
-            self._channel.send(messages.Look(), wait=False)
+            self._channel.send(protocol.Look(), wait=False)
 
     def _report(self, claimed: Claimed, kind: str, *values: Any, at: float | None = None) -> None:
         """Send a message of a running handler. Any thread or child of the handler may call this."""
-        message: Any = messages.REPORTED[kind]
+        message: Any = protocol.REPORTED[kind]
         self._say(message(claimed.key, at or time.time(), *values))
 
     def _say(self, message: Any) -> None:
@@ -335,13 +334,13 @@ class Worker:
             outcome = self._variables.own().run(execution.run, *given)
             is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
             if is_put_off and self._connections.with_transaction():
-                report("log", logging.WARNING, attempt_messages.left_transaction_open())
+                report("log", logging.WARNING, messages.left_transaction_open())
             return outcome
         finally:
             self._worn_out = self._process_state.restore() or self._worn_out
             if is_any_abandoned():
                 self._worn_out = "a coroutine has left a loop that does not end"
-                report("log", logging.WARNING, attempt_messages.coroutines_left_behind())
+                report("log", logging.WARNING, messages.coroutines_left_behind())
             self._end_leftovers(claimed, report)
             self._capture.context = None
             context.end()
