@@ -1,4 +1,4 @@
-"""Connections of a process; calls in a thread with a time limit."""
+"""A process's connections; calls in a thread, with a time limit."""
 
 import contextlib
 import os

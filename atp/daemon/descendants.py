@@ -1,4 +1,4 @@
-"""What attempts have started: finding, killing, their memory; what dead daemons left."""
+"""The processes that attempts have started: finding and killing them, and what memory they use."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The thread of the dispatcher and the process of the supervisor that call them."""
+"""Where the project's log handlers are called: a thread or a process beside the daemon's work."""
 
 import contextlib
 import logging

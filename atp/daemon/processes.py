@@ -1,4 +1,4 @@
-"""Clocks, forks, deaths, timers."""
+"""Processes and their clocks: forks, deaths, timers."""
 
 import contextlib
 import ctypes

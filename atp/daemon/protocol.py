@@ -1,4 +1,4 @@
-"""Every message between the processes, and the channel."""
+"""Every message between the processes of a daemon, and the channel that carries them."""
 
 import array
 import contextlib

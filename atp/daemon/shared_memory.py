@@ -1,4 +1,4 @@
-"""Running attempts and deadlines, ends in a ring, start tokens."""
+"""Memory that the processes share: running attempts and deadlines, a ring of ends, start tokens."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""The attempts held: their events, pauses, ends on command."""
+"""The attempts that the daemon holds: their events, their pauses, and their ends on request."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set

@@ -1,4 +1,4 @@
-"""When to claim, and how many; wake-ups."""
+"""When the daemon claims, and how much; what wakes it."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Quiet, resume, stop; the shutdown; the end when the supervisor is dead."""
+"""What an operator tells a daemon: quiet, resume, stop. The shutdown, also of an orphan."""
 
 import contextlib
 import queue

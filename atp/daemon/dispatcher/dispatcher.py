@@ -1,4 +1,4 @@
-"""The event loop and its parts."""
+"""The dispatcher: its event loop, and the parts that meet there."""
 
 import contextlib
 import os
@@ -409,7 +409,7 @@ class Intake:
         self.is_behind = pending > AGAIN if self.is_behind else pending >= MOST
         full = self._unrecorded.overfull(MOST_ASIDE) if self._unrecorded.has_aside else ()
         for link in self._links:
-            # Once its attempt has ended, the end may be behind its protocol.
+            # Once its attempt has ended, the end may be behind its messages.
             is_full = full and self._reader.running(link) in full
             self._hear(link, not (self.is_behind or is_full or link.channel.has_ended))
             if link.ring.has_news and not self.is_behind:

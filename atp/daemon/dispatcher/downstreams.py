@@ -1,4 +1,4 @@
-"""Answers of downstreams until they are reported."""
+"""What downstreams have answered, until it is reported to the queue."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The table of jobs; those beside: purging, counting, graphs, scanning."""
+"""The table of maintenance jobs; those with a thread of their own: purging, counting, graphs."""
 
 from collections.abc import Callable
 from datetime import timedelta

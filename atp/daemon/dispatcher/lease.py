@@ -1,4 +1,4 @@
-"""Identity, joining, renewing, reconciling after a failure."""
+"""The daemon's identity and its lease: joining, renewing, and reconciling after a failure."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence

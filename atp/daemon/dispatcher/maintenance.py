@@ -1,4 +1,4 @@
-"""Maintenance jobs: how they take turns; those of the loop and the claiming thread."""
+"""How maintenance jobs take turns; those of the event loop, the claiming and the recording."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Handing out: which worker gets how many."""
+"""The workers, and the Tasks that they get: who gets how many."""
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence

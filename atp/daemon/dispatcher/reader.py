@@ -1,4 +1,4 @@
-"""Reading what workers say; counting it."""
+"""Reading and counting what the workers say."""
 
 import time
 from collections import defaultdict

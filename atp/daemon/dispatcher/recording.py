@@ -1,4 +1,4 @@
-"""What is not written yet, and writing it in order."""
+"""The changes that are not in the database yet, and writing them in order."""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""Workers that started, died, hang."""
+"""The workers that have started, have died, or hang."""
 
 import time
 from collections.abc import Callable

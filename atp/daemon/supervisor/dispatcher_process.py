@@ -1,4 +1,4 @@
-"""The supervisor's view of the dispatcher: its process, its channel and its last protocol."""
+"""The supervisor's view of the dispatcher: its process, its channel and its last messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,7 +45,7 @@ class DispatcherProcess:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the dispatcher reads its protocol. Unread ones keep descriptors open here."""
+        """Whether the dispatcher reads its messages. Unread ones keep descriptors open here."""
         return self.pid is not None and len(self._outbox) < MOST_UNREAD
 
     def started(self, pid: int, channel: Channel) -> None:

@@ -1,4 +1,4 @@
-"""Checks before the start; a daemon inside another process."""
+"""The checks before a daemon starts; a daemon inside another process."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Its loop, signals, reload."""
+"""The supervisor: its loop, its signals, and the reload."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Connections between one task and the next."""
+"""A worker's database connections between one Task and the next."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What an exception means; the fingerprint of a failure."""
+"""What an exception of a handler means; the fingerprint of a failure."""
 
 import sysconfig
 from collections import deque

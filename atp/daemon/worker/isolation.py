@@ -1,4 +1,4 @@
-"""The list of all that is put back after an attempt."""
+"""The list of all that is put back in a worker after an attempt."""
 
 import _locale
 import _signal  # type: ignore[import-not-found]

@@ -1,4 +1,4 @@
-"""Its loop, how it prepares, when it retires."""
+"""A worker: its loop, how it prepares, and when it retires."""
 
 import contextlib
 import logging
