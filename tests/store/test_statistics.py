@@ -54,8 +54,9 @@ class Counting:
 
     def add(self):
         """Add what is counted, as a renewal does; tells whether that was done."""
-        is_added = self.world.store.statistics.add(self.host.uuid, self.adder.send(is_last=True))
-        self.adder.answered(is_added)
+        counts = self.adder.send(is_last=True)
+        is_added = self.adder.add(self.world.store, self.host.uuid, counts)
+        self.adder.answered()
         return is_added
 
 

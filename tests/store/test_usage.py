@@ -70,6 +70,20 @@ def test_usage_is_kept_when_a_daemon_takes_another_identity(world, daemon):
     assert found() == [(daemon.host.uuid, NUMBERS | {"ended": ended}) for ended in (1, 2)]
 
 
+@pytest.mark.parametrize("has_new_identity", [False, True])
+def test_what_was_added_is_not_added_again_if_the_call_fails_behind_it(
+    world, daemon, has_new_identity
+):
+    daemon.adder.add_usage(measured(world))
+    daemon.adder.add(world.store, daemon.host.uuid, daemon.adder.send(is_last=True))
+    if has_new_identity:
+        daemon.adder.restart(daemon.host.row.counted)
+    else:
+        daemon.adder.answered()
+    assert daemon.add()
+    assert found() == [(daemon.host.uuid, NUMBERS)]
+
+
 @needs_row_locks
 def test_usage_that_meets_a_lock_is_added_later(handing_world):
     """G11."""

@@ -427,8 +427,6 @@ class Renewal:
         self._may_be_handed, self._handings = False, 0
         self._unheard_since: float | None = None
         self._busy_since, self._was_locked = 0.0, False
-        # Whether the counts are in the database. The thread that renews sets this.
-        self._is_added = False
 
     def is_due(self) -> bool:
         """Tell whether it is time to renew, or the row has to change."""
@@ -468,7 +466,7 @@ class Renewal:
         Counts that were added before the lock are not added again.
         """
         if result.doing == RENEWING:
-            self._core.statistics.answered(self._is_added)
+            self._core.statistics.answered()
             self._was_locked = True
             self._core.timers.later("renew", LOOK_AGAIN)
 
@@ -511,7 +509,7 @@ class Renewal:
 
         def renewed(result: Result[RenewalAnswer]) -> None:
             renewal = result.value
-            core.statistics.answered(self._is_added)
+            core.statistics.answered()
             core.identity.renewed(renewal.time, result.sent, result.received)
             core.tell(protocol.LeaseRenewed(core.identity.lease_until))
             self._orders.obey(renewal.request)
@@ -534,7 +532,7 @@ class Renewal:
 
         def renew() -> RenewalAnswer:
             # Add the counts before the renewal: an enqueue skips a row that is locked.
-            self._is_added = counts is not None and core.store.statistics.add(daemon, counts)
+            core.statistics.add(core.store, daemon, counts)
             return core.store.daemons.renew(
                 daemon,
                 lease=settings.LEASE,

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, Protocol
+from uuid import UUID
 
 from ... import messages, states
 from ...conf import settings
@@ -13,6 +14,7 @@ from ...states import Event, Reason
 from ...store.common.incompatible import is_misfit
 from ...store.counts import COUNTED, Counts, UsagePeriod
 from ...store.facts import Lost
+from ...store.protocol import Store
 from ...store.values import Message, Move, ProgressUpdate
 from .. import attempt as outcomes
 from .. import log, protocol
@@ -394,7 +396,7 @@ MOVE_ON = 30.0
 
 
 class Statistics:
-    """The counts in memory; only the event loop uses them.
+    """The counts in memory; only the event loop uses them, except for :meth:`add`.
 
     If counts are lost here, because the daemon ends or takes another identity, other daemons
     count those records from the log. The usage is kept when the daemon takes another identity.
@@ -403,11 +405,16 @@ class Statistics:
     def __init__(self) -> None:
         self._counts = Counts()
         self._sent: Counts | None = None
+        # Whether the database has added what was sent. The thread that adds it sets this: the call
+        # that adds it may fail afterwards.
+        self._is_added = False
         self._position, self._sent_at = 0, 0.0
 
     def restart(self, position: int) -> None:
         """Begin anew under another identity; others count the log records up to ``position``."""
-        usage = [*(self._sent.usage if self._sent else ()), *self._counts.usage]
+        usage = self._counts.usage
+        if self._sent is not None and not self._is_added:
+            usage = [*self._sent.usage, *usage]
         self._counts, self._sent = Counts(), None
         self._counts.usage = usage
         self._position = position
@@ -450,11 +457,18 @@ class Statistics:
         if uptime() - self._sent_at < rest:
             return None
         self._sent, self._counts, self._sent_at = self._counts, Counts(), uptime()
+        self._is_added = False
         return self._sent
 
-    def answered(self, is_added: bool) -> None:
+    def add(self, store: Store, daemon: UUID, counts: Counts | None) -> bool:
+        """Add the counts that were sent to the database, on a thread that uses it."""
+        if counts is not None:
+            self._is_added = store.statistics.add(daemon, counts)
+        return self._is_added
+
+    def answered(self) -> None:
         """Forget the counts that were sent if the database has added them; else send them again."""
-        if self._sent is not None and not is_added:
+        if self._sent is not None and not self._is_added:
             self._counts.merge(self._sent)
         self._sent = None
 

@@ -86,16 +86,16 @@ class Recording:
         """Give up the daemon's row."""
         daemon, store = self._core.identity.current, self._core.store
         self._core.statistics.add_usage(self._attempts.usage.close())
-        counts = self._core.statistics.send(is_last=True)
+        statistics = self._core.statistics
+        counts = statistics.send(is_last=True)
 
-        def leave() -> tuple[bool, bool]:
-            is_added = counts is not None and store.statistics.add(daemon, counts)
-            return store.daemons.leave(daemon), is_added
+        def leave() -> bool:
+            statistics.add(store, daemon, counts)
+            return store.daemons.leave(daemon)
 
-        def left(result: Result[tuple[bool, bool]]) -> None:
-            has_left, is_added = result.value
-            self._core.statistics.answered(is_added)
-            then(has_left)
+        def left(result: Result[bool]) -> None:
+            statistics.answered()
+            then(result.value)
 
         self._thread.submit(LEAVING, leave, left)
 
@@ -128,7 +128,7 @@ class Recording:
         if result.doing == RECORDING:
             self._unrecorded.give_back()
         elif result.doing == LEAVING:
-            self._core.statistics.answered(False)
+            self._core.statistics.answered()
 
     def failed(self, result: Result[Any]) -> None:
         """Put back a batch that may or may not be in the database; the next join tells."""
