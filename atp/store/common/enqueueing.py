@@ -147,7 +147,7 @@ class Enqueueing(Part):
         """Return the keys of the Types among which identifiers and unique keys are unique.
 
         These are several if the Type was renamed. No index covers several, so until this
-        transaction commits, nobody else enqueues with these identifiers and keys.
+        transaction commits, nobody else enqueues with any identifier or key in this family.
         """
         keys = {key for each in submissions for key in (each.identifier, each.unique)} - {None}
         family = group_renamed_types(self.rows(Type)).get(type_id) if keys else None

@@ -1,19 +1,32 @@
 """Keys that only one live Instance of a Type may have: ``using(unique="customer-7")``.
 
-The key is a column of the Task, under a unique index of Type and key. So it is free as soon as the
-Instance ends, however it ends.
+The key is a column of the Task, under a unique index of Type and key. An Instance that has ended
+has no Task: whoever ends it deletes the Task in the same transaction. So the key is free as soon as
+the Instance ends, however it ends.
 
-An enqueue looks for the key, and inserts if nobody has it (``Enqueueing.enqueue``). If two sessions
-do so at once, the second waits for the first: on PostgreSQL at the index, on SQLite before it
-looks, as a transaction there writes alone from its beginning. On PostgreSQL the INSERT of the
-second then raises IntegrityError. Its transaction is rolled back and begun again, up to ATTEMPTS
-times: this time it finds the Instance of the first. The same happens if an Instance that was found
-has ended before it could be locked (HolderEnded). No index spans the names of a renamed Type: there
-the sessions lock the Type with the lowest key first (:func:`take_turns`).
+Every enqueue with a key, on both databases, goes through ``Enqueueing.enqueue`` in enqueueing.py:
+in one transaction (a savepoint, if the caller has begun one) it looks for the key, and inserts if
+nobody has it. What happens if a second session enqueues the same key before the first has committed:
+
+- On PostgreSQL both find nothing, and the second one's INSERT waits at the unique index. If the
+  first rolls back, that INSERT goes on. If the first commits, it raises IntegrityError: the second
+  rolls back and begins again. Now it finds the Instance of the first; or nothing, if that has ended
+  meanwhile, and inserts.
+- On SQLite a transaction writes alone from its beginning (checks.py warns if the project's do not).
+  So the second waits before it looks, as long as the database's timeout says.
+
+An enqueue is tried ATTEMPTS times in all (enqueueing.py); then its IntegrityError is the caller's.
+In a caller's transaction at REPEATABLE READ each try sees the same snapshot, so all of them fail.
 
 What an enqueue does with the Instance that it finds, ``existing`` says: return it, raise
-UniqueTaken, replace its inputs, or debounce it, which puts it off. The last two lock the Task, and
-raise UniqueTaken if a daemon has claimed it (:meth:`Unique.meet`).
+UniqueTaken, replace its inputs, or debounce it, which puts it off. The first two lock nothing, so
+the Instance may end just after. The last two lock its Task; if it has ended before that
+(HolderEnded), the enqueue begins again as above. They raise UniqueTaken if a daemon has claimed the
+Task (:meth:`Unique.meet`).
+
+No index spans the names of a renamed Type. There, who enqueues with a key locks one row of the
+names first, until the commit (:func:`take_turns`), and so does who redrives Instances with keys
+(:class:`Keys`).
 """
 
 import logging
@@ -62,7 +75,8 @@ class Unique(Part):
     ) -> None:
         """Apply a submission to the live Instance that has its unique key.
 
-        Raises UniqueTaken, or HolderEnded if that Instance is not live any more.
+        Raises UniqueTaken. With ``replace`` and ``debounce``, raises HolderEnded if that Instance is
+        not live any more.
         """
         if submission.existing == "return":
             return
@@ -153,9 +167,11 @@ def key_of(instance: Instance) -> str | None:
 
 
 def take_turns(store: "ORMStore", family: Iterable[int]) -> None:
-    """Until the commit, let nobody else take a key under any name of a renamed Type.
+    """Until the commit, let nobody else enqueue with a unique key or an identifier in this family.
 
-    Enqueues that hold the row of the Type for their own key do not wait for this lock.
+    ``family`` has the primary keys of all names of a renamed Type; the row of the lowest is locked.
+    Enqueues without either do not wait for this: they share that row (KEY SHARE), so that nobody
+    unregisters the Type.
     """
     rows = store.rows(Type).filter(pk=min(family)).select_for_update(no_key=True)
     list(rows.values_list("pk"))

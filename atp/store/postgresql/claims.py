@@ -26,20 +26,40 @@ from .statements import FEW, array, cursor_of, execute, texts
 if TYPE_CHECKING:
     from . import PostgreSQLStore
 
-# Claiming on PostgreSQL: a statement finds, locks and claims the Tasks.
+# Claiming on PostgreSQL: one statement finds, locks and writes the Tasks.
 #
-# The locks of a claim, in their order. "waits" is a wait for other sessions of up to the lock
-# timeout that the daemon has set; then the claim fails, and the next ones are careful for a while.
+# The locks of that statement, from left to right in the order in which it takes them:
 #
-#                     daemon's row          Tasks           Instances
-# `claim.sql`         KEY SHARE, waits      skips locked    after the Tasks, waits
-# `claim_first.sql`   KEY SHARE, waits      skips locked    after the Tasks, waits
-# `claim_careful.sql` KEY SHARE, skips; or  skips locked    each before its Task, skips locked
-#                     its spare lease
+#                     daemon's row          Tasks                 their Instances
+#                     (KEY SHARE)           (UPDATE)              (NO KEY UPDATE)
+# `claim.sql`         waits                 steps over locked     waits
+# `claim_first.sql`   waits                 steps over locked     waits
+# `claim_careful.sql` steps over, if its    steps over locked,    steps over locked,
+#                     spare lease is free   after their Instances before their Tasks
 #
-# A Type with limits is claimed in a transaction in which `lock_limits.sql` has locked the Type's
-# limits before: it skips the Type if another session has them. Tasks whose "start_before" has
-# passed are failed after the claim, in a transaction of their own (`miss` in `common/claims.py`).
+# If the Type has limits, a transaction locks those first (`lock_limits.sql`, UPDATE): if another
+# session has one of them, this claim leaves the Type out. Afterwards the daemon counts the room
+# and runs the statement in the same transaction.
+#
+# Why claims do not deadlock. Whoever writes a live Instance locks its Task first (its node before
+# that, if it has one), and several Tasks in the order of their keys: see `Batch.load` in
+# common/transitions.py, `finish.sql`, `record.sql`. A claim never waits for a Task, so two claims
+# never wait for each other; and whoever waits for a Task of a claim has not locked its Instance.
+# `claim_careful.sql` waits for nothing, so its order does not matter: it locks the Instance first,
+# to leave a Task alone whose Instance is locked.
+#
+# How long a claim waits. The daemon's row is locked against it by whoever takes the daemon's
+# identity away (the renewal of its lease is not in the way); an Instance, by a session of somebody
+# that has locked it without its Task. A daemon's connection waits for a lock up to its lock timeout
+# (LOCK_TIMEOUT in daemon/database.py). Then the statement fails and has claimed nothing, and for
+# CAREFUL_FOR seconds (daemon/dispatcher/claiming.py) the daemon claims by `claim_careful.sql`. If
+# a claim needs a second statement and that one fails, the claim has the Tasks of the first.
+#
+# Who waits for a claim: cancel, redrive and all others that lock one of its Tasks, until it commits,
+# at once after the statement.
+#
+# Tasks whose "start_before" has passed are failed after the claim, in a transaction of their own
+# (`miss` in common/claims.py).
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6

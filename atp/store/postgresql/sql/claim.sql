@@ -1,18 +1,19 @@
 -- Claim due Tasks, in three parts: walk finds due Tasks, lane by lane; share divides the limit of
 -- the claim between Types and lanes; take locks the Tasks, each lane's in CLAIMING_ORDER of
 -- atp/querysets.py.
--- What is before the walk says who claims, and which Types and lanes may be claimed; what is behind
--- the take is written.
+-- Before the walk stands who claims, and which Types and lanes may be claimed; after the take
+-- stands what is written.
 --
--- Locks: first the row of the daemon (KEY SHARE: it waits for a session that ends this daemon's
--- identity), then the Tasks, stepping over those that others have locked, then the Instances of the
--- locked Tasks (it waits for them: claim_careful.sql does not).
+-- Locks: first the row of the daemon (KEY SHARE: it waits for a session that takes this daemon's
+-- identity away), then the Tasks, stepping over those that others have locked, then the Instances of
+-- the locked Tasks (it waits for whoever has locked one: claim_careful.sql does not). All of it,
+-- and why there is no deadlock: ../claims.py.
 --
 -- Cost of a Task: 3 rows written, 1 locked, 2 looks at indexes. The walk adds a look for each
 -- lane, and for each priority in a lane.
 --
--- Limited Types and lanes are claimed apart, after the daemon has looked at the limits: it says
--- that by "limited". Then "lanes" are the lanes that have limits of their own and room for more
+-- Limited Types and lanes are claimed apart, after the daemon has locked and counted the limits: it
+-- says that by "limited". Then "lanes" are the lanes that have limits of their own and room for more
 -- Tasks, and "caps" say how many. If the whole Type is limited, all of its lanes are walked
 -- ("walks"), otherwise only "lanes".
 --
@@ -30,11 +31,12 @@
 --   there without the key: two look-ups seem to cost more than one by the key.
 --
 -- The walk ends with so many "finds", which are lanes and priorities with due Tasks. At first these
--- are as many as the limit. If others have locked all Tasks of some finds, the claim is repeated
--- with more finds.
+-- are as many as the limit. If others have locked Tasks of the finds, so that too few were
+-- claimed, the claim is repeated with more finds.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
-    -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
+    -- A session that takes this daemon's identity away locks and deletes its row: this waits for it,
+    -- and then finds no row. A daemon with a file lock ("lock") has no lease that could be over.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid

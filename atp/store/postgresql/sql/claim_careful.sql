@@ -17,7 +17,7 @@ spare_lease AS MATERIALIZED (
     FOR KEY SHARE SKIP LOCKED
 ),
 daemon AS MATERIALIZED (
-    -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
+    -- A session that takes this daemon's identity away locks and deletes its row and its spare lease.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid

@@ -13,7 +13,8 @@
 -- Cost of a call: 3 rows written, 2 locked, 9 looks at indexes.
 WITH
 daemon AS MATERIALIZED (
-    -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
+    -- A session that takes this daemon's identity away locks and deletes its row: this waits for it,
+    -- and then finds no row. A daemon with a file lock ("lock") has no lease that could be over.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
