@@ -6,7 +6,7 @@ the Instance ends, however it ends.
 
 Every enqueue with a key, on both databases, goes through ``Enqueueing.enqueue`` in enqueueing.py:
 in one transaction (a savepoint, if the caller has begun one) it looks for the key, and inserts if
-nobody has it. What happens if a second session enqueues the same key before the first has committed:
+nobody has it. If a second session enqueues the same key before the first has committed:
 
 - On PostgreSQL both find nothing, and the second one's INSERT waits at the unique index. If the
   first rolls back, that INSERT goes on. If the first commits, it raises IntegrityError: the second
@@ -75,8 +75,8 @@ class Unique(Part):
     ) -> None:
         """Apply a submission to the live Instance that has its unique key.
 
-        Raises UniqueTaken. With ``replace`` and ``debounce``, raises HolderEnded if that Instance is
-        not live any more.
+        Raises UniqueTaken. With ``replace`` and ``debounce``, raises HolderEnded if that Instance
+        is not live any more.
         """
         if submission.existing == "return":
             return

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # CAREFUL_FOR seconds (daemon/dispatcher/claiming.py) the daemon claims by `claim_careful.sql`. If
 # a claim needs a second statement and that one fails, the claim has the Tasks of the first.
 #
-# Who waits for a claim: cancel, redrive and all others that lock one of its Tasks, until it commits,
-# at once after the statement.
+# Who waits for a claim: cancel, redrive and all others that lock one of its Tasks, until it
+# commits, at once after the statement.
 #
 # Tasks whose "start_before" has passed are failed after the claim, in a transaction of their own
 # (`miss` in common/claims.py).
