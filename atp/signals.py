@@ -8,10 +8,10 @@ from django.dispatch import Signal
 #: of a graph, a slot of a schedule, or a hook.
 enqueued = Signal()
 #: A worker process sends this signal before it calls a handler. Arguments: ``context``, and
-#: ``claimed``, the claimed Task as a value.
+#: ``attempt``, what the claim has said about it.
 handler_started = Signal()
 #: A worker process sends this signal after a handler has ended. Arguments: ``context``,
-#: ``claimed``, ``exception`` (None if the handler returned, or raised an exception of ATP), and
+#: ``attempt``, ``exception`` (None if the handler returned, or raised an exception of ATP), and
 #: ``outcome``, which says how the handler ended. The signal is not sent if the worker was killed or
 #: no handler ran. A hook, in contrast, is enqueued at every end.
 handler_ended = Signal()

@@ -54,7 +54,7 @@ class Populated:
         assert case.instance == instance.pk
 
         def move(event, **details):
-            change = Move(event=event, instance=instance.pk, attempt=case.attempt, **details)
+            change = Move(event=event, instance=instance.pk, attempt=case.number, **details)
             assert self.host.record(change) == []
 
         return instance, move

@@ -3,26 +3,29 @@
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from atp.store.values import Claimed, Parameters
+from atp.store.values import Attempt, Parameters
 
 
-def claimed(number, type="short", lost=0):
-    """A Task that has just been claimed; with ``lost`` its Instance was lost so often before."""
-    return Claimed(
-        instance=number,
-        name=str(uuid4()),
-        attempt=1,
-        format="json",
-        data="{}",
-        identifier=None,
-        collection="",
-        priority=0,
-        retries=0,
-        restarts=lost,
-        lost=lost,
-        own=None,
-        parameters=parameters(type),
-        time=datetime.now(UTC),
+def claimed(instance, type="short", lost=0, **given):
+    """An attempt whose Task has just been claimed; its Instance was ``lost`` so often before."""
+    return Attempt(
+        **{
+            "instance": instance,
+            "uuid_text": str(uuid4()),
+            "number": 1,
+            "format": "json",
+            "data": "{}",
+            "identifier": None,
+            "collection": "",
+            "priority": 0,
+            "retries": 0,
+            "restarts": lost,
+            "lost": lost,
+            "own": None,
+            "parameters": parameters(type),
+            "time": datetime.now(UTC),
+            **given,
+        }
     )
 
 

@@ -18,7 +18,7 @@ from django.utils import timezone, translation
 
 from atp import middleware as carrying
 from atp import options, queue
-from atp.daemon.attempt import Kind
+from atp.daemon.outcomes import Kind
 from atp.daemon.worker import execution
 from atp.exceptions import NotSerializable, TooLarge
 from tests.samples import claimed

@@ -269,7 +269,7 @@ def test_timeline_separates_earlier_attempts_from_the_current_one(made):
     failed = made.failed(Reason.FATAL)
     queue.redrive(failed)
     [case] = made.host.claim(limit=1)
-    assert case.attempt == 2
+    assert case.number == 2
     first, second = timeline.timeline(failed).attempts
     assert (first.number, first.event, second.number, second.ended) == (1, "fail", 2, None)
     assert "ValueError" in first.message

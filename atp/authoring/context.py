@@ -32,7 +32,7 @@ from .logs import clean, describe_exception, shorten
 from .steps import Keeper, Stepping
 
 if TYPE_CHECKING:
-    from ..store.values import Claimed
+    from ..store.values import Attempt
 
 
 logger = logging.getLogger("atp.worker")
@@ -88,7 +88,7 @@ class Context(Stepping, GraphContext):
 
     def __init__(
         self,
-        claimed: Claimed,
+        attempt: Attempt,
         *,
         report: Callable[..., object],
         interruption: Callable[[], object],
@@ -100,7 +100,7 @@ class Context(Stepping, GraphContext):
     ) -> None:
         #: The name of the worker in the log, such as "host:pid worker 2".
         self.worker = worker
-        self._claimed = claimed
+        self._attempt = attempt
         self._report = report
         self._interruption = interruption
         self._halting = halting
@@ -111,47 +111,47 @@ class Context(Stepping, GraphContext):
     @property
     def key(self) -> tuple[int, int]:
         """The primary key of the Instance, and the number of the attempt."""
-        return self._claimed.key
+        return self._attempt.key
 
     @property
     def uuid(self) -> UUID:
-        return self._claimed.uuid
+        return self._attempt.uuid
 
     @property
     def identifier(self) -> str | None:
-        return self._claimed.identifier
+        return self._attempt.identifier
 
     @property
     def type(self) -> str:
-        return self._claimed.type
+        return self._attempt.type
 
     @property
     def collection(self) -> str:
-        return self._claimed.collection
+        return self._attempt.collection
 
     @property
     def priority(self) -> int:
-        return self._claimed.priority
+        return self._attempt.priority
 
     @property
     def attempt(self) -> int:
-        return self._claimed.attempt
+        return self._attempt.number
 
     @property
     def retries(self) -> int:
         """The number of earlier attempts that failed and were followed by a retry."""
-        return self._claimed.retries
+        return self._attempt.retries
 
     @property
     def restarts(self) -> int:
         """The number of earlier attempts that were lost because the worker died or timed out."""
-        return self._claimed.restarts
+        return self._attempt.restarts
 
     @property
     def results(self) -> Results:
         """The outputs of other nodes of the graph, as in ``context.results["scene"]``."""
         if self._results is None:
-            self._results = Results(self._claimed.instance)
+            self._results = Results(self._attempt.instance)
         return self._results
 
     def progress(self, done: float, total: float | None = None, message: object = "") -> None:

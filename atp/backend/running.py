@@ -13,8 +13,8 @@ from django.db import Error
 from django.utils import timezone
 
 from .. import signals
-from ..daemon import attempt
-from ..daemon.attempt import Kind
+from ..daemon import outcomes
+from ..daemon.outcomes import Kind
 from ..exceptions import Unusable
 from ..payload import binding, codec
 from ..states import Event
@@ -32,7 +32,7 @@ from .frameworks import (
 
 if TYPE_CHECKING:
     from ..authoring.context import Context
-    from ..store.values import Claimed
+    from ..store.values import Attempt
 
 
 # The values of a RunningResult that are read from the queue when they are first needed.
@@ -219,23 +219,23 @@ class TaskRun:
         return value
 
 
-def _on_handler_started(context: Context, claimed: Claimed, **_: Any) -> None:
+def _on_handler_started(context: Context, attempt: Attempt, **_: Any) -> None:
     """Send ``task_started`` when the handler of a task is about to start."""
     if task.find(context.type) is None:
         return
-    args, kwargs = binding.unbind(codec.decode(claimed.inputs))
+    args, kwargs = binding.unbind(codec.decode(attempt.inputs))
     result = _results[context] = RunningResult.of(context, args, kwargs)
     _send("task_started", result)
 
 
 def _on_handler_ended(
-    context: Context, claimed: Claimed, exception: Any, outcome: attempt.Outcome, **_: Any
+    context: Context, attempt: Attempt, exception: Any, outcome: outcomes.Outcome, **_: Any
 ) -> None:
     """Send ``task_finished`` if this worker knows how the task ended, and no retry follows."""
     result = _results.pop(context, None)
     if result is None or outcome.kind in _UNDECIDED:
         return
-    event = attempt.move(outcome, claimed).event
+    event = outcomes.move(outcome, attempt).event
     if event == Event.FINISH:
         result.end(TaskResultStatus.SUCCESSFUL, timezone.now())
         _send("task_finished", result)

@@ -10,10 +10,11 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import IO, Any, NamedTuple, Self
 from uuid import UUID
 
-from ..store.values import Claimed
+from ..store.values import Attempt
 from .stacks import Stack
 
 # A channel carries messages between two processes of a daemon, one packet for each message.
@@ -429,35 +430,32 @@ _unpickled = lru_cache(pickle.loads)
 # The record of an end: Instance, attempt, and when it started and ended on the uptime clock.
 # Behind these stands its outcome, pickled, if it is any other than that nothing was returned.
 _END = struct.Struct("=qqdd")
-_PARAMETERS, _TIME = map(Claimed._fields.index, ("parameters", "time"))
+# What a worker gets of an attempt: what its claim has said, without the parameters and the time.
+_given = attrgetter("serial", *Attempt.CLAIMED[: Attempt.CLAIMED.index("parameters")])
 
 
-def packed(holdings: Iterable[Any]) -> list[tuple[int, list[Any]]]:
-    """Return the message that gives these tasks to a worker: serial numbers and plain values.
+def packed(attempts: Iterable[Attempt]) -> list[tuple[bytes, tuple[Any, ...]]]:
+    """Return the message that gives these attempts to a worker.
 
-    The time of the claim is left out: of all values it takes longest to read.
+    It has pairs: the pickled parameters of the Type, and the values of the attempt. The rest of
+    what the claim has said is for the dispatcher alone.
     """
-    tasks: list[tuple[int, list[Any]]] = []
+    packed: list[tuple[bytes, tuple[Any, ...]]] = []
     last, pickled = None, b""
-    for holding in holdings:
-        values = list(holding.claimed)
-        if values[_PARAMETERS] is not last:
-            last = values[_PARAMETERS]
+    for attempt in attempts:
+        if attempt.parameters is not last:
+            last = attempt.parameters
             pickled = _pickled(last)
-        values[_PARAMETERS] = pickled
-        values[_TIME] = None
-        tasks.append((holding.serial, values))
-    return tasks
+        packed.append((pickled, _given(attempt)))
+    return packed
 
 
-def unpacked(tasks: Iterable[tuple[int, list[Any]]]) -> Iterator[tuple[int, Claimed]]:
-    """Yield the serial number and the :class:`Claimed` of each task of a message.
-
-    Its ``time`` is None.
-    """
-    for serial, values in tasks:
-        values[_PARAMETERS] = _unpickled(values[_PARAMETERS])
-        yield serial, Claimed._make(values)
+def unpacked(packed: Iterable[tuple[bytes, tuple[Any, ...]]]) -> Iterator[Attempt]:
+    """Yield the attempts that :func:`packed` has packed. Their ``time`` is None."""
+    for pickled, (serial, *values) in packed:
+        attempt = Attempt(*values, _unpickled(pickled), None)  # type: ignore[call-arg]
+        attempt.serial = serial
+        yield attempt
 
 
 def packed_end(instance: int, attempt: int, started: float, ended: float, outcome: Any) -> bytes:

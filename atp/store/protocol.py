@@ -45,8 +45,8 @@ from .facts import (
     Swept,
 )
 from .values import (
+    Attempt,
     Checkpoint,
-    Claimed,
     CursorMove,
     Delivered,
     Move,
@@ -70,7 +70,7 @@ class Claims(Protocol):
         free: int | None = None,
         careful: bool = False,
         memory: ClaimMemory | None = None,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Claim up to ``limit`` due Tasks of these Types, in claim order within each lane.
 
         With ``careful`` the claim skips Instances that another session has locked.
@@ -84,7 +84,7 @@ class Claims(Protocol):
         of that, the claim takes no more than ``free`` workers can start now. A limit that another
         session keeps locked is left out.
 
-        Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14 calls this dequeue.
+        Returns a list of :class:`Attempt`. Raises LeaseLost. RFC 14 calls this dequeue.
         """
 
     def miss(self, *, who: str = "", limit: int = 500) -> int:
@@ -656,7 +656,7 @@ class Records(Protocol):
 
 
 class Rehearsals(Protocol):
-    def take(self, daemon: UUID, instance: int) -> Claimed | None:
+    def take(self, daemon: UUID, instance: int) -> Attempt | None:
         """Claim the Task of this Instance, due or not, in spite of gates and limits.
 
         Returns None if the Task does not wait. Raises LeaseLost.
@@ -884,7 +884,7 @@ class Listener(Commits, Protocol):
     def link(self) -> BaseDatabaseWrapper | None:
         """Django's connection that listens, to be cut if a wait hangs in a dead link; or None."""
 
-    def handed(self) -> list[tuple[UUID, Claimed]]: ...
+    def handed(self) -> list[tuple[UUID, Attempt]]: ...
 
 
 class Wakeups(Protocol):
@@ -901,7 +901,7 @@ class Wakeups(Protocol):
 
         An enqueue may hand a Task over. ``channel`` is the argument for :meth:`renew`; it is empty
         or another one after the channel was lost. ``handed()`` takes the Tasks that have come:
-        pairs of the daemon's uuid and a :class:`Claimed`. A Task that comes after the loss of a
+        pairs of the daemon's uuid and a :class:`Attempt`. A Task that comes after the loss of a
         channel is held by the daemon, which does not know it. ``keeps`` tells whether the next wait
         hears of Tasks that came while nobody waited; if not, somebody must always wait. ``is_deaf``
         tells, after a wait, that nothing can be heard on this connection.

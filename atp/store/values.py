@@ -99,50 +99,135 @@ class Parameters:
     max_memory: int | None
 
 
-# A claimed Task.
+# An attempt, from its claim to its recorded end.
 
 
-class Claimed(NamedTuple):
-    """A Task that a daemon has just claimed, with everything that its attempt needs.
+@dataclass
+class Pause:
+    """The ``number``-th pause of an attempt, ``since`` a time on the uptime clock.
 
-    It is a plain tuple, and keeps the uuid and the inputs as text, since no other value is made and
-    passed on as often. Tasks of one claim share the ``parameters`` of their Type.
+    ``is_frozen``: the supervisor has stopped the worker. ``is_wanted``: an operator still wants
+    the pause. ``is_over``: the handler is ready to go on. ``may_go``: the dispatcher has told
+    the attempt to go on.
     """
 
-    instance: int
-    name: str
-    attempt: int
-    format: str
-    data: str
-    identifier: str | None
-    collection: str
-    priority: int
-    retries: int
-    restarts: int
-    lost: int
-    # Settings of this Instance alone, written by :mod:`atp.options`; mostly None.
-    own: str | None
-    parameters: Parameters
-    # The time of the claim; None in a worker.
-    time: datetime | None
-    # Whether it counts towards a limit: then its end makes room for another Task.
-    limited: bool = False
-    # The seconds for which the Task had been due when it was claimed.
-    waited: float = 0.0
-    # How its Downstream let it through: "rate", "probe", or "" if the Downstream is closed.
-    guard: str = ""
+    number: int
+    since: float
+    is_frozen: bool = False
+    is_wanted: bool = False
+    is_over: bool = False
+    may_go: bool = field(default=False, init=False)
+
+    @property
+    def wants_to_go(self) -> bool:
+        """Whether the attempt waits for a place to go on, and no operator wants it paused."""
+        if self.may_go or self.is_wanted:
+            return False
+        return self.is_over
+
+
+class Attempt:
+    """One attempt of an Instance, from the claim of its Task to its recorded end.
+
+    The store makes it when a daemon claims the Task: the arguments are what the attempt needs, by
+    name. The dispatcher holds it until the database has its end, and notes in it how far it has
+    got. A worker gets a copy of what the store has said (`packed` in daemon/protocol.py), and makes
+    the handler's Context from it.
+
+    ``key`` is the pair of Instance and ``number``: no two attempts share both. The uuid and the
+    inputs are text, since most attempts need no other form of them. Attempts of one claim share the
+    ``parameters`` of their Type. ``own`` has the settings of this Instance alone, written by
+    :mod:`atp.options`; mostly None. ``time`` is the time of the claim, on the database's clock;
+    None in a worker. ``limited``: it counts towards a limit, so its end makes room for another.
+    ``waited``: the seconds for which its Task had been due when it was claimed. ``guard``: how its
+    Downstream let it through, "rate" or "probe"; "" if the Downstream is closed.
+    """
+
+    # The names of the arguments, in their order.
+    CLAIMED = (
+        *("instance", "uuid_text", "number", "format", "data", "identifier", "collection"),
+        *("priority", "retries", "restarts", "lost", "own", "parameters", "time"),
+        *("limited", "waited", "guard"),
+    )
+
+    # What the dispatcher notes. An attempt is made for every task: to save time, the usual values
+    # are attributes of the class.
+
+    # When it began to wait or was assigned to its worker, on the uptime clock; its place in the
+    # order of claims; how long it is expected to run, in seconds.
+    since: float = 0.0
+    place: int = 0
+    expected: float = 0.0
+    # Its worker gets no other task beside it. ``alone``: the same, and its start is recorded first.
+    single: bool = False
+    alone: bool = False
+    # Its number among the tasks of its worker, which is that of its start token.
+    serial: int = 0
+    # When its worker has started it, on the uptime clock.
+    started: float | Any = None
+    # Its start is recorded, or about to be; the time of that start, on the database's clock.
+    start_known: bool = False
+    began: datetime | None = None
+    # Its worker has committed its end.
+    concluded: bool = False
+    # If it was asked to end: the event with which it shall end, and the reason.
+    ask: str = ""
+    why: str = ""
+    # Whether it was asked to pause; its current pause; the length of its earlier pauses, in
+    # seconds.
+    is_to_pause: bool = False
+    pause: Pause | Any = None
+    paused: float = 0.0
+    # The seconds of its run time that earlier periods of usage have counted.
+    counted: float = 0.0
+
+    def __init__(
+        self,
+        instance: int,
+        uuid_text: str,
+        number: int,
+        format: str,
+        data: str,
+        identifier: str | None,
+        collection: str,
+        priority: int,
+        retries: int,
+        restarts: int,
+        lost: int,
+        own: str | None,
+        parameters: Parameters,
+        time: datetime | None,
+        limited: bool = False,
+        waited: float = 0.0,
+        guard: str = "",
+    ) -> None:
+        self.instance = instance
+        self.uuid_text = uuid_text
+        self.number = number
+        self.format = format
+        self.data = data
+        self.identifier = identifier
+        self.collection = collection
+        self.priority = priority
+        self.retries = retries
+        self.restarts = restarts
+        self.lost = lost
+        self.own = own
+        self.parameters = parameters
+        self.time = time
+        self.limited = limited
+        self.waited = waited
+        self.guard = guard
+        self.key = instance, number
+        self.type = parameters.type
 
     @property
     def uuid(self) -> UUID:
-        return UUID(self.name)
+        return UUID(self.uuid_text)
 
     @property
     def inputs(self) -> Payload:
         return Payload(self.format, self.data)
-
-    @property
-    def type(self) -> str:
-        return self.parameters.type
 
     @property
     def timeout(self) -> timedelta | None:
@@ -161,10 +246,12 @@ class Claimed(NamedTuple):
         """The values that carriers saved for the handler at the enqueue, by carrier."""
         return None if self.own is None else json.loads(self.own).get(options.CARRIED)
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """The Instance's key and the attempt's number: no two attempts share both."""
-        return self.instance, self.attempt
+    def run_time(self, now: float) -> float:
+        """Return the seconds that it has run until ``now``, on the uptime clock, without pauses."""
+        if self.started is None:
+            return 0.0
+        until = now if self.pause is None else self.pause.since
+        return until - self.started - self.paused
 
 
 # The outcome of a delivery of moves or notes.
@@ -387,7 +474,7 @@ class Move(NamedTuple):
     handler raised. ``transactional`` says that the attempt's writes are rolled back if the move
     comes too late. If ``kept`` is False, an Instance that FINISHED is removed with all its rows; if
     it has published files, the next purge removes it with those. ``failed`` is the cause of a dead
-    letter. ``holding`` belongs to the daemon, which recognizes the attempt by it. RFC 14 calls a
+    letter. ``of`` is the daemon's own attempt to which the event happened. RFC 14 calls a
     move "changing of the task status". It is a plain tuple, as one is made for each attempt.
     """
 
@@ -405,7 +492,7 @@ class Move(NamedTuple):
     transactional: bool = False
     kept: bool = True
     detail: str = ""
-    holding: Any = None
+    of: Attempt | None = None
     failed: Failed | None = None
 
 

@@ -28,8 +28,8 @@ from ..authoring.context import Context, LogCapture
 from ..authoring.steps import Asleep, StepContext
 from ..commands import CANCEL, RELEASE, STACK, AttemptCommand
 from ..conf import settings
-from ..daemon.attempt import Kind, Outcome
 from ..daemon.options import hostname
+from ..daemon.outcomes import Kind, Outcome
 from ..daemon.worker import execution
 from ..daemon.worker.isolation import ENTRIES, TIMERS, ProcessState
 from ..daemon.worker.transactions import Checkpoints as WorkerCheckpoints
@@ -42,7 +42,7 @@ from ..states import Event
 from ..store import get_store
 from ..store.common.turns import ClaimMemory
 from ..store.facts import DaemonFacts
-from ..store.values import Claimed, Message, Move, ProgressUpdate
+from ..store.values import Attempt, Message, Move, ProgressUpdate
 from ..webhooks import Message as WebhookMessage
 from ..webhooks import collect_messages
 
@@ -207,7 +207,7 @@ class InProcessDaemon:
         with suppress(*([] if kind is None else [Error])), self.store.rehearsals.as_guest():
             self.store.daemons.leave(self.uuid, lost=self.lost)
 
-    def claim(self) -> Claimed | None:
+    def claim(self) -> Attempt | None:
         """Claim and return the next due Task, or None if no Task is due even after maintenance."""
         with self.store.rehearsals.as_guest():
             while True:
@@ -216,7 +216,7 @@ class InProcessDaemon:
                 if not self._find_more_types() and not self._do_maintenance():
                     return None
 
-    def _claim_one(self) -> Claimed | None:
+    def _claim_one(self) -> Attempt | None:
         if not self._claimable:
             return None
         types, memory = self._claimable, self._memory
@@ -236,7 +236,7 @@ class InProcessDaemon:
     def _waiting_tasks(self) -> QuerySet[Task]:
         return Task.objects.using(self.store.alias).waiting()
 
-    def take(self, instance: int) -> Claimed | None:
+    def take(self, instance: int) -> Attempt | None:
         """Claim and return the Task of this Instance, or return None if that is not possible."""
         with self.store.rehearsals.as_guest():
             return self.store.rehearsals.take(self.uuid, instance)
@@ -259,9 +259,9 @@ class InProcessDaemon:
             done += self._waiting_tasks().count() - before
         return bool(done)
 
-    def start(self, claimed: Claimed) -> None:
+    def start(self, claimed: Attempt) -> None:
         """Record in the queue that an attempt has started."""
-        self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.attempt))
+        self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.number))
 
     def record(self, move: Move) -> None:
         """Record in the queue a transition of a Task that this daemon holds."""
@@ -274,7 +274,7 @@ class InProcessDaemon:
             with self.store.rehearsals.as_guest():
                 self.store.records.note(notes, daemon=self.uuid)
 
-    def command_for(self, claimed: Claimed) -> AttemptCommand | None:
+    def command_for(self, claimed: Attempt) -> AttemptCommand | None:
         """Return the command to this attempt, such as a cancel, or None."""
         for command in self.store.control.asked(self.uuid):
             if (command.instance, command.attempt) == claimed.key and command.request != STACK:
@@ -383,7 +383,7 @@ class TestAttempt:
 
     def __init__(
         self,
-        claimed: Claimed,
+        claimed: Attempt,
         daemon: InProcessDaemon,
         process: Process,
         *,
@@ -488,7 +488,7 @@ class TestAttempt:
         note = partial(
             ProgressUpdate,
             instance=self._claimed.instance,
-            attempt=self._claimed.attempt,
+            attempt=self._claimed.number,
             who=self._worker_name,
             transactional=self._is_transactional,
         )

@@ -17,14 +17,14 @@ from django.db import connections, transaction
 from .. import messages
 from ..commands import CANCEL
 from ..conf import settings
-from ..daemon import attempt as outcomes
-from ..daemon.attempt import CUT_SHORT, Kind, Outcome
+from ..daemon import outcomes
+from ..daemon.outcomes import CUT_SHORT, Kind, Outcome
 from ..exceptions import ATPError
 from ..models import Instance, LogRecord, Response
 from ..models import Kind as LogKind
 from ..states import Event, Reason, State
 from ..store import get_store
-from ..store.values import Claimed, Move
+from ..store.values import Attempt, Move
 from .attempt import (
     AttemptLost,
     Fault,
@@ -210,7 +210,7 @@ class Run:
     instance: Instance | None = field(default=None, compare=False)
 
 
-def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Run]:
+def runs_of(attempts: Iterable[tuple[Attempt, BaseException | None]]) -> list[Run]:
     """Return a Run for each attempt, in order.
 
     Each attempt is a pair of the claimed Task and the handler's exception, or None.
@@ -242,7 +242,7 @@ def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Ru
 
 
 def _make_run(
-    claimed: Claimed,
+    claimed: Attempt,
     error: BaseException | None,
     instance: Instance | None,
     response: Response | None,
@@ -254,7 +254,7 @@ def _make_run(
     transitions = list(takewhile(lambda record: record.event != Event.REDRIVE, transitions))
     # Without records the Instance has FINISHED and was removed at once.
     state = transitions[-1].state if transitions else str(State.FINISHED)
-    is_last = instance is not None and instance.attempt == claimed.attempt
+    is_last = instance is not None and instance.attempt == claimed.number
     kept_response = response if is_last and state == State.FINISHED else None
     if state != State.FAILED or instance is None or not is_last:
         reason = ""
@@ -263,7 +263,7 @@ def _make_run(
     return Run(
         type=claimed.type,
         uuid=claimed.uuid,
-        attempt=claimed.attempt,
+        attempt=claimed.number,
         state=str(state),
         reason=reason,
         response=kept_response.value if kept_response else None,
@@ -296,7 +296,7 @@ class Drain:
     def __init__(self, daemon: InProcessDaemon, options: DrainOptions) -> None:
         self._daemon, self._options = daemon, options
         self._process = Process()
-        self._attempts: list[tuple[Claimed, BaseException | None]] = []
+        self._attempts: list[tuple[Attempt, BaseException | None]] = []
         # The keys of Instances that have run, because ``twice`` loses only their first attempt.
         self._lost: set[int] = set()
         self._steps: list[str] = []
@@ -326,7 +326,7 @@ class Drain:
         """
         with self._process, self._daemon:
             claimed = self._claim_instance(instance)
-            while claimed.attempt < attempt:
+            while claimed.number < attempt:
                 self._daemon.start(claimed)
                 message = messages.skipped_in_test()
                 retry = Move(Event.RETRY, *claimed.key, message=message, delay=timedelta(0))
@@ -335,7 +335,7 @@ class Drain:
             self._perform(claimed)
         return self.runs[-1]
 
-    def _claim_instance(self, instance: int) -> Claimed:
+    def _claim_instance(self, instance: int) -> Attempt:
         claimed = self._daemon.take(instance)
         if claimed is None:
             raise NotPossible(f"Instance {instance} has no waiting Task that the test could claim.")
@@ -350,7 +350,7 @@ class Drain:
                 )
             self._perform(claimed)
 
-    def _perform(self, claimed: Claimed) -> None:
+    def _perform(self, claimed: Attempt) -> None:
         """Run an attempt and record its end, or lose the attempt. Raise the handler's exception."""
         options = self._options
         number = len(self._attempts)
@@ -372,7 +372,7 @@ class Drain:
         self._attempts[number] = claimed, None if is_hit else attempt.error
         error = self._record_end(claimed, attempt, outcome, is_lost=dies_once, is_hit=is_hit)
         if error is not None and options.raises:
-            where = f"attempt {claimed.attempt} of {claimed.type}, inputs {claimed.data[:500]}"
+            where = f"attempt {claimed.number} of {claimed.type}, inputs {claimed.data[:500]}"
             error.add_note(f"ATP: {where}")
             if not options.runs_all:
                 raise error
@@ -393,7 +393,7 @@ class Drain:
 
     def _record_end(
         self,
-        claimed: Claimed,
+        claimed: Attempt,
         attempt: TestAttempt,
         outcome: Outcome | None,
         *,
@@ -419,7 +419,7 @@ class Drain:
             self._daemon.store.rehearsals.let_pass(passed, instances=(claimed.instance,))
         return attempt.error if self._is_worth_raising(outcome, transition) else None
 
-    def _transition_for(self, claimed: Claimed, outcome: Outcome) -> Move:
+    def _transition_for(self, claimed: Attempt, outcome: Outcome) -> Move:
         """Return the transition for an outcome, or for a command that interrupted the attempt."""
         command = self._daemon.command_for(claimed) if outcome.kind in CUT_SHORT else None
         if command is not None and command.request == CANCEL:

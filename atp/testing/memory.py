@@ -20,7 +20,7 @@ from ..graphs.models import NodeResult
 from ..operations.registry import Declaration
 from ..payload import codec
 from ..states import State
-from ..store.values import Checkpoint, Claimed, Parameters
+from ..store.values import Attempt, Checkpoint, Parameters
 
 if TYPE_CHECKING:
     from ..graphs.builder import GraphExtension, Results
@@ -173,14 +173,14 @@ def _make_claimed(
     identifier: str | None,
     collection: str | None,
     priority: int | None,
-) -> Claimed:
+) -> Attempt:
     declared = type or Declaration(handler=print, identifier="testing")
     options = declared.options
     registration = declared.registration()
-    return Claimed(
+    return Attempt(
         instance=0,
-        name=str(uuid4()),
-        attempt=attempt,
+        uuid_text=str(uuid4()),
+        number=attempt,
         format=declared.serializer,
         data="{}",
         identifier=options.identifier if identifier is None else identifier,

@@ -14,7 +14,7 @@ from atp import queue
 from atp.authoring.context import Context, LogCapture
 from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
 from atp.backend.running import ATPTaskContext
-from atp.daemon.attempt import Kind
+from atp.daemon.outcomes import Kind
 from atp.daemon.worker import execution
 from atp.states import Event
 from atp.store import get_store

@@ -6,7 +6,6 @@ from atp.daemon import descendants as memory
 from atp.daemon import log as journal
 from atp.daemon import log_process as log_thread
 from atp.daemon import processes
-from atp.daemon.attempt import Kind, Outcome, move
 from atp.daemon.database import DatabaseThread
 from atp.daemon.descendants import MARK, MemoryWatch
 from atp.daemon.dispatcher import claiming, pool
@@ -31,6 +30,7 @@ from atp.daemon.folders import DaemonFolders
 from atp.daemon.log_handlers import Complaints
 from atp.daemon.log_process import LogThread
 from atp.daemon.options import Options, hostname
+from atp.daemon.outcomes import Kind, Outcome, move
 from atp.daemon.processes import Timers, uptime
 from atp.daemon.protocol import (
     Channel,

@@ -77,10 +77,10 @@ def end(hall, key, started, ended):
 
 def test_start_and_end_of_a_short_task_are_one_change(hall):
     """G6: each with its own time."""
-    task = claimed(1)._replace(time=claimed(1).time - timedelta(hours=1))
-    holding = give(hall, task)
+    task = claimed(1, time=claimed(1).time - timedelta(hours=1))
+    attempt = give(hall, task)
     now = inside.uptime()
-    end(hall, holding.key, now - 0.010, now - 0.002)
+    end(hall, attempt.key, now - 0.010, now - 0.002)
     [change] = hall.unrecorded.take()
     assert (change.event, change.instance) == (Event.FINISH, 1)
     assert (change.time - change.started).total_seconds() == pytest.approx(0.008, abs=0.001)
@@ -90,13 +90,13 @@ def test_start_and_end_of_a_short_task_are_one_change(hall):
 
 def test_paused_attempt_is_resumed_in_the_log_before_its_end(hall):
     """G6: although the supervisor may tell of it only after the end."""
-    holding = give(hall, claimed(1))
+    attempt = give(hall, claimed(1))
     now = inside.uptime()
-    enter(hall, holding.key, now - 1)
+    enter(hall, attempt.key, now - 1)
     hall.reader.look(hall.link)
-    hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
-    end(hall, holding.key, now - 1, inside.uptime())
-    hall.attempts.pausing.ended(hall.link, holding.key, time.time())
+    hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0, is_frozen=True)
+    end(hall, attempt.key, now - 1, inside.uptime())
+    hall.attempts.pausing.ended(hall.link, attempt.key, time.time())
     changes = []
     while batch := hall.unrecorded.take():
         changes += batch
@@ -108,18 +108,18 @@ def test_paused_attempt_is_resumed_in_the_log_before_its_end(hall):
 
 def test_lost_attempt_is_killed_if_it_begins_and_its_end_is_refused(hall):
     """G3, G4: its worker already had the token when the Task was taken away."""
-    holding = give(hall, claimed(1))
-    assert hall.link.tokens.take(holding.serial)
+    attempt = give(hall, claimed(1))
+    assert hall.link.tokens.take(attempt.serial)
     hall.attempts.reconcile({})
     hall.told.clear()
     hall.reader.look(hall.link)
     assert hall.told == []
-    enter(hall, holding.key, inside.uptime())
+    enter(hall, attempt.key, inside.uptime())
     hall.reader.look(hall.link)
     [message] = hall.told
     assert isinstance(message, inside.Kill)
-    assert message[:3] == (0, 100, holding.key)
-    end(hall, holding.key, inside.uptime(), inside.uptime())
+    assert message[:3] == (0, 100, attempt.key)
+    end(hall, attempt.key, inside.uptime(), inside.uptime())
     last = hall.unrecorded.take()[-1]
     assert (last.event, last.instance) == (Event.FINISH, 1)
     assert hall.unrecorded.is_doubtful(last)
@@ -127,9 +127,9 @@ def test_lost_attempt_is_killed_if_it_begins_and_its_end_is_refused(hall):
 
 def test_attempt_that_has_just_ended_is_not_killed(hall):
     """The shared memory may still show it for a moment."""
-    holding = give(hall, claimed(1))
-    enter(hall, holding.key, inside.uptime())
-    end(hall, holding.key, inside.uptime(), inside.uptime())
+    attempt = give(hall, claimed(1))
+    enter(hall, attempt.key, inside.uptime())
+    end(hall, attempt.key, inside.uptime(), inside.uptime())
     hall.reader.look(hall.link)
     assert hall.told == []
 
@@ -138,20 +138,20 @@ def test_attempt_that_has_just_ended_is_not_killed(hall):
 
 
 def run_for(hall, seconds):
-    """Have the worker run an attempt that has started so long ago; returns holding and start."""
-    holding = give(hall, claimed(1))
+    """Have the worker run an attempt that has started so long ago; returns attempt and start."""
+    attempt = give(hall, claimed(1))
     started = inside.uptime() - seconds
-    enter(hall, holding.key, started)
+    enter(hall, attempt.key, started)
     hall.reader.look(hall.link)
-    return holding, started
+    return attempt, started
 
 
 def test_attempt_counts_in_each_period_in_which_it_runs(hall):
     """And as ended in the last one."""
-    holding, started = run_for(hall, 10)
+    attempt, started = run_for(hall, 10)
     first = hall.attempts.usage.close()
     ended = inside.uptime()
-    end(hall, holding.key, started, ended)
+    end(hall, attempt.key, started, ended)
     last = hall.attempts.usage.close()
     assert first.busy_us == pytest.approx(10e6, abs=1e6)
     assert first.busy_us + last.busy_us == pytest.approx(1e6 * (ended - started), abs=2)
@@ -159,19 +159,19 @@ def test_attempt_counts_in_each_period_in_which_it_runs(hall):
 
 
 def test_paused_attempt_does_not_count_as_work(hall):
-    holding, started = run_for(hall, 10)
-    hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0)
-    holding.pause.since -= 8
+    attempt, started = run_for(hall, 10)
+    hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0)
+    attempt.pause.since -= 8
     first = hall.attempts.usage.close()
     assert first.busy_us == pytest.approx(2e6, abs=1e6)
-    end(hall, holding.key, started, inside.uptime())
+    end(hall, attempt.key, started, inside.uptime())
     assert hall.attempts.usage.close().busy_us == pytest.approx(0, abs=1e6)
 
 
 def test_attempt_whose_worker_dies_counts_as_work(hall):
-    holding, _ = run_for(hall, 10)
+    attempt, _ = run_for(hall, 10)
     deaths = inside.Deaths(hall.core, hall.attempts)
-    deaths.died(hall.pool.remove(0), holding.key, "it died")
+    deaths.died(hall.pool.remove(0), attempt.key, "it died")
     found = hall.attempts.usage.close()
     assert (found.busy_us, found.ended) == (pytest.approx(10e6, abs=1e6), 1)
 
@@ -262,7 +262,7 @@ def test_task_behind_a_running_one_goes_to_an_idle_worker(pool, clock):
     clock.now += 1.1 * inside.STEAL_AFTER
     pool.take_back()
     assert numbers(first) == begun[:1]
-    assert [h.claimed.instance for h in pool.waiting] == begun[1:]
+    assert [h.instance for h in pool.waiting] == begun[1:]
     pool.hand_out()
     assert numbers(second)[:2] == begun[1:3]
     # Whoever was sent them first has no right to start them any more.
@@ -273,7 +273,7 @@ def test_task_that_was_lost_before_runs_alone_after_its_start_is_recorded(pool, 
     learn(pool, clock, "short", 0.001)
     pool.put([claimed(1, lost=1), claimed(2), claimed(3)])
     [reserved] = pool.hand_out()
-    assert reserved.claimed.instance == 1
+    assert reserved.instance == 1
     first, second = pool.links.values()
     assert (numbers(first), numbers(second)) == ([], [2, 3])
     assert len(pool) == 3
@@ -306,7 +306,7 @@ def test_worker_that_stops_after_an_end_is_stuck(pool, stuck, clock):
     for seconds in (0, inside.TAKE_BACK_AFTER):
         clock.now += seconds
         stuck.turn()
-    assert [holding.key for holding in pool.waiting] == [(1, 1)]
+    assert [attempt.key for attempt in pool.waiting] == [(1, 1)]
     for seconds in (0, inside.KILL_AFTER):
         clock.now += seconds
         stuck.turn()

@@ -60,7 +60,7 @@ def worker(said, tmp_path, transactional_db, monkeypatch):
 
 
 def task(type, inputs="{}"):
-    return claimed(1, type)._replace(data=inputs)
+    return claimed(1, type, data=inputs)
 
 
 def executed(worker, claimed):
@@ -89,7 +89,7 @@ def test_attempt_that_waits_to_report_its_end_does_not_time_out(worker, said):
     said.send = lambda message, wait=True: deadlines.append(worker._page.read(0).deadline)
     worker._ring = SimpleNamespace(write=lambda record: False)
     limited = parameters("daemon.noop", timeout=timedelta(minutes=1))
-    worker._perform(task("daemon.noop")._replace(parameters=limited))
+    worker._perform(claimed(1, "daemon.noop", parameters=limited))
     assert deadlines[-1] == float("inf")
 
 
@@ -354,8 +354,8 @@ def test_outcome_and_budget_become_a_transition():
     given = parameters(
         max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)
     )
-    fresh = claimed(1)._replace(parameters=given)
-    used_up = fresh._replace(retries=2)
+    fresh = claimed(1, parameters=given)
+    used_up = claimed(1, parameters=given, retries=2)
     made = inside.move(inside.Outcome(inside.Kind.FINISHED), fresh, who="me")
     assert (made.event, made.instance, made.attempt, made.who) == (Event.FINISH, 1, 1, "me")
     for kind in (inside.Kind.RETRY, inside.Kind.ERROR, inside.Kind.INTERRUPTED):
@@ -433,9 +433,7 @@ def test_odd_exceptions_end_the_attempt_as_their_class_says(odd):
         (outcome.message + outcome.raised).encode()
         assert len(outcome.message) < 10_000, name
         again = pickle.loads(pickle.dumps(outcome))
-        last = inside.move(
-            again, claimed(1, "tests.odd")._replace(own=None, parameters=parameters())
-        )
+        last = inside.move(again, claimed(1, "tests.odd", parameters=parameters()))
         assert last.event in (EVENTS[kind], Event.FAIL), name
         assert TOLD.get(name, "") in headline(outcome.message), name
         if name in DELAYS:

@@ -31,7 +31,7 @@ def put_back(world, case, host):
         instance_id=case.instance,
         type_id=world.get(case.instance).type_id,
         due_at=world.store.now(),
-        attempt=case.attempt,
+        attempt=case.number,
         daemon=host.row if host else None,
     )
 

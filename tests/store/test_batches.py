@@ -44,7 +44,7 @@ def changes_of(cases, made, now):
         yield Move(
             event=event,
             instance=case.instance,
-            attempt=case.attempt - each["behind"],
+            attempt=case.number - each["behind"],
             time=now + number * SECOND,
             started=now - SECOND if each["has_start"] else None,
             who=each["who"],
@@ -114,7 +114,7 @@ def test_a_change_that_records_its_start_too_is_logged_as_both(world, host):
             case = world.bring_to(State.SCHEDULED, host)
             now, state = world.store.now(), states.get(event, State.ACCEPTED)
             reason = Reason.ERROR if event == Event.FAIL else ""
-            change = Move(event, case.instance, case.attempt, now, now - SECOND)
+            change = Move(event, case.instance, case.number, now, now - SECOND)
             change = change._replace(who="worker", message="so", reason=reason)
             assert host.record(change) == []
             instance = world.get(case.instance)

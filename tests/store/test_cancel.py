@@ -157,7 +157,7 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             case = world.bring_to(state, host)
             given = {"who": "ann", "message": "please"}
             assert world.store.control.request(case.instance, RELEASE, **given) is True
-            asked = AttemptCommand(instance=case.instance, attempt=case.attempt, request=RELEASE)
+            asked = AttemptCommand(instance=case.instance, attempt=case.number, request=RELEASE)
             assert world.store.control.asked(host.uuid) == [asked]
             assert world.store.control.asked(other.uuid) == []
             last = world.log(case.instance)[-1]
@@ -171,7 +171,7 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             last = world.log(case.instance)[-1]
             assert (last.who, last.kind, last.detail) == ("bob", Kind.ASK, CANCEL)
             [asked] = world.store.control.asked(host.uuid)
-            assert (asked.attempt, asked.request, asked.who) == (case.attempt, CANCEL, "bob")
+            assert (asked.attempt, asked.request, asked.who) == (case.number, CANCEL, "bob")
             assert 0 <= asked.age < 30
 
 
@@ -197,5 +197,5 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
 
 def test_a_request_moves_with_its_task_to_a_new_identity(world, host, case):
     world.store.control.request(case.instance, RELEASE, who="ann")
-    new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
+    new = world.host(old=host.uuid, holding={(case.instance, case.number)})
     assert [asked.instance for asked in world.store.control.asked(new.uuid)] == [case.instance]

@@ -20,7 +20,7 @@ def test_it_brings_all_that_the_attempt_needs(world):
     [claimed] = host.claim()
     instance = world.get(key)
     assert (claimed.instance, claimed.uuid, claimed.type) == (key, instance.uuid, ONE)
-    assert (claimed.attempt, claimed.lost, claimed.retries) == (1, 0, 0)
+    assert (claimed.number, claimed.lost, claimed.retries) == (1, 0, 0)
     assert (claimed.identifier, claimed.collection, claimed.priority) == ("id", "esa", 3)
     parameters = claimed.parameters
     assert (parameters.timeout, parameters.max_retries) == (9 * SECOND, 4)
@@ -130,7 +130,7 @@ def test_what_a_rolled_back_claim_took_is_claimed_again(world):
         transaction.set_rollback(True)
     assert world.snapshot() == before
     claimed = host.claim()
-    assert [(each.instance, each.attempt) for each in claimed] == [(key, 1) for key in keys]
+    assert [(each.instance, each.number) for each in claimed] == [(key, 1) for key in keys]
     host.move(claimed[0], Event.START)
 
 

@@ -81,7 +81,7 @@ class TestIdentifiers:
         [instance] = world.store.enqueueing.enqueue(registration(), [asked], who="tests")
         assert instance.pk == case.instance
         assert (instance.state, instance.reason) == (State.ACCEPTED, "")
-        assert world.task(case.instance).attempt == case.attempt
+        assert world.task(case.instance).attempt == case.number
         last = world.log(case.instance)[-1]
         assert (last.event, last.who) == (Event.REDRIVE, "ann")
 

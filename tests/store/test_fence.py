@@ -23,7 +23,7 @@ def late_writes(world, case):
         reason = Reason.ERROR if event == Event.FAIL else ""
         response = answer if event == Event.FINISH else None
         yield world.store.records.record, move_of(case, event, reason=reason, response=response)
-    own = {"instance": case.instance, "attempt": case.attempt}
+    own = {"instance": case.instance, "attempt": case.number}
     said = (Message(time=world.store.now(), level=20, text="late"),)
     yield world.store.records.note, ProgressUpdate(**own, progress=0.9, progress_message="late")
     yield world.store.records.note, ProgressUpdate(**own, messages=said)
@@ -41,7 +41,7 @@ def nothing_gets_through(world, case, host):
 def kept(case):
     """The refusals that were kept, oldest first."""
     kinds = (Kind.LATE, Kind.REFUSED)
-    return list(LogRecord.objects.filter(kind__in=kinds, attempt=case.attempt).order_by("pk"))
+    return list(LogRecord.objects.filter(kind__in=kinds, attempt=case.number).order_by("pk"))
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_after_the_same_daemon_has_claimed_it_again_or_its_identity_has_ended(wo
             host.move(case, Event.EXPIRE)
             nothing_gets_through(world, case, host)
             [again] = host.claim()
-            assert again.attempt == case.attempt + 1
+            assert again.number == case.number + 1
             nothing_gets_through(world, case, host)
             host.move(again, Event.START)
             nothing_gets_through(world, case, host)
@@ -92,12 +92,12 @@ def test_after_the_same_daemon_has_claimed_it_again_or_its_identity_has_ended(wo
             nothing_gets_through(world, again, host)
             [third] = other.claim()
             nothing_gets_through(world, again, host)
-            assert third.attempt == again.attempt + 1
+            assert third.number == again.number + 1
 
 
 def test_a_number_from_the_future_or_what_was_removed_is_refused_too(world, host, case):
     """G4: the fence is equality, nothing about order or time."""
-    nothing_gets_through(world, type(case)(case.instance, case.attempt + 1), host)
+    nothing_gets_through(world, type(case)(case.instance, case.number + 1), host)
     nothing_gets_through(world, type(case)(case.instance, None), host)
     host.move(case, Event.FINISH)
     assert world.store.removal.purge(instances=[case.instance]) == 1
@@ -163,7 +163,7 @@ def test_its_own_end_that_comes_too_late_counts_for_nobody_and_late_notes_count_
     assert [record.kind for record in kept(case)] == [Kind.REFUSED]
     assert counted() == 0
     for number in range(5):
-        note = ProgressUpdate(instance=case.instance, attempt=case.attempt, progress=number / 10)
+        note = ProgressUpdate(instance=case.instance, attempt=case.number, progress=number / 10)
         assert world.store.records.note([note, note], daemon=host.uuid) == [note, note]
     assert [record.kind for record in kept(case)] == [Kind.REFUSED, Kind.LATE]
     assert counted() == 1
@@ -172,7 +172,7 @@ def test_its_own_end_that_comes_too_late_counts_for_nobody_and_late_notes_count_
 def test_what_is_said_again_is_kept_once(world, host, case):
     """G6: the acknowledgement of messages and files got lost."""
     said = (Message(time=world.store.now(), level=30, text="once"),)
-    own = {"instance": case.instance, "attempt": case.attempt, "who": "host:1 worker 0"}
+    own = {"instance": case.instance, "attempt": case.number, "who": "host:1 worker 0"}
     note = ProgressUpdate(**own, messages=said, files=(file_of(),))
     again = replace(note, again=True)
     for each in (note, again):
@@ -209,7 +209,7 @@ def test_what_was_written_is_not_late(world, host, case, event):
 
 def test_write_of_an_ended_identity_is_not_late(world, host, case):
     """G4: its daemon still holds the Task, under another name, and will say it again."""
-    newer = world.host(old=host.uuid, holding=[(case.instance, case.attempt)])
+    newer = world.host(old=host.uuid, holding=[(case.instance, case.number)])
     change = finish(case)
     assert world.store.records.record([change], daemon=host.uuid) == [change]
     assert kept(case) == []

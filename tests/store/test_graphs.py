@@ -79,7 +79,7 @@ def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world
         host.move(lost, Event.RELEASE)
         plain = world.enqueue(3)
         moves = [finish_of(world, case, kept=n != 2) for n, case in enumerate(host.claim())]
-        late = moves[0]._replace(instance=first, attempt=lost.attempt)
+        late = moves[0]._replace(instance=first, attempt=lost.number)
         assert host.record(late) == [late]
         assert world.task(second).waits == 1
         assert host.record(*moves) == []

@@ -23,7 +23,7 @@ class Adder:
         """Add nodes; ``edges`` are as in a plan, ``before`` the names of what is to wait."""
         addition = GraphAddition(
             instance=self.case.instance,
-            attempt=self.case.attempt,
+            attempt=self.case.number,
             name=self.name,
             nodes=[planned(node, type, results=results) for node in nodes],
             edges=[PlannedEdge(*edge) for edge in edges],
@@ -100,7 +100,7 @@ def test_a_second_attempt_finds_what_the_first_has_added(world, host, keys, adde
     first = adder.add("ab", [("a", "b")], ["merge"])
     host.move(adder.case, Event.RELEASE)
     again = next(case for case in host.claim() if case.instance == keys["split"])
-    assert again.attempt == 2
+    assert again.number == 2
     with pytest.raises(TaskGone):
         adder.add("c")
     assert Node.objects.count() == 6

@@ -99,7 +99,7 @@ class Run:
                     raise outcome
             open_ = set(Task.objects.claimed().values_list("pk", "attempt"))
             self.held = [
-                (host, case) for host, case in self.held if (case.instance, case.attempt) in open_
+                (host, case) for host, case in self.held if (case.instance, case.number) in open_
             ]
         assert not Task.objects.exists(), "it does not come to an end"
         self.redrive()

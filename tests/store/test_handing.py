@@ -220,7 +220,7 @@ def test_what_a_daemon_was_handed_and_has_not_heard_of_is_given_back(world, list
         other = world.host(old=host.uuid, holding=())
     assert host.row is None
     [claimed] = other.claim()
-    assert (claimed.instance, claimed.attempt, claimed.restarts) == (key, 2, 0)
+    assert (claimed.instance, claimed.number, claimed.restarts) == (key, 2, 0)
 
 
 def test_a_race_with_the_end_of_the_daemon(world, listening):

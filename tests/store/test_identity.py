@@ -66,8 +66,8 @@ def test_a_daemon_that_joins_has_a_row_and_a_lease(world):
 def test_with_an_old_identity_it_moves_what_is_still_in_hand(world, host):
     """G3: the attempts that its workers still run go on under the new identity."""
     mine, lost = (world.bring_to(State.RUNNING, host) for _ in range(2))
-    new = world.host(old=host.uuid, holding={(mine.instance, mine.attempt)})
-    assert dict(new.joined.kept) == {(mine.instance, mine.attempt): State.RUNNING}
+    new = world.host(old=host.uuid, holding={(mine.instance, mine.number)})
+    assert dict(new.joined.kept) == {(mine.instance, mine.number): State.RUNNING}
     assert new.joined.expired == 1
     assert new.holds() == {mine.instance}
     assert host.row is None
@@ -84,7 +84,7 @@ def test_an_order_is_handed_on_once(world, host):
     """Or the new row would be given it again after an operator has taken it back."""
     world.store.daemons.command(host.uuid, DaemonCommand.QUIET)
     held = world.bring_to(State.RUNNING, host)
-    holding = {(held.instance, held.attempt)}
+    holding = {(held.instance, held.number)}
     with open_transaction(lambda: list(Task.objects.select_for_update())):
         new = world.host(old=host.uuid, holding=holding)
         assert (new.joined.request, new.joined.is_settled) == ("quiet", False)

@@ -57,7 +57,7 @@ def test_a_log_that_is_to_be_shortened(world, settings):
 
     def notes(left_out, messages=()):
         said = {"who": "worker", "messages": messages, "left_out": left_out}
-        return [ProgressUpdate(instance=c.instance, attempt=c.attempt, **said) for c in cases]
+        return [ProgressUpdate(instance=c.instance, attempt=c.number, **said) for c in cases]
 
     longer = notes(11, messages[-1:])
     assert world.store.records.note(notes(10, messages[:20]), daemon=host.uuid) == []

@@ -226,8 +226,8 @@ def _settle_graph(world, host):
 def _keep_steps(world, host):
     world.enqueue()
     [case] = host.claim(1, types=[ONE])
-    world.store.steps.begin(case.instance, case.attempt, "a")
-    world.store.steps.keep(case.instance, case.attempt, "a", Payload(JSON, "5"))
+    world.store.steps.begin(case.instance, case.number, "a")
+    world.store.steps.keep(case.instance, case.number, "a", Payload(JSON, "5"))
 
 
 def _hand_over(world, host, monkeypatch):

@@ -93,7 +93,7 @@ class TestFiles:
         folder = f"atp/{world.get(case.instance).uuid}"
         paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
         files = tuple(file_of(path) for path in paths[:2])
-        note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=files)
+        note = ProgressUpdate(instance=case.instance, attempt=case.number, files=files)
         assert world.store.records.note([note], daemon=host.uuid) == []
         answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
         host.move(case, Event.FINISH, response=answer)
@@ -209,7 +209,7 @@ def test_it_is_removed_with_its_end_whoever_records_that(world, host, running):
     """G7, G12: with its inputs, log and Response, also in the transaction of its handler."""
     case, other = running(), running()
     message = Message(time=world.store.now(), level=20, text="hello")
-    note = ProgressUpdate(instance=case.instance, attempt=case.attempt, messages=(message,))
+    note = ProgressUpdate(instance=case.instance, attempt=case.number, messages=(message,))
     assert world.store.records.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
     assert is_left(case.instance) == []
@@ -228,7 +228,7 @@ def test_a_refused_end_leaves_the_others_alone(world, host, running):
     [both] = world.enqueue(type=NOTHING)
     host.claim()
     now = world.store.now()
-    late = ending(other, time=now)._replace(attempt=other.attempt + 1)
+    late = ending(other, time=now)._replace(attempt=other.number + 1)
     end = ending(kept, time=now)._replace(kept=True)
     started = ending(Case(both, 1), time=now, started=now)
     assert host.record(ending(case, time=now), late, end, started) == [late]
@@ -244,7 +244,7 @@ def test_files_go_with_it_at_the_next_purge(world, host, running, media):
     """G12: files go first, but not before it is committed that it FINISHED."""
     case = running()
     path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
-    note = ProgressUpdate(instance=case.instance, attempt=case.attempt, files=(file_of(path),))
+    note = ProgressUpdate(instance=case.instance, attempt=case.number, files=(file_of(path),))
     assert world.store.records.note([note], daemon=host.uuid) == []
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED

@@ -274,7 +274,7 @@ def test_a_claim_takes_what_was_handed_back_since_it_began(world, limit):
 def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world, host, case):
     host.lose_lease()
     with transaction.atomic():
-        new = world.host(old=host.uuid, holding={(case.instance, case.attempt)})
+        new = world.host(old=host.uuid, holding={(case.instance, case.number)})
         assert Thread(world.store.daemons.sweep).result().daemons == ()
     assert new.holds() == {case.instance}
 

@@ -66,7 +66,7 @@ def test_a_detail_of_a_move_is_logged_with_it(world, host):
     cases, now = host.claim(), world.store.now()
     details = ["shop.Error0", "shop.Error1", "", "shop.Error3", "shop.Error4"]
     ends = [
-        Move(Event.FAIL, case.instance, case.attempt, now, now, reason=Reason.ERROR, detail=detail)
+        Move(Event.FAIL, case.instance, case.number, now, now, reason=Reason.ERROR, detail=detail)
         for case, detail in zip(cases, details, strict=True)
     ]
     ends[1] = ends[1]._replace(event=Event.RETRY, reason="")
@@ -80,7 +80,7 @@ def test_a_detail_of_a_move_is_logged_with_it(world, host):
 
 
 def note(case, **said):
-    return ProgressUpdate(instance=case.instance, attempt=case.attempt, who="worker", **said)
+    return ProgressUpdate(instance=case.instance, attempt=case.number, who="worker", **said)
 
 
 def test_the_first_and_the_last_messages_are_kept(world, settings):

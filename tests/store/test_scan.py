@@ -157,7 +157,7 @@ class TestInstanceWithoutTask:
         instance = world.get(case.instance)
         assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 1, restarts)
         assert told(world, case.instance) == (Event.EXPIRE, logging.WARNING, WHO)
-        assert host.claim()[0].attempt == case.attempt + 1
+        assert host.claim()[0].number == case.number + 1
 
     def test_one_that_is_still_run_is_left(self, world, host, case):
         """G3: as long as a daemon says that a worker of its runs it."""
@@ -204,14 +204,14 @@ class TestTaskThatDoesNotFit:
     def test_of_another_attempt_gets_the_higher_one(self, world, host, case, ahead):
         """G4: an attempt's number is given out once."""
         host.move(case, Event.RELEASE)
-        Task.objects.filter(pk=case.instance).update(attempt=case.attempt + ahead)
+        Task.objects.filter(pk=case.instance).update(attempt=case.number + ahead)
         age(case.instance)
         assert scan(world) == {case.instance: (Trouble.MISMATCHED, True)}
-        wanted = max(case.attempt, case.attempt + ahead)
+        wanted = max(case.number, case.number + ahead)
         assert world.task(case.instance).attempt == world.get(case.instance).attempt == wanted
         # What the log says of attempts is wrong now: it is set right for the last look.
-        Task.objects.update(attempt=case.attempt)
-        Instance.objects.update(attempt=case.attempt)
+        Task.objects.update(attempt=case.number)
+        Instance.objects.update(attempt=case.number)
 
     def test_stops_nobody(self, world, host):
         """G2: neither a claim, nor a sweep, nor a daemon that leaves or joins anew."""

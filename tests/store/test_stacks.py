@@ -18,7 +18,7 @@ def note_with_stack(world, case, **more):
     stack = Message(
         time=world.store.now(), level=logging.INFO, text="a stack", kind=Kind.STACK, detail=ASKED
     )
-    return ProgressUpdate(instance=case.instance, attempt=case.attempt, messages=(stack,), **more)
+    return ProgressUpdate(instance=case.instance, attempt=case.number, messages=(stack,), **more)
 
 
 def test_command_for_the_stack_stands_beside_another_command(world, host):
@@ -57,8 +57,8 @@ def test_stack_is_written_once_even_if_its_note_is_sent_again(world, host):
     note = note_with_stack(world, case)
     world.store.records.note([note], daemon=host.uuid)
     again = ProgressUpdate(
-        instance=case.instance, attempt=case.attempt, messages=note.messages, again=True
+        instance=case.instance, attempt=case.number, messages=note.messages, again=True
     )
     assert world.store.records.note([again], daemon=host.uuid) == []
     [row] = [row for row in world.log(case.instance) if row.kind == Kind.STACK]
-    assert (row.message, row.detail, row.attempt) == ("a stack", ASKED, case.attempt)
+    assert (row.message, row.detail, row.attempt) == ("a stack", ASKED, case.number)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 from django.db import connection
@@ -40,8 +39,8 @@ class Counting:
         self.world.enqueue()
         [claimed] = self.host.claim()
         began = self.world.store.now() - 2 * SECOND
-        holding = SimpleNamespace(claimed=claimed, type=claimed.type, began=began)
-        known = {"who": self.who, "holding": holding}
+        claimed.began = began
+        known = {"who": self.who, "of": claimed}
         start = move_of(claimed, Event.START, time=began, **known)
         later = {"time": began + SECOND, **known, **facts}
         moves = [start, *[move_of(claimed, event, **later) for event in ends]]

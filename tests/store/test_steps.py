@@ -24,7 +24,7 @@ def again(world, host, case):
     host.move(case, Event.RELEASE)
     [claimed] = host.claim()
     assert claimed.instance == case.instance
-    return claimed.attempt
+    return claimed.number
 
 
 def repeated(case):
@@ -34,7 +34,7 @@ def repeated(case):
 
 def test_it_is_begun_and_kept(world, steps, host, case):
     """G17: what was kept is not repeated."""
-    key = case.instance, case.attempt
+    key = case.instance, case.number
     assert steps.find(case.instance, "a") is None
     assert not steps.begin(*key, "a").is_done
     assert not steps.find(case.instance, "a").is_done
@@ -47,7 +47,7 @@ def test_it_is_begun_and_kept(world, steps, host, case):
 
 def test_a_repetition_is_logged_once_for_each_attempt(world, steps, host, case):
     """G17."""
-    steps.begin(case.instance, case.attempt, "a")
+    steps.begin(case.instance, case.number, "a")
     second = again(world, host, case)
     steps.begin(case.instance, second, "a", who="somebody")
     assert repeated(case) == [(2, "a")]
@@ -81,7 +81,7 @@ def test_a_task_that_is_locked_is_not_waited_for(world, steps, case):
 
 
 def writes(steps, case):
-    key = case.instance, case.attempt
+    key = case.instance, case.number
     return (
         lambda: steps.begin(*key, "a"),
         lambda: steps.keep(*key, "a", RESULT),
@@ -92,7 +92,7 @@ def writes(steps, case):
 class TestSleep:
     def test_it_begins_once(self, world, steps, host, case):
         """G17: a later attempt sleeps for what is left."""
-        first = steps.begin(case.instance, case.attempt, "s", delay=HOUR)
+        first = steps.begin(case.instance, case.number, "s", delay=HOUR)
         assert 3590 < first.left <= 3600
         until = Step.objects.get().until
         second = steps.begin(case.instance, again(world, host, case), "s", delay=9 * HOUR)
@@ -102,7 +102,7 @@ class TestSleep:
 
     def test_it_is_no_step_and_no_transaction(self, steps, case):
         """G13, G17: the code has changed between two attempts; it would be skipped."""
-        key = case.instance, case.attempt
+        key = case.instance, case.number
         steps.begin(*key, "s", delay=HOUR)
         with pytest.raises(InvalidStep, match="slept"):
             steps.begin(*key, "s")
@@ -117,7 +117,7 @@ class TestSleep:
 def test_there_are_no_more_than_allowed(steps, case, settings):
     """G13."""
     settings.ATP = {**settings.ATP, "MAX_STEPS": 2}
-    key = case.instance, case.attempt
+    key = case.instance, case.number
     steps.begin(*key, "a")
     steps.begin(*key, "b")
     steps.begin(*key, "a")
@@ -130,7 +130,7 @@ def test_there_are_no_more_than_allowed(steps, case, settings):
 
 def test_they_go_with_the_end_of_which_nothing_is_kept(world, steps, host, case):
     """G12."""
-    steps.begin(case.instance, case.attempt, "a")
+    steps.begin(case.instance, case.number, "a")
     host.move(case, Event.FINISH, kept=False, time=world.store.now())
     assert not Instance.objects.exists()
     assert not Step.objects.exists()

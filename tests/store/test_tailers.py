@@ -87,7 +87,7 @@ def test_an_operator_sets_a_position_and_the_log_tells(tailers):
 def test_an_attempt_that_was_lost_holds_nothing(world, host, case):
     """G4."""
     with transaction.atomic():
-        assert world.store.steps.hold(case.instance, case.attempt)
+        assert world.store.steps.hold(case.instance, case.number)
     host.move(case, Event.RELEASE)
     with pytest.raises(TaskGone), transaction.atomic():
-        world.store.steps.hold(case.instance, case.attempt)
+        world.store.steps.hold(case.instance, case.number)

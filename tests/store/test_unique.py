@@ -70,7 +70,7 @@ class TestReplace:
     def test_what_has_kept_a_step_is_left_as_it_is(self, world, host):
         """Its later steps would have the new inputs, and this one the result of the old."""
         case = world.bring_to(State.RUNNING, host, **KEY)
-        key = case.instance, case.attempt, "a"
+        key = case.instance, case.number, "a"
         world.store.steps.begin(*key)
         assert world.store.steps.keep(*key, Payload("json", "5"))
         host.move(case, Event.RETRY)

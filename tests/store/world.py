@@ -159,7 +159,7 @@ class World:
         for event in path:
             host.move(case, event, reason=Reason.ERROR if event == Event.FAIL else "")
         assert self.state(key) == state
-        return Case(case.instance, case.attempt)
+        return Case(case.instance, case.number)
 
     def snapshot(self):
         """Return all that a refused write must leave as it was: not its message and count."""
@@ -240,12 +240,12 @@ class Case:
     """An Instance, and the attempt under which it was claimed."""
 
     instance: int
-    attempt: int
+    number: int
 
 
 def move_of(case, event, **details):
     """Return the Move that an attempt makes with this event."""
-    return Move(event=event, instance=case.instance, attempt=case.attempt, **details)
+    return Move(event=event, instance=case.instance, attempt=case.number, **details)
 
 
 def finish_of(world, case, **details):

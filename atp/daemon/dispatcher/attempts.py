@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
@@ -11,13 +10,13 @@ from ...commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand
 from ...conf import settings
 from ...operations.registry import registry
 from ...states import Event, State, events
-from ...store.values import Claimed, Move, ProgressUpdate
+from ...store.values import Attempt, Move, Pause, ProgressUpdate
 from .. import protocol, shared_memory
-from ..attempt import cancel_grace
+from ..outcomes import cancel_grace
 from ..processes import uptime
 from ..protocol import Interrupt, Key, Kill
 from ..shared_memory import Page
-from .pool import Holding, Pool, WorkerLink
+from .pool import Pool, WorkerLink
 from .reader import UsageMeter
 from .stacks import Stacks
 
@@ -48,7 +47,7 @@ class Attempts:
         self.stacks = Stacks(core, self)
         self.usage = UsageMeter(core.pool, core.identity, processes)
         self.stopping = ""
-        self.undecided: dict[Key, Holding] = {}
+        self.undecided: dict[Key, Attempt] = {}
 
     def any(self) -> bool:
         """Tell whether this daemon holds any Task."""
@@ -69,33 +68,33 @@ class Attempts:
     # Changes
 
     def move(
-        self, holding: Holding, event: Event, link: WorkerLink | None = None, **facts: Any
+        self, attempt: Attempt, event: Event, link: WorkerLink | None = None, **facts: Any
     ) -> None:
         """Add the Move of an event of this attempt; its time is now unless ``facts`` has one."""
-        own: dict[str, Any] = {"time": self.times.now(holding), "who": self.who(link)}
+        own: dict[str, Any] = {"time": self.times.now(attempt), "who": self.who(link)}
         facts = own | facts
-        instance, attempt = holding.key
         if event == Event.START:
-            holding.began = facts["time"]
-        facts["holding"] = holding
-        self._unrecorded.add(Move(event=event, instance=instance, attempt=attempt, **facts))
+            attempt.began = facts["time"]
+        facts["of"] = attempt
+        move = Move(event, instance=attempt.instance, attempt=attempt.number, **facts)
+        self._unrecorded.add(move)
 
-    def start(self, holding: Holding, link: WorkerLink, at: float) -> None:
+    def start(self, attempt: Attempt, link: WorkerLink, at: float) -> None:
         """Record a start by itself, not together with the end."""
-        holding.start_known = True
-        self.move(holding, Event.START, link, time=self.times.at_uptime(holding, at))
+        attempt.start_known = True
+        self.move(attempt, Event.START, link, time=self.times.at_uptime(attempt, at))
 
     def release(
-        self, holding: Holding, why: str, link: WorkerLink | None = None, **facts: Any
+        self, attempt: Attempt, why: str, link: WorkerLink | None = None, **facts: Any
     ) -> None:
         """Give a Task back to the queue."""
-        self.move(holding, Event.RELEASE, link, message=why, **facts)
-        self._counters.released(holding, why)
+        self.move(attempt, Event.RELEASE, link, message=why, **facts)
+        self._counters.released(attempt, why)
 
     def _record_pause(
-        self, holding: Holding, event: Event, link: WorkerLink, at: float, message: str
+        self, attempt: Attempt, event: Event, link: WorkerLink, at: float, message: str
     ) -> None:
-        self.move(holding, event, link, time=self.times.at(holding, at), message=message)
+        self.move(attempt, event, link, time=self.times.at(attempt, at), message=message)
 
     # Handing out and handing back
 
@@ -103,16 +102,16 @@ class Attempts:
         """Hand waiting Tasks out to workers; release those that have waited too long."""
         self._pool.take_back()
         held_back = self._core.downstreams.held_back(self._pool)
-        for holding in self._pool.hand_out():
+        for attempt in self._pool.hand_out():
             # Record the start of a reserved Task before its worker gets it.
-            holding.start_known = True
-            link, _ = self._pool.find(holding.key)
-            self.move(holding, Event.START, link)
+            attempt.start_known = True
+            link, _ = self._pool.find(attempt.key)
+            self.move(attempt, Event.START, link)
         if held_back:
             self._put_back(held_back)
         self.hand_back(self._pool.overstock(), messages.no_worker_free())
 
-    def _put_back(self, held_back: Collection[Holding]) -> None:
+    def _put_back(self, held_back: Collection[Attempt]) -> None:
         """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
         downstreams = self._core.downstreams
         stuck, names = downstreams.stuck(), downstreams.names
@@ -120,11 +119,11 @@ class Attempts:
         gone = [each for each in held_back if names[each.type] in stuck]
         self.hand_back(gone, messages.downstream_locked())
 
-    def hand_back(self, holdings: Iterable[Holding], why: str) -> None:
+    def hand_back(self, attempts: Iterable[Attempt], why: str) -> None:
         """Release Tasks that were not started."""
-        for holding in holdings:
-            self.limited.hand_back(holding)
-            self.release(holding, why)
+        for attempt in attempts:
+            self.limited.hand_back(attempt)
+            self.release(attempt, why)
 
     def hand_back_unstarted(self, why: str) -> None:
         """Release all Tasks that no worker has started yet."""
@@ -169,8 +168,8 @@ class Attempts:
         """Tell whether a worker may have committed the attempt's end before this note."""
         if self._unrecorded.is_doubtful(note):
             return True
-        _, holding = self._pool.find((note.instance, note.attempt))
-        return holding is not None and registry.is_transactional(holding.type)
+        _, attempt = self._pool.find((note.instance, note.attempt))
+        return attempt is not None and registry.is_transactional(attempt.type)
 
     def _hand_out_reserved(self, key: Key) -> None:
         if self.stopping:
@@ -178,15 +177,15 @@ class Attempts:
         else:
             self._pool.release_reserved(key)
 
-    def _forget(self, key: Key) -> Holding | None:
+    def _forget(self, key: Key) -> Attempt | None:
         """Drop a Task that this daemon no longer holds; kill its worker if it runs the Task."""
         self._pool.take_unstarted_back(key)
-        link, holding = self._pool.drop(key)
+        link, attempt = self._pool.drop(key)
         if link is not None:
             self.ending.forget(key)
-            link.revoked[key] = holding  # type: ignore[assignment]
+            link.revoked[key] = attempt  # type: ignore[assignment]
             self.ending.kill(link, key, messages.task_taken_away())
-        return holding
+        return attempt
 
     def reconcile(self, kept: Mapping[Key, str], keys: Set[Key] | None = None) -> None:
         """Adapt to the attempts ``kept`` that the new identity holds: their states by key.
@@ -196,15 +195,15 @@ class Attempts:
         """
         self._unrecorded.keep(kept, keys)
         self.limited.reconcile(kept, keys)
-        for holding in list(self._pool.holdings()):
-            if keys is not None and holding.key not in keys:
+        for attempt in list(self._pool.attempts()):
+            if keys is not None and attempt.key not in keys:
                 continue
-            if holding.key not in kept:
-                if not holding.concluded:
-                    self._forget(holding.key)
-            elif kept[holding.key] == State.RUNNING:
+            if attempt.key not in kept:
+                if not attempt.concluded:
+                    self._forget(attempt.key)
+            elif kept[attempt.key] == State.RUNNING:
                 # Its start is recorded, and only the acknowledgement got lost.
-                self._hand_out_reserved(holding.key)
+                self._hand_out_reserved(attempt.key)
 
     # For the daemon's row
 
@@ -223,7 +222,7 @@ class Attempts:
             if link.running is not None:
                 started = time.time() - uptime() + link.running.started
                 facts |= {
-                    "instance": str(link.running.claimed.uuid),
+                    "instance": str(link.running.uuid),
                     "type": link.running.type,
                     "since": self._core.identity.time(started).isoformat(),
                 }
@@ -247,7 +246,7 @@ class Ending:
         pool: Pool,
         page: Page,
         tell: Callable[[Any], None],
-        hand_back: Callable[[Iterable[Holding], str], None],
+        hand_back: Callable[[Iterable[Attempt], str], None],
     ) -> None:
         self._pool = pool
         self._page = page
@@ -269,27 +268,27 @@ class Ending:
         An attempt that has not started is handed back, and the store cancels its Instance.
         """
         self._pool.take_unstarted_back(key)
-        _, holding = self._pool.find(key)
-        grace = 0.0 if holding is None else cancel_grace(holding.type)
+        _, attempt = self._pool.find(key)
+        grace = 0.0 if attempt is None else cancel_grace(attempt.type)
         self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
     def ask_all(self, event: Event, why: str) -> None:
         """Ask every attempt that this daemon holds to end within STOP_GRACE."""
-        for holding in list(self._pool.holdings()):
-            self._ask(holding.key, event, why, STOP_GRACE)
+        for attempt in list(self._pool.attempts()):
+            self._ask(attempt.key, event, why, STOP_GRACE)
 
     def _ask(self, key: Key, event: Event, why: str, grace: float) -> None:
         waiting = self._pool.take_waiting(key)
         if waiting is not None:
             self._hand_back([waiting], why)
             return
-        link, holding = self._pool.find(key)
-        if holding is None or holding is link.reserved:
+        link, attempt = self._pool.find(key)
+        if attempt is None or attempt is link.reserved:
             return  # a reserved Task will be with its worker in a moment
-        if not holding.ask:
+        if not attempt.ask:
             self._page.ask(link.slot, *key)
-        if holding.ask not in (event, Event.FAIL):  # no later ask replaces a cancel
-            holding.ask, holding.why = event, why
+        if attempt.ask not in (event, Event.FAIL):  # no later ask replaces a cancel
+            attempt.ask, attempt.why = event, why
             if event == Event.FAIL:
                 self._tell(Interrupt(link.slot, link.pid, key))
         at = uptime() + grace
@@ -310,9 +309,9 @@ class Ending:
         for key, at in list(self._kills.items()):
             if uptime() >= at:
                 del self._kills[key]
-                link, holding = self._pool.find(key)
-                if holding is not None:
-                    self.kill(link, key, holding.why)
+                link, attempt = self._pool.find(key)
+                if attempt is not None:
+                    self.kill(link, key, attempt.why)
 
     def kill(self, link: WorkerLink, key: Key, why: str) -> None:
         """Ask the supervisor to kill a worker if it still runs this attempt."""
@@ -342,14 +341,14 @@ class LimitedAttempts:
         # The keys of the attempts that are being handed back unstarted.
         self._unstarted: set[tuple[int, int | None]] = set()
 
-    def add(self, claimed: Iterable[Claimed]) -> None:
+    def add(self, claimed: Iterable[Attempt]) -> None:
         """Note the claimed Tasks that count towards a limit."""
         self._lanes |= {t.key: (t.type, t.collection) for t in claimed if t.limited}
 
-    def hand_back(self, holding: Holding) -> None:
+    def hand_back(self, attempt: Attempt) -> None:
         """Note that a limited Task goes back to the queue, if it is unstarted."""
-        if holding.key in self._lanes and not holding.start_known:
-            self._unstarted.add(holding.key)
+        if attempt.key in self._lanes and not attempt.start_known:
+            self._unstarted.add(attempt.key)
 
     def ends_any(self, batch: Sequence[Move | ProgressUpdate]) -> TypeGuard[Sequence[Move]]:
         """Tell whether a Move of the batch ends a limited attempt."""
@@ -394,34 +393,10 @@ class LimitedAttempts:
 TELL_AGAIN = 0.2
 
 
-@dataclass
-class Pause:
-    """The ``number``-th pause of an attempt, ``since`` a time on the uptime clock.
-
-    ``is_frozen``: the supervisor has stopped the worker. ``is_wanted``: an operator still wants
-    the pause. ``is_over``: the handler is ready to go on. ``may_go``: the dispatcher has told
-    the attempt to go on.
-    """
-
-    number: int
-    since: float
-    is_frozen: bool = False
-    is_wanted: bool = False
-    is_over: bool = False
-    may_go: bool = field(default=False, init=False)
-
-    @property
-    def wants_to_go(self) -> bool:
-        """Whether the attempt waits for a place to go on, and no operator wants it paused."""
-        if self.may_go or self.is_wanted:
-            return False
-        return self.is_over
-
-
 class Pausing:
     """The pauses of a dispatcher's attempts.
 
-    ``places`` is the most workers at work. ``record(holding, event, link, at, message)`` queues
+    ``places`` is the most workers at work. ``record(attempt, event, link, at, message)`` queues
     a Move to be recorded. ``tell(message)`` sends to the supervisor.
     """
 
@@ -430,7 +405,7 @@ class Pausing:
         pool: Pool,
         page: Page,
         places: int,
-        record: Callable[[Holding, Event, WorkerLink, float, str], None],
+        record: Callable[[Attempt, Event, WorkerLink, float, str], None],
         tell: Callable[[Any], None],
     ) -> None:
         self._pool = pool
@@ -442,23 +417,23 @@ class Pausing:
 
     def asked(self, key: Key, request: str) -> None:
         """Ask an attempt to pause or to go on, as an operator wants; called again and again."""
-        link, holding = self._pool.find(key)
-        if holding is None or holding.started is None or holding.ask:
+        link, attempt = self._pool.find(key)
+        if attempt is None or attempt.started is None or attempt.ask:
             return
         wanted = request == PAUSE
-        if wanted and registry.is_transactional(holding.type):
+        if wanted and registry.is_transactional(attempt.type):
             return  # the asker does not know the Type: a pause would keep the transaction open
-        if holding.pause is not None:
-            holding.pause.is_wanted = wanted
-        elif wanted and registry.is_stoppable(holding.type):
+        if attempt.pause is not None:
+            attempt.pause.is_wanted = wanted
+        elif wanted and registry.is_stoppable(attempt.type):
             # Repeat this: the supervisor does not stop it while it writes a checkpoint.
-            holding.is_to_pause = True
+            attempt.is_to_pause = True
             self._tell(protocol.Freeze(link.slot, link.pid, key))
-        elif wanted and not holding.is_to_pause:
-            holding.is_to_pause = True
+        elif wanted and not attempt.is_to_pause:
+            attempt.is_to_pause = True
             self._page.ask(link.slot, *key, shared_memory.PAUSE)
-        elif not wanted and holding.is_to_pause:
-            holding.is_to_pause = False
+        elif not wanted and attempt.is_to_pause:
+            attempt.is_to_pause = False
             self._page.ask(link.slot, *key, shared_memory.GO)
 
     def begun(
@@ -476,44 +451,44 @@ class Pausing:
 
         ``is_own``: the handler wanted the pause, and says itself when it is ready to go on.
         """
-        holding = link.assigned.get(key)
-        if is_frozen and (holding is None or holding.pause is not None):
+        attempt = link.assigned.get(key)
+        if is_frozen and (attempt is None or attempt.pause is not None):
             # The worker was stopped after it had reported the end of the attempt, or after the
             # handler had paused by itself: then it can say when it is ready to go on.
             self._tell(protocol.Thaw(link.slot, link.pid, key))
-        if holding is None or holding.pause is not None:
+        if attempt is None or attempt.pause is not None:
             return
-        is_wanted = holding.is_to_pause
+        is_wanted = attempt.is_to_pause
         pause = Pause(number, uptime(), is_frozen, is_wanted=is_wanted, is_over=not is_own)
-        holding.pause, holding.is_to_pause = pause, False
-        self._record(holding, Event.PAUSE, link, at, message)
+        attempt.pause, attempt.is_to_pause = pause, False
+        self._record(attempt, Event.PAUSE, link, at, message)
 
     def ending(self, link: WorkerLink, key: Key) -> None:
         """Note that the handler of a paused attempt is ready to go on."""
-        holding = link.assigned.get(key)
-        if holding is not None and holding.pause is not None:
-            holding.pause.is_over = True
+        attempt = link.assigned.get(key)
+        if attempt is not None and attempt.pause is not None:
+            attempt.pause.is_over = True
 
     def thawed(self, link: WorkerLink, key: Key, at: float) -> None:
         """Note that the supervisor has let a stopped worker go on."""
-        holding = link.assigned.get(key)
-        if holding is not None and holding.pause is not None and holding.pause.is_frozen:
-            self.over(holding, link, at)
+        attempt = link.assigned.get(key)
+        if attempt is not None and attempt.pause is not None and attempt.pause.is_frozen:
+            self.over(attempt, link, at)
 
     def ended(self, link: WorkerLink, key: Key, at: float) -> None:
         """Note that a paused attempt has gone on."""
-        holding = link.assigned.get(key)
-        if holding is not None:
-            self.over(holding, link, at)
+        attempt = link.assigned.get(key)
+        if attempt is not None:
+            self.over(attempt, link, at)
 
-    def over(self, holding: Holding, link: WorkerLink, at: float) -> None:
+    def over(self, attempt: Attempt, link: WorkerLink, at: float) -> None:
         """Record that an attempt has gone on, if it was paused."""
-        if holding.pause is not None:
-            holding.paused += uptime() - holding.pause.since
-            holding.pause = None
+        if attempt.pause is not None:
+            attempt.paused += uptime() - attempt.pause.since
+            attempt.pause = None
             # An attempt that was asked to end goes on in order to end.
-            message = messages.resumed_to_end(holding.why) if holding.ask else ""
-            self._record(holding, Event.RESUME, link, at, message)
+            message = messages.resumed_to_end(attempt.why) if attempt.ask else ""
+            self._record(attempt, Event.RESUME, link, at, message)
 
     def turn(self) -> None:
         """Adjust the number of workers, and let paused attempts go on; called at every turn."""
@@ -568,12 +543,12 @@ class Pausing:
         self._tell(protocol.Kill(link.slot, link.pid, shared_memory.NOTHING, why))
 
     def _go(self, link: WorkerLink) -> None:
-        holding: Holding = link.running
-        holding.pause.may_go = True
-        if holding.pause.is_frozen:
-            self._tell(protocol.Thaw(link.slot, link.pid, holding.key))
+        attempt: Attempt = link.running
+        attempt.pause.may_go = True
+        if attempt.pause.is_frozen:
+            self._tell(protocol.Thaw(link.slot, link.pid, attempt.key))
         else:
-            self._page.ask(link.slot, *holding.key, shared_memory.GO, holding.pause.number)
+            self._page.ask(link.slot, *attempt.key, shared_memory.GO, attempt.pause.number)
 
 
 # Converting times of this host's clocks to the database's clock.
@@ -596,15 +571,15 @@ class Times:
         """Measure the difference between this host's clock and its uptime clock."""
         self.clock = time.time() - uptime()
 
-    def at_uptime(self, holding: Holding, at: float) -> datetime:
+    def at_uptime(self, attempt: Attempt, at: float) -> datetime:
         """Convert a time of the uptime clock."""
-        return self.at(holding, at + self.clock)
+        return self.at(attempt, at + self.clock)
 
-    def at(self, holding: Holding, host_time: float) -> datetime:
+    def at(self, attempt: Attempt, host_time: float) -> datetime:
         """Convert a time of this host's clock."""
-        claimed: Any
-        time, claimed = self._identity.time(host_time), holding.claimed.time
+        claimed: Any = attempt.time
+        time = self._identity.time(host_time)
         return time if time > claimed else claimed
 
-    def now(self, holding: Holding) -> datetime:
-        return self.at(holding, time.time())
+    def now(self, attempt: Attempt) -> datetime:
+        return self.at(attempt, time.time())

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ... import messages
 from ...conf import settings
-from ...store.values import Claimed
+from ...store.values import Attempt
 from .. import log
 from ..database import DatabaseThread, Result, shut_down
 from ..processes import uptime
@@ -118,7 +118,7 @@ class Claiming:
             queue.due_at = None
         careful = core.caution.is_advised
 
-        def claim() -> tuple[list[Claimed], int]:
+        def claim() -> tuple[list[Attempt], int]:
             claimed = core.store.claims.claim(
                 daemon, types, wanted, free=free, careful=careful, memory=core.memory
             )
@@ -126,7 +126,7 @@ class Claiming:
             missed = 0 if claimed else core.store.claims.miss(who=self._identity.name)
             return claimed, missed
 
-        def claimed(result: Result[tuple[list[Claimed], int]]) -> None:
+        def claimed(result: Result[tuple[list[Attempt], int]]) -> None:
             tasks, missed = result.value
             if missed:
                 core.counters.missed(missed)
@@ -156,7 +156,7 @@ class Claiming:
         if result.doing == CLAIMING:
             self._queue.more_waits = True
 
-    def _take(self, tasks: Sequence[Claimed]) -> None:
+    def _take(self, tasks: Sequence[Attempt]) -> None:
         log.claimed(count=len(tasks))
         self._attempts.limited.add(tasks)
         self._pool.put(tasks)
@@ -165,7 +165,7 @@ class Claiming:
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
-    def handed(self, task: Claimed) -> None:
+    def handed(self, task: Attempt) -> None:
         """Take a Task that an enqueue has handed to this daemon, which was idle then."""
         has_free = self._pool.has_free()
         self._take([task])
@@ -209,7 +209,7 @@ class Wakeups:
     """
 
     def __init__(
-        self, store: "Store", rung: Callable[[], None], handed: Callable[[UUID, Claimed], None]
+        self, store: "Store", rung: Callable[[], None], handed: Callable[[UUID, Attempt], None]
     ) -> None:
         self._store = store
         self._rung = rung

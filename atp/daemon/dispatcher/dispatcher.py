@@ -15,7 +15,7 @@ from ...conf import settings
 from ...operations.registry import registry
 from ...store import get_store
 from ...store.common.turns import ClaimMemory
-from ...store.values import Claimed
+from ...store.values import Attempt
 from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
 from ..folders import DaemonFolders
@@ -169,7 +169,7 @@ class Dispatcher:
         lock = inherited.folders.lock
         self._identity = Identity(self._parent, types, lock, list(predecessor.identities))
         self._results: Results = queue.SimpleQueue()
-        self._handed: queue.SimpleQueue[tuple[UUID, Claimed]] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[tuple[UUID, Attempt]] = queue.SimpleQueue()
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._rang = False
@@ -273,7 +273,7 @@ class Dispatcher:
         self._rang = True
         self._wake()
 
-    def _hand(self, daemon: UUID, claimed: Claimed) -> None:
+    def _hand(self, daemon: UUID, claimed: Attempt) -> None:
         """Pass on a Task that an enqueue handed to this daemon. The wakeups' thread calls this."""
         self._handed.put((daemon, claimed))
         self._wake()

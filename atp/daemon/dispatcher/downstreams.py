@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from ...downstreams import protection
 from ...downstreams.protection import LENGTH, Report, State, Verdict
 from ...operations.registry import registry
-from ...store.values import Claimed
-from ..attempt import DOWNSTREAMS, Kind, Outcome
+from ...store.values import Attempt
+from ..outcomes import DOWNSTREAMS, Kind, Outcome
 from ..processes import uptime
-from .pool import Holding, Pool
+from .pool import Pool
 
 # The downstreams that this daemon's attempts call: their answers, until they are reported.
 #
@@ -48,12 +48,12 @@ class Downstreams:
         # How often, in a row, Tasks of a Type were claimed as if it had no downstream.
         self._unguarded: Counter[str] = Counter()
 
-    def ended(self, claimed: Claimed, outcome: Outcome | Any) -> Outcome | None:
+    def ended(self, attempt: Attempt, outcome: Outcome | Any) -> Outcome | None:
         """Note the end of an attempt, and return its Outcome.
 
         If the downstream has refused or failed, the Outcome has the delay until it is due again.
         """
-        known = self._known.get(self.names.get(claimed.type))  # type: ignore[arg-type]
+        known = self._known.get(self.names.get(attempt.type))  # type: ignore[arg-type]
         if known is None:
             return outcome
         kind = Kind.FINISHED if outcome is None else outcome.kind
@@ -61,14 +61,14 @@ class Downstreams:
         after = outcome.after if kind in DOWNSTREAMS else None
         if verdict is not Verdict.UNKNOWN:
             known.answers.add(verdict, after)
-        if claimed.guard == "probe":
-            known.answers.probe = claimed.instance, verdict
+        if attempt.guard == "probe":
+            known.answers.probe = attempt.instance, verdict
         if kind not in DOWNSTREAMS:
             return outcome
         opens_in = max(0.0, known.opens_at - uptime())
         return replace(outcome, after=protection.delay_until_call(after, opens_in, random.random()))  # noqa: S311
 
-    def held_back(self, pool: Pool) -> list[Holding]:
+    def held_back(self, pool: Pool) -> list[Attempt]:
         """Remove from the pool and return the waiting Tasks whose downstream is paused."""
         paused = {name for name, known in self._known.items() if known.is_paused}
         if not paused:
@@ -104,7 +104,7 @@ class Downstreams:
             self.named([type for type, own in self.names.items() if own == name])
         known.opens_at = uptime() + opens_in
 
-    def let_go(self, pool: Pool, name: str) -> list[Holding]:
+    def let_go(self, pool: Pool, name: str) -> list[Attempt]:
         """Remove from the pool and return the waiting Tasks that the downstream's state forbids.
 
         They were claimed before the downstream came into this state.
@@ -115,10 +115,10 @@ class Downstreams:
         fits = ("rate", "probe") if state is State.THROTTLED else ("probe",)
         return _taken(
             pool,
-            lambda each: self.names.get(each.type) == name and each.claimed.guard not in fits,
+            lambda each: self.names.get(each.type) == name and each.guard not in fits,
         )
 
-    def too_early(self, pool: Pool) -> Iterator[tuple[str, list[Holding]]]:
+    def too_early(self, pool: Pool) -> Iterator[tuple[str, list[Attempt]]]:
         """Remove the waiting Tasks that a downstream's state forbids; yield its name and them.
 
         Either they were claimed before the last answer, or the state has changed since. So the
@@ -128,11 +128,11 @@ class Downstreams:
             if known.state is State.CLOSED:
                 continue
             own = [each for each in pool.waiting if self.names.get(each.type) == name]
-            self.named({each.type for each in own if each.claimed.guard})
+            self.named({each.type for each in own if each.guard})
             gone = self.let_go(pool, name)
             if gone:
                 known.is_doubtful = True
-                self._unguarded.update({each.type for each in gone if not each.claimed.guard})
+                self._unguarded.update({each.type for each in gone if not each.guard})
                 yield name, gone
 
     def unnamed(self) -> list[str]:
@@ -175,11 +175,11 @@ class Downstreams:
         return longest
 
 
-def _taken(pool: Pool, is_one: Callable[[Holding], bool]) -> list[Holding]:
-    """Remove from the pool and return the waiting Tasks for which ``is_one(holding)`` is true."""
-    found = [holding for holding in pool.waiting if is_one(holding)]
-    for holding in found:
-        pool.waiting.remove(holding)
+def _taken(pool: Pool, is_one: Callable[[Attempt], bool]) -> list[Attempt]:
+    """Remove from the pool and return the waiting Tasks for which ``is_one(attempt)`` is true."""
+    found = [attempt for attempt in pool.waiting if is_one(attempt)]
+    for attempt in found:
+        pool.waiting.remove(attempt)
     return found
 
 

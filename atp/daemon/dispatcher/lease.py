@@ -318,7 +318,7 @@ class Membership:
 
     def _holding(self) -> list[Key]:
         return sorted(
-            {holding.key for holding in self._core.pool.holdings()} | self._unrecorded.keys()
+            {attempt.key for attempt in self._core.pool.attempts()} | self._unrecorded.keys()
         )
 
     def _tell_identities(self) -> None:

@@ -310,8 +310,8 @@ class ReadSessions(Chore):
 
     def done(self, result: Result[list[list[Session]]]) -> None:
         for (link, key, at, stack), sessions in zip(self._taken, result.value, strict=True):
-            holding = link.assigned.get(key)
-            self.attempts.stacks.record(link, holding, stack, at=at, sessions=sessions)
+            attempt = link.assigned.get(key)
+            self.attempts.stacks.record(link, attempt, stack, at=at, sessions=sessions)
 
     def failed(self, result: Result[Any]) -> None:
         for link, key, at, stack in self._taken:

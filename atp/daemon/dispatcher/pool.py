@@ -3,10 +3,9 @@
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from ...store.values import Claimed
+from ...store.values import Attempt
 from .. import log
 from ..processes import uptime
 from ..protocol import Channel, Closed, Key, packed
@@ -30,7 +29,7 @@ class HandOut:
         self._pool = pool
         self._pace = pace
 
-    def hand_out(self) -> "list[Holding]":
+    def hand_out(self) -> list[Attempt]:
         """Send waiting Tasks to the workers when one of them has little left to do.
 
         Each worker gets enough for a while, since each message and each claim takes time.
@@ -40,64 +39,64 @@ class HandOut:
         """
         if not self._pool.waiting or not any(self._pool.low()):
             return []
-        reserved: list[Holding] = []
-        given: defaultdict[WorkerLink, list[Holding]] = defaultdict(list)
+        reserved: list[Attempt] = []
+        given: defaultdict[WorkerLink, list[Attempt]] = defaultdict(list)
         while self._pool.waiting:
-            holding = self._pool.waiting[0]
-            link = self._next_link(holding)
+            attempt = self._pool.waiting[0]
+            link = self._next_link(attempt)
             if link is None:
                 break
-            if holding.alone and not holding.start_known:
+            if attempt.alone and not attempt.start_known:
                 link.reserved = self._pool.waiting.popleft()
-                reserved.append(holding)
+                reserved.append(attempt)
             else:
                 self._take_piece(link, given[link])
         for link, piece in given.items():
             self._send(link, piece)
         return reserved
 
-    def _next_link(self, holding: "Holding") -> "WorkerLink | None":
+    def _next_link(self, attempt: Attempt) -> "WorkerLink | None":
         """Return the worker that would start this Task first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
         for link in self._pool.links.values():
             load = self._pool.load(link, now)
-            if load < least and self._fits(link, load, holding):
+            if load < least and self._fits(link, load, attempt):
                 best, least = link, load
         return best
 
     @staticmethod
-    def _fits(link: "WorkerLink", load: float, holding: "Holding") -> bool:
+    def _fits(link: "WorkerLink", load: float, attempt: Attempt) -> bool:
         """Tell whether the worker would start this Task soon, after the tasks that it has."""
         if not link.assigned:
             return link.reserved is None
-        alone = holding.single or link.first.single
+        alone = attempt.single or link.first.single
         return load < AHEAD and len(link.assigned) < MAX_AHEAD and not alone
 
-    def _take_piece(self, link: "WorkerLink", given: "list[Holding]") -> None:
+    def _take_piece(self, link: "WorkerLink", given: list[Attempt]) -> None:
         """Assign the next waiting Tasks to a worker, as long as they fit."""
         now, waiting = uptime(), self._pool.waiting
         share = len(waiting) // (2 * len(self._pool.links))
         load = self._pool.load(link, now)
         for _ in range(max(1, min(PIECE, share))):
-            holding = waiting.popleft()
-            self._add(link, holding, now)
-            given.append(holding)
-            load += holding.expected
+            attempt = waiting.popleft()
+            self._add(link, attempt, now)
+            given.append(attempt)
+            load += attempt.expected
             # These checks equal _fits(), since no task before this one is alone.
-            if not waiting or holding.single or waiting[0].single:
+            if not waiting or attempt.single or waiting[0].single:
                 return
             if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
                 return
 
-    def _add(self, link: "WorkerLink", holding: "Holding", now: float) -> None:
-        holding.since = now
-        holding.expected = self._pace.expected(holding.type)
-        link.add(holding)
+    def _add(self, link: "WorkerLink", attempt: Attempt, now: float) -> None:
+        attempt.since = now
+        attempt.expected = self._pace.expected(attempt.type)
+        link.add(attempt)
 
-    def _send(self, link: "WorkerLink", piece: "Sequence[Holding]") -> None:
+    def _send(self, link: "WorkerLink", piece: Sequence[Attempt]) -> None:
         """Send tasks to a worker, and a start token for each."""
-        link.tokens.give([holding.serial for holding in piece])
+        link.tokens.give([attempt.serial for attempt in piece])
         tasks = packed(piece)
         try:
             for first in range(0, len(tasks), PACKET):
@@ -106,10 +105,10 @@ class HandOut:
             # The worker does not read, or is dead. Take the tokens back, so it starts no task.
             self._pool.put_back(self._pool.unstarted(link))
 
-    def give(self, link: "WorkerLink", holding: "Holding") -> None:
+    def give(self, link: "WorkerLink", attempt: Attempt) -> None:
         """Give one Task to a worker."""
-        self._add(link, holding, uptime())
-        self._send(link, [holding])
+        self._add(link, attempt, uptime())
+        self._send(link, [attempt])
 
 
 # The recent durations of tasks and claims, which decide how many tasks a worker gets ahead.
@@ -200,7 +199,7 @@ class Pool:
         # The Types that call a downstream: a worker gets one Task of them at a time.
         self.single: Collection[str] = ()
         self.links: dict[int, WorkerLink] = {}
-        self.waiting: deque[Holding] = deque()
+        self.waiting: deque[Attempt] = deque()
         self._pace = Pace()
         self._hand_out = HandOut(self, self._pace)
         self._put = 0
@@ -213,7 +212,7 @@ class Pool:
             len(link.assigned) + (link.reserved is not None) for link in self.links.values()
         )
 
-    def holdings(self) -> "Iterator[Holding]":
+    def attempts(self) -> Iterator[Attempt]:
         """Yield every Task that this daemon holds and that has not ended."""
         yield from self.waiting
         for link in self.links.values():
@@ -221,8 +220,8 @@ class Pool:
             if link.reserved is not None:
                 yield link.reserved
 
-    def find(self, key: Key) -> "tuple[WorkerLink | Any, Holding | None]":
-        """Return ``(link, holding)`` of an attempt that is assigned to, or reserved for, a worker.
+    def find(self, key: Key) -> "tuple[WorkerLink | Any, Attempt | None]":
+        """Return ``(link, attempt)`` of an attempt that is assigned to, or reserved for, a worker.
 
         Both are None if there is no such attempt.
         """
@@ -233,33 +232,33 @@ class Pool:
                 return link, link.reserved
         return None, None
 
-    def take_waiting(self, key: Key) -> "Holding | None":
+    def take_waiting(self, key: Key) -> Attempt | None:
         """Remove and return a waiting Task; None if it does not wait here."""
-        for holding in self.waiting:
-            if holding.key == key:
-                self.waiting.remove(holding)
-                return holding
+        for attempt in self.waiting:
+            if attempt.key == key:
+                self.waiting.remove(attempt)
+                return attempt
         return None
 
-    def take_all_waiting(self) -> "list[Holding]":
+    def take_all_waiting(self) -> list[Attempt]:
         """Remove and return all waiting Tasks."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
-    def drop(self, key: Key) -> "tuple[WorkerLink | None, Holding | None]":
-        """Forget a Task; return ``(link, holding)``. The link is None unless a worker has it."""
+    def drop(self, key: Key) -> "tuple[WorkerLink | None, Attempt | None]":
+        """Forget a Task; return ``(link, attempt)``. The link is None unless a worker has it."""
         waiting = self.take_waiting(key)
         if waiting is not None:
             return None, waiting
-        link, holding = self.find(key)
-        if holding is None:
+        link, attempt = self.find(key)
+        if attempt is None:
             return None, None
-        if holding is link.reserved:
+        if attempt is link.reserved:
             link.reserved = None
-            return None, holding
+            return None, attempt
         link.drop(key)
-        return link, holding
+        return link, attempt
 
     def add(self, link: "WorkerLink") -> None:
         self.links[link.slot] = link
@@ -317,65 +316,65 @@ class Pool:
         """Note the time from the start of a claim until its Tasks can be handed out."""
         self._pace.measure_claim(seconds)
 
-    def put(self, claimed: Sequence[Claimed]) -> None:
+    def put(self, claimed: Sequence[Attempt]) -> None:
         """Add Tasks that have just been claimed."""
         now, apart = uptime(), self._transactional
         first = self._put
         self._put += len(claimed)
-        new = [
-            Holding(task, now, place, alone=task.lost > 0 or task.type in apart)
-            for place, task in enumerate(claimed, first)
-        ]
-        for holding in new if self.single else ():
-            holding.single |= holding.type in self.single
-        self.waiting.extend(new)
+        for place, attempt in enumerate(claimed, first):
+            attempt.since, attempt.place = now, place
+            if attempt.lost > 0 or attempt.type in apart:
+                attempt.alone = attempt.single = True
+            elif self.single and attempt.type in self.single:
+                attempt.single = True
+        self.waiting.extend(claimed)
 
-    def put_back(self, holdings: "Collection[Holding]") -> None:
+    def put_back(self, attempts: Collection[Attempt]) -> None:
         """Let Tasks that their worker has not started wait again; they keep their place."""
         now = uptime()
-        for holding in holdings:
-            holding.since = now
-        self.waiting = deque(sorted([*holdings, *self.waiting], key=lambda each: each.place))
+        for attempt in attempts:
+            attempt.since = now
+        self.waiting = deque(sorted([*attempts, *self.waiting], key=lambda each: each.place))
 
-    def overstock(self) -> "list[Holding]":
+    def overstock(self) -> list[Attempt]:
         """Remove and return the Tasks that have waited too long while no worker was free."""
         if not self.waiting:
             return []
         limit = uptime() - PATIENCE
-        surplus = [holding for holding in self.waiting if holding.since < limit]
-        for holding in surplus:
-            self.waiting.remove(holding)
+        surplus = [attempt for attempt in self.waiting if attempt.since < limit]
+        for attempt in surplus:
+            self.waiting.remove(attempt)
         if surplus:
             self._pace.slow_down()
         return surplus
 
     # Handing out
 
-    def hand_out(self) -> "list[Holding]":
+    def hand_out(self) -> list[Attempt]:
         """Give waiting Tasks to the workers; see :meth:`.HandOut.hand_out`."""
         return self._hand_out.hand_out()
 
     def release_reserved(self, key: Key) -> None:
         """Give a reserved Task to its worker, now that its start is recorded."""
-        holding: Any
-        link, holding = self.find(key)
+        attempt: Any
+        link, attempt = self.find(key)
         if self.take_reserved(key):
-            self._hand_out.give(link, holding)
+            self._hand_out.give(link, attempt)
 
-    def take_reserved(self, key: Key) -> "list[Holding]":
+    def take_reserved(self, key: Key) -> list[Attempt]:
         """Remove a reserved Task and return it in a list; the list is empty if there is none."""
-        link, holding = self.find(key)
-        if holding is None or holding is not link.reserved:
+        link, attempt = self.find(key)
+        if attempt is None or attempt is not link.reserved:
             return []
         link.reserved = None
-        return [holding]
+        return [attempt]
 
-    def ended(self, link: "WorkerLink", key: Key, seconds: float) -> "Holding | None":
-        """Remove a Task that its worker has ended; return its holding, or None if unknown."""
-        holding = link.drop(key)
-        if holding is not None:
-            self._pace.measure(holding.type, seconds - holding.paused)
-        return holding
+    def ended(self, link: "WorkerLink", key: Key, seconds: float) -> Attempt | None:
+        """Remove a Task that its worker has ended; return its attempt, or None if unknown."""
+        attempt = link.drop(key)
+        if attempt is not None:
+            self._pace.measure(attempt.type, seconds - attempt.paused)
+        return attempt
 
     # Taking back
 
@@ -409,85 +408,23 @@ class Pool:
 
     def take_unstarted_back(self, key: Key) -> None:
         """If this Task's worker has not started it, take back all its unstarted Tasks."""
-        link, holding = self.find(key)
-        if holding is not None and holding is not link.reserved and holding.started is None:
+        link, attempt = self.find(key)
+        if attempt is not None and attempt is not link.reserved and attempt.started is None:
             self.put_back(self.unstarted(link))
 
-    def unstarted(self, link: "WorkerLink") -> "list[Holding]":
+    def unstarted(self, link: "WorkerLink") -> list[Attempt]:
         """Take the worker's start tokens; remove and return the Tasks that it thus cannot start."""
         taken = set(link.tokens.take_all())
         return [link.drop(h.key) for h in list(link.assigned.values()) if h.serial in taken]  # type: ignore[misc]
 
 
-def _second(link: "WorkerLink") -> "Holding":
+def _second(link: "WorkerLink") -> Attempt:
     hand = iter(link.assigned.values())
     next(hand)
     return next(hand)
 
 
 # The tasks assigned to one worker, and the channel that carries them.
-
-
-class CurrentPause(Protocol):
-    """The pause of an attempt that is paused now: :class:`.attempts.Pause`."""
-
-    number: int
-    since: float
-    is_frozen: bool
-    is_wanted: bool
-    is_over: bool
-    may_go: bool
-
-    @property
-    def wants_to_go(self) -> bool: ...
-
-
-class Holding:
-    """A claimed Task that this daemon holds; ``key`` is the pair of Instance and attempt.
-
-    ``since`` is the time when it began to wait or was assigned to its worker. ``place`` is its
-    place in the order of claims. It is ``expected`` to run for this many seconds. If the
-    attempt was asked to end, ``ask`` is the event with which it shall end and ``why`` the
-    reason. ``start_known``: its start is recorded, or about to be. ``single``: its worker gets
-    no other task beside it. ``alone``: the same, and its start is recorded first.
-    """
-
-    # A Holding is made for every task: to save time, the usual values are class attributes.
-    expected: float = 0.0
-    serial: int = 0
-    started: float | Any = None
-    start_known: bool = False
-    # Its worker has committed its end.
-    concluded: bool = False
-    # The start of the attempt that is recorded or about to be.
-    began: datetime | None = None
-    ask: str = ""
-    why: str = ""
-    # Whether it was asked to pause; its current pause; the length of its earlier pauses, in
-    # seconds.
-    is_to_pause: bool = False
-    pause: CurrentPause | Any = None
-    paused: float = 0.0
-    # The seconds of its run time that earlier periods of usage have counted.
-    counted: float = 0.0
-
-    def __init__(
-        self, claimed: Claimed, since: float, place: int = 0, *, alone: bool = False
-    ) -> None:
-        self.claimed = claimed
-        self.key = claimed.instance, claimed.attempt
-        self.type = claimed.parameters.type
-        self.since = since
-        self.place = place
-        self.alone = alone
-        self.single = alone
-
-    def run_time(self, now: float) -> float:
-        """Return the seconds that it has run until ``now``, on the uptime clock, without pauses."""
-        if self.started is None:
-            return 0.0
-        until = now if self.pause is None else self.pause.since
-        return until - self.started - self.paused
 
 
 @dataclass(eq=False)
@@ -502,13 +439,13 @@ class WorkerLink:
     channel: Channel
     tokens: Tokens
     ring: Ring
-    assigned: OrderedDict[Key, Holding] = field(default_factory=OrderedDict, init=False)
+    assigned: OrderedDict[Key, Attempt] = field(default_factory=OrderedDict, init=False)
     expected: float = field(default=0.0, init=False)
     serial: int = field(default=0, init=False)
     # Attempts, by key, that this daemon no longer holds, but that the worker may still run.
-    revoked: dict[Key, Holding] = field(default_factory=dict, init=False)
+    revoked: dict[Key, Attempt] = field(default_factory=dict, init=False)
     # The attempt that waits for its start to be recorded before this worker gets it.
-    reserved: Holding | None = field(default=None, init=False)
+    reserved: Attempt | None = field(default=None, init=False)
     # It has not said yet that it is ready; it has said that it is about to exit.
     is_starting: bool = field(default=False, init=False)
     is_retiring: bool = field(default=False, init=False)
@@ -519,12 +456,12 @@ class WorkerLink:
     dismissed_at: float = field(default=0.0, init=False)
 
     @property
-    def first(self) -> Holding | Any:
+    def first(self) -> Attempt | Any:
         """The task that the worker runs or is about to run; None if it has no task."""
         return next(iter(self.assigned.values()), None)
 
     @property
-    def running(self) -> Holding | Any:
+    def running(self) -> Attempt | Any:
         """The task that the worker is known to run, or None."""
         first = self.first
         return first if first is not None and first.started is not None else None
@@ -546,19 +483,19 @@ class WorkerLink:
         is_going = self.is_leaving or self.is_retiring
         return not (self.is_starting or self.is_stuck or is_going)
 
-    def add(self, holding: Holding) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Assign a task to the worker."""
         self.serial += 1
-        holding.serial = self.serial
-        self.assigned[holding.key] = holding
-        self.expected += holding.expected
+        attempt.serial = self.serial
+        self.assigned[attempt.key] = attempt
+        self.expected += attempt.expected
 
-    def drop(self, key: Key) -> Holding | None:
+    def drop(self, key: Key) -> Attempt | None:
         """Take a task away from the worker; return the task, or None."""
-        holding = self.assigned.pop(key, None)
-        if holding is not None:
-            self.expected = self.expected - holding.expected if self.assigned else 0.0
-        return holding
+        attempt = self.assigned.pop(key, None)
+        if attempt is not None:
+            self.expected = self.expected - attempt.expected if self.assigned else 0.0
+        return attempt
 
     def close(self) -> None:
         self.channel.close()

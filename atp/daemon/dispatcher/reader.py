@@ -15,16 +15,15 @@ from ...store.common.incompatible import is_misfit
 from ...store.counts import COUNTED, Counts, UsagePeriod
 from ...store.facts import Lost
 from ...store.protocol import Store
-from ...store.values import Message, Move, ProgressUpdate
-from .. import attempt as outcomes
-from .. import log, protocol
-from ..attempt import WORKERS_OWN, Kind, Outcome
+from ...store.values import Attempt, Message, Move, ProgressUpdate
+from .. import log, outcomes, protocol
 from ..descendants import in_use
+from ..outcomes import WORKERS_OWN, Kind, Outcome
 from ..processes import uptime
 from ..protocol import Key, unpacked_end
 from ..shared_memory import Page
 from .downstreams import Downstreams
-from .pool import LOOK_AFTER, Holding, Pool, WorkerLink
+from .pool import LOOK_AFTER, Pool, WorkerLink
 
 # Counters of finished and failed attempts, and the log lines of each.
 
@@ -45,47 +44,50 @@ class Counters:
         self._lately[name] += by
         self._in_all[name] += by
 
-    def started(self, holding: Holding, link: WorkerLink) -> None:
-        log.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
+    def started(self, attempt: Attempt, link: WorkerLink) -> None:
+        log.started(attempt=attempt.number, worker=link.slot, **_names(attempt))
 
-    def ended(self, holding: Holding, move: Move, seconds: float) -> None:
+    def ended(self, attempt: Attempt, move: Move, seconds: float) -> None:
         """Count and log the Move that follows from a handler's end, after ``seconds``."""
         if move.event == Event.FINISH:
-            self.finished(holding, seconds)
+            self.finished(attempt, seconds)
             return
         why = move.message.rstrip().rpartition("\n")[2]
         if is_misfit(move):
-            log.misfit(why=why, **_names(holding))
+            log.misfit(why=why, **_names(attempt))
         elif move.event == Event.FAIL:
             self._count("failed")
             self.has_failures = True
             reason: Any = move.reason
-            log.failed(reason=reason.value, why=why, **_names(holding))
+            log.failed(reason=reason.value, why=why, **_names(attempt))
         elif move.event in _LOSING:
-            self.expired(holding, why)
+            self.expired(attempt, why)
         else:
             delay: Any = move.delay
-            log.retried(why=f"{why} (in {delay.total_seconds():.1f} s)", **_names(holding))
+            log.retried(why=f"{why} (in {delay.total_seconds():.1f} s)", **_names(attempt))
 
-    def finished(self, holding: Holding, seconds: float = 0.0) -> None:
+    def finished(self, attempt: Attempt, seconds: float = 0.0) -> None:
         """Count and log a handler that finished after ``seconds``."""
         self._count("finished")
         if log.tells("finished"):
-            log.finished(seconds=seconds, **_names(holding))
+            log.finished(seconds=seconds, **_names(attempt))
 
-    def expired(self, holding: Holding, why: str) -> None:
+    def expired(self, attempt: Attempt, why: str) -> None:
         """Count and log an attempt that was lost in this daemon."""
-        task = holding.claimed
-        budget = task.parameters.max_restarts
-        stale = states.is_stale(restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=budget)
-        self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
+        stale = states.is_stale(
+            restarts=attempt.restarts + 1,
+            lost=attempt.lost + 1,
+            max_restarts=attempt.parameters.max_restarts,
+        )
+        lost = Lost(type=attempt.type, uuid=attempt.uuid, attempt=attempt.number, stale=stale)
+        self.lost([lost], why)
 
-    def lost_worker(self, holding: Holding, move: Move) -> None:
+    def lost_worker(self, attempt: Attempt, move: Move) -> None:
         """Count and log the Move of an attempt whose worker died."""
         if move.event == Event.EXPIRE:
-            self.expired(holding, move.message)
+            self.expired(attempt, move.message)
         elif move.event == Event.FAIL:
-            self.ended(holding, move, 0.0)
+            self.ended(attempt, move, 0.0)
 
     def lost(self, attempts: Iterable[Lost], why: str) -> None:
         """Count and log attempts that were taken away; a ``stale`` one's Instance has failed."""
@@ -105,13 +107,13 @@ class Counters:
         log.missed(count=count)
 
     @staticmethod
-    def released(holding: Holding, why: str) -> None:
-        log.released(attempt=holding.claimed.attempt, why=why, **_names(holding))
+    def released(attempt: Attempt, why: str) -> None:
+        log.released(attempt=attempt.number, why=why, **_names(attempt))
 
     @staticmethod
-    def refused(entry: Move | ProgressUpdate, holding: Holding | None) -> None:
+    def refused(entry: Move | ProgressUpdate, attempt: Attempt | None) -> None:
         """Log that an entry was refused, because this daemon no longer holds the Task."""
-        names = _names(holding) if holding else {"type": "", "instance": entry.instance}
+        names = _names(attempt) if attempt else {"type": "", "instance": entry.instance}
         log.refused(event=getattr(entry, "event", "note"), attempt=entry.attempt, **names)
 
     def summarize(self, seconds: float) -> None:
@@ -125,8 +127,8 @@ class Counters:
         log.daemon_stopped(seconds=uptime() - self._since, **self._in_all)
 
 
-def _names(holding: Holding) -> dict[str, Any]:
-    return {"type": holding.type, "instance": holding.claimed.uuid}
+def _names(attempt: Attempt) -> dict[str, Any]:
+    return {"type": attempt.type, "instance": attempt.uuid}
 
 
 # Misfits: Instances whose inputs did not fit this daemon's handlers lately.
@@ -238,76 +240,76 @@ class Reader:
             return
         if running.key in link.revoked:
             self._attempts.ending.kill(link, running.key, messages.task_taken_away())
-        holding = link.assigned.get(running.key)
-        if holding is None:
+        attempt = link.assigned.get(running.key)
+        if attempt is None:
             return  # the attempt has just ended
-        if holding.started is None:
-            holding.started = running.started
-            self._counters.started(holding, link)
-        if not holding.start_known and uptime() - running.started >= LOOK_AFTER:
-            self._attempts.start(holding, link, running.started)
+        if attempt.started is None:
+            attempt.started = running.started
+            self._counters.started(attempt, link)
+        if not attempt.start_known and uptime() - running.started >= LOOK_AFTER:
+            self._attempts.start(attempt, link, running.started)
 
     # The end of an attempt
 
     def _ended(self, link: WorkerLink, end: _End, who: str) -> None:
         """Handle the end of an attempt; an outcome of None: it finished and returned nothing."""
-        instance, attempt, started, ended, _ = end
-        key = instance, attempt
-        holding = self._pool.ended(link, key, ended - started)
+        instance, number, started, ended, _ = end
+        key = instance, number
+        attempt = self._pool.ended(link, key, ended - started)
         self._queue.free()
         revoked = link.revoked.pop(key, None)
-        if holding is None:
+        if attempt is None:
             if revoked is not None:
                 self._attempts.usage.ended(revoked, ended - started - revoked.paused)
                 self._unrecorded.doubt(key)
                 self._record_end(revoked, link, end, who)
             return
         self._attempts.ending.forget(key)
-        if holding.pause is not None:
+        if attempt.pause is not None:
             # The message that it has gone on may come after its end.
-            self._attempts.pausing.over(holding, link, ended + self._times.clock)
-        ran = ended - started - holding.paused
-        self._attempts.usage.ended(holding, ran)
-        move = self._record_end(holding, link, end, who)
+            self._attempts.pausing.over(attempt, link, ended + self._times.clock)
+        ran = ended - started - attempt.paused
+        self._attempts.usage.ended(attempt, ran)
+        move = self._record_end(attempt, link, end, who)
         if move is not None:
-            self._counters.ended(holding, move, ran)
+            self._counters.ended(attempt, move, ran)
 
-    def _record_end(self, holding: Holding, link: WorkerLink, end: _End, who: str) -> Move | None:
+    def _record_end(self, attempt: Attempt, link: WorkerLink, end: _End, who: str) -> Move | None:
         """Add the Move of an attempt's end and return it; None if it was released or is gone."""
         _, _, started, ended, outcome = end
         if self._downstreams.names:
-            outcome = self._downstreams.ended(holding.claimed, outcome)
-        time = self._times.at_uptime(holding, ended)
+            outcome = self._downstreams.ended(attempt, outcome)
+        time = self._times.at_uptime(attempt, ended)
         began = None
-        if not holding.start_known:
-            holding.began = began = self._times.at_uptime(holding, started)
+        if not attempt.start_known:
+            attempt.began = began = self._times.at_uptime(attempt, started)
         if outcome is None:
-            instance, attempt = holding.key
-            move = Move(Event.FINISH, instance, attempt, time, began, who, holding=holding)
-            if not registry.keeps(holding.type):
+            instance, number = attempt.key
+            move = Move(Event.FINISH, instance, number, time, began, who, of=attempt)
+            if not registry.keeps(attempt.type):
                 move = move._replace(kept=False)
             self._unrecorded.add(move)
             return move
         facts: dict[str, Any] = {"who": who, "time": time, "started": began}
         if outcome.kind is Kind.MISFIT:
-            self._core.misfits.add(holding.type, holding.claimed.instance)
-        if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
-            self._attempts.release(holding, holding.why, link, **facts)
+            self._core.misfits.add(attempt.type, attempt.instance)
+        if outcome.kind is Kind.INTERRUPTED and attempt.ask == Event.RELEASE:
+            self._attempts.release(attempt, attempt.why, link, **facts)
             return None
-        facts["holding"] = holding
-        if holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
-            move = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
+        facts["of"] = attempt
+        if attempt.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+            move = outcomes.cancelled(attempt.why, attempt, outcome, **facts)
         else:
-            move = outcomes.move(outcome, holding.claimed, **facts)
+            move = outcomes.move(outcome, attempt, **facts)
         if outcome.kind in WORKERS_OWN:
             # Its last notes may come too late, and the end may be committed despite a cut.
-            self._unrecorded.doubt(holding.key)
+            self._unrecorded.doubt(attempt.key)
             if outcome.kind is Kind.GONE:
-                self._counters.refused(move, holding)
+                self._counters.refused(move, attempt)
                 self._core.identity.lose()
                 return None
             if outcome.kind is Kind.CONCLUDED:
-                if holding.claimed.limited:
+                if attempt.limited:
                     self._attempts.limited.recorded([move])
                 return move
         self._unrecorded.add(move)
@@ -330,21 +332,21 @@ class Reader:
     # Messages of running attempts
 
     def _note(self, link: WorkerLink, key: Key, at: float, **facts: Any) -> None:
-        holding = link.assigned.get(key) or link.revoked.get(key)
-        if holding is None:
+        attempt = link.assigned.get(key) or link.revoked.get(key)
+        if attempt is None:
             return
         if key in link.revoked:
             self._unrecorded.doubt(key)
-        elif not holding.start_known:
+        elif not attempt.start_known:
             # This message shows that the attempt has started, a short time ago.
             running: Any = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
             started = running.started if is_seen else at - self._times.clock
-            self._attempts.start(holding, link, started)
-        instance, attempt = key
-        facts |= {"transactional": registry.is_transactional(holding.type)}
+            self._attempts.start(attempt, link, started)
+        instance, number = key
+        facts |= {"transactional": registry.is_transactional(attempt.type)}
         who = self._attempts.who(link)
-        self._unrecorded.add(ProgressUpdate(instance=instance, attempt=attempt, who=who, **facts))
+        self._unrecorded.add(ProgressUpdate(instance=instance, attempt=number, who=who, **facts))
 
     def _on_progress(
         self, link: WorkerLink, key: Key, at: float, fraction: float | None, text: str
@@ -364,9 +366,9 @@ class Reader:
         self._note(link, key, at, files=(file,))
 
     def _on_committed(self, link: WorkerLink, key: Key, at: float) -> None:
-        holding = link.assigned.get(key)
-        if holding is not None:
-            holding.concluded = True
+        attempt = link.assigned.get(key)
+        if attempt is not None:
+            attempt.concluded = True
             self._unrecorded.doubt(key)
 
     def _on_paused(
@@ -428,28 +430,28 @@ class Statistics:
     ) -> None:
         """Count a batch that was recorded, except for its ``refused`` entries."""
         known = dict(getattr(refused, "known", ()))
-        # Any: a Move of a holding has its time.
+        # Any: a Move of an attempt has its time.
         counts: Any = self._counts
         for entry in batch:
-            if not isinstance(entry, Move) or entry.holding is None:
+            if not isinstance(entry, Move) or entry.of is None:
                 continue
             if refused and entry in refused:
                 continue
             if known and known.get(_key(entry), self._position + 1) <= self._position:
                 continue  # the entry was recorded under an earlier identity
-            holding = entry.holding
-            type = holding.type
-            if entry.event is Event.FINISH and entry.started is holding.began is not None:
-                counts.add_run(type, entry.started, entry.time, _waited(holding))
+            attempt = entry.of
+            type = attempt.type
+            if entry.event is Event.FINISH and entry.started is attempt.began is not None:
+                counts.add_run(type, entry.started, entry.time, _waited(attempt))
                 continue
             if entry.event == Event.START:
-                counts.add(type, Event.START, entry.time, waited=_waited(holding))
+                counts.add(type, Event.START, entry.time, waited=_waited(attempt))
                 continue
             if entry.started is not None:
-                counts.add(type, Event.START, entry.started, waited=_waited(holding))
+                counts.add(type, Event.START, entry.started, waited=_waited(attempt))
             if entry.event in COUNTED and not is_misfit(entry):
                 reason = str(entry.reason)
-                counts.add(type, entry.event, entry.time, reason=reason, began=holding.began)
+                counts.add(type, entry.event, entry.time, reason=reason, began=attempt.began)
 
     def send(self, *, is_last: bool = False) -> Counts | None:
         """Return the counts to be added to the database now; None if they may wait."""
@@ -473,9 +475,8 @@ class Statistics:
         self._sent = None
 
 
-def _waited(holding: Any) -> float:
-    claimed = holding.claimed
-    return claimed.waited + (holding.began - claimed.time).total_seconds()
+def _waited(attempt: Any) -> float:
+    return attempt.waited + (attempt.began - attempt.time).total_seconds()
 
 
 def _key(move: Move) -> tuple[int, int | None, str]:
@@ -509,9 +510,9 @@ class UsageMeter:
         # In seconds, attempts and bytes.
         self._busy, self._ended, self._memory = 0.0, 0, 0
 
-    def ended(self, holding: Holding, seconds: float) -> None:
+    def ended(self, attempt: Attempt, seconds: float) -> None:
         """Count an attempt that has ended, and had run for so many seconds without its pauses."""
-        self._busy += seconds - holding.counted
+        self._busy += seconds - attempt.counted
         self._ended += 1
 
     def weigh(self) -> None:
@@ -528,11 +529,11 @@ class UsageMeter:
         self.weigh()
         now = uptime()
         for link in self._pool.links.values():
-            holding = link.running
-            if holding is not None:
-                ran = holding.run_time(now)
-                self._busy += ran - holding.counted
-                holding.counted = ran
+            attempt = link.running
+            if attempt is not None:
+                ran = attempt.run_time(now)
+                self._busy += ran - attempt.counted
+                attempt.counted = ran
         period = UsagePeriod(
             start=self._minute(self._since),
             name=self._identity.name,

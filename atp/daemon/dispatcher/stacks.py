@@ -9,12 +9,12 @@ from ... import messages
 from ...models import ASKED, Kind
 from ...operations.registry import registry
 from ...store.facts import Session
-from ...store.values import Message, ProgressUpdate
+from ...store.values import Attempt, Message, ProgressUpdate
 from .. import protocol
 from ..processes import uptime
 from ..protocol import Key
 from ..stacks import Stack
-from .pool import Holding, WorkerLink
+from .pool import WorkerLink
 
 # If no record has answered the command for a stack by then, it is obeyed again, in seconds.
 AGAIN = 10.0
@@ -42,8 +42,8 @@ class Stacks:
         now = uptime()
         self._asked = {key: self._asked.get(key, 0.0) for key in keys}
         for key, at in self._asked.items():
-            link, holding = self._core.pool.find(key)
-            if link is None or holding is not link.running or (at and now < at + AGAIN):
+            link, attempt = self._core.pool.find(key)
+            if link is None or attempt is not link.running or (at and now < at + AGAIN):
                 continue
             self._asked[key] = now
             self._core.tell(protocol.TakeStack(link.slot, link.pid, key))
@@ -56,7 +56,7 @@ class Stacks:
     def record(
         self,
         link: WorkerLink,
-        holding: Holding | None,
+        attempt: Attempt | None,
         stack: Stack,
         *,
         at: float | None = None,
@@ -64,27 +64,27 @@ class Stacks:
         sessions: Iterable[Session] = (),
     ) -> None:
         """Add a Note with the stack of an attempt, unless the attempt has ended."""
-        if holding is None:
+        if attempt is None:
             return
         attempts = self._attempts
-        if not holding.start_known:
-            attempts.start(holding, link, holding.started or uptime())
+        if not attempt.start_known:
+            attempts.start(attempt, link, attempt.started or uptime())
         lines = [messages.stack(stack.resident, stack.seconds, stack.busy)]
         lines += [messages.stack_unavailable(stack.problem)] if stack.problem else []
         lines += map(messages.session, sessions)
         message = Message(
-            time=attempts.times.at(holding, time.time() if at is None else at),
+            time=attempts.times.at(attempt, time.time() if at is None else at),
             level=logging.INFO,
             text="\n".join(lines) + (f"\n\n{stack.text}" if stack.text else ""),
             kind=Kind.STACK,
             detail=detail,
         )
-        instance, attempt = holding.key
+        instance, number = attempt.key
         note = ProgressUpdate(
             instance=instance,
-            attempt=attempt,
+            attempt=number,
             who=attempts.who(link),
             messages=(message,),
-            transactional=registry.is_transactional(holding.type),
+            transactional=registry.is_transactional(attempt.type),
         )
         self._core.unrecorded.add(note)

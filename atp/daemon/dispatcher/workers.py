@@ -7,13 +7,14 @@ from typing import Any, Protocol, TypeAlias
 from ... import messages
 from ...operations.registry import registry
 from ...states import Event
-from .. import attempt, log, protocol
+from ...store.values import Attempt
+from .. import log, outcomes, protocol
 from ..processes import uptime
 from ..protocol import Channel, Key
 from ..shared_memory import NOTHING, Page, Tokens
 from ..stacks import Stack
 from .attempts import Attempts
-from .pool import Holding, Pool, WorkerLink
+from .pool import Pool, WorkerLink
 
 # Changes of workers that the supervisor reports: started, died, stopped, going on.
 
@@ -124,21 +125,21 @@ class Deaths:
         number of the worker's own processes that were killed with it. ``stack`` is the stack of
         the attempt before the worker was killed, or None.
         """
-        holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
+        attempts = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
         ran = link.assigned.get(running) or link.revoked.get(running)  # type: ignore[arg-type]
         if ran is not None:
             self._attempts.usage.ended(ran, ran.run_time(uptime()))
-        again: list[Holding] = []
-        for holding in holdings:
-            if holding.key == running:
-                if stack is not None and not holding.concluded:
-                    self._attempts.stacks.record(link, holding, stack, detail=cause)
-                self._lose(holding, link, why, left, cause)
-            elif holding.start_known:
+        again: list[Attempt] = []
+        for attempt in attempts:
+            if attempt.key == running:
+                if stack is not None and not attempt.concluded:
+                    self._attempts.stacks.record(link, attempt, stack, detail=cause)
+                self._lose(attempt, link, why, left, cause)
+            elif attempt.start_known:
                 # Its start is recorded, so it cannot simply be handed to another worker.
-                self._attempts.release(holding, messages.worker_died_early())
+                self._attempts.release(attempt, messages.worker_died_early())
             else:
-                again.append(holding)
+                again.append(attempt)
         if again:
             log.taken_back(worker=link.slot, count=len(again))
         self._core.pool.put_back(again)
@@ -146,33 +147,33 @@ class Deaths:
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
-    def _lose(self, holding: Holding, link: WorkerLink, why: str, left: int, cause: str) -> None:
+    def _lose(self, attempt: Attempt, link: WorkerLink, why: str, left: int, cause: str) -> None:
         attempts = self._attempts
-        attempts.ending.forget(holding.key)
-        if not holding.start_known:
-            attempts.start(holding, link, holding.started or uptime())
-        if holding.concluded:
-            self._core.counters.finished(holding)
+        attempts.ending.forget(attempt.key)
+        if not attempt.start_known:
+            attempts.start(attempt, link, attempt.started or uptime())
+        if attempt.concluded:
+            self._core.counters.finished(attempt)
             return
-        if registry.is_transactional(holding.type):
+        if registry.is_transactional(attempt.type):
             # The worker may have committed the end: the fence tells when the loss is recorded.
-            self._core.unrecorded.doubt(holding.key)
-            attempts.undecided[holding.key] = holding
-        if holding.ask == Event.RELEASE:
-            attempts.release(holding, holding.why, link)
+            self._core.unrecorded.doubt(attempt.key)
+            attempts.undecided[attempt.key] = attempt
+        if attempt.ask == Event.RELEASE:
+            attempts.release(attempt, attempt.why, link)
             return
-        if holding.ask == Event.FAIL:
-            attempts.pausing.over(holding, link, time.time())
-        facts: dict[str, Any] = {"time": attempts.times.now(holding), "who": attempts.who(link)}
-        facts["holding"] = holding
-        if holding.ask == Event.FAIL:
-            message = attempt.killed(holding.why, why, holding.claimed, left)
-            move = attempt.cancelled(message, holding.claimed, **facts)
+        if attempt.ask == Event.FAIL:
+            attempts.pausing.over(attempt, link, time.time())
+        facts: dict[str, Any] = {"time": attempts.times.now(attempt), "who": attempts.who(link)}
+        facts["of"] = attempt
+        if attempt.ask == Event.FAIL:
+            message = outcomes.killed(attempt.why, why, attempt, left)
+            move = outcomes.cancelled(message, attempt, **facts)
         else:
-            move = attempt.lost(why, holding.claimed, detail=cause, **facts)
+            move = outcomes.lost(why, attempt, detail=cause, **facts)
         self._core.unrecorded.add(move)
-        if holding.key not in attempts.undecided:
-            self._core.counters.lost_worker(holding, move)
+        if attempt.key not in attempts.undecided:
+            self._core.counters.lost_worker(attempt, move)
 
 
 # Stuck workers: workers that get tasks and start none.

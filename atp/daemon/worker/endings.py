@@ -25,8 +25,8 @@ from ...exceptions import (
 )
 from ...operations.registry import registry
 from ...store import failures
-from ...store.values import Claimed, Failed
-from ..attempt import Kind, Outcome
+from ...store.values import Attempt, Failed
+from ..outcomes import Kind, Outcome
 
 # The outcome of an attempt that raised: the class of the exception decides.
 
@@ -44,7 +44,7 @@ class LeftOpen(Exception):
         super().__init__(messages.left_transaction_open())
 
 
-def outcome_of(claimed: Claimed, error: BaseException) -> _Ending:
+def outcome_of(attempt: Attempt, error: BaseException) -> _Ending:
     """Return the Outcome of an attempt that raised, and the exception to be reported, or None.
 
     To read the exception's attributes may run code of the application. So only its class
@@ -53,64 +53,64 @@ def outcome_of(claimed: Claimed, error: BaseException) -> _Ending:
     spoken = logs.deciding_exception(error)
     for kind, ending in _ENDINGS.items():
         if logs.is_a(spoken, kind):
-            return ending(claimed, spoken)
-    outcome = _raised(claimed, error)
+            return ending(attempt, spoken)
+    outcome = _raised(attempt, error)
     return outcome, None if outcome.kind is Kind.UNAVAILABLE else error
 
 
-def _asleep(claimed: Claimed, asleep: Asleep) -> _Ending:
+def _asleep(attempt: Attempt, asleep: Asleep) -> _Ending:
     return Outcome(Kind.DEFER, exception_message(asleep), asleep.after), None
 
 
-def _interrupted(claimed: Claimed, cut_short: Interrupted) -> _Ending:
+def _interrupted(attempt: Attempt, cut_short: Interrupted) -> _Ending:
     message = exception_message(cut_short) or messages.interrupted()
-    return Outcome(Kind.INTERRUPTED, message, **_cause(claimed, cut_short)), None
+    return Outcome(Kind.INTERRUPTED, message, **_cause(attempt, cut_short)), None
 
 
-def _retried(claimed: Claimed, asked: Retry) -> _Ending:
+def _retried(attempt: Attempt, asked: Retry) -> _Ending:
     message = exception_message(asked) or messages.raised_retry()
-    return Outcome(Kind.RETRY, message, logs.exception_delay(asked), **_cause(claimed, asked)), None
+    return Outcome(Kind.RETRY, message, logs.exception_delay(asked), **_cause(attempt, asked)), None
 
 
-def _throttled(claimed: Claimed, asked: Throttled) -> _Ending:
+def _throttled(attempt: Attempt, asked: Throttled) -> _Ending:
     """Return THROTTLED, or DEFER if the Type has no downstream."""
-    if not registry.downstream(claimed.type):
-        return _deferred(claimed, asked, messages.downstream_refused())
+    if not registry.downstream(attempt.type):
+        return _deferred(attempt, asked, messages.downstream_refused())
     message = exception_message(asked) or messages.downstream_refused()
     return Outcome(Kind.THROTTLED, message, logs.exception_delay(asked, "asked")), None
 
 
-def _deferred(claimed: Claimed, asked: Defer, default: str | None = None) -> _Ending:
+def _deferred(attempt: Attempt, asked: Defer, default: str | None = None) -> _Ending:
     message = exception_message(asked) or default or messages.raised_defer()
     after = logs.exception_delay(asked, is_from_zero=False)
     return Outcome(Kind.DEFER, message, DEFERRED if after is None else after), None
 
 
-def _refused(claimed: Claimed, refusal: Fatal) -> _Ending:
+def _refused(attempt: Attempt, refusal: Fatal) -> _Ending:
     message = exception_message(refusal) or messages.raised_fatal()
-    return Outcome(Kind.FATAL, message, **_cause(claimed, refusal)), None
+    return Outcome(Kind.FATAL, message, **_cause(attempt, refusal)), None
 
 
-def _misfit(claimed: Claimed, misfit: IncompatibleInputs) -> _Ending:
-    signature = registry.get(claimed.type).fingerprint
+def _misfit(attempt: Attempt, misfit: IncompatibleInputs) -> _Ending:
+    signature = registry.get(attempt.type).fingerprint
     return Outcome(Kind.MISFIT, exception_message(misfit), signature=signature), None
 
 
-def _unusable(claimed: Claimed, unusable: Unusable) -> _Ending:
+def _unusable(attempt: Attempt, unusable: Unusable) -> _Ending:
     error: Any = logs.exception_cause(unusable)
-    return Outcome(Kind.FATAL, exception_message(error), **_cause(claimed, error)), error
+    return Outcome(Kind.FATAL, exception_message(error), **_cause(attempt, error)), error
 
 
-def _unusable_result(claimed: Claimed, unusable: UnusableResult) -> _Ending:
-    return Outcome(Kind.FATAL, exception_message(unusable), **_cause(claimed, unusable)), unusable
+def _unusable_result(attempt: Attempt, unusable: UnusableResult) -> _Ending:
+    return Outcome(Kind.FATAL, exception_message(unusable), **_cause(attempt, unusable)), unusable
 
 
-def _left_open(claimed: Claimed, left: LeftOpen) -> _Ending:
-    return _raised(claimed, left, str(left)), left
+def _left_open(attempt: Attempt, left: LeftOpen) -> _Ending:
+    return _raised(attempt, left, str(left)), left
 
 
 # The first class that an exception is an instance of decides.
-_ENDINGS: dict[type[BaseException], Callable[[Claimed, Any], _Ending]] = {
+_ENDINGS: dict[type[BaseException], Callable[[Attempt, Any], _Ending]] = {
     Asleep: _asleep,
     Interrupted: _interrupted,
     Retry: _retried,
@@ -124,20 +124,20 @@ _ENDINGS: dict[type[BaseException], Callable[[Claimed, Any], _Ending]] = {
 }
 
 
-def _raised(claimed: Claimed, error: BaseException, message: str | None = None) -> Outcome:
+def _raised(attempt: Attempt, error: BaseException, message: str | None = None) -> Outcome:
     """Return the outcome of an unexpected exception; its Type decides whether to retry."""
-    task_type: Any = registry.get(claimed.type) if claimed.type in registry else None
-    if registry.downstream(claimed.type) and retrying.is_downstream_failure(task_type, error):
+    task_type: Any = registry.get(attempt.type) if attempt.type in registry else None
+    if registry.downstream(attempt.type) and retrying.is_downstream_failure(task_type, error):
         return _unavailable(error)
     message = describe_exception(error) if message is None else message
     why = retrying.why_not_retried(task_type, error) if task_type is not None else ""
     kind, text = (Kind.LAST, f"{message}\n({why})") if why else (Kind.ERROR, message)
-    return Outcome(kind, text, **_cause(claimed, error))
+    return Outcome(kind, text, **_cause(attempt, error))
 
 
-def _cause(claimed: Claimed, error: BaseException) -> dict[str, Any]:
+def _cause(attempt: Attempt, error: BaseException) -> dict[str, Any]:
     """Return the values of an Outcome that identify the exception and its cause."""
-    return {"raised": dotted_path(error), "failed": failed(claimed.type, error)}
+    return {"raised": dotted_path(error), "failed": failed(attempt.type, error)}
 
 
 def _unavailable(error: BaseException) -> Outcome:

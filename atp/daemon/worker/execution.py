@@ -39,10 +39,10 @@ from ...operations.registry import Declaration, registry
 from ...payload import binding, codec
 from ...payload.binding import adapt_arguments
 from ...payload.json import holds_bytes
-from ...store.values import Claimed, ResponseData
+from ...store.values import Attempt, ResponseData
 from ...text import exception_words
-from ..attempt import DONE, Kind, Outcome
 from ..log_handlers import RAISED, Handle, complaints, guarded, inside, is_inside, loggers
+from ..outcomes import DONE, Kind, Outcome
 from ..shared_memory import Page
 from . import endings
 from .interruption import Interruption, Never
@@ -316,7 +316,7 @@ _is_coroutine_function = cache(iscoroutinefunction)
 
 
 def run(
-    claimed: Claimed,
+    attempt: Attempt,
     context: Context,
     transaction: "Transaction | None" = None,
     interruption: AroundHandler = _NEVER,
@@ -329,20 +329,20 @@ def run(
     ``is_left_open()`` tells whether it has left another transaction open.
     """
     if signals.handler_started.receivers:
-        _tell(signals.handler_started, context=context, claimed=claimed)
+        _tell(signals.handler_started, context=context, attempt=attempt)
     outcome, error = _ended(
-        partial(_call, claimed, context, interruption, is_left_open), transaction
+        partial(_call, attempt, context, interruption, is_left_open), transaction
     )
     reported: BaseException | None = None
     if error is not None:
-        outcome, reported = endings.outcome_of(claimed, error)
+        outcome, reported = endings.outcome_of(attempt, error)
         outcome = _without_secrets(outcome, context)
     try:
         if reported is not None:
-            own(_log_raised, claimed, context, reported)
+            own(_log_raised, attempt, context, reported)
             own(_send_exception, reported)
         if signals.handler_ended.receivers:
-            facts = {"context": context, "claimed": claimed, "exception": reported}
+            facts = {"context": context, "attempt": attempt, "exception": reported}
             _tell(signals.handler_ended, outcome=outcome, **facts)
     finally:
         if error is not None:
@@ -365,15 +365,15 @@ def _ended(
 
 
 def _call(
-    claimed: Claimed,
+    attempt: Attempt,
     context: Context,
     interruption: AroundHandler,
     is_left_open: Callable[[], object],
 ) -> Outcome:
-    task_type = registry.handler_of(claimed.type)
+    task_type = registry.handler_of(attempt.type)
     try:
-        inputs = codec.decode(claimed.inputs)
-        if _may_have_results(claimed):
+        inputs = codec.decode(attempt.inputs)
+        if _may_have_results(attempt):
             inputs = context.results.resolved(inputs)
         (args, kwargs), why = adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
@@ -390,7 +390,7 @@ def _call(
         interruption = interruption.by(handler.cancel)
     call = partial(handler, context, *args, **kwargs)
     # Most carry nothing, and this is done for each attempt.
-    run = middleware.run if claimed.own is None else partial(_carried, claimed)
+    run = middleware.run if attempt.own is None else partial(_carried, attempt)
     with interruption:
         value = run(context, call)
     if is_left_open():
@@ -398,7 +398,7 @@ def _call(
     if value is None:
         return DONE
     try:
-        return Outcome(Kind.FINISHED, response=respond(value, task_type, claimed))
+        return Outcome(Kind.FINISHED, response=respond(value, task_type, attempt))
     except NotSerializable as error:
         raise Unusable from error
 
@@ -417,27 +417,27 @@ def _has_secrets(context: Context | None) -> bool:
     return context is not None and bool(context.secrets)
 
 
-def _carried(claimed: Claimed, context: Context, call: Callable[[], Any]) -> Any:
-    with middleware.restore_context(claimed.carried):
+def _carried(attempt: Attempt, context: Context, call: Callable[[], Any]) -> Any:
+    with middleware.restore_context(attempt.carried):
         return middleware.run(context, call)
 
 
-def _may_have_results(claimed: Claimed) -> bool:
+def _may_have_results(attempt: Attempt) -> bool:
     """Whether results of other nodes of its graph may stand in its inputs."""
-    return codec.may_have_results(claimed.inputs)
+    return codec.may_have_results(attempt.inputs)
 
 
-def _log_raised(claimed: Claimed, context: Context, error: BaseException) -> None:
-    values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
+def _log_raised(attempt: Attempt, context: Context, error: BaseException) -> None:
+    values = {"type": attempt.type, "instance": attempt.uuid, "attempt": attempt.number}
     extra = {"fact": "raised", "values": values}
     if _has_secrets(context):
         told = context.hidden(describe_exception(error))
-        logger.error("%s %s raised\n%s", claimed.type, claimed.uuid, told, extra=extra)
+        logger.error("%s %s raised\n%s", attempt.type, attempt.uuid, told, extra=extra)
         return
     logger.error(
         "%s %s raised",
-        claimed.type,
-        claimed.uuid,
+        attempt.type,
+        attempt.uuid,
         exc_info=(type(error), error, exception_trace(error)),
         extra=extra,
     )
@@ -465,7 +465,7 @@ def _tell(signal: Signal, **facts: Any) -> None:
 MOST_LOST = 20
 
 
-def respond(value: Any, task_type: Declaration, claimed: Claimed) -> ResponseData | None:
+def respond(value: Any, task_type: Declaration, attempt: Attempt) -> ResponseData | None:
     """Return the :class:`ResponseData` of a returned value; None for None.
 
     The worker writes a large response into Django's storage itself, so that the dispatcher
@@ -477,33 +477,33 @@ def respond(value: Any, task_type: Declaration, claimed: Claimed) -> ResponseDat
     content_type, body = _render(value, task_type)
     if len(body) <= settings.MAX_RESPONSE_INLINE:
         return ResponseData(content_type=content_type, data=body, size=len(body))
-    if not registry.keeps(task_type.identifier) and not _is_awaited(claimed):
+    if not registry.keeps(task_type.identifier) and not _is_awaited(attempt):
         return None  # it would be removed with the Instance; rendering has checked the value
-    if claimed.lost:
-        _forget_lost(claimed)
-    path = storage_path(claimed.uuid, claimed.attempt, "response")
+    if attempt.lost:
+        _forget_lost(attempt)
+    path = storage_path(attempt.uuid, attempt.number, "response")
     stored = store_file(path, ContentFile(body))
     return ResponseData(content_type=content_type, data=None, file=stored, size=len(body))
 
 
-def _is_awaited(claimed: Claimed) -> bool:
+def _is_awaited(attempt: Attempt) -> bool:
     """Whether other nodes of a graph, or hooks, may read the response."""
-    rows = Task.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+    rows = Task.objects.using(settings.DATABASE).filter(pk=attempt.instance)
     try:
         return rows.filter(waits__isnull=False).exists()
     except Error:
         return True
 
 
-def _forget_lost(claimed: Claimed) -> None:
+def _forget_lost(attempt: Attempt) -> None:
     """Remove the responses that lost attempts have stored: no row names them."""
     # The database and the storage may fail in their own ways; then a file is left.
     with suppress(Exception):
         storage = storages[settings.STORAGE]
-        rows = Response.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+        rows = Response.objects.using(settings.DATABASE).filter(pk=attempt.instance)
         named = {path for row in rows for path in row.stored_paths}
-        for attempt in range(max(1, claimed.attempt - MOST_LOST), claimed.attempt):
-            path = storage_path(claimed.uuid, attempt, "response")
+        for earlier in range(max(1, attempt.number - MOST_LOST), attempt.number):
+            path = storage_path(attempt.uuid, earlier, "response")
             if path not in named:  # a handler may publish a file of this name
                 storage.delete(path)
 

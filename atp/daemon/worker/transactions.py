@@ -26,15 +26,15 @@ from ...states import Event
 from ...store import get_store
 from ...store.protocol import Graphs, Store
 from ...store.values import (
+    Attempt,
     Checkpoint,
-    Claimed,
     Message,
     Move,
     ProgressUpdate,
     count_kept_messages,
 )
-from ..attempt import Kind, Outcome
 from ..database import is_outage
+from ..outcomes import Kind, Outcome
 from ..processes import uptime
 from ..protocol import Closed
 
@@ -261,8 +261,8 @@ class Transaction:
     ``who`` signs its end; ``report(kind, …)`` sends to the dispatcher.
     """
 
-    def __init__(self, claimed: Claimed, *, who: str, report: Callable[..., object]) -> None:
-        self._claimed = claimed
+    def __init__(self, attempt: Attempt, *, who: str, report: Callable[..., object]) -> None:
+        self._attempt = attempt
         self._who = who
         self._report = report
         self._said: list[Said] = []
@@ -295,7 +295,7 @@ class Transaction:
             self._delete(values[0]["path"])
             raise RuntimeError("after the commit no file can be published")
         if kind == "log":
-            logger.warning("%s: said after the commit: %s", self._claimed.uuid, values[-1])
+            logger.warning("%s: said after the commit: %s", self._attempt.uuid, values[-1])
 
     def extend(self, context: StepContext, addition: GraphAddition) -> None:
         """Take an addition of the handler to its graph, to be written with the end."""
@@ -331,7 +331,7 @@ class Transaction:
             return self._gone()
         except BaseException as error:
             if self._committed:  # a function of the handler's on_commit() has failed
-                logger.exception("%s: after the commit", self._claimed.uuid)
+                logger.exception("%s: after the commit", self._attempt.uuid)
                 return Outcome(Kind.CONCLUDED)
             is_cut = _is_cut(error, connection, used)
             if not (is_cut and self._is_written):  # otherwise the commit may have succeeded
@@ -350,12 +350,12 @@ class Transaction:
             self._report("committed")
 
     def _conclude(self, outcome: Outcome) -> None:
-        instance, attempt = self._claimed.key
+        instance, attempt = self._attempt.key
         store = get_store()
         if self._additions:
             self._extend(store.graphs)
         facts: dict[str, Any] = {"instance": instance, "attempt": attempt, "who": self._who}
-        kept = registry.keeps(self._claimed.type)
+        kept = registry.keeps(self._attempt.type)
         end = Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
         messages, files = self._messages(store), self._files()
         note = (
@@ -405,7 +405,7 @@ class Transaction:
 
     def _gone(self) -> Outcome:
         """Record that this attempt was rolled back because its Task was taken away; return GONE."""
-        instance, attempt = self._claimed.key
+        instance, attempt = self._attempt.key
         try:
             store = get_store()
             late = Move(
@@ -420,7 +420,7 @@ class Transaction:
             for file in self._files():
                 self._delete(file["path"])
         except Exception:
-            logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
+            logger.exception("%s: its refusal cannot be kept", self._attempt.uuid)
         return Outcome(Kind.GONE, messages.rolled_back())
 
     def _discard(self, outcome: Outcome | None) -> None:

@@ -19,10 +19,10 @@ from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
 from ...conf import settings
 from ...operations.registry import registry
-from ...store.values import Claimed
+from ...store.values import Attempt
 from .. import descendants, processes, protocol
-from ..attempt import DONE, PUT_OFF, Outcome
 from ..options import Options, hostname
+from ..outcomes import DONE, PUT_OFF, Outcome
 from ..protocol import Channel, Closed, Key, packed_end, unpacked
 from ..shared_memory import NEVER, Page, Tokens
 from . import execution
@@ -208,18 +208,18 @@ class Worker:
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
         try:
             self._channel.send(protocol.Look())
-            for serial, claimed in self._given():
+            for attempt in self._given():
                 # The dispatcher has taken the token of a task that it took back.
-                if not self._tokens.take(serial):
+                if not self._tokens.take(attempt.serial):
                     continue
-                self._perform(claimed)
+                self._perform(attempt)
                 if self._is_to_retire():
                     return
         except Closed:
             return
 
-    def _given(self) -> Iterator[tuple[int, Claimed]]:
-        """Yield each task that the dispatcher has sent, with its serial number."""
+    def _given(self) -> Iterator[Attempt]:
+        """Yield each attempt that the dispatcher has sent."""
         while True:
             try:
                 tasks, _ = self._channel.receive(wait=False)
@@ -244,31 +244,31 @@ class Worker:
                 self._has_told = True
         return bool(reason)
 
-    def _perform(self, claimed: Claimed) -> None:
+    def _perform(self, attempt: Attempt) -> None:
         """Run one Task. The page shows it from before its handler until after its report."""
-        started, key = processes.uptime(), claimed.key
-        is_transactional = registry.is_transactional(claimed.type)
+        started, key = processes.uptime(), attempt.key
+        is_transactional = registry.is_transactional(attempt.type)
         # A transactional attempt gets extra time, since it waits for its transaction first.
-        self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
-        report = partial(self._report, claimed)
+        self._enter(attempt, started, BEGIN_WITHIN if is_transactional else 0.0)
+        report = partial(self._report, attempt)
         self.interruption.expect(key)
         self._pauses.expect(key, report)
-        outcome = self._execute(claimed, report, is_transactional, started)
+        outcome = self._execute(attempt, report, is_transactional, started)
         self._done += 1
         # Before the end is told, or the dispatcher would give this worker another task.
         self._is_to_retire()
         self._tell(key, started, outcome)
         self._page.leave(self._slot)
 
-    def _enter(self, claimed: Claimed, started: float, grace: float = 0.0) -> None:
+    def _enter(self, attempt: Attempt, started: float, grace: float = 0.0) -> None:
         """Write into the page that this attempt runs; its time-out counts from ``started``."""
-        timeout = claimed.timeout
+        timeout = attempt.timeout
         timeout = NEVER if timeout is None else timeout.total_seconds()
-        limit = claimed.parameters.max_memory or 0
+        limit = attempt.parameters.max_memory or 0
         before = descendants.in_use(os.getpid()) if limit else 0
         deadline = started + timeout + grace
-        facts = (deadline, started, limit, before, timeout, claimed.name.encode())
-        self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
+        facts = (deadline, started, limit, before, timeout, attempt.uuid_text.encode())
+        self._page.enter(self._slot, attempt.instance, attempt.number, *facts)
 
     def _tell(self, key: Key, started: float, outcome: Outcome) -> None:
         """Report the end of an attempt, through the ring or the channel."""
@@ -287,10 +287,10 @@ class Worker:
         with contextlib.suppress(OSError, Closed):
             self._channel.send(protocol.Look(), wait=False)
 
-    def _report(self, claimed: Claimed, kind: str, *values: Any, at: float | None = None) -> None:
+    def _report(self, attempt: Attempt, kind: str, *values: Any, at: float | None = None) -> None:
         """Send a message of a running handler. Any thread or child of the handler may call this."""
         message: Any = protocol.REPORTED[kind]
-        self._say(message(claimed.key, at or time.time(), *values))
+        self._say(message(attempt.key, at or time.time(), *values))
 
     def _say(self, message: Any) -> None:
         """Send a message; if the handler has returned, to wait for that is not its time."""
@@ -300,7 +300,7 @@ class Worker:
 
     def _execute(
         self,
-        claimed: Claimed,
+        attempt: Attempt,
         report: Callable[..., None],
         is_transactional: bool,
         began: float,
@@ -308,14 +308,14 @@ class Worker:
         """Prepare, run the handler and clean up; return an :class:`Outcome` in any case."""
         transaction, own_report = None, report
         if is_transactional:
-            transaction = Transaction(claimed, who=self._name, report=report)
+            transaction = Transaction(attempt, who=self._name, report=report)
             own_report = transaction.report
-            transaction.begun = lambda: self._enter(claimed, processes.uptime())
-            transaction.before_commit = partial(self._end_leftovers, claimed, own_report)
+            transaction.begun = lambda: self._enter(attempt, processes.uptime())
+            transaction.before_commit = partial(self._end_leftovers, attempt, own_report)
         context = Context(
-            claimed,
+            attempt,
             report=own_report,
-            interruption=lambda: self._why_to_end(claimed),
+            interruption=lambda: self._why_to_end(attempt),
             scratch_root=self._scratch,
             halting=self._pauses,
             keeper=self._checkpoints,
@@ -330,7 +330,7 @@ class Worker:
             left_open: Callable[..., list[str]] = self._connections.with_transaction
             if is_transactional:
                 left_open = partial(left_open, but=settings.DATABASE)
-            given = claimed, context, transaction, self.interruption, left_open
+            given = attempt, context, transaction, self.interruption, left_open
             outcome = self._variables.own().run(execution.run, *given)
             is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
             if is_put_off and self._connections.with_transaction():
@@ -341,17 +341,17 @@ class Worker:
             if is_any_abandoned():
                 self._worn_out = "a coroutine has left a loop that does not end"
                 report("log", logging.WARNING, messages.coroutines_left_behind())
-            self._end_leftovers(claimed, report)
+            self._end_leftovers(attempt, report)
             self._capture.context = None
             context.end()
             context.remove_scratch()
             self._connections.put_back(began)
 
-    def _end_leftovers(self, claimed: Claimed, report: Callable[..., object]) -> None:
+    def _end_leftovers(self, attempt: Attempt, report: Callable[..., object]) -> None:
         """Kill the processes that the handler has left running: they are part of the attempt."""
         if not has_children():
             return
-        if claimed.type in registry and registry.get(claimed.type).keep_processes:
+        if attempt.type in registry and registry.get(attempt.type).keep_processes:
             self._leftovers.keep()
             return
         try:
@@ -362,8 +362,8 @@ class Worker:
         if message:
             report("log", logging.WARNING, clean(message))
 
-    def _why_to_end(self, claimed: Claimed) -> str | None:
-        is_asked = self._page.is_asked(self._slot, claimed.instance, claimed.attempt)
+    def _why_to_end(self, attempt: Attempt) -> str | None:
+        is_asked = self._page.is_asked(self._slot, attempt.instance, attempt.number)
         return "asked to end" if is_asked else None
 
 

@@ -15,7 +15,7 @@ from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...querysets import TaskQuerySet
 from ...states import Actor, Event, Reason, State
-from ..values import Claimed, Move, Parameters
+from ..values import Attempt, Move, Parameters
 from .base import Part
 from .control import Closed
 from .limits import LIMITING, Rooms
@@ -35,7 +35,7 @@ class Claims(Part):
         free: int | None = None,
         careful: bool = False,
         memory: ClaimMemory | None = None,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         memory = memory or ClaimMemory()
         rotation, full = memory.rotation, memory.full
         by = Claimant(daemon, memory, careful)
@@ -60,7 +60,7 @@ class Claims(Part):
             self.store.limits.add(claimed, lambda: self.store.limits.claim(by, order, left, most))
         return claimed
 
-    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Attempt]:
         """Claim Tasks that no limit covers, and remember which Types are limited."""
         rotation = by.memory.rotation
         with self.store.atomic():
@@ -76,7 +76,7 @@ class Claims(Part):
             lanes = self._due_lanes(rotation, types, known, now, shut)
             return self._pick(rotation, lanes, known, row, now, limit)
 
-    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Attempt]:
         rotation = by.memory.rotation
         row, now = self.locked_row(by.daemon)
         known = dict(self.rows(Type).filter(identifier=type).values_list("identifier", "pk"))
@@ -141,7 +141,7 @@ class Claims(Part):
         now: datetime,
         limit: int,
         caps: Mapping[tuple[str, str], int] | None = None,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap."""
         lanes = lanes[: max(limit, 0)]
         weights = self._weights(known)
@@ -158,7 +158,7 @@ class Claims(Part):
         self._fail_missed([task.pk for task in late], now, str(row))
         in_time = [task for task in tasks if task not in late]
         claimed = self.take_tasks(in_time, row, now) if in_time else []
-        by_lane: dict[tuple[str, str], list[Claimed]] = {lane: [] for lane in lanes}
+        by_lane: dict[tuple[str, str], list[Attempt]] = {lane: [] for lane in lanes}
         for each in claimed:
             by_lane[each.type, each.collection].append(each)
         by_lane = {lane: own for lane, own in by_lane.items() if own}
@@ -222,7 +222,7 @@ class Claims(Part):
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         return row
 
-    def take_tasks(self, tasks: Sequence[Task], row: Daemon, now: datetime) -> list[Claimed]:
+    def take_tasks(self, tasks: Sequence[Task], row: Daemon, now: datetime) -> list[Attempt]:
         keys = [task.pk for task in tasks]
         self.rows(Task).filter(pk__in=keys, daemon__isnull=True).update(
             daemon=row, attempt=F("attempt") + 1, request=""
@@ -266,11 +266,11 @@ def _parameters(type: Type) -> Parameters:
 
 def _claimed(
     instance: Instance, parameters: Mapping[int, Parameters], now: datetime, waited: float
-) -> Claimed:
-    return Claimed(
+) -> Attempt:
+    return Attempt(
         instance=instance.pk,
-        name=str(instance.uuid),
-        attempt=instance.attempt,
+        uuid_text=str(instance.uuid),
+        number=instance.attempt,
         format=instance.inputs.format,
         data=instance.inputs.data,
         identifier=instance.identifier,

@@ -21,7 +21,7 @@ from ...exceptions import DownstreamChanged, UnknownDownstream
 from ...models import Daemon, Downstream, Kind, Limit, Task, Type
 from ...states import State as InstanceState
 from ...text import did_you_mean
-from ..values import Claimed
+from ..values import Attempt
 from .base import Part
 from .turns import Claimant, ClaimMemory
 
@@ -407,7 +407,7 @@ class Downstreams(Part):
         rows = self.rows(Downstream).filter(name=name)
         return rows.select_for_update(skip_locked=True).first()
 
-    def let_go(self, bucket: Bucket, tasks: Sequence[Claimed]) -> None:
+    def let_go(self, bucket: Bucket, tasks: Sequence[Attempt]) -> None:
         """Take a token for each claimed Task, or record that the one Task is the probe."""
         if not tasks:
             return
@@ -476,7 +476,7 @@ class Limits(Part):
 
     def _take_open(
         self, by: Claimant, type: str, buckets: Collection[Bucket], rooms: Rooms, wanted: int
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Claim up to ``wanted`` Tasks from lanes that have room."""
         most = wanted
         while True:
@@ -560,13 +560,13 @@ class Limits(Part):
         limit: int,
         free: int,
         parts: Mapping[str, int] | None = None,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Claim up to ``limit`` Tasks of these Types, as far as their limits allow.
 
         Where a limit leaves no room to claim ahead, only ``free`` workers get Tasks. ``parts`` says
         how many Tasks each Type may give ahead; without it the first Type may give all.
         """
-        claimed: list[Claimed] = []
+        claimed: list[Attempt] = []
         patience = Patience()
         # Look without the lock first: most of the time there is no room.
         buckets = self._buckets(types, daemon=by.daemon) if types and limit > 0 else []
@@ -595,7 +595,7 @@ class Limits(Part):
         """
         return parts[type] if by.memory.rotation.is_mixed(type) else max(free, parts[type])
 
-    def add(self, claimed: list[Claimed], claim: Callable[[], Iterable[Claimed]]) -> None:
+    def add(self, claimed: list[Attempt], claim: Callable[[], Iterable[Attempt]]) -> None:
         """Add the Tasks of a further claim; if a lock stops it, keep those claimed before."""
         try:
             claimed += claim()
@@ -611,15 +611,15 @@ class Limits(Part):
         free: int,
         patience: Patience,
         downstream: str = "",
-    ) -> list[Claimed]:
-        def claim() -> list[Claimed]:
+    ) -> list[Attempt]:
+        def claim() -> list[Attempt]:
             if downstream and self.store.downstreams.locked(downstream) is None:
                 return []
             buckets = self._buckets([type], daemon=by.daemon)
             guards = [bucket for bucket in buckets if bucket.downstream]
             if guards and not downstream:
                 return []  # it has begun to refuse just now, and is not locked
-            tasks: list[Claimed] = []
+            tasks: list[Attempt] = []
             room = Rooms.of(buckets).total
             for rooms, most in portions(buckets, limit, free):
                 wanted = min(most, limit - len(tasks), rooms.total, room - len(tasks))
@@ -627,7 +627,9 @@ class Limits(Part):
                     tasks += self._take_open(by, type, buckets, rooms, wanted)
             self._spend(buckets, tasks)
             guard = ("probe" if guards[0].probes else "rate") if guards else ""
-            return [task._replace(limited=True, guard=guard) for task in tasks]
+            for task in tasks:
+                task.limited, task.guard = True, guard
+            return tasks
 
         return self._in_turn(type, claim, by.memory.full.blocked, patience) or []
 
@@ -735,7 +737,7 @@ class Limits(Part):
             tasks = tasks.filter(collection=limit.collection)
         return tasks.count()
 
-    def _spend(self, buckets: Iterable[Bucket], tasks: Sequence[Claimed]) -> None:
+    def _spend(self, buckets: Iterable[Bucket], tasks: Sequence[Attempt]) -> None:
         """Take a token for each claimed Task from every bucket that covers it."""
         for bucket in buckets:
             if bucket.downstream:

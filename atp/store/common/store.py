@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from ...exceptions import UnknownSchedule
 from ...models import BLOCKED, Gate, Instance, Limit, Node, Schedule, Step, Task
 from ..facts import timing_of
-from ..values import Claimed
+from ..values import Attempt
 from .base import ORMBase, Part
 from .claims import Claims
 from .control import Control, Filling, Gates
@@ -40,7 +40,7 @@ PORTION = 500
 class Rehearsals(Part):
     """What the testing kit needs."""
 
-    def take(self, daemon: UUID, instance: int) -> Claimed | None:
+    def take(self, daemon: UUID, instance: int) -> Attempt | None:
         with self.store.atomic():
             row, now = self.store.claims.locked_row(daemon)
             waiting = self.rows(Task).waiting().filter(pk=instance)

@@ -20,7 +20,7 @@ from ..common.claims import Claims as ORMClaims
 from ..common.limits import MORE, Bucket, Rooms, Row
 from ..common.limits import Limits as ORMLimits
 from ..common.turns import STEPS, Claimant, RowOrder, enough_lanes, most_steps
-from ..values import Claimed, Parameters
+from ..values import Attempt, Parameters
 from .statements import FEW, array, cursor_of, execute, texts
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Claims(ORMClaims):
 
     store: "PostgreSQLStore"
 
-    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Attempt]:
         memory = by.memory
         shortcut, known_types = memory.shortcut(Ends), memory.shortcut(KnownTypes)
         types = memory.rotation.order(types)
@@ -121,7 +121,7 @@ class Claims(ORMClaims):
             if not look.rows or not self.store.is_lock(error):
                 raise
 
-    def _first(self, by: Claimant, types: list[str]) -> list[Claimed]:
+    def _first(self, by: Claimant, types: list[str]) -> list[Attempt]:
         """Claim one Task by a simple look; return [] if a full look is needed."""
         afters = [by.memory.rotation.after(type) for type in types]
         with cursor_of(self.store.connection) as cursor:
@@ -130,7 +130,7 @@ class Claims(ORMClaims):
             row = cursor.fetchone()
         return self._claimed(by, [row], row[AT], {row[TYPE]: row[PARAMETERS]}) if row else []
 
-    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Attempt]:
         rotation = by.memory.rotation
         caps = {lane: rooms.lanes[lane] for lane in rotation.turned(rooms.open_lanes)}
         look = self._look(by, [type], wanted, walks=rooms.whole, caps=caps)
@@ -146,18 +146,18 @@ class Claims(ORMClaims):
         types: Mapping[int, str] | Mapping[str, str],
         *,
         apart: bool = False,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Return the Tasks claimed in these rows, and remember the claim."""
         at, now = now, datetime.fromtimestamp(now, UTC)
         read = {int(key): parameters_of(text) for key, text in types.items()}
-        lanes: dict[_Lane, list[Claimed]]
+        lanes: dict[_Lane, list[Attempt]]
         ends: dict[_Lane, _End]
         lanes, ends = {}, {}
         for (key, collection), together in groupby(rows, lane_of):
             parameters, _ = read[key]
             own = list(together)
             tasks = [
-                Claimed(*row[TASK], parameters, now, False, at - row[DUE])  # type: ignore[call-arg]
+                Attempt(*row[TASK], parameters, now, False, at - row[DUE])  # type: ignore[call-arg]
                 for row in own
             ]
             lane = parameters.type, collection
@@ -310,10 +310,10 @@ def _time(epoch: float | None) -> datetime | None:
 # the claimed Task.
 PLACE, DUE, TYPE, INSTANCE = range(4)
 TASK = slice(INSTANCE, 15)
-COLLECTION = INSTANCE + Claimed._fields.index("collection")
-PRIORITY = INSTANCE + Claimed._fields.index("priority")
+COLLECTION = INSTANCE + Attempt.CLAIMED.index("collection")
+PRIORITY = INSTANCE + Attempt.CLAIMED.index("priority")
 # The first row is about the claim itself: its facts are in the column of the inputs.
-_OF_CLAIM = INSTANCE + Claimed._fields.index("data")
+_OF_CLAIM = INSTANCE + Attempt.CLAIMED.index("data")
 # More columns of claim_first.sql: the time of the claim, and the Type's parameters.
 AT, PARAMETERS = 15, 16
 
@@ -469,7 +469,7 @@ class KnownTypes:
             return None
         return [type for type in types if type in self.types][:PART]
 
-    def looked(self, claimed: Collection[Claimed], limit: int) -> None:
+    def looked(self, claimed: Collection[Attempt], limit: int) -> None:
         """Remember the Types of a claim that has looked at all Types."""
         self.until = time.monotonic() + ALL_AGAIN
         has_more = len(claimed) >= limit

@@ -20,7 +20,7 @@ from ..common.control import Gates as ORMGates
 from ..common.daemons import Daemons as ORMDaemons
 from ..common.turns import most_steps
 from ..facts import NO_MISFITS, Misfits, Outlook, Renewal
-from ..values import Claimed
+from ..values import Attempt
 from .claims import parameters_of
 from .statements import array, cursor_of, execute, is_pooled, texts
 
@@ -216,7 +216,7 @@ class Listener:
         self._notices.clear()
         return heard
 
-    def handed(self) -> list[tuple[UUID, Claimed]]:
+    def handed(self) -> list[tuple[UUID, Attempt]]:
         """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         texts, self._handed = self._handed, []
         return [_read(text) for text in texts]
@@ -244,10 +244,10 @@ def _parts_of(notice: Any) -> tuple[str, str]:
     return notice.channel, notice.payload
 
 
-def _read(text: str) -> tuple[UUID, Claimed]:
-    """Return the daemon's uuid and the :class:`Claimed` of a notice by ``enqueue_handing.sql``."""
+def _read(text: str) -> tuple[UUID, Attempt]:
+    """Return the daemon's uuid and the :class:`Attempt` of a notice by ``enqueue_handing.sql``."""
     daemon, epoch, *own, parameters = json.loads(text)
     read, _ = parameters_of(parameters)
-    return UUID(daemon), Claimed(  # type: ignore[call-arg]
+    return UUID(daemon), Attempt(  # type: ignore[call-arg]
         *own, read, datetime.fromtimestamp(epoch, UTC)
     )

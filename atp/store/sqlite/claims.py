@@ -19,7 +19,7 @@ from ..common.control import Gates as ORMGates
 from ..common.limits import Bucket, Rooms, Row
 from ..common.limits import Limits as ORMLimits
 from ..common.turns import Claimant, Rotation, enough_lanes, in_sql, most_steps, taken
-from ..values import Claimed, Parameters
+from ..values import Attempt, Parameters
 from .sessions import as_instant, as_json, as_text
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class Claims(ORMClaims):
 
     store: "SQLiteStore"
 
-    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Claimed]:
+    def _claim_unlimited(self, by: Claimant, types: Sequence[str], limit: int) -> list[Attempt]:
         # An idle daemon looks often, and must not keep writers waiting.
         look = self._look(by, types, limit) if limit > 0 else None
         if look is None:
@@ -322,7 +322,7 @@ class Claims(ORMClaims):
             rotation.skip(cut)
             return claimed
 
-    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Claimed]:
+    def take_limited(self, by: Claimant, type: str, rooms: Rooms, wanted: int) -> list[Attempt]:
         now, rotation = self.store.now(), by.memory.rotation
         situation = situation_of(self.store, [type], now, daemon=by.daemon)
         situation.leased(now)
@@ -378,7 +378,7 @@ class Claims(ORMClaims):
         caps: Mapping[tuple[str, str], int] | None = None,
         found: Sequence[Found] | None = None,
         least: int = 1,
-    ) -> list[Claimed]:
+    ) -> list[Attempt]:
         """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap.
 
         Takes from the lanes in ``found``; without it, looks for lanes. Claims nothing if there are
@@ -395,7 +395,7 @@ class Claims(ORMClaims):
         names = {columns[0]: type for type, columns in served.items()}
         weights = {t: situation.weights.get(columns[0], 1.0) for t, columns in served.items()}
 
-        def take(found: Iterable[Found]) -> dict[tuple[str, str], list[Claimed]]:
+        def take(found: Iterable[Found]) -> dict[tuple[str, str], list[Attempt]]:
             lanes = self._lanes(found, closed, served, names, now)
             claimed = taken(limit, weights, lanes, caps, lambda name, n: lanes[name].take(n))
             return {name: tasks for name, tasks in claimed.items() if tasks}
@@ -666,8 +666,8 @@ class Lane:
         self._descend()
         return self._priority is not None
 
-    def take(self, wanted: int) -> list[Claimed]:
-        """Return up to ``wanted`` further Tasks, as the :class:`Claimed` of the current claim."""
+    def take(self, wanted: int) -> list[Attempt]:
+        """Return up to ``wanted`` further Tasks, as the :class:`Attempt` of the current claim."""
         rows: list[tuple[Any, ...]] = []
         while len(rows) < wanted and self._priority is not None:
             left = wanted - len(rows)
@@ -677,7 +677,7 @@ class Lane:
             if len(found) < left:
                 self._descend()
         return [
-            Claimed(  # type: ignore[call-arg]
+            Attempt(  # type: ignore[call-arg]
                 *row, self._parameters, self._time, False, self._since(due)
             )
             for *row, due in rows

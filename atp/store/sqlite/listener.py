@@ -14,7 +14,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from ... import folders
-from ..values import Claimed
+from ..values import Attempt
 from .claims import COLUMNS, parameters_of
 from .sessions import as_instant
 
@@ -78,14 +78,14 @@ HANDED = f"""
 """  # noqa: S608 (names of columns)
 
 
-def read(connection: sqlite3.Connection, channel: str) -> tuple[UUID, Claimed] | None:
-    """Return the Task last handed over on a channel: the daemon's uuid and a Claimed; or None."""
+def read(connection: sqlite3.Connection, channel: str) -> tuple[UUID, Attempt] | None:
+    """Return the Task last handed over on a channel: the daemon's uuid and the Attempt; or None."""
     row = connection.execute(HANDED, {"channel": channel}).fetchone()
     if row is None:
         return None
     daemon, key, name, *rest, created = row[:14]
     parameters = parameters_of(*row[14:])
-    claimed = Claimed(  # type: ignore[call-arg]
+    claimed = Attempt(  # type: ignore[call-arg]
         key, str(UUID(name)), *rest, parameters, as_instant(created)
     )
     return UUID(daemon), claimed
@@ -220,7 +220,7 @@ class Listener:
         self.channel = ""
         self._channel_lock: ChannelLock | None = None
         self.heard: tuple[UUID, int] | None = None
-        self._handed: list[tuple[UUID, Claimed]] = []
+        self._handed: list[tuple[UUID, Attempt]] = []
         self._opened: tuple[int, ...] | None = None
         self._connection = self._watch = self._version = None
         self._interval = SOON
@@ -246,7 +246,7 @@ class Listener:
                 self._pause(left)
         return False
 
-    def handed(self) -> list[tuple[UUID, Claimed]]:
+    def handed(self) -> list[tuple[UUID, Attempt]]:
         """Take the Tasks handed over so far; see :meth:`~atp.store.protocol.Store.listener`."""
         handed, self._handed = self._handed, []
         return handed

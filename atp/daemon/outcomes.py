@@ -13,7 +13,7 @@ from ..models import MAX_DETAIL, incompatible_detail
 from ..operations.registry import registry
 from ..states import Event, Reason
 from ..store.common.incompatible import FIRST_MISFIT
-from ..store.values import Claimed, Failed, Move, ResponseData
+from ..store.values import Attempt, Failed, Move, ResponseData
 from ..text import as_timedelta
 
 # An attempt that has lost its connection to the database is tried again after CUT_DELAY; the
@@ -82,17 +82,17 @@ class Outcome:
 DONE = Outcome(Kind.FINISHED)
 
 
-def move(outcome: Outcome, claimed: Claimed, **facts: Any) -> Move:
+def move(outcome: Outcome, attempt: Attempt, **facts: Any) -> Move:
     """Return the :class:`Move` for an outcome; whether it retries depends on the retries left.
 
     ``facts`` are the Move's time, started and who.
     """
-    facts |= _facts(claimed)
+    facts |= _facts(attempt)
     if outcome.kind in (Kind.FINISHED, Kind.CONCLUDED, Kind.GONE):
-        kept = registry.keeps(claimed.type)
+        kept = registry.keeps(attempt.type)
         return Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
     if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
-        return _cut(outcome, claimed, facts)
+        return _cut(outcome, attempt, facts)
     if outcome.kind is Kind.DEFER:
         delay = timedelta(seconds=outcome.after)  # type: ignore[arg-type]
         return Move(event=Event.DEFER, message=outcome.message, delay=delay, **facts)
@@ -115,19 +115,19 @@ def move(outcome: Outcome, claimed: Claimed, **facts: Any) -> Move:
             failed=outcome.failed,
             **facts,
         )
-    if outcome.kind is not Kind.LAST and claimed.retries < claimed.max_retries:
+    if outcome.kind is not Kind.LAST and attempt.retries < attempt.max_retries:
         return Move(
             event=Event.RETRY,
             message=outcome.message,
             level=logging.WARNING,
-            delay=_delay(outcome, claimed),
+            delay=_delay(outcome, attempt),
             detail=outcome.raised[:MAX_DETAIL],
             **facts,
         )
     return Move(
         event=Event.FAIL,
         reason=Reason.ERROR,
-        message=outcome.message + _why_no_more(outcome, claimed),
+        message=outcome.message + _why_no_more(outcome, attempt),
         level=logging.ERROR,
         detail=outcome.raised[:MAX_DETAIL],
         failed=outcome.failed,
@@ -135,26 +135,26 @@ def move(outcome: Outcome, claimed: Claimed, **facts: Any) -> Move:
     )
 
 
-def cancelled(why: str, claimed: Claimed, outcome: Outcome | None = None, **facts: Any) -> Move:
+def cancelled(why: str, attempt: Attempt, outcome: Outcome | None = None, **facts: Any) -> Move:
     """Return the :class:`Move` of an attempt that ends because somebody asked it to end.
 
     If its handler raised an error of its own, the message has that error too.
     """
     if outcome is not None and outcome.kind in (Kind.ERROR, Kind.LAST):
         why = f"{why}\n{outcome.message}"
-    facts |= _facts(claimed)
+    facts |= _facts(attempt)
     return Move(
         event=Event.FAIL, reason=Reason.CANCELLED, message=why, level=logging.WARNING, **facts
     )
 
 
-def killed(asked: str, why: str, claimed: Claimed, left: int) -> str:
+def killed(asked: str, why: str, attempt: Attempt, left: int) -> str:
     """Return the message of an attempt whose worker died after the attempt was asked to end.
 
     ``asked`` is the reason for the ask, ``why`` the reason for the death. ``left`` is the
     number of processes that the worker had started and that were killed with it.
     """
-    grace = cancel_grace(claimed.type)
+    grace = cancel_grace(attempt.type)
     how = messages.killed_after_grace(grace) if why == asked else why
     if left:
         how += f", {messages.with_processes(left)}"
@@ -167,46 +167,46 @@ def cancel_grace(identifier: str) -> float:
     return settings.CANCEL_GRACE if given is None else as_timedelta(given).total_seconds()
 
 
-def lost(why: str, claimed: Claimed, **facts: Any) -> Move:
+def lost(why: str, attempt: Attempt, **facts: Any) -> Move:
     """Return the :class:`Move` of an attempt whose worker died; its detail is the cause."""
-    facts |= _facts(claimed)
+    facts |= _facts(attempt)
     return Move(event=Event.EXPIRE, message=why, level=logging.WARNING, **facts)
 
 
-def _facts(claimed: Claimed) -> dict[str, Any]:
+def _facts(attempt: Attempt) -> dict[str, Any]:
     return {
-        "instance": claimed.instance,
-        "attempt": claimed.attempt,
-        "transactional": registry.is_transactional(claimed.type),
+        "instance": attempt.instance,
+        "attempt": attempt.number,
+        "transactional": registry.is_transactional(attempt.type),
     }
 
 
-def _cut(outcome: Outcome, claimed: Claimed, facts: dict[str, Any]) -> Move:
+def _cut(outcome: Outcome, attempt: Attempt, facts: dict[str, Any]) -> Move:
     """Return the Move of an attempt without a connection: DEFER, or EXPIRE after too many."""
-    delay = min(CUT_DELAY * claimed.attempt, LONGEST_CUT_DELAY)
+    delay = min(CUT_DELAY * attempt.number, LONGEST_CUT_DELAY)
     facts |= {"message": outcome.message, "level": logging.WARNING, "delay": delay}
-    often = claimed.attempt > claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES
+    often = attempt.number > attempt.parameters.max_restarts + states.UNEXPLAINED_LOSSES
     if often and outcome.kind is Kind.CUT:
         return Move(event=Event.EXPIRE, **facts)
     return Move(event=Event.DEFER, **facts)
 
 
-def _why_no_more(outcome: Outcome, claimed: Claimed) -> str:
+def _why_no_more(outcome: Outcome, attempt: Attempt) -> str:
     if outcome.kind is Kind.LAST:
         return ""  # its message says that
-    if claimed.max_retries:
-        return " " + messages.retries_used_up(claimed.retries, claimed.max_retries)
+    if attempt.max_retries:
+        return " " + messages.retries_used_up(attempt.retries, attempt.max_retries)
     # The message mentions that no retry is allowed only if the handler asked for one.
     return f" {messages.no_retries()}" if outcome.kind is Kind.RETRY else ""
 
 
-def _delay(outcome: Outcome, claimed: Claimed) -> timedelta:
+def _delay(outcome: Outcome, attempt: Attempt) -> timedelta:
     if outcome.after is not None:
         return timedelta(seconds=outcome.after)
-    steps = registry.backoff_steps(claimed.type)
+    steps = registry.backoff_steps(attempt.type)
     if steps:
-        return retrying.step_delay(claimed.retries + 1, steps)
-    allowed = claimed.parameters
+        return retrying.step_delay(attempt.retries + 1, steps)
+    allowed = attempt.parameters
     return retrying.retry_delay(
-        claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max
+        attempt.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max
     )
