@@ -104,9 +104,7 @@ def said():
 
 @pytest.fixture
 def context(said, tmp_path):
-    task = claimed(5, "tests.echo")._replace(
-        attempt=3, identifier="a", collection="esa", priority=7
-    )
+    task = claimed(5, "tests.echo", number=3, identifier="a", collection="esa", priority=7)
     context = Context(
         task,
         report=lambda *report: said.append(report),

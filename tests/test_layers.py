@@ -22,8 +22,12 @@ SOURCES = list(sources())
 NAMES = [name for name, _, _ in SOURCES]
 
 
-# A part of a store reaches the other parts through the whole: its type hints name that.
-WHOLE = {"atp.store.common.store", "atp.store.postgresql", "atp.store.sqlite"}
+# Parts reach each other through the whole, so their type hints name it: a part of a store the
+# store, a part of the dispatcher the core and the other parts.
+WHOLES = {
+    "atp.store": {"atp.store.common.store", "atp.store.postgresql", "atp.store.sqlite"},
+    "atp.daemon.dispatcher": {name for name in NAMES if name.startswith("atp.daemon.dispatcher.")},
+}
 
 # Packages whose modules are on several levels. Their ``__init__`` has only a docstring.
 FEATURES = {"atp.schedules", "atp.graphs", "atp.tailers", "atp.downstreams", "atp.deadletters"}
@@ -45,6 +49,14 @@ def level(module):
 
 def below(module, prefixes):
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def names_its_whole(found: Import):
+    """Whether a type hint of a part names the whole that the part belongs to."""
+    return found.is_hint and any(
+        below(found.importer, (package,)) and found.imported in names
+        for package, names in WHOLES.items()
+    )
 
 
 def problem_with(found: Import):
@@ -70,7 +82,7 @@ def test_imports_point_down_and_form_no_cycle():
         for found in imports(name, source, is_package=is_package, known=NAMES):
             if problem := problem_with(found):
                 wrong.append(problem)
-            if found.is_hint and found.imported in WHOLE and below(name, ("atp.store",)):
+            if names_its_whole(found):
                 continue
             if found.imported in needs and found.imported != name:
                 needs[name].add(found.imported)

@@ -60,7 +60,7 @@ def same_afterwards():
 
 
 def run(context, type="tests.echo", **carried):
-    task = claimed(7, type)._replace(own=options.own_options(carried=carried or None))
+    task = claimed(7, type, own=options.own_options(carried=carried or None))
     return execution.run(task, context)
 
 

@@ -15,7 +15,10 @@ from typing import IO, Any, NamedTuple, Self
 from uuid import UUID
 
 from ..store.values import Attempt
-from .stacks import Stack
+from .folders import DaemonFolders
+from .options import Options
+from .shared_memory import Page
+from .stacks import Stack, StackFiles
 
 # A channel carries messages between two processes of a daemon, one packet for each message.
 #
@@ -153,6 +156,29 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
     return list(numbers)
+
+
+# What a process of the daemon inherits from the supervisor, which forks it.
+
+
+class Inherited(NamedTuple):
+    """Values that the supervisor makes before the first fork, and that all processes share."""
+
+    page: Page
+    options: Options
+    folders: DaemonFolders
+    stacks: StackFiles
+
+
+class Predecessor(NamedTuple):
+    """The state that a new dispatcher takes over from the dispatchers before it.
+
+    Tasks may still be held under their ``identities``. ``request`` is the last request that
+    they read in the daemon's row.
+    """
+
+    identities: tuple[UUID, ...] = ()
+    request: str = ""
 
 
 # The protocol: every message between the supervisor, the dispatcher and the workers.

@@ -17,7 +17,8 @@ from atp.daemon.dispatcher import workers as stuck_workers
 from atp.daemon.dispatcher.attempts import STOP_GRACE, Attempts
 from atp.daemon.dispatcher.claiming import PIECE, Caution, Claiming, Wakeups
 from atp.daemon.dispatcher.commands import DELIVERY_GRACE
-from atp.daemon.dispatcher.dispatcher import AGAIN, MOST, Core, Intake, QueueState
+from atp.daemon.dispatcher.core import Core, QueueState
+from atp.daemon.dispatcher.dispatcher import AGAIN, MOST, Intake
 from atp.daemon.dispatcher.downstreams import SOONEST, Downstreams
 from atp.daemon.dispatcher.jobs import Count, CountFailures, Trim
 from atp.daemon.dispatcher.lease import Identity
@@ -36,6 +37,7 @@ from atp.daemon.protocol import (
     Channel,
     Closed,
     Ended,
+    Inherited,
     Kill,
     Logged,
     Look,
@@ -47,7 +49,6 @@ from atp.daemon.shared_memory import NEVER, Page, Ring, Running, Tokens
 from atp.daemon.stacks import StackFiles
 from atp.daemon.stderr import NonBlockingHandler, NonBlockingStream
 from atp.daemon.supervisor import worker_processes as worker_output
-from atp.daemon.supervisor.children import Inherited
 from atp.daemon.supervisor.stacks import Looks
 from atp.daemon.supervisor.worker_processes import EVERY, RATE, WorkerOutput, marked
 from atp.daemon.worker import execution, leftovers

@@ -478,7 +478,7 @@ def claiming():
 
     core = SimpleNamespace(
         store=SimpleNamespace(claims=SimpleNamespace(claim=claim, miss=lambda **_: 0)),
-        identity=SimpleNamespace(current="me", name="me", types=["a"], leased=True),
+        identity=SimpleNamespace(holder="me", name="me", types=["a"], leased=True),
         pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
         queue=queue_state,
         unrecorded=SimpleNamespace(pending=0),
@@ -621,7 +621,9 @@ def test_database_thread_keeps_no_statements_with_debug(transactional_db, settin
 def test_uncounted_failures_are_logged_and_counted_later(caplog):
     core = SimpleNamespace(counters=SimpleNamespace(has_failures=False))
     with caplog.at_level("WARNING", logger="atp.daemon"):
-        inside.CountFailures(core).failed(SimpleNamespace(error=OperationalError("away\n")))
+        inside.CountFailures(core, None, None).failed(
+            SimpleNamespace(error=OperationalError("away\n"))
+        )
     assert [record.fact for record in caplog.records] == ["failures_not_counted"]
     assert core.counters.has_failures
 
@@ -650,7 +652,7 @@ def test_maintenance_that_is_cut_off_takes_less_the_next_time():
     core = SimpleNamespace(
         timers=inside.Timers(),
         queue=inside.QueueState(),
-        identity=SimpleNamespace(name="x", current="x"),
+        identity=SimpleNamespace(name="x", current="x", holder="x"),
         store=SimpleNamespace(
             gates=SimpleNamespace(drop=cut),
             claims=SimpleNamespace(miss=cut),
@@ -670,7 +672,7 @@ def test_maintenance_that_is_cut_off_takes_less_the_next_time():
         inside.CountFailures,
     ):
         limits.clear()
-        cut_often = kind(core)
+        cut_often = kind(core, None, None)
         for _ in range(3):
             with pytest.raises(OperationalError):
                 cut_often.call()()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ... import messages
 from ...commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand
@@ -20,6 +20,10 @@ from .pool import Pool, WorkerLink
 from .reader import UsageMeter
 from .stacks import Stacks
 
+if TYPE_CHECKING:
+    from .core import Core, QueueState
+    from .lease import Identity
+
 # The attempts that this daemon holds: those that run and those that wait for a worker.
 #
 # Each event of an attempt becomes a Move, which waits until it is recorded in the database.
@@ -34,7 +38,7 @@ class Attempts:
     the end.
     """
 
-    def __init__(self, core: Any, processes: int = 1) -> None:
+    def __init__(self, core: "Core", processes: int = 1) -> None:
         self._core = core
         self._pool: Pool = core.pool
         self._pool.single = core.downstreams.names
@@ -325,16 +329,10 @@ PUTS_BACK = events(lambda row: row.puts_back)
 ENDS = events(lambda row: row.ends)
 
 
-class Queue(Protocol):
-    """The part of the state of the queue that :class:`LimitedAttempts` uses."""
-
-    def put_back(self) -> None: ...
-
-
 class LimitedAttempts:
     """The limited attempts of this daemon. When one ends, ``queue`` learns that a place is free."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: "QueueState") -> None:
         self._queue = queue
         # The lane (Type and collection) of each attempt, by key, until its end is recorded.
         self._lanes: dict[tuple[int, int | None], tuple[str, str]] = {}
@@ -554,16 +552,10 @@ class Pausing:
 # Converting times of this host's clocks to the database's clock.
 
 
-class DatabaseClock(Protocol):
-    """The part of the daemon's identity that :class:`Times` uses."""
-
-    def time(self, host_time: float) -> datetime: ...
-
-
 class Times:
     """The converter of host times to database times. No time is before the Task's claim."""
 
-    def __init__(self, identity: DatabaseClock) -> None:
+    def __init__(self, identity: "Identity") -> None:
         self._identity = identity
         self.set()
 

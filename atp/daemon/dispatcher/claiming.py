@@ -19,6 +19,7 @@ from .recording import BATCH
 
 if TYPE_CHECKING:
     from ...store.protocol import Listener, Store
+    from .core import Core
 
 # Caution: for a while, calls look for locks of other sessions before they write.
 
@@ -56,7 +57,7 @@ class Claiming:
     """The user of the claiming thread. Every call in it is a claim or one of the ``chores``."""
 
     def __init__(
-        self, core: Any, thread: DatabaseThread, attempts: Attempts, chores: Chores
+        self, core: "Core", thread: DatabaseThread, attempts: Attempts, chores: Chores
     ) -> None:
         self._core = core
         self._thread = thread
@@ -106,7 +107,7 @@ class Claiming:
 
     def _claim(self, wanted: int) -> None:
         core, queue = self._core, self._queue
-        daemon, types = self._identity.current, core.misfits.claimable(self._identity.types)
+        daemon, types = self._identity.holder, core.misfits.claimable(self._identity.types)
         types = core.downstreams.claimable(types)
         put_backs, calls = queue.put_backs, queue.calls
         free, began = self._pool.free(), uptime()

@@ -3,7 +3,7 @@
 import contextlib
 import queue
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import messages
 from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
@@ -16,6 +16,9 @@ from ..processes import uptime
 from .attempts import Attempts
 from .lease import LOOK_AGAIN, Identity
 from .recording import Recording
+
+if TYPE_CHECKING:
+    from .core import Core
 
 # The end of a dispatcher whose supervisor is dead: it kills all that is left of its daemon.
 
@@ -61,7 +64,7 @@ class Stopping:
 
     def __init__(
         self,
-        core: Any,
+        core: "Core",
         threads: tuple[DatabaseThread, DatabaseThread],
         attempts: Attempts,
         orders: "Orders",
@@ -147,7 +150,7 @@ class Orders:
     that an outlook has seen only makes the next renewal come soon.
     """
 
-    def __init__(self, core: Any, attempts: Attempts, request: str = "") -> None:
+    def __init__(self, core: "Core", attempts: Attempts, request: str = "") -> None:
         self._core = core
         self._attempts = attempts
         self._tell: Callable[[Any], None] = core.tell

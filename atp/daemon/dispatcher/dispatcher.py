@@ -6,122 +6,31 @@ import queue
 import selectors
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ...conf import settings
 from ...operations.registry import registry
 from ...store import get_store
-from ...store.common.turns import ClaimMemory
 from ...store.values import Attempt
 from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
-from ..folders import DaemonFolders
-from ..options import Options
-from ..processes import Timers, uptime
-from ..protocol import Channel, Closed
-from ..shared_memory import Page
+from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
-from .claiming import Caution, Claiming, Wakeups
+from .claiming import Claiming, Wakeups
 from .commands import DONE, ORPHANED, Orders, Stopping
-from .downstreams import Downstreams
+from .core import Core
 from .lease import Identity, Membership, Reconciling, Renewal
 from .maintenance import Chore, Chores, run_due
 from .pool import Pool, WorkerLink
-from .reader import Counters, Misfits, Reader, Statistics
+from .reader import Misfits, Reader
 from .recording import LINGER, Recording, Unrecordable, UnrecordedChanges
 from .workers import StuckWorkers, WorkerChanges
 
 if TYPE_CHECKING:
-    from ...store.protocol import Store
-
-# The dispatcher's knowledge of the queue, which decides when it looks at the queue again.
-
-
-class QueueState:
-    """The state of the queue as far as this dispatcher knows it. All parts share it.
-
-    ``put_backs`` counts the times that Tasks were put back into the queue. ``calls`` counts the
-    reasons to look, put-backs included. ``more_waits``: a Task may be due now. Times on the
-    uptime clock, or None: ``due_at``, when the next Task is due; ``planned_at``, when the next
-    slot of a schedule is due, if that lies ahead; ``graphless_at``, when a look found no live
-    graph. ``chores`` are the names of the chores for which the last look has found a reason.
-    """
-
-    def __init__(self) -> None:
-        self.put_backs = self.calls = 0
-        self.more_waits = False
-        self.due_at: float | None = None
-        self.planned_at: float | None = None
-        self.graphless_at: float | None = None
-        self.chores: set[str] = set()
-        self._freed = False
-        # The number of put-backs when a look found no due Task in the queue.
-        self._empty_at: int | None = None
-
-    def call(self) -> None:
-        """Note that a Task may wait in the queue."""
-        self.calls += 1
-        self.more_waits = True
-
-    def put_back(self) -> None:
-        """Note that a Task was put back into the queue."""
-        self.put_backs += 1
-        self.call()
-
-    def free(self) -> None:
-        """Note that a worker has become free."""
-        self._freed = True
-
-    def take_freed(self) -> bool:
-        """Tell whether a worker has become free since the last call."""
-        freed, self._freed = self._freed, False
-        return freed
-
-    def found_empty(self, put_backs: int) -> None:
-        """Note that a look found no due Task; it began after this number of put-backs."""
-        self._empty_at = put_backs
-
-    def forget_empty(self) -> None:
-        """Forget that the queue was found empty, because a new look begins."""
-        self._empty_at = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the last look found no due Task, and none was put back since."""
-        return self._empty_at == self.put_backs
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the time ``due_at`` has come."""
-        return self.due_at is not None and uptime() >= self.due_at
-
-
-# The core of a dispatcher: the parts that all others share.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Core:
-    """The parts that all other parts need. ``tell(message)`` sends to the supervisor."""
-
-    store: "Store"
-    identity: Identity
-    page: Page
-    tell: Callable[[Any], None]
-    pool: Pool = field(default_factory=Pool)
-    unrecorded: UnrecordedChanges = field(default_factory=UnrecordedChanges)
-    timers: Timers = field(default_factory=Timers)
-    caution: Caution = field(default_factory=Caution)
-    queue: QueueState = field(default_factory=QueueState)
-    counters: Counters = field(default_factory=Counters)
-    statistics: Statistics = field(default_factory=Statistics)
-    misfits: Misfits = field(default_factory=Misfits)
-    downstreams: Downstreams = field(default_factory=Downstreams)
-    memory: ClaimMemory = field(default_factory=ClaimMemory)
-
+    pass
 
 # The dispatcher: the one process of a daemon that talks to the queue.
 #
@@ -131,29 +40,6 @@ class Core:
 
 # The loop looks at everything at least this often, in seconds.
 MAX_TURN = 0.5
-
-
-class Inherited(Protocol):
-    """The values that the dispatcher inherits from its supervisor, as it uses them."""
-
-    @property
-    def page(self) -> Page: ...
-
-    @property
-    def options(self) -> Options: ...
-
-    @property
-    def folders(self) -> DaemonFolders: ...
-
-
-class Predecessor(Protocol):
-    """The state that the dispatcher takes over from the dispatchers before it."""
-
-    @property
-    def identities(self) -> tuple[UUID, ...]: ...
-
-    @property
-    def request(self) -> str: ...
 
 
 class Dispatcher:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...commands import Mode
@@ -22,6 +22,9 @@ from .attempts import Attempts
 
 if TYPE_CHECKING:
     from ...store.protocol import Store
+    from .claiming import Claiming, Wakeups
+    from .commands import Orders
+    from .core import Core
 
 # The identities of this daemon in the queue, its lease, and the offset of the database's clock.
 
@@ -70,6 +73,13 @@ class Identity:
             lock=self.lock,
             request=request,
         )
+
+    @property
+    def holder(self) -> uuid.UUID:
+        """The current identity, under which Tasks are held; only for use while there is one."""
+        if self.current is None:
+            raise LeaseLost("The daemon has no identity now.")
+        return self.current
 
     def lose(self) -> None:
         """Give up the current identity: it becomes a previous one."""
@@ -201,24 +211,13 @@ FORGET_AFTER = 1.5
 SAY_AGAIN = 60.0
 
 
-class RequestedMode(Protocol):
-    """The part of the dispatcher that obeys requests, as this module uses it."""
-
-    request: str
-    mode: Mode
-
-    def joined(self, request: str) -> None: ...
-
-    def obey(self, request: str) -> None: ...
-
-
 class Membership:
     """The membership of the dispatcher: it ends when a call fails, and a join begins a new one.
 
     Joins run in the last of the ``threads``.
     """
 
-    def __init__(self, core: Any, threads: Sequence[DatabaseThread], orders: RequestedMode) -> None:
+    def __init__(self, core: "Core", threads: Sequence[DatabaseThread], orders: "Orders") -> None:
         self._core = core
         self._threads = threads
         self._thread = threads[-1]
@@ -345,7 +344,7 @@ class Reconciling:
     """The reconciliation after each join, and whenever old identities have been settled."""
 
     def __init__(
-        self, core: Any, attempts: Attempts, renewal: "Renewal", orders: RequestedMode
+        self, core: "Core", attempts: Attempts, renewal: "Renewal", orders: "Orders"
     ) -> None:
         self._core = core
         self._attempts = attempts
@@ -386,21 +385,6 @@ LOOK_AGAIN = 0.25
 TELL_BUSY_AFTER = 0.1
 
 
-class Claimer(Protocol):
-    """The part of the dispatcher that claims, as this module uses it."""
-
-    @property
-    def is_claiming(self) -> bool: ...
-
-    def is_idle(self) -> bool: ...
-
-
-class Hearing(Protocol):
-    """The part of the dispatcher that listens for Tasks handed over, as this module uses it."""
-
-    channel: str
-
-
 class Renewal:
     """The renewal of the lease, when it is time and when the daemon's row has to change.
 
@@ -410,11 +394,11 @@ class Renewal:
 
     def __init__(
         self,
-        core: Any,
+        core: "Core",
         attempts: Attempts,
-        claiming: Claimer,
-        wakeups: Hearing,
-        orders: RequestedMode,
+        claiming: "Claiming",
+        wakeups: "Wakeups",
+        orders: "Orders",
     ) -> None:
         self._core = core
         self._attempts = attempts
@@ -493,7 +477,7 @@ class Renewal:
 
     def start(self, thread: DatabaseThread) -> None:
         """Submit a renewal to the thread."""
-        core, daemon = self._core, self._core.identity.current
+        core, daemon = self._core, self._core.identity.holder
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
         channel, misfits = self._wakeups.channel, core.misfits.by_type()
         if self._row_channel not in ("", channel):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
@@ -22,6 +22,11 @@ from ..processes import uptime
 from ..protocol import Key
 from ..stacks import Stack
 from .pool import WorkerLink
+
+if TYPE_CHECKING:
+    from .attempts import Attempts
+    from .commands import Orders
+    from .core import Core
 
 # Chores: the periodic jobs of a dispatcher, beside its Tasks.
 
@@ -89,7 +94,7 @@ class Chore:
     early = 0.0
     failed: Callable[[Result[Any]], None] | None = None
 
-    def __init__(self, core: Any, attempts: Any = None, orders: Any = None) -> None:
+    def __init__(self, core: "Core", attempts: "Attempts", orders: "Orders") -> None:
         self.core = core
         self.attempts = attempts
         self.orders = orders
@@ -273,7 +278,7 @@ class ReadAsks(Chore):
         return self.attempts.any()
 
     def call(self) -> Callable[[], list[AttemptCommand]]:
-        return partial(self.core.store.control.asked, self.core.identity.current)
+        return partial(self.core.store.control.asked, self.core.identity.holder)
 
     def done(self, result: Result[list[AttemptCommand]]) -> None:
         stacks = []

@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ... import messages, states
@@ -24,6 +24,11 @@ from ..protocol import Key, unpacked_end
 from ..shared_memory import Page
 from .downstreams import Downstreams
 from .pool import LOOK_AFTER, Pool, WorkerLink
+
+if TYPE_CHECKING:
+    from .attempts import Attempts
+    from .core import Core
+    from .lease import Identity
 
 # Counters of finished and failed attempts, and the log lines of each.
 
@@ -193,7 +198,7 @@ _End = tuple[int, int, float, float, Outcome | None]
 class Reader:
     """The reader that turns the workers' reports on their attempts into Moves and Notes."""
 
-    def __init__(self, core: Any, attempts: Any) -> None:
+    def __init__(self, core: "Core", attempts: "Attempts") -> None:
         self._core = core
         self._pool: Pool = core.pool
         self._page: Page = core.page
@@ -483,15 +488,6 @@ def _key(move: Move) -> tuple[int, int | None, str]:
     return move.instance, move.attempt, str(move.event)
 
 
-class DaemonIdentity(Protocol):
-    """The part of the daemon's identity that :class:`UsageMeter` uses."""
-
-    @property
-    def name(self) -> str: ...
-
-    def time(self, host_time: float) -> datetime: ...
-
-
 class UsageMeter:
     """Measures what the workers of this daemon do, from one period to the next.
 
@@ -499,7 +495,7 @@ class UsageMeter:
     event loop uses the meter.
     """
 
-    def __init__(self, pool: Pool, identity: DaemonIdentity, workers: int) -> None:
+    def __init__(self, pool: Pool, identity: "Identity", workers: int) -> None:
         self._pool = pool
         self._identity = identity
         self._workers = workers

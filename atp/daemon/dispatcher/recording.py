@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 
@@ -20,6 +20,9 @@ from .attempts import Attempts
 from .lease import LOOK_AGAIN, Renewal
 from .maintenance import Chores
 
+if TYPE_CHECKING:
+    from .core import Core
+
 # What is recorded: a batch has only Moves or only Notes.
 Entry: TypeAlias = Move | ProgressUpdate
 Batch: TypeAlias = list[Move] | list[ProgressUpdate]
@@ -34,7 +37,7 @@ class Recording:
 
     def __init__(
         self,
-        core: Any,
+        core: "Core",
         thread: DatabaseThread,
         attempts: Attempts,
         renewal: Renewal,
@@ -65,7 +68,7 @@ class Recording:
     def _deliver(self) -> None:
         core, limited = self._core, self._attempts.limited
         batch, careful = self._unrecorded.take(), core.caution.is_advised
-        daemon = core.identity.current
+        daemon = core.identity.holder
 
         def deliver() -> tuple[Sequence[Entry], Delivered]:
             delivered: Delivered = core.store.records.deliver(batch, daemon=daemon, careful=careful)
@@ -84,7 +87,7 @@ class Recording:
 
     def leave(self, then: Callable[[bool], None]) -> None:
         """Give up the daemon's row."""
-        daemon, store = self._core.identity.current, self._core.store
+        daemon, store = self._core.identity.holder, self._core.store
         self._core.statistics.add_usage(self._attempts.usage.close())
         statistics = self._core.statistics
         counts = statistics.send(is_last=True)
@@ -144,7 +147,7 @@ class Recording:
 class Unrecordable:
     """The treatment of entries that cannot be written: drop their texts, but keep their events."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: "Core") -> None:
         self._core = core
         self._unrecorded: UnrecordedChanges = core.unrecorded
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ... import messages
 from ...models import ASKED, Kind
@@ -16,6 +16,10 @@ from ..protocol import Key
 from ..stacks import Stack
 from .pool import WorkerLink
 
+if TYPE_CHECKING:
+    from .attempts import Attempts
+    from .core import Core
+
 # If no record has answered the command for a stack by then, it is obeyed again, in seconds.
 AGAIN = 10.0
 
@@ -27,7 +31,7 @@ class Stacks:
     attempt, and the time on the host's clock.
     """
 
-    def __init__(self, core: Any, attempts: Any) -> None:
+    def __init__(self, core: "Core", attempts: "Attempts") -> None:
         self._core = core
         self._attempts = attempts
         # By attempt: the time on the uptime clock when the supervisor was asked.

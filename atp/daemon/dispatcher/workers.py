@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ... import messages
 from ...operations.registry import registry
@@ -16,15 +16,11 @@ from ..stacks import Stack
 from .attempts import Attempts
 from .pool import Pool, WorkerLink
 
+if TYPE_CHECKING:
+    from .core import Core
+    from .dispatcher import Intake
+
 # Changes of workers that the supervisor reports: started, died, stopped, going on.
-
-
-class Intake(Protocol):
-    """The intake of the workers' messages, which learns which workers there are."""
-
-    def add(self, link: WorkerLink) -> None: ...
-
-    def remove(self, link: WorkerLink) -> None: ...
 
 
 class WorkerChanges:
@@ -33,7 +29,7 @@ class WorkerChanges:
     ``sessions`` are the pids of the living workers.
     """
 
-    def __init__(self, core: Any, attempts: Attempts, intake: Intake) -> None:
+    def __init__(self, core: "Core", attempts: Attempts, intake: "Intake") -> None:
         self._core = core
         self._attempts = attempts
         self._deaths = Deaths(core, attempts)
@@ -106,7 +102,7 @@ class WorkerChanges:
 class Deaths:
     """The treatment of a worker's death: its running attempt is lost, others get other workers."""
 
-    def __init__(self, core: Any, attempts: Attempts) -> None:
+    def __init__(self, core: "Core", attempts: Attempts) -> None:
         self._core = core
         self._attempts = attempts
 

@@ -8,50 +8,23 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from .. import descendants, processes
 from .. import log as journal
 from ..database import name_sessions
 from ..dispatcher.commands import ORPHANED
 from ..dispatcher.dispatcher import Dispatcher
-from ..folders import DaemonFolders
 from ..log_process import LogThread
-from ..options import Options
 from ..processes import uptime
-from ..protocol import Channel, WorkerStarted
-from ..shared_memory import Page, Tokens
-from ..stacks import StackFiles
+from ..protocol import Channel, Inherited, Predecessor, WorkerStarted
+from ..shared_memory import Tokens
 from ..stderr import NonBlockingStream
 from ..worker import worker
 from ..worker.execution import Bounded
 from .dispatcher_process import DispatcherProcess
 from .startup import tell_started
 from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses
-
-# The values that a process of a daemon inherits from its supervisor when it is forked.
-
-
-class Inherited(NamedTuple):
-    """Values that the supervisor makes before the first fork, and that all processes share."""
-
-    page: Page
-    options: Options
-    folders: DaemonFolders
-    stacks: StackFiles
-
-
-class Predecessor(NamedTuple):
-    """The state that a new dispatcher takes over from the dispatchers before it.
-
-    Tasks may still be held under their ``identities``. ``request`` is the last request that
-    they read in the daemon's row.
-    """
-
-    identities: tuple[UUID, ...] = ()
-    request: str = ""
-
 
 # The main functions of the supervisor's children. Each returns the exit status.
 

@@ -28,9 +28,10 @@ from ..folders import DaemonFolders
 from ..log_process import LogProcess
 from ..options import Options, named
 from ..processes import Timers, uptime
+from ..protocol import Inherited
 from ..shared_memory import Page
 from ..stacks import StackFiles
-from .children import Forking, Inherited
+from .children import Forking
 from .dispatcher_process import DispatcherProcess
 from .startup import tell_started
 from .worker_processes import WorkerOutput, WorkerProcesses, slots

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from django.core.cache import caches
 
@@ -23,8 +22,8 @@ from ...store.values import Attempt
 from .. import descendants, processes, protocol
 from ..options import Options, hostname
 from ..outcomes import DONE, PUT_OFF, Outcome
-from ..protocol import Channel, Closed, Key, packed_end, unpacked
-from ..shared_memory import NEVER, Page, Tokens
+from ..protocol import Channel, Closed, Inherited, Key, packed_end, unpacked
+from ..shared_memory import NEVER, Tokens
 from . import execution
 from .connections import Connections
 from .execution import guard_own_lines, is_any_abandoned
@@ -154,20 +153,6 @@ BEGIN_WITHIN = 60.0
 MOST_IN_RING = 4096
 
 
-class Inherited(Protocol):
-    """The values that a worker inherits from its supervisor."""
-
-    @property
-    def page(self) -> Page: ...
-
-    @property
-    def options(self) -> Options: ...
-
-    # Any: its ``scratch`` is there since the supervisor's start.
-    @property
-    def folders(self) -> Any: ...
-
-
 class Worker:
     """The loop of one worker process. ``slot`` is its number in the page and in the log."""
 
@@ -178,7 +163,10 @@ class Worker:
         self._tokens = tokens
         self._page = page
         self._ring = page.ring(slot)
-        self._scratch: Path = inherited.folders.scratch / f"worker-{slot}"
+        scratch = inherited.folders.scratch
+        if scratch is None:
+            raise AssertionError("the supervisor makes the scratch folder before it forks")
+        self._scratch = scratch / f"worker-{slot}"
         self._options = inherited.options
         # The name with which this worker signs.
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
