@@ -558,11 +558,11 @@ class Listener:
 
 
 def listening(listener):
-    """Return the thread, and queues of what it tells."""
-    rings, handed = queue.Queue(), queue.Queue()
+    """Return the thread, a queue of its rings, and that of what was handed over."""
+    rings = queue.Queue()
     store = SimpleNamespace(listener=lambda: listener)
-    ears = inside.Wakeups(store, lambda: rings.put(1), lambda *pair: handed.put(pair))
-    return ears, rings, handed
+    ears = inside.Wakeups(store, lambda: rings.put(1), lambda: None)
+    return ears, rings, ears.handed
 
 
 def test_listener_reads_handed_tasks_once_more_before_it_rests():

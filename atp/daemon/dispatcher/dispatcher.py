@@ -8,18 +8,16 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from ...conf import settings
 from ...operations.registry import registry
 from ...store import get_store
-from ...store.values import Attempt
 from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
 from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
-from .claiming import Claiming, Wakeups
+from .claiming import Claiming, HandOver, Wakeups
 from .commands import DONE, ORPHANED, Orders, Stopping
 from .core import Core
 from .lease import Identity, Membership, Reconciling, Renewal
@@ -55,7 +53,6 @@ class Dispatcher:
         lock = inherited.folders.lock
         self._identity = Identity(self._parent, types, lock, list(predecessor.identities))
         self._results: Results = queue.SimpleQueue()
-        self._handed: queue.SimpleQueue[tuple[UUID, Attempt]] = queue.SimpleQueue()
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._rang = False
@@ -80,7 +77,8 @@ class Dispatcher:
             DatabaseThread(name, store, self._results, self._wake)
             for name in ("atp-claim", "atp-record", "atp-purge")
         ]
-        self._wakeups = Wakeups(store, self._ring, self._hand)
+        self._wakeups = Wakeups(store, self._ring, self._wake)
+        self._hand_over = HandOver(identity, self._wakeups)
         self._attempts = attempts = Attempts(core, self._options.processes)
         self._reader = Reader(core, attempts)
         self._orders = orders = Orders(core, attempts, self._request)
@@ -99,7 +97,7 @@ class Dispatcher:
         self._claiming = Claiming(
             core, self._claimer, attempts, chores(self._claimer, jobs.CLAIMING)
         )
-        self._renewal = Renewal(core, attempts, self._claiming, self._wakeups, orders)
+        self._renewal = Renewal(core, attempts, self._claiming, self._hand_over, orders)
         self._recording = Recording(
             core, self._recorder, attempts, self._renewal, chores(self._recorder, jobs.RECORDING)
         )
@@ -159,11 +157,6 @@ class Dispatcher:
         self._rang = True
         self._wake()
 
-    def _hand(self, daemon: UUID, claimed: Attempt) -> None:
-        """Pass on a Task that an enqueue handed to this daemon. The wakeups' thread calls this."""
-        self._handed.put((daemon, claimed))
-        self._wake()
-
     def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
@@ -185,7 +178,7 @@ class Dispatcher:
             self._rang = False
             self._core.queue.call()
         # Listen only while idle: a daemon at work claims anyway, and would hear its own writes.
-        self._wakeups.listen(self._claiming.is_idle(), may_be_handed=self._renewal.may_be_handed())
+        self._wakeups.listen(self._claiming.is_idle(), may_be_handed=self._hand_over.is_open)
         for thread in self._threads:
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         run_due(self._own_chores)
@@ -223,14 +216,11 @@ class Dispatcher:
             self._attempts.hand_out()
 
     def _take_handed(self) -> None:
-        while not self._handed.empty():
-            daemon, claimed = self._handed.get()
-            # The Tasks of an earlier identity were settled when this one joined.
-            if daemon == self._identity.current:
-                self._renewal.handed()
-                self._claiming.handed(claimed)
-                self._hand_out()
-        if self._renewal.may_have_missed_handing():
+        for attempt in self._hand_over.take():
+            self._renewal.handed()
+            self._claiming.handed(attempt)
+            self._hand_out()
+        if self._hand_over.has_lost_channel:
             log.channel_lost()
             self._identity.lose()
 

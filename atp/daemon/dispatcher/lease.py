@@ -22,7 +22,7 @@ from .attempts import Attempts
 
 if TYPE_CHECKING:
     from ...store.protocol import Store
-    from .claiming import Claiming, Wakeups
+    from .claiming import Claiming, HandOver
     from .commands import Orders
     from .core import Core
 
@@ -386,30 +386,24 @@ TELL_BUSY_AFTER = 0.1
 
 
 class Renewal:
-    """The renewal of the lease, when it is time and when the daemon's row has to change.
-
-    An enqueue hands a Task over only to a daemon whose row says that it is idle, and through
-    the channel that the row names.
-    """
+    """The renewal of the lease, when it is time and when the daemon's row has to change."""
 
     def __init__(
         self,
         core: "Core",
         attempts: Attempts,
         claiming: "Claiming",
-        wakeups: "Wakeups",
+        hand_over: "HandOver",
         orders: "Orders",
     ) -> None:
         self._core = core
         self._attempts = attempts
         self._claiming = claiming
-        self._wakeups = wakeups
+        self._hand_over = hand_over
         self._orders = orders
         # The current values of the row.
         self._row_idle: bool | None = None
-        self._row_mode, self._row_channel = Mode.RUNNING, ""
-        self._may_be_handed, self._handings = False, 0
-        self._unheard_since: float | None = None
+        self._row_mode = Mode.RUNNING
         self._busy_since, self._was_locked = 0.0, False
 
     def is_due(self) -> bool:
@@ -420,29 +414,12 @@ class Renewal:
 
     def joined(self) -> None:
         """Note that the daemon has a new row, without a channel and not idle."""
-        self._may_be_handed, self._unheard_since = False, None
-        self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
+        self._hand_over.joined()
+        self._row_idle, self._row_mode = None, Mode.RUNNING
 
     def handed(self) -> None:
         """Note that an enqueue has handed over a Task, and has marked the row as not idle."""
-        self._handings += 1
-        self._row_idle = self._may_be_handed = False
-
-    def may_be_handed(self) -> bool:
-        """Tell whether an enqueue may hand over a Task now, or has without being heard yet."""
-        return self._may_be_handed
-
-    def may_have_missed_handing(self) -> bool:
-        """Tell whether the daemon no longer listens to the channel that the row names.
-
-        A Task that was handed over through it is held under this identity unnoticed. Only the
-        join of a new identity finds it.
-        """
-        channel = self._row_channel
-        return self._core.identity.current is not None and channel not in (
-            "",
-            self._wakeups.channel,
-        )
+        self._row_idle = False
 
     def locked(self, result: Result[Any]) -> None:
         """Renew again soon, after a renewal met another session's lock.
@@ -471,21 +448,16 @@ class Renewal:
             return True
         if self._claiming.is_idle():
             self._busy_since = uptime()
-            channel = self._wakeups.channel
-            return self._row_idle is not True or self._row_channel != channel
+            return self._row_idle is not True or self._hand_over.wants_row
         return self._row_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def start(self, thread: DatabaseThread) -> None:
         """Submit a renewal to the thread."""
         core, daemon = self._core, self._core.identity.holder
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
-        channel, misfits = self._wakeups.channel, core.misfits.by_type()
-        if self._row_channel not in ("", channel):
-            return  # the channel was lost just now; the next turn will find that
-        # From now on an enqueue may hand over a Task through this channel.
-        row_channel_before, self._row_channel = self._row_channel, channel
-        handings = self._handings
-        self._may_be_handed = self._may_be_handed or idle
+        misfits, row = core.misfits.by_type(), self._hand_over.begin_row(idle=idle)
+        if row is None:
+            return  # the next turn finds that the channel was lost
         core.timers.later("renew", settings.RENEW_EVERY)
 
         # Leave out the counts if the row was locked just now.
@@ -500,18 +472,14 @@ class Renewal:
             self._was_locked = renewal.is_spare
             if renewal.is_spare:
                 # Only the spare lease was renewed: the row is as it was.
-                self._row_channel = row_channel_before
+                self._hand_over.failed_row(row)
                 core.timers.later("news", WRITE_AGAIN)
                 core.caution.met(RENEWING)
                 return
             if idle and not self._row_idle:
                 # Enqueues before the row said idle have sent no notice: claim now.
                 core.queue.call()
-            self._may_be_handed = idle or renewal.unheard
-            self._check_listener(renewal.unheard)
-            # A Task that was handed over meanwhile may have come before this renewal. Then the
-            # row has to be written once more.
-            self._row_idle = idle and handings == self._handings
+            self._row_idle = self._hand_over.wrote_row(row, idle=idle, unheard=renewal.unheard)
             self._row_mode = mode
 
         def renew() -> RenewalAnswer:
@@ -523,19 +491,8 @@ class Renewal:
                 workers=workers,
                 idle=idle,
                 mode=mode,
-                channel=channel,
+                channel=row.channel,
                 misfits=misfits,
             )
 
         thread.submit(RENEWING, renew, renewed)
-
-    def _check_listener(self, unheard: bool) -> None:
-        """Give up the identity if a Task that was handed over stays ``unheard`` for RENEW_EVERY."""
-        if not unheard:
-            self._unheard_since = None
-        elif self._unheard_since is None:
-            self._unheard_since = uptime()
-        elif uptime() - self._unheard_since >= settings.RENEW_EVERY:
-            # The listener works, but does not see the Task.
-            log.channel_lost()
-            self._core.identity.lose()
