@@ -327,7 +327,8 @@ class Holders(Actors):
         for task in claimed:
             item = self.model.items[task.instance]
             item.claim(name)
-            for field in ("attempt", "retries", "restarts", "lost"):
+            assert task.number == item.attempt, item
+            for field in ("retries", "restarts", "lost"):
                 assert getattr(task, field) == getattr(item, field), f"{field} of {item}"
         self._see_missed(now)
 
