@@ -218,7 +218,8 @@ def test_response_file_of_a_lost_attempt_is_removed(media, db):
         if is_published:
             files = [{"name": "response", "path": storage_path(first.uuid, 1, "response")}]
             Response.objects.create(instance=made, content_type="", size=0, files=files)
-        respond(b"y" * 200_000, type, first._replace(attempt=2, lost=1, restarts=1))
+        again = claimed(made.pk, "tests.echo", lost=1, number=2, uuid_text=first.uuid_text)
+        respond(b"y" * 200_000, type, again)
         assert sorted(stored(media)) == left
 
 

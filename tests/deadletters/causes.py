@@ -16,7 +16,7 @@ def moves(claimed, cause, message="it failed"):
         Move(
             event=Event.FAIL,
             instance=each.instance,
-            attempt=each.attempt,
+            attempt=each.number,
             started=now,
             time=now,
             reason=Reason.ERROR,

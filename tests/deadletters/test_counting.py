@@ -46,7 +46,7 @@ def test_each_dead_letter_is_counted_once_in_its_group(world):
     # A batch with a loss in it is recorded by the portable store, which counts alike.
     world.enqueue(2)
     first, second = host.claim(2)
-    lost = Move(event=Event.EXPIRE, instance=second.instance, attempt=second.attempt)
+    lost = Move(event=Event.EXPIRE, instance=second.instance, attempt=second.number)
     assert host.record(*moves([first], CAUSE), lost) == []
     world.store.errors.count()
     assert ErrorGroup.objects.get().count == 4

@@ -243,7 +243,7 @@ def test_the_traceback_is_shown_once_without_frames_of_atp(full, operator):
     [case] = full.host.claim(limit=1)
     for event in (Event.START, Event.FAIL):
         said = {"message": trace, "reason": Reason.ERROR} if event == Event.FAIL else {}
-        change = Move(event=event, instance=case.instance, attempt=case.attempt, **said)
+        change = Move(event=event, instance=case.instance, attempt=case.number, **said)
         assert full.host.record(change) == []
     shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
     headline = re.search(r'<div class="failure errors">\s*<p>([^<]*)</p>', shown)[1]

@@ -296,9 +296,9 @@ class Wakeups:
 #
 # What it gains: on PostgreSQL a handler is entered 0.9 ms after the return of enqueue() instead of
 # 2.9 ms, since the daemon need not claim. What it costs: an enqueue after a pause of 20 ms looks
-# for an idle daemon, and a daemon at rest keeps its row up to date: "idle", and its channel. Figures
-# in docs/performance.md ("Latency"), the reasons in docs/design/decisions.md ("Handed over by
-# the one who enqueues"). In the store it is the statement `enqueue_handing` and the listener.
+# for an idle daemon, and an idle daemon keeps "idle" and the channel of its row up to date. The
+# figures are in docs/performance.md ("Latency"), the reasons in docs/design/decisions.md: "Handed
+# over by the one who enqueues". In the store it is `enqueue_handing.sql`, and the listener.
 
 
 class HandOver:
