@@ -131,6 +131,15 @@ complaints = Complaints()
 #
 # All loggers are intercepted, not those of ATP alone. A daemon's process also logs through
 # Django's loggers, and handlers of the root logger get the records of all of them.
+#
+# Why this is not logging's QueueHandler with a QueueListener. A QueueHandler stands in the place of
+# a logger's handlers. Before it is called, the process that logs has run what else the project may
+# have: the factory of records, the filters of the logger, its class of loggers. If one of these
+# raises, blocks or waits for a pipe, the dispatcher renews no lease meanwhile, and the supervisor
+# kills nobody (G3, G5, G11). Handlers that the project adds later would not be replaced. The
+# supervisor cannot have the listener's thread, since it forks (log_process.py). And the listener
+# keeps an unbounded queue: here at most MOST_WAITING lines wait, and the dropped ones are counted.
+# In tests/daemon/test_log_sinks.py factories, filters, formatters and handlers raise and block.
 
 
 class Loggers:

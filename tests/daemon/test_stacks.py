@@ -216,3 +216,29 @@ def test_looks_at_running_threads_leave_the_process_as_it_is():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         files.close()
+
+
+def test_stack_of_an_attempt_that_ended_before_its_kill_is_no_other_attempts(monkeypatch):
+    """It ends just when it has answered: the worker lives, and the stack is forgotten."""
+    files = inside.StackFiles(1)
+    files.open()
+    pid = inside.processes.fork(lambda parent: threading.Event().wait())
+    page = inside.Page(1)
+    workers = inside.worker_output.WorkerProcesses(page, 1, files)
+    worker = inside.worker_output.WorkerProcess(0, pid)
+    workers.add(worker)
+
+    def end_now(look):
+        page.enter(0, *inside.Running(2, 1, deadline=inside.NEVER, started=0.0))
+        return True
+
+    monkeypatch.setattr(workers._looks, "is_over", end_now)
+    page.enter(0, *inside.Running(1, 1, deadline=0.0, started=0.0))
+    try:
+        workers.enforce_limits()
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        assert (worker.why, worker.stack) == ("", None)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        files.close()

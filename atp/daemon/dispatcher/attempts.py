@@ -234,11 +234,15 @@ class Attempts:
         return described
 
 
-# The ends of attempts on request: an attempt is asked first, then interrupted or killed.
+# The ends of attempts on request: cancel, release, and the stop of the daemon.
+#
+# An attempt is asked to end, and a cancelled one is interrupted too. If it goes on after its grace,
+# its worker is killed. To cancel is to ask for the event FAIL; its reason is CANCELLED.
 
 # An attempt that is asked to end because its daemon stops gets this long, in seconds.
 STOP_GRACE = 1.0
-# A cancelled attempt gets at least this long, in seconds, however late the daemon reads the ask.
+# A cancelled attempt gets at least this long, in seconds, or its whole grace if that is shorter,
+# however late the daemon reads the ask.
 LEAST_GRACE = 0.25
 
 
@@ -288,7 +292,7 @@ class Ending:
             return
         link, attempt = self._pool.find(key)
         if attempt is None or attempt is link.reserved:
-            return  # a reserved Task will be with its worker in a moment
+            return  # a reserved Task will be with its worker when the ask is read again
         if not attempt.ask:
             self._page.ask(link.slot, *key)
         if attempt.ask not in (event, Event.FAIL):  # no later ask replaces a cancel

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 class Identity:
     """The current identity of this daemon, and its earlier identities, which have to be ended.
 
-    The daemon takes a new identity at its start and after every failure of the database, so
-    that a late call under the old identity can claim nothing. ``pid`` is the supervisor's.
+    The daemon takes a new identity at its start and whenever it cannot be sure of the current one
+    (:meth:`lose`), so that a late call under the old identity can claim nothing. ``pid`` is the
+    supervisor's. ``lease_until``: the daemon kills its workers then, on the uptime clock. That is
+    LEASE - KILL_AFTER seconds before others may take its Tasks.
     ``previous`` are the uuids of earlier identities that may still hold Tasks. ``left`` are
     the attempts (pairs of Instance and attempt) that they do hold, because other sessions
     have locked those.
@@ -196,7 +198,7 @@ def _offset(database_time: datetime, sent: float, received: float) -> timedelta:
     return database_time - earliest - (latest - earliest) / 2
 
 
-# Membership: joining the queue, and joining it again after every failure of the database.
+# Membership: joining the queue, and joining it again after the identity was lost.
 
 # The pause before the next try after a failure, in seconds; it doubles, up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
@@ -212,7 +214,7 @@ SAY_AGAIN = 60.0
 
 
 class Membership:
-    """The membership of the dispatcher: it ends when a call fails, and a join begins a new one.
+    """The membership of the dispatcher: it ends with its identity, and a join begins a new one.
 
     Joins run in the last of the ``threads``.
     """

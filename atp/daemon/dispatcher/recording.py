@@ -134,7 +134,7 @@ class Recording:
             self._core.statistics.answered()
 
     def failed(self, result: Result[Any]) -> None:
-        """Put back a batch that may or may not be in the database; the next join tells."""
+        """Put back a batch that may or may not be in the database; see :meth:`~.keep`."""
         if result.doing == RECORDING:
             # The batch may have taken too long: make the next ones smaller.
             self._unrecorded.give_back()
@@ -349,7 +349,7 @@ class UnrecordedChanges:
         ``kept`` has the states of the attempts that this daemon still holds, by pair of
         Instance and attempt. Entries of other attempts are written all the same. Either they
         were recorded before and the acknowledgement got lost, or the database refuses them and
-        keeps the refusal. If ``keys`` is given, look at the entries of these attempts only.
+        logs them as too late. If ``keys`` is given, look at the entries of these attempts only.
         """
         entries: deque[Entry] = deque()
         reached = dict(kept)

@@ -96,11 +96,15 @@ class WorkerChanges:
             self._attempts.stacks.taken.append((link, key, at, stack))
 
 
-# The deaths of workers: their attempts are lost, or go to other workers.
+# The deaths of workers: what becomes of the attempts that they had.
 
 
 class Deaths:
-    """The treatment of a worker's death: its running attempt is lost, others get other workers."""
+    """The treatment of a worker's death.
+
+    Its running attempt is lost, unless its end is known, or somebody had asked it to end. Its
+    unstarted attempts go to other workers, or back to the queue if their start is recorded.
+    """
 
     def __init__(self, core: "Core", attempts: Attempts) -> None:
         self._core = core

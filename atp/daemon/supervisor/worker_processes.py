@@ -219,7 +219,7 @@ class WorkerProcess:
     ``cause`` is that reason as data if the attempt exceeded a limit. ``frozen`` is the key of
     the attempt for which the worker is stopped, or None; ``left`` is the time that attempt
     has left, in seconds. ``look`` is the look at the attempt that goes on, or None; ``stack``
-    is what the one before the kill has found, or None.
+    is what the look before the kill has found, or None.
     """
 
     slot: int
@@ -282,8 +282,8 @@ class WorkerProcesses:
     def enforce_limits(self) -> float:
         """Kill the workers whose attempt has exceeded its time-out or its memory.
 
-        A worker is asked for its stack first. Return the time in seconds after which this has to
-        be called again; it is infinite if no attempt is near a limit.
+        A worker is asked for its stack first, so its kill takes several calls. Return the time in
+        seconds after which this has to be called again, if the supervisor's next turn comes later.
         """
         now = uptime()
         limited: dict[int, tuple[WorkerProcess, Running]] = {}
@@ -312,15 +312,19 @@ class WorkerProcesses:
         return LOOK_EVERY if limited else NEVER
 
     def _kill(self, process: WorkerProcess, key: Key, why: str, cause: str) -> None:
-        """Kill a worker that runs the attempt ``key``, after it has answered with its stack."""
+        """Kill a worker that runs the attempt ``key``, after it has answered with its stack.
+
+        It has BEFORE_KILL seconds for that, from the first call of this.
+        """
         look = process.look
         if look is None or look.key != key:
             look = process.look = self._begin_look(process, key, is_asked=False)
         look.hurry()
         if not self._looks.is_over(look):
             return
-        process.look, process.stack = None, self._looks.result(look)
-        self.kill_if_running(process.slot, process.pid, key, why, cause)
+        process.look = None
+        if self.kill_if_running(process.slot, process.pid, key, why, cause):
+            process.stack = self._looks.result(look)
 
     # Looks
 
@@ -376,16 +380,18 @@ class WorkerProcesses:
             processes.kill(process.pid, signal.SIGCONT)
         return False
 
-    def kill_if_running(self, slot: int, pid: int, key: Key, why: str, cause: str = "") -> None:
+    def kill_if_running(self, slot: int, pid: int, key: Key, why: str, cause: str = "") -> bool:
         """Kill a worker, but only if it still runs the attempt ``key``, or NOTHING.
 
         The worker is stopped first and its page is read again, so that a task which has begun
-        meanwhile is not killed.
+        meanwhile is not killed. Return whether the worker was killed.
         """
         process = self._find(slot, pid)
-        if process is not None and self._stop_if_running(process, key):
-            process.why, process.cause = why, cause
-            processes.kill(pid)
+        if process is None or not self._stop_if_running(process, key):
+            return False
+        process.why, process.cause = why, cause
+        processes.kill(pid)
+        return True
 
     def freeze(self, slot: int, pid: int, key: Key) -> bool:
         """Stop a worker that runs the attempt, and its processes; return whether it did.

@@ -16,7 +16,8 @@ from ..processes import uptime
 from ..protocol import Key
 from ..shared_memory import END, GO, NEVER, PAUSE, Page
 
-# Interrupting a handler that does not check for asks: a signal raises Interrupted in it.
+# Interrupting a handler, which need not check for asks: a signal raises Interrupted in it, or
+# cancels it if it is a coroutine.
 #
 # The signal interrupts only the handler itself. ATP's own code before and after it would break.
 # A signal that comes before the handler is remembered until the handler is entered. A signal
@@ -48,7 +49,7 @@ class Interruption:
         self._cancel: Callable[[], object] | None = None
         # The key of the last attempt whose signal came before its handler was entered.
         self._early: Key | None = None
-        # Whether a handler was interrupted, at any point of its code.
+        # Whether the signal has struck inside a handler, at whatever point of its code.
         self.has_struck = False
 
     @property

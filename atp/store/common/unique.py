@@ -4,7 +4,7 @@ The key is a column of the Task, under a unique index of Type and key. An Instan
 has no Task: whoever ends it deletes the Task in the same transaction. So the key is free as soon as
 the Instance ends, however it ends.
 
-Every enqueue with a key, on both databases, goes through ``Enqueueing.enqueue`` in enqueueing.py:
+Every enqueue with a key, on both databases, goes through ``enqueue`` in common/enqueueing.py:
 in one transaction (a savepoint, if the caller has begun one) it looks for the key, and inserts if
 nobody has it. If a second session enqueues the same key before the first has committed:
 
@@ -15,14 +15,14 @@ nobody has it. If a second session enqueues the same key before the first has co
 - On SQLite a transaction writes alone from its beginning (checks.py warns if the project's do not).
   So the second waits before it looks, as long as the database's timeout says.
 
-An enqueue is tried ATTEMPTS times in all (enqueueing.py); then its IntegrityError is the caller's.
-In a caller's transaction at REPEATABLE READ each try sees the same snapshot, so all of them fail.
+An enqueue is tried ATTEMPTS times in all; then the caller gets the last error. In a transaction of
+the caller at REPEATABLE READ a try sees nothing new, so there the first error is the last.
 
 What an enqueue does with the Instance that it finds, ``existing`` says: return it, raise
 UniqueTaken, replace its inputs, or debounce it, which puts it off. The first two lock nothing, so
 the Instance may end just after. The last two lock its Task; if it has ended before that
 (HolderEnded), the enqueue begins again as above. They raise UniqueTaken if a daemon has claimed the
-Task (:meth:`Unique.meet`).
+Task, and replace does if the Instance has begun steps (:meth:`Unique.meet`).
 
 No index spans the names of a renamed Type. There, who enqueues with a key locks one row of the
 names first, until the commit (:func:`take_turns`), and so does who redrives Instances with keys

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 # Claiming on PostgreSQL: one statement finds, locks and writes the Tasks.
 #
-# The locks of that statement, from left to right in the order in which it takes them:
+# The locks of that statement, numbered in the order in which it takes them:
 #
-#                     daemon's row          Tasks                 their Instances
-#                     (KEY SHARE)           (UPDATE)              (NO KEY UPDATE)
-# `claim.sql`         waits                 steps over locked     waits
-# `claim_first.sql`   waits                 steps over locked     waits
-# `claim_careful.sql` steps over, if its    steps over locked,    steps over locked,
-#                     spare lease is free   after their Instances before their Tasks
+#                     daemon's row           Tasks                  their Instances
+#                     (KEY SHARE)            (UPDATE)               (NO KEY UPDATE)
+# `claim.sql`         1 waits                2 steps over locked    3 waits
+# `claim_first.sql`   1 waits                2 steps over locked    3 waits
+# `claim_careful.sql` 1 never waits          3 steps over locked    2 steps over locked
+#
+# `claim_careful.sql` locks the daemon's row or its spare lease (atp_sparelease), whichever is free.
 #
 # If the Type has limits, a transaction locks those first (`lock_limits.sql`, UPDATE): if another
 # session has one of them, this claim leaves the Type out. Afterwards the daemon counts the room
