@@ -52,4 +52,5 @@ whose lease it renews every RENEW_EVERY seconds (``Renewal`` in ``dispatcher/lea
 
 Ends that are not recorded stay in memory until then (``UnrecordedChanges`` in
 ``dispatcher/recording.py``). Those of attempts that moved are recorded under the new identity;
-those of others are refused by the fence, and logged as refused. """
+those of others are refused by the fence, and logged as refused.
+"""
