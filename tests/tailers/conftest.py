@@ -114,7 +114,7 @@ def read(db, atp):
 
     def make(tailer, restarts=0, **given):
         context = atp.context(tailer.type, **given)
-        context._claimed = context._claimed._replace(restarts=restarts)
+        context._attempt.restarts = restarts
         make.context = context
         return Reading(context, tailer).run()
 
