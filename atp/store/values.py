@@ -137,10 +137,11 @@ class Attempt:
     ``key`` is the pair of Instance and ``number``: no two attempts share both. The uuid and the
     inputs are text, since most attempts need no other form of them. Attempts of one claim share the
     ``parameters`` of their Type. ``own`` has the settings of this Instance alone, written by
-    :mod:`atp.options`; mostly None. ``time`` is the time of the claim, on the database's clock;
-    None in a worker. ``limited``: it counts towards a limit, so its end makes room for another.
-    ``waited``: the seconds for which its Task had been due when it was claimed. ``guard``: how its
-    Downstream let it through, "rate" or "probe"; "" if the Downstream is closed.
+    :mod:`atp.options`; mostly None. ``time`` is the time of the claim, on the database's clock.
+    ``limited``: it counts towards a limit, so its end makes room for another. ``waited``: the
+    seconds for which its Task had been due when it was claimed. ``guard``: how its Downstream let
+    it through, "rate" or "probe"; "" if the Downstream is closed. A worker does not get these four:
+    there ``time`` is None, and the others have their defaults.
     """
 
     # The names of the arguments, in their order.

@@ -112,6 +112,8 @@ def test_stack_is_taken_before_an_attempt_is_killed_for_its_time_or_memory(atpd)
         record = instance.log.get(kind=Kind.STACK)
         assert (record.detail, record.attempt) == (cause, 1)
         assert f'{types.__file__}", line ' in record.message
+        # Its memory is read while it has any.
+        assert messages.stack(0, 0.0, None).partition("resident")[0] not in record.message
     assert all(
         line in slow.log.get(kind=Kind.STACK).message for line in types.expected(types.times_out)
     )

@@ -1,6 +1,7 @@
 """The store contract under real concurrency: threads, each with its own connection."""
 
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -105,6 +106,31 @@ def test_one_identifier_from_many_threads_is_one_instance(world, existing):
     assert len(made) == 1, outcomes
     assert len(refused) == (CLAIMERS - 1 if existing == "raise" else 0), outcomes
     assert {error.instance.pk for error in refused} <= set(*made)
+
+
+@needs_row_locks
+@pytest.mark.parametrize("option", ["identifier", "unique"])
+def test_two_enqueues_of_the_same_keys_in_different_orders_both_get_through(world, option):
+    """G13: each waits for a key that the other has taken, and the database fails one of them."""
+
+    def enqueue(*keys):
+        asked = [
+            Submission(inputs=Payload("json", "{}"), existing="return", **{option: key})
+            for key in keys
+        ]
+        made = world.store.enqueueing.enqueue(registration(), asked)
+        return dict(zip(keys, [each.pk for each in made], strict=True))
+
+    world.store.types.register([registration()])
+    with transaction.atomic():
+        # Both take their first key, and wait here for the second.
+        enqueue("middle")
+        threads = [Thread(enqueue, "a", "middle", "z"), Thread(enqueue, "z", "middle", "a")]
+        wait_for(partial(is_anybody_waiting_for_a_lock, count=2), what="both that wait")
+        transaction.set_rollback(True)
+    one, other = [thread.result() for thread in threads]
+    assert one == other
+    assert Instance.objects.count() == Task.objects.count() == 3
 
 
 def test_a_purge_and_a_redrive_do_not_meet(world):

@@ -259,7 +259,8 @@ def file_of(path="atp/a", name="a"):
     return {"name": name, "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
 
 
-def is_anybody_waiting_for_a_lock():
+def is_anybody_waiting_for_a_lock(*, count=1):
+    """Whether at least so many sessions wait for locks."""
     with connection.cursor() as cursor:
         # A transaction sees what it has seen first.
         cursor.execute("SELECT pg_stat_clear_snapshot()")
@@ -267,4 +268,4 @@ def is_anybody_waiting_for_a_lock():
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
             "AND wait_event_type = 'Lock'"
         )
-        return cursor.fetchone()[0] > 0
+        return cursor.fetchone()[0] >= count

@@ -7,7 +7,7 @@ import selectors
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...conf import settings
 from ...operations.registry import registry
@@ -26,9 +26,6 @@ from .pool import Pool, WorkerLink
 from .reader import Misfits, Reader
 from .recording import LINGER, Recording, Unrecordable, UnrecordedChanges
 from .workers import StuckWorkers, WorkerChanges
-
-if TYPE_CHECKING:
-    pass
 
 # The dispatcher: the one process of a daemon that talks to the queue.
 #

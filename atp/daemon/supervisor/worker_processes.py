@@ -322,9 +322,10 @@ class WorkerProcesses:
         look.hurry()
         if not self._looks.is_over(look):
             return
-        process.look = None
+        # It has the memory of the process, which is freed by the kill.
+        process.look, stack = None, self._looks.result(look)
         if self.kill_if_running(process.slot, process.pid, key, why, cause):
-            process.stack = self._looks.result(look)
+            process.stack = stack
 
     # Looks
 

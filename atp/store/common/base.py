@@ -204,6 +204,10 @@ class ORMBase:
     def is_lock(self, error: BaseException) -> bool:
         return False
 
+    def is_deadlock(self, error: BaseException) -> bool:
+        """Return whether the database has ended a deadlock by failing this transaction."""
+        return False
+
     def clock_offset(self) -> timedelta:
         offset = self.now() - datetime.now(UTC)
         return timedelta() if abs(offset) < timedelta(seconds=0.1) else offset

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from django.db import IntegrityError
+from django.db import IntegrityError, OperationalError
 from django.db.models import Q, QuerySet
 
 from ... import messages, options
@@ -55,14 +55,19 @@ class Enqueueing(Part):
         self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
     ) -> Sequence[Instance]:
         submissions = hooked(registration, submissions)
-        is_alone = len(submissions) == 1 and not self.store.connection.in_atomic_block
+        is_nested = self.store.connection.in_atomic_block
+        is_alone = len(submissions) == 1 and not is_nested
         for remaining in reversed(range(ATTEMPTS)):
             try:
                 with self.store.atomic():
                     return self._enqueue(registration, submissions, who, is_alone)
-            except (IntegrityError, HolderEnded):
+            except (IntegrityError, OperationalError, HolderEnded) as error:
                 # Since we looked, another session took one of the identifiers or keys, or ended the
-                # Instance that had one.
+                # Instance that had one. Or it takes some of them in another order, so that the two
+                # wait for each other; not if the other may wait for the caller's transaction.
+                is_database = isinstance(error, OperationalError)
+                if is_database and (is_nested or not self.store.is_deadlock(error)):
+                    raise
                 if not remaining or not any(r.identifier or r.unique for r in submissions):
                     raise
         raise AssertionError("unreachable")

@@ -21,7 +21,7 @@ from .sessions import of_session, of_transaction, session_of
 from .statements import cursor_of, execute, has_code, is_pooled, refuse_characters, waiting
 
 # The server's error code for a statement that has waited too long for a lock.
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _DEADLOCK = "55P03", "40P01"
 
 
 class PostgreSQLStore(ORMStore):
@@ -104,6 +104,9 @@ class PostgreSQLStore(ORMStore):
 
     def is_lock(self, error: BaseException) -> bool:
         return has_code(error, _LOCK_NOT_AVAILABLE)
+
+    def is_deadlock(self, error: BaseException) -> bool:
+        return has_code(error, _DEADLOCK)
 
     # Telling idle daemons that a Task waits.
 

@@ -6,7 +6,7 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from uuid import UUID
 
-from django.db import DataError
+from django.db import DataError, OperationalError
 from django.db.models.base import ModelState
 
 from ... import options
@@ -65,6 +65,10 @@ class Enqueueing(ORMEnqueueing):
                 ]
         except _NotAllMade:
             # To find or refuse Instances by their identifiers takes more than one look.
+            return super().enqueue(registration, submissions, who=who)
+        except OperationalError as error:
+            if self.store.connection.in_atomic_block or not self.store.is_deadlock(error):
+                raise
             return super().enqueue(registration, submissions, who=who)
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
