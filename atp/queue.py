@@ -3,7 +3,7 @@
 The argument ``by`` is text for the log. It names the actor, and an interface such as the shell.
 """
 
-from .authoring.task_type import declared
+from .authoring.task_type import declared, register, register_all, unregister
 from .deadletters.operations import annotate, error_groups, get_error_group, mute, unmute
 from .downstreams.operations import (
     downstream,
@@ -46,7 +46,6 @@ from .operations.instances import (
     waiting,
 )
 from .operations.matching import Plan, cancel_matching, delete_matching, redrive_matching
-from .operations.registration import register, register_all, unregister
 from .operations.registry import get_type
 from .reports.explaining.explain import explain
 from .schedules.declaring import timing

@@ -6,8 +6,7 @@ from uuid import UUID
 import pytest
 
 from atp.models import Span, Usage
-from atp.reports.statistics import SPANS, series
-from atp.reports.usage import usage, utilisation_now
+from atp.reports.statistics import SPANS, series, usage, utilisation_now
 
 pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
 

@@ -4,6 +4,6 @@ No form sets a state. The admin's actions perform operations of the queue instea
 are shown as text, never as HTML (guarantee G14).
 """
 
-from . import core, features
+from . import tables
 
-__all__ = ["core", "features"]
+__all__ = ["tables"]

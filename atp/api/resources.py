@@ -19,7 +19,7 @@ from ..operations.registry import registry
 from ..operations.table import DAEMON, DOWNSTREAM, OPERATIONS, TARGET, Level
 from ..querysets import LANES_ORDER
 from ..reports import documents, overview
-from ..reports.usage import utilisation_now
+from ..reports.statistics import utilisation_now
 from ..text import did_you_mean
 from ..web.filters import TaskFilter
 from ..web.permissions import (

@@ -1,4 +1,4 @@
-"""The decorator `@task_type`, which declares a Type and returns a TaskType."""
+"""The decorator `@task_type` declares a Type and returns a TaskType; ``register`` writes it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from ..conf import settings
 from ..exceptions import UnknownType
 from ..graphs.builder import Chain
 from ..models import Type
-from ..operations import enqueueing, hooks
+from ..operations import admission, enqueueing, hooks
+from ..operations.base import needs_tables
 from ..operations.enqueueing import Call
-from ..operations.registry import (
-    Declaration,
-    declared_hooks,
-    is_identifier,
-    is_internal,
-    registry,
-)
+from ..operations.gates import declared_limits
+from ..operations.registry import Declaration, declared_hooks, is_identifier, is_internal, registry
 from ..options import Options, OptionValues
 from ..payload import binding
+from ..schedules.declaring import declared_schedules
+from ..store import get_store
 from . import retrying
 from .parameters import OPTIONS, TypeParameters, check_handler, check_parameters
 
@@ -196,3 +194,47 @@ def declared(identifier: str) -> TaskType:
 def _as_task_type(declaration: Declaration) -> TaskType:
     # Every declaration is made by task_type().
     return cast(TaskType, declaration)
+
+
+# Register declared Types in the database (RFC 14).
+
+
+@needs_tables
+def register(*task_types: TaskType, by: str = "") -> set[str]:
+    """Write declared Types, and the Types that their hooks enqueue, to the database (RFC 14).
+
+    This updates rows that exist already. It recomputes the next slots of schedules if the rules of
+    their time zones have changed. Returns the identifiers of the Types that were skipped because
+    another process has locked their rows. Only a process that does not wait for locks, such as a
+    daemon, skips Types.
+    """
+    store = get_store()
+    hooked = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
+    task_types = (*task_types, *(hooked[n] for n in hooked.keys() - {str(t) for t in task_types}))
+    locked = store.types.register([task_type.registration() for task_type in task_types], who=by)
+    written = [task_type for task_type in task_types if str(task_type) not in locked]
+    # Tasks can also wait under former names.
+    former = {name: task_type for task_type in written for name in task_type.formerly}
+    unnamed = store.types.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
+    locked |= {str(former[name]) for name in unnamed}
+    admission.forget_counts()
+    locked |= store.control.declare({str(type): declared_limits(type) for type in written}, who=by)
+    names = {str(type) for type in written}
+    locked |= store.schedules.declare([s for s in declared_schedules if s.type in names], who=by)
+    store.schedules.follow_rules(who=by)
+    return locked
+
+
+@needs_tables
+def register_all(by: str = "") -> None:
+    """Write all the Types that this process declares to the database."""
+    register(*registry, by=by)
+
+
+@needs_tables
+def unregister(identifier: str, by: str = "") -> None:
+    """Remove a Type from the database (RFC 14).
+
+    Raises UnknownType, or TypeInUse if Instances of the Type exist.
+    """
+    get_store().types.unregister(identifier, who=by)

@@ -94,7 +94,7 @@ class Contract:
     @cached_property
     def validators(self) -> dict[str, Any]:
         """The jsonschema validator of each parameter, by name."""
-        from .problems import json_validator
+        from .schema import json_validator
 
         return {name: json_validator(each, self.defs) for name, each in self.parameters.items()}
 
@@ -201,7 +201,7 @@ def _add_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schem
         plain = json.loads(tagged_json.to_json(default))
     except NotSerializable:
         return schema
-    from .problems import json_validator
+    from .schema import json_validator
 
     if not json_validator(schema, defs).is_valid(plain):
         schema = {"anyOf": [schema, {"const": plain}]}
@@ -390,7 +390,7 @@ def _check_value(
     contract: Contract, name: str, path: tuple[str | int, ...], value: Any
 ) -> Iterator[Problem]:
     """Yield the problems that the contract finds in the value of one argument."""
-    from .problems import problems
+    from .schema import problems
 
     try:
         plain = json.loads(tagged_json.to_json(value))

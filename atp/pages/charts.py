@@ -17,8 +17,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from .. import text
-from ..reports.statistics import SPANS, Ends, Point, Series
-from ..reports.usage import UsagePoint
+from ..reports.statistics import SPANS, Ends, Point, Series, UsagePoint
 
 # The width and the height of the square in which lines are drawn.
 UNITS = 1000

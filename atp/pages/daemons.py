@@ -20,8 +20,7 @@ from ..models import Daemon, LogRecord, Task
 from ..operations.daemons import CommandedDaemons, command_all, find_daemons
 from ..operations.table import DAEMON, OPERATIONS, DaemonOperation
 from ..reports import documents, overview, releases
-from ..reports.statistics import SPANS
-from ..reports.usage import UsagePoint, usage, utilisation_now
+from ..reports.statistics import SPANS, UsagePoint, usage, utilisation_now
 from ..web import permissions
 from ..web.permissions import EVERYTHING
 from . import charts

@@ -30,8 +30,13 @@ from ..payload import json as tagged_json
 from ..reports import documents, listing, overview, paging
 from ..reports.explaining.explain import explain, main_causes
 from ..reports.explaining.sentences import start_sentence
-from ..reports.stacks import ShownStack, newest_stack
-from ..reports.timeline import read_history, run_time_without_pauses, timeline
+from ..reports.timeline import (
+    ShownStack,
+    newest_stack,
+    read_history,
+    run_time_without_pauses,
+    timeline,
+)
 from ..states import Event, Reason, State
 from ..web import permissions, raw
 from ..web.filters import ListedFilter, bind_filters

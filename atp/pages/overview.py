@@ -24,8 +24,7 @@ from ..reports import documents, health, overview, paging, statistics
 from ..reports.explaining.explain import explain
 from ..reports.explaining.facts import Explanation
 from ..reports.explaining.sentences import start_sentence
-from ..reports.statistics import SPANS
-from ..reports.usage import usage
+from ..reports.statistics import SPANS, usage
 from ..schedules import reports as schedules
 from ..states import DEAD_LETTER
 from ..tailers.operations import tailer_of_type

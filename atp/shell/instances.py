@@ -35,7 +35,7 @@ from ..options import EXISTING
 from ..payload import binding, codec
 from ..payload import json as tagged_json
 from ..querysets import InstanceQuerySet
-from ..reports import documents, overview, paging, searching
+from ..reports import documents, listing, overview, paging
 from ..reports.documents import Document
 from ..reports.explaining.causes import OPEN
 from ..reports.explaining.explain import why
@@ -367,7 +367,7 @@ def _select_instances(options: Mapping[str, Any]) -> InstanceQuerySet[Instance]:
         rows = rows.filter(identifier=None)
     after, before = options["created_after"], options["created_before"]
     if options["input"]:
-        after, before = searching.span_of_search(after, before, now)
+        after, before = listing.span_of_search(after, before, now)
         if acting is not None:
             rows = permissions.narrow_rows(acting.user, VIEW_INPUTS, rows)
     if options["daemon"]:
@@ -376,7 +376,7 @@ def _select_instances(options: Mapping[str, Any]) -> InstanceQuerySet[Instance]:
         values["daemons"] = daemons_named(options["daemon"])
     rows = rows.filter(rows.created_between(after, before)).selected(**values, now=now)
     if options["input"]:
-        return searching.search_inputs(rows, values.get("type"), options["input"])
+        return listing.search_inputs(rows, values.get("type"), options["input"])
     return rows
 
 

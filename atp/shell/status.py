@@ -17,7 +17,7 @@ from ..operations.registry import registry
 from ..reports import documents, health, overview, releases
 from ..reports.documents import Document
 from ..reports.health import Severity
-from ..reports.usage import utilisation_now
+from ..reports.statistics import utilisation_now
 from ..text import did_you_mean
 from . import arguments, present
 from .base import Subcommand

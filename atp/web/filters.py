@@ -28,7 +28,7 @@ from ..exceptions import InvalidSelection, UnknownDaemon
 from ..models import Daemon, ErrorGroup, Graph, Instance, Kind, LogRecord, Node, Task, Type
 from ..operations.operation import Delay
 from ..options import MAX_IDENTIFIER
-from ..reports import listing, overview, searching
+from ..reports import listing, overview
 from ..states import Reason, State
 from ..text import did_you_mean
 from .permissions import (
@@ -370,7 +370,7 @@ class InstanceFilter(_FilterSet):
         if "longer_than" in values:
             values["now"] = self._now
         rows = rows.selected(**values, daemons=daemon, tried_again=bool(tried_again))
-        return searching.search_inputs(rows, values.get("type"), input) if input else rows
+        return listing.search_inputs(rows, values.get("type"), input) if input else rows
 
     @cached_property
     def _now(self) -> datetime:
@@ -381,7 +381,7 @@ class InstanceFilter(_FilterSet):
         """The condition on the time of creation; it takes queries, and all states share it."""
         after, before = self.values.get("created_after"), self.values.get("created_before")
         if self.values.get("input"):
-            after, before = searching.span_of_search(after, before, self._now)
+            after, before = listing.span_of_search(after, before, self._now)
         return Instance.objects.using(settings.DATABASE).created_between(after, before)
 
 

@@ -246,7 +246,7 @@ import pkgutil, importlib, django
 django.setup()
 import atp
 for found in pkgutil.walk_packages(atp.__path__, "atp."):
-    if found.name in ("atp.contracts.schema", "atp.contracts.problems"):
+    if found.name == "atp.contracts.schema":
         continue
     if found.name.startswith(("atp.migrations", "atp.testing.plugin", "atp.checks")):
         continue

@@ -46,10 +46,9 @@ from atp.daemon.protocol import (
     unpacked_end,
 )
 from atp.daemon.shared_memory import NEVER, Page, Ring, Running, Tokens
-from atp.daemon.stacks import StackFiles
+from atp.daemon.stacks import Looks, StackFiles
 from atp.daemon.stderr import NonBlockingHandler, NonBlockingStream
 from atp.daemon.supervisor import worker_processes as worker_output
-from atp.daemon.supervisor.stacks import Looks
 from atp.daemon.supervisor.worker_processes import EVERY, RATE, WorkerOutput, marked
 from atp.daemon.worker import execution, leftovers
 from atp.daemon.worker import isolation as logs

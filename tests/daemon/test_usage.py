@@ -8,8 +8,7 @@ import pytest
 from atp import queue
 from atp.models import BUCKETS, Instance, Span, Usage, bucket_of
 from atp.reports import statistics
-from atp.reports.statistics import SPANS
-from atp.reports.usage import usage
+from atp.reports.statistics import SPANS, usage
 from atp.states import Event
 from tests.app import tasks_daemon as types
 

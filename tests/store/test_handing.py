@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp import options
-from atp.admin.core import DaemonAdmin
+from atp.admin.tables import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
 from atp.commands import DaemonCommand
 from atp.exceptions import DuplicateIdentifier

@@ -1,5 +1,6 @@
-"""The attempts that the daemon holds: their events, their pauses, and their ends on request."""
+"""The attempts that the daemon holds: their events, pauses, stacks, and ends on request."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime
@@ -8,21 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from ... import messages
 from ...commands import CANCEL, PAUSE, RELEASE, RESUME, AttemptCommand
 from ...conf import settings
+from ...models import ASKED, Kind
 from ...operations.registry import registry
 from ...states import Event, State, events
-from ...store.values import Attempt, Move, Pause, ProgressUpdate
+from ...store.facts import Session
+from ...store.values import Attempt, Message, Move, Pause, ProgressUpdate
 from .. import protocol, shared_memory
 from ..outcomes import cancel_grace
 from ..processes import uptime
 from ..protocol import Interrupt, Key, Kill
 from ..shared_memory import Page
+from ..stacks import Stack
 from .pool import Pool, WorkerLink
 from .reader import UsageMeter
-from .stacks import Stacks
 
 if TYPE_CHECKING:
     from .core import Core, QueueState
     from .lease import Identity
+
 
 # The attempts that this daemon holds: those that run and those that wait for a worker.
 #
@@ -579,3 +583,79 @@ class Times:
 
     def now(self, attempt: Attempt) -> datetime:
         return self.at(attempt, time.time())
+
+
+# The stacks of attempts: which were asked for, and their records in the log.
+
+# If no record has answered the command for a stack by then, it is obeyed again, in seconds.
+AGAIN = 10.0
+
+
+class Stacks:
+    """The stacks of a dispatcher's attempts, which the supervisor takes.
+
+    ``taken`` are the stacks that were asked for and are not recorded yet, each with its worker, its
+    attempt, and the time on the host's clock.
+    """
+
+    def __init__(self, core: "Core", attempts: "Attempts") -> None:
+        self._core = core
+        self._attempts = attempts
+        # By attempt: the time on the uptime clock when the supervisor was asked.
+        self._asked: dict[Key, float] = {}
+        self.taken: list[tuple[WorkerLink, Key, float, Stack]] = []
+
+    def asked(self, keys: Iterable[Key]) -> None:
+        """Ask the supervisor for the stacks of these attempts; called again and again.
+
+        ``keys`` are all attempts for whose stack somebody has asked.
+        """
+        now = uptime()
+        self._asked = {key: self._asked.get(key, 0.0) for key in keys}
+        for key, at in self._asked.items():
+            link, attempt = self._core.pool.find(key)
+            if link is None or attempt is not link.running or (at and now < at + AGAIN):
+                continue
+            self._asked[key] = now
+            self._core.tell(protocol.TakeStack(link.slot, link.pid, key))
+
+    def take(self) -> list[tuple[WorkerLink, Key, float, Stack]]:
+        """Remove and return the stacks that are to be recorded."""
+        taken, self.taken = self.taken, []
+        return taken
+
+    def record(
+        self,
+        link: WorkerLink,
+        attempt: Attempt | None,
+        stack: Stack,
+        *,
+        at: float | None = None,
+        detail: str = ASKED,
+        sessions: Iterable[Session] = (),
+    ) -> None:
+        """Add a Note with the stack of an attempt, unless the attempt has ended."""
+        if attempt is None:
+            return
+        attempts = self._attempts
+        if not attempt.start_known:
+            attempts.start(attempt, link, attempt.started or uptime())
+        lines = [messages.stack(stack.resident, stack.seconds, stack.busy)]
+        lines += [messages.stack_unavailable(stack.problem)] if stack.problem else []
+        lines += map(messages.session, sessions)
+        message = Message(
+            time=attempts.times.at(attempt, time.time() if at is None else at),
+            level=logging.INFO,
+            text="\n".join(lines) + (f"\n\n{stack.text}" if stack.text else ""),
+            kind=Kind.STACK,
+            detail=detail,
+        )
+        instance, number = attempt.key
+        note = ProgressUpdate(
+            instance=instance,
+            attempt=number,
+            who=attempts.who(link),
+            messages=(message,),
+            transactional=registry.is_transactional(attempt.type),
+        )
+        self._core.unrecorded.add(note)

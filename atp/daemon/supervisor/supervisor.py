@@ -1,40 +1,146 @@
-"""The supervisor: its loop, its signals, and the reload."""
+"""The supervisor: the checks before it starts, its signals, the reload, and its loop."""
 
 import contextlib
 import gc
+import logging
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from signal import SIGKILL
 from types import FrameType
 from typing import Any, NoReturn
 
-from django.db import connections
+from django.core.files.storage import FileSystemStorage, storages
+from django.db import DatabaseError, connections
 from django.utils.autoreload import iter_all_python_module_files
 
-from ... import __version__, messages
+from ... import __version__, folders, messages
 from ...conf import settings
+from ...operations import base as migrated
 from ...operations.registry import registry
-from .. import descendants, log, processes, protocol
-from ..database import close_connections
+from .. import descendants, processes, protocol
+from .. import log as journal
+from ..database import bound_connecting, close_connections
 from ..descendants import LeftBehind
 from ..dispatcher.commands import DONE, UNDELIVERED
 from ..folders import DaemonFolders
+from ..log_handlers import loggers
 from ..log_process import LogProcess
 from ..options import Options, named
 from ..processes import Timers, uptime
 from ..protocol import Inherited
 from ..shared_memory import Page
 from ..stacks import StackFiles
-from .children import Forking
-from .dispatcher_process import DispatcherProcess
-from .startup import tell_started
+from .children import DispatcherProcess, Forking, tell_started
 from .worker_processes import WorkerOutput, WorkerProcesses, slots
+
+# Support for a daemon in a process that outlives it, as with ``call_command`` in a test.
+
+
+@contextlib.contextmanager
+def process_restored() -> Iterator[None]:
+    """Restore the process after the block: signals, limits, name, subreaper, gc and the log."""
+    numbers = (*processes.STOPS, signal.SIGCHLD)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    name, adopts = processes.current_title(), processes.adopts_descendants()
+    frozen = gc.get_freeze_count()
+    log = logging.getLogger("atp")
+    logged = log.handlers, log.propagate, log.level
+    try:
+        yield
+    finally:
+        loggers.stop()
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that was not set from Python cannot be set again
+                signal.signal(number, handler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        processes.title(name)
+        processes.adopt_descendants(adopts)
+        if not frozen:
+            gc.unfreeze()
+        log.handlers, log.propagate = logged[:2]
+        log.setLevel(logged[2])
+
+
+# Checks before a daemon starts: of the database, with a time limit, and of the storage.
+
+
+def database_problem() -> str:
+    """Return a sentence about what the database lacks; empty if nothing is known to be missing.
+
+    It is empty too if the database is down or does not answer: the daemon tries again later.
+    A child process asks the database, so that no connection and no thread stays in this one.
+    """
+    patience = 2 * settings.STATEMENT_TIMEOUT
+    reading, writing = os.pipe()
+    try:
+        pid = processes.fork(partial(_ask, writing))
+    finally:
+        os.close(writing)
+    try:
+        answer = _read(reading, uptime() + patience)
+    finally:
+        os.close(reading)
+        processes.kill(pid)
+        os.waitpid(pid, 0)
+    if answer is None:
+        journal.database_silent(seconds=patience)
+    return (answer or b"").decode()
+
+
+def begin_log(style: str | None, verbosity: int) -> LogProcess:
+    """Configure the daemon's log; from now on the log process calls the project's handlers."""
+    journal.configure(style, verbosity)
+    log = LogProcess(journal.lines_dropped, partial(tell_started, "log"))
+    log.start()
+    return log
+
+
+def tell_of_storage() -> None:
+    """Log a warning if files cannot be stored, before a handler does its work for nothing."""
+    storage = storages[settings.STORAGE]
+    if isinstance(storage, FileSystemStorage) and storage.base_location:
+        why = folders.why_unwritable(storage.location)  # type: ignore[arg-type]
+        if why:
+            journal.storage_refused(why=why)
+
+
+def _ask(writing: int, parent: int) -> int:
+    if processes.die_with_parent(parent, SIGKILL):
+        bound_connecting(settings.STATEMENT_TIMEOUT)
+        # A connection that was opened before the fork belongs to the parent.
+        connection = connections[settings.DATABASE].copy()
+        connection.settings_dict["OPTIONS"].pop("pool", None)
+        try:
+            os.write(writing, migrated.describe_missing_tables(connection).encode())
+        except DatabaseError:
+            return 0  # the dispatcher tries again, and tells why
+    return 0
+
+
+def _read(descriptor: int, deadline: float) -> bytes | None:
+    """Read the descriptor to its end and return the bytes; None if the end comes too late."""
+    answer = b""
+    while (left := deadline - uptime()) > 0:
+        if select.select([descriptor], [], [], left)[0]:
+            data = os.read(descriptor, 4096)
+            if not data:
+                return answer
+            answer += data
+    return None
+
 
 # Restarting the daemon when code changes, for development.
 
@@ -77,7 +183,7 @@ class Watcher:
             return None
         error = self._problem()
         if error:
-            log.not_reloading(file=changed[0], error=error)
+            journal.not_reloading(file=changed[0], error=error)
             return None
         return changed[0]
 
@@ -211,7 +317,7 @@ class Supervisor:
         gc.collect()
         gc.freeze()
         types = self._options.served(registry)
-        log.daemon_started(
+        journal.daemon_started(
             version=__version__,
             processes=self._options.processes,
             database=_database(),
@@ -292,9 +398,9 @@ class Supervisor:
     def _stop(self, why: str) -> None:
         self._stops += 1
         if self._stops == 1:
-            log.daemon_stopping(why=why, grace=self._options.grace)
+            journal.daemon_stopping(why=why, grace=self._options.grace)
         elif self._stops == 2:
-            log.daemon_stopping_now(why=why)
+            journal.daemon_stopping_now(why=why)
         else:
             self._status = UNDELIVERED
             return
@@ -310,7 +416,7 @@ class Supervisor:
             return
         changed = self._watcher.changed()
         if changed is not None:
-            log.reloading(file=changed)
+            journal.reloading(file=changed)
             self._reloading = True
             self._stop("its code changed")
 
@@ -341,11 +447,11 @@ class Supervisor:
         self._output.ended(dead.slot)
         how = processes.describe_status(status)
         if dead.why:
-            log.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
+            journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
         elif os.waitstatus_to_exitcode(status) != 0 or running is not None:
-            log.worker_died(worker=dead.slot, pid=pid, how=how)
+            journal.worker_died(worker=dead.slot, pid=pid, how=how)
         if left:
-            log.left_behind(worker=dead.slot, count=left)
+            journal.left_behind(worker=dead.slot, count=left)
         key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
         facts = how, dead.why, key, left, cause, dead.stack
@@ -371,7 +477,7 @@ class Supervisor:
         if until is not None and uptime() >= until:
             self._dispatcher.lease_until = None
             self._kill_workers(messages.lease_over())
-            log.lease_over(seconds=settings.KILL_AFTER)
+            journal.lease_over(seconds=settings.KILL_AFTER)
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 
     def _kill_workers(self, why: str) -> None:

@@ -12,17 +12,15 @@ from uuid import UUID
 
 from ... import messages, text
 from ...store.failures import MEMORY, TIMEOUT
-from .. import descendants, log, processes
+from .. import descendants, log, processes, stacks
 from ..descendants import LOOK_EVERY, MemoryWatch
 from ..log import Style, json_line
 from ..processes import uptime
 from ..protocol import Key
 from ..shared_memory import NEVER, NOTHING, Page, Running
-from ..stacks import Stack, StackFiles
+from ..stacks import Looks, Stack, StackFiles
 from ..stderr import writer
 from ..worker import interruption
-from . import stacks
-from .stacks import Looks
 
 # Formatting the lines that workers have printed for the daemon's log.
 

@@ -15,19 +15,20 @@ from django.db import connections
 from ...conf import setting_problems, settings
 from ...daemon import processes
 from ...daemon.options import Options
-from ...daemon.supervisor.startup import (
+from ...daemon.supervisor.supervisor import (
+    Supervisor,
     begin_log,
     database_problem,
     process_restored,
     tell_of_storage,
 )
-from ...daemon.supervisor.supervisor import Supervisor
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
 from ...text import did_you_mean, read_memory
 
 if TYPE_CHECKING:
     from ...daemon.log_process import LogProcess
+
 
 # The most seconds that the process may take to exit after the daemon has ended.
 EXIT_WITHIN = 5.0

@@ -1,17 +1,21 @@
 """What PostgreSQL answers to each function that `common/base.py` names."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models import QuerySet
 from django.db.models.query import RawQuerySet
 
 from ...models import Type
 from ..common.base import file_id, lock_folder
 from ..facts import OpenTransaction, Session
-from .locks import as_guest
+from .sessions import session_of
+from .statements import PLANNING, cursor_of
 
 __all__ = [
     "as_guest",
@@ -198,3 +202,41 @@ def sessions(connection: BaseDatabaseWrapper, application: str) -> list[Session]
 def kept_type(types: QuerySet[Type], identifier: str) -> "RawQuerySet[Type]":
     # select_for_update() would keep others from enqueueing at the same time.
     return types.raw(_KEPT, [identifier])
+
+
+# A daemon's statements on the connection of an application: they leave no trace there.
+# Tests are such an application: the transaction of a test goes on after a daemon's work in it,
+# and its connection after the test.
+
+
+@contextmanager
+def as_guest(connection: DatabaseWrapper) -> Iterator[None]:
+    """Return a context in which a daemon's statements change no setting of the session.
+
+    Each statement sets its own planning. After the block, the session and its open transaction
+    plan as before.
+    """
+    connection.ensure_connection()
+    session = session_of(connection)
+    own, session.plans_own_way = session.plans_own_way, False
+    before = _planning(connection) if connection.in_atomic_block else None
+    try:
+        yield
+        if before and connection.in_atomic_block:
+            _plan(connection, before)
+    finally:
+        session.plans_own_way = own
+
+
+def _planning(connection: DatabaseWrapper) -> tuple[Any, ...]:
+    said = ", ".join(f"current_setting('{name}')" for name in PLANNING)
+    with cursor_of(connection) as cursor:
+        cursor.execute(f"SELECT {said}")
+        return cursor.fetchone()
+
+
+def _plan(connection: DatabaseWrapper, values: Sequence[Any]) -> None:
+    """Set these planning values again for the rest of the transaction."""
+    given = ", ".join(f"set_config('{name}', %s, true)" for name in PLANNING)
+    with cursor_of(connection) as cursor:
+        cursor.execute(f"SELECT {given}", values)
