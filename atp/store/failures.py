@@ -93,5 +93,5 @@ def of_message(type: str, detail: str, message: str) -> Failed:
 
 
 def failure(uuid: UUID, failed: Failed, time: datetime) -> Failure:
-    """Return an unsaved row of Failure, which a chore counts later."""
+    """Return an unsaved row of Failure, which a maintenance job counts later."""
     return Failure(instance=uuid, time=time, **failed._asdict())

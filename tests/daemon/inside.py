@@ -8,9 +8,8 @@ from atp.daemon import log_process as log_thread
 from atp.daemon import processes
 from atp.daemon.database import DatabaseThread
 from atp.daemon.descendants import MARK, MemoryWatch
-from atp.daemon.dispatcher import claiming, pool
+from atp.daemon.dispatcher import claiming, maintenance, pool
 from atp.daemon.dispatcher import claiming as wakeups
-from atp.daemon.dispatcher import maintenance as chore
 from atp.daemon.dispatcher import pool as hand_out
 from atp.daemon.dispatcher import reader as pool_statistics
 from atp.daemon.dispatcher import workers as stuck_workers

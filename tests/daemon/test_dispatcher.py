@@ -615,7 +615,7 @@ def test_database_thread_keeps_no_statements_with_debug(transactional_db, settin
     assert (result.error, result.value) == (None, 0)
 
 
-# Chores of which a call fails, or takes long
+# Jobs of which a call fails, or takes long
 
 
 def test_uncounted_failures_are_logged_and_counted_later(caplog):
@@ -630,8 +630,8 @@ def test_uncounted_failures_are_logged_and_counted_later(caplog):
 
 def test_long_call_makes_a_portion_smaller_and_quick_calls_larger(monkeypatch):
     clock = [1000.0]
-    monkeypatch.setattr(inside.chore, "LONG_BY_VENDOR", {})
-    monkeypatch.setattr(inside.chore, "uptime", lambda: clock[0])
+    monkeypatch.setattr(inside.maintenance, "LONG_BY_VENDOR", {})
+    monkeypatch.setattr(inside.maintenance, "uptime", lambda: clock[0])
     portion = inside.Portion(first=100, most=200)
     sizes = []
     for seconds in (2 * inside.LONG, inside.LONG / 10, inside.LONG / 10, inside.LONG / 10):

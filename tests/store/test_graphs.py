@@ -91,7 +91,7 @@ def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world
 
 
 class TestPortions:
-    def test_what_is_too_much_for_one_transaction_is_left_to_a_chore(self, world, monkeypatch):
+    def test_what_is_too_much_for_one_transaction_is_left_to_a_job(self, world, monkeypatch):
         monkeypatch.setattr(graph_ends, "MOST", 50)
         names = [f"n{n}" for n in range(70)]
         keys = submit(world, ["a", *names], [("a", name) for name in names])

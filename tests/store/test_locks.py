@@ -279,7 +279,7 @@ def test_whoever_has_locked_what_waits_holds_up_that_end_alone(world):
 
 
 def test_what_waits_and_is_locked_is_failed_later(world):
-    """G17: a failure that cannot reach what waits for it is worked off by the chore."""
+    """G17: a failure that cannot reach what waits for it is worked off by the job."""
     first, second = chain(world, "a", "b")
     host = world.host()
     [case] = host.claim()
@@ -293,7 +293,7 @@ def test_what_waits_and_is_locked_is_failed_later(world):
     assert world.get(first).reason == "ERROR"
 
 
-def test_who_has_locked_what_waits_for_any_end_holds_up_no_chore(world):
+def test_who_has_locked_what_waits_for_any_end_holds_up_no_job(world):
     """G11: what fails late nodes, or takes them from a lost daemon, steps over that one."""
     keys = submit(world, "abx", [("a", "x", "ended")])
     Task.objects.exclude(pk=keys["x"]).update(start_before=world.store.now())

@@ -14,7 +14,7 @@ from ..database import DatabaseThread, Result, shut_down
 from ..processes import uptime
 from .attempts import Attempts
 from .lease import Identity
-from .maintenance import Chores
+from .maintenance import Jobs
 from .pool import Pool
 from .recording import BATCH
 
@@ -55,10 +55,10 @@ FIRST_WAIT = 0.01
 
 
 class Claiming:
-    """The user of the claiming thread. Every call in it is a claim or one of the ``chores``."""
+    """The user of the claiming thread. Every call in it is a claim or one of the ``jobs``."""
 
     def __init__(
-        self, core: "Core", thread: DatabaseThread, attempts: Attempts, chores: Chores
+        self, core: "Core", thread: DatabaseThread, attempts: Attempts, jobs: Jobs
     ) -> None:
         self._core = core
         self._thread = thread
@@ -66,35 +66,35 @@ class Claiming:
         self._pool: Pool = core.pool
         self._queue = core.queue
         self._attempts = attempts
-        self._chores = chores
+        self._jobs = jobs
         self._wait = FIRST_WAIT
         self._put_backs_at_wait: int | None = None
-        # When chores come before claims, and whether one has come since the last claim.
-        self._chores_first_at, self._did_chore = _after_a_rest(), False
+        # When jobs come before claims, and whether one has come since the last claim.
+        self._jobs_first_at, self._did_job = _after_a_rest(), False
 
     def turn(self, claims: bool) -> None:
-        """Start the next call if the thread is free; only a chore if ``claims`` is false.
+        """Start the next call if the thread is free; only a job if ``claims`` is false.
 
-        While there is always something to claim, claims and chores that are due take turns, as
-        soon as no chore was looked for during the shortest interval of a chore.
+        While there is always something to claim, claims and jobs that are due take turns, as
+        soon as no job was looked for during the shortest interval of a job.
         """
         if self._thread.busy:
             return
-        if uptime() >= self._chores_first_at and not self._did_chore and self._chore():
+        if uptime() >= self._jobs_first_at and not self._did_job and self._job():
             return
         wanted = self._wanted() if claims and self._identity.leased else 0
         if wanted and self._identity.types and self._is_time():
-            self._did_chore = False
+            self._did_job = False
             self._claim(wanted)
         else:
-            self._chore()
+            self._job()
 
-    def _chore(self) -> bool:
-        """Start the next chore that is due; return whether there is one."""
-        self._did_chore = self._chores.turn()
-        if not self._did_chore:
-            self._chores_first_at = _after_a_rest()
-        return self._did_chore
+    def _job(self) -> bool:
+        """Start the next job that is due; return whether there is one."""
+        self._did_job = self._jobs.turn()
+        if not self._did_job:
+            self._jobs_first_at = _after_a_rest()
+        return self._did_job
 
     def _wanted(self) -> int:
         if not self._pool.is_low():
@@ -193,7 +193,7 @@ class Claiming:
 
 
 def _after_a_rest() -> float:
-    """Return when chores are to be looked for again, even if there is always something to claim."""
+    """Return when jobs are to be looked for again, even if there is always something to claim."""
     return uptime() + min(settings.POLL_EVERY, settings.SWEEP_EVERY)
 
 

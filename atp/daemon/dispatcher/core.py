@@ -29,7 +29,7 @@ class QueueState:
     reasons to look, put-backs included. ``more_waits``: a Task may be due now. Times on the
     uptime clock, or None: ``due_at``, when the next Task is due; ``planned_at``, when the next
     slot of a schedule is due, if that lies ahead; ``graphless_at``, when a look found no live
-    graph. ``chores`` are the names of the chores for which the last look has found a reason.
+    graph. ``jobs`` are the names of the jobs for which the last look has found a reason.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class QueueState:
         self.due_at: float | None = None
         self.planned_at: float | None = None
         self.graphless_at: float | None = None
-        self.chores: set[str] = set()
+        self.jobs: set[str] = set()
         self._freed = False
         # The number of put-backs when a look found no due Task in the queue.
         self._empty_at: int | None = None

@@ -21,7 +21,7 @@ from .claiming import Claiming, HandOver, Wakeups
 from .commands import DONE, ORPHANED, Orders, Stopping
 from .core import Core
 from .lease import Identity, Membership, Reconciling, Renewal
-from .maintenance import Chore, Chores, run_due
+from .maintenance import Job, Jobs, run_due
 from .pool import Pool, WorkerLink
 from .reader import Misfits, Reader
 from .recording import LINGER, Recording, Unrecordable, UnrecordedChanges
@@ -83,22 +83,22 @@ class Dispatcher:
         self._workers = WorkerChanges(core, attempts, self._intake)
         self._stuck_workers = StuckWorkers(core.pool, core.page, attempts.ending.kill)
 
-        def chores(thread: DatabaseThread, entries: Iterable[type[Chore]]) -> Chores:
-            return Chores(thread, made(entries))
+        def turns_of(thread: DatabaseThread, entries: Iterable[type[Job]]) -> Jobs:
+            return Jobs(thread, made(entries))
 
-        def made(entries: Iterable[type[Chore]]) -> list[Chore]:
+        def made(entries: Iterable[type[Job]]) -> list[Job]:
             return [entry(core, attempts, orders) for entry in entries]
 
-        self._own_chores = made(jobs.ON_THE_LOOP)
+        self._own_jobs = made(jobs.ON_THE_LOOP)
 
         self._claiming = Claiming(
-            core, self._claimer, attempts, chores(self._claimer, jobs.CLAIMING)
+            core, self._claimer, attempts, turns_of(self._claimer, jobs.CLAIMING)
         )
         self._renewal = Renewal(core, attempts, self._claiming, self._hand_over, orders)
         self._recording = Recording(
-            core, self._recorder, attempts, self._renewal, chores(self._recorder, jobs.RECORDING)
+            core, self._recorder, attempts, self._renewal, turns_of(self._recorder, jobs.RECORDING)
         )
-        self._purging = chores(self._purger, jobs.BESIDE)
+        self._purging = turns_of(self._purger, jobs.BESIDE)
         self._unrecordable = Unrecordable(core)
         threads = (self._claimer, self._recorder)
         self._membership = Membership(core, threads, orders)
@@ -178,7 +178,7 @@ class Dispatcher:
         self._wakeups.listen(self._claiming.is_idle(), may_be_handed=self._hand_over.is_open)
         for thread in self._threads:
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
-        run_due(self._own_chores)
+        run_due(self._own_jobs)
         self._attempts.ending.kill_overdue()
         self._attempts.pausing.turn()
         self._intake.turn()

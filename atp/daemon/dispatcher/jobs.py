@@ -13,8 +13,8 @@ from .. import descendants, log
 from ..database import Result
 from ..processes import Timers, uptime
 from .maintenance import (
-    Chore,
     Drop,
+    Job,
     Measure,
     Miss,
     Plan,
@@ -40,10 +40,10 @@ RECORDS, MOST_RECORDS, ROWS, MOST_ROWS = 5_000, 20_000, 500, 1_000
 AGAIN, FIRST, LETTERS = 1.0, 500, 2_000
 
 
-class Count(Chore):
-    """The chore that counts the log records that daemons left uncounted, and folds the rows.
+class Count(Job):
+    """The job that counts the log records that daemons left uncounted, and folds the rows.
 
-    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
+    If it fails, the daemon keeps its identity, and the job tries again at its next turn.
     """
 
     name, doing = "count", "counting"
@@ -89,11 +89,11 @@ class Count(Chore):
         log.count_failed(error=" ".join(str(result.error).split()))
 
 
-class CountFailures(Chore):
-    """The chore that counts dead letters into their error groups.
+class CountFailures(Job):
+    """The job that counts dead letters into their error groups.
 
     It runs soon after a failure here, and every PURGE_EVERY for the failures of other daemons.
-    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
+    If it fails, the daemon keeps its identity, and the job tries again at its next turn.
     """
 
     name, doing = "count failures", "counting failures"
@@ -145,8 +145,8 @@ BUSY, IDLE = 1.0, 5.0
 NODES_FIRST, NODES_MOST = 250, 500
 
 
-class Graphs(Chore):
-    """The chore that keeps up graphs, in the purging thread; it needs no identity of the daemon.
+class Graphs(Job):
+    """The job that keeps up graphs, in the purging thread; it needs no identity of the daemon.
 
     While looks at the queue find no live graph, it runs for the purge of graphs alone.
     """
@@ -206,11 +206,11 @@ class Graphs(Chore):
         log.graphs_failed(error=" ".join(str(result.error).split()))
 
 
-# Looking at the queue: when the next Task is due, and which other chores have to run.
+# Looking at the queue: when the next Task is due, and which other jobs have to run.
 
 
-class Look(Chore):
-    """The chore that looks at the queue. Its one statement saves those of the other chores."""
+class Look(Job):
+    """The job that looks at the queue. Its one statement saves those of the other jobs."""
 
     name, doing = "outlook", "looking at the queue"
 
@@ -226,13 +226,13 @@ class Look(Chore):
     def done(self, result: Result[Outlook]) -> None:
         outlook, queue = result.value, self.core.queue
         is_planned = outlook.planned is not None and outlook.planned <= 0
-        wanted: dict[type[Chore], bool] = {
+        wanted: dict[type[Job], bool] = {
             Sweep: outlook.lost,
             Miss: outlook.late,
             Drop: outlook.drops,
             Plan: is_planned,
         }
-        queue.chores = {chore.name for chore, is_wanted in wanted.items() if is_wanted}
+        queue.jobs = {job.name for job, is_wanted in wanted.items() if is_wanted}
         self.orders.hint(outlook.request)
         queue.due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
@@ -253,22 +253,22 @@ PURGING = "purging"
 # and shrinks if a removal takes more than LONG seconds or fails.
 FEWEST, PURGE_FIRST, PURGE_MOST = 10, 500, 5000
 LONG = 1.0
-# If more is left, the chore rests for a multiple (by vendor) of the time that the last removal
+# If more is left, the job rests for a multiple (by vendor) of the time that the last removal
 # took, and for LONGEST_REST seconds at most.
 REST = {"sqlite": 2.0}
 LONGEST_REST = 0.2
-# Behind Instances that cannot be removed, the chore rests ever longer, up to this, in seconds.
+# Behind Instances that cannot be removed, the job rests ever longer, up to this, in seconds.
 LONGEST_BEHIND = 5.0
-# If nothing is left, the chore runs again when it expects half a piece, no sooner than this.
+# If nothing is left, the job runs again when it expects half a piece, no sooner than this.
 SHORTEST = 0.1
 # The connection is kept for the next removal only if that comes within this many seconds.
 PURGE_SOON = 5.0
 
 
-class Purge(Chore):
-    """The chore that purges Instances, and decides how many it removes at once, and when.
+class Purge(Job):
+    """The job that purges Instances, and decides how many it removes at once, and when.
 
-    It holds nothing under the daemon's identity, so the daemon keeps that if the chore fails.
+    It holds nothing under the daemon's identity, so the daemon keeps that if the job fails.
     """
 
     name, doing = "purge", PURGING
@@ -348,8 +348,8 @@ def _within(factor: float) -> float:
 # Scanning a part of the tables each time, from where the last scan stopped.
 
 
-class Scan(Chore):
-    """The chore that finds faults in the tables, and mends those that are safe to mend."""
+class Scan(Job):
+    """The job that finds faults in the tables, and mends those that are safe to mend."""
 
     name, doing = "scan", "scanning"
     # Where the last scan stopped.
@@ -399,10 +399,10 @@ SLOTS_FIRST, SLOTS_MOST, SLOTS_SOON = 500, 5_000, 0.1
 KEPT = timedelta(days=30)
 
 
-class Trim(Chore):
-    """The chore that removes old slots and error groups every PURGE_EVERY.
+class Trim(Job):
+    """The job that removes old slots and error groups every PURGE_EVERY.
 
-    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
+    If it fails, the daemon keeps its identity, and the job tries again at its next turn.
     """
 
     name, doing = "trim", "removing old slots and error groups"
@@ -437,7 +437,7 @@ class Trim(Chore):
         log.purge_failed(error=" ".join(str(result.error).split()))
 
 
-# The table of chores. To add a chore, write its class and add it here.
+# The table of jobs. To add a job, write its class and add it here.
 
 # The event loop does these itself.
 ON_THE_LOOP = (SignOfLife, Summarize, Measure)

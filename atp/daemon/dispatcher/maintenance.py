@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from .commands import Orders
     from .core import Core
 
-# Chores: the periodic jobs of a dispatcher, beside its Tasks.
+# Maintenance jobs: what a dispatcher does periodically, beside its Tasks.
 
 # The seconds that a call should take at most, by vendor: SQLite has only one writer, and a daemon
 # cuts calls that take over STATEMENT_TIMEOUT.
 LONG, LONG_BY_VENDOR = 1.0, {"sqlite": 0.25}
-# The number of rows that a chore takes at once, at first and at most: Instances that it fails,
+# The number of rows that a job takes at once, at first and at most: Instances that it fails,
 # schedules that it plans, Tasks that it takes away.
 FIRST, MOST = 250, 500
 # The longest rest between two portions, in seconds.
@@ -41,7 +41,7 @@ LONGEST_REST = 0.2
 
 
 class Portion:
-    """The number of rows that a chore takes at once; ``size`` adapts to the time that they take.
+    """The number of rows that a job takes at once; ``size`` adapts to the time that they take.
 
     A call that takes too long makes it smaller, and so does one that fails, since the daemon cuts
     a call that takes over STATEMENT_TIMEOUT: so the next call does not fail at the same rows. Quick
@@ -50,7 +50,7 @@ class Portion:
 
     def __init__(self, first: int, most: int) -> None:
         self.size = first
-        # The seconds for which the chore should rest before it takes more, so that others get
+        # The seconds for which the job should rest before it takes more, so that others get
         # their turn: its neighbours in the thread, and on SQLite the other writers.
         self.rest = 0.0
         self._most = most
@@ -76,15 +76,15 @@ class Portion:
         self.size = max(1, self.size // 2)
 
 
-class Chore:
-    """One entry of the table of chores.
+class Job:
+    """One entry of the table of jobs.
 
-    ``name`` is the name of its timer. ``doing`` describes the chore in the log. ``every()``
-    returns its interval in seconds; a chore without an interval runs when a look at the queue
+    ``name`` is the name of its timer. ``doing`` describes the job in the log. ``every()``
+    returns its interval in seconds; a job without an interval runs when a look at the queue
     has found a reason for it (see :class:`.jobs.Look`). ``may()`` says whether it may run now.
 
-    A chore of the event loop has a ``run()``. Any other chore has a ``call()``, which returns
-    a function for a database thread; afterwards the event loop calls ``done(result)``. A chore
+    A job of the event loop has a ``run()``. Any other job has a ``call()``, which returns
+    a function for a database thread; afterwards the event loop calls ``done(result)``. A job
     with a ``failed(result)`` handles its own failure, and the daemon keeps its identity.
     Without one, a failure ends the daemon's identity.
     """
@@ -100,30 +100,30 @@ class Chore:
         self.orders = orders
 
     def every(self) -> float | None:
-        """Return the interval of the chore in seconds, or None."""
+        """Return the interval of the job in seconds, or None."""
 
     def may(self) -> bool:
         return True
 
     def is_due(self) -> bool:
-        """Tell whether the chore is due; if so, set its timer to one interval from now."""
+        """Tell whether the job is due; if so, set its timer to one interval from now."""
         every = self.every()
         if every is None:
             return self.may() and self._was_wanted()
         return self.may() and self.core.timers.due(self.name, every, self.early)
 
     def _was_wanted(self) -> bool:
-        """Tell whether a look has found a reason for the chore, and forget the reason."""
-        is_wanted = self.name in self.core.queue.chores
-        self.core.queue.chores.discard(self.name)
+        """Tell whether a look has found a reason for the job, and forget the reason."""
+        is_wanted = self.name in self.core.queue.jobs
+        self.core.queue.jobs.discard(self.name)
         return is_wanted
 
     def again(self) -> None:
-        """Make a chore without an interval run once more."""
-        self.core.queue.chores.add(self.name)
+        """Make a job without an interval run once more."""
+        self.core.queue.jobs.add(self.name)
 
     def run(self) -> None:
-        """Run the chore on the event loop, without a call to the database."""
+        """Run the job on the event loop, without a call to the database."""
         raise NotImplementedError
 
     def call(self) -> Callable[[], Any]:
@@ -133,27 +133,27 @@ class Chore:
         """Take the result of the call; by default, do nothing."""
 
 
-def run_due(chores: Iterable[Chore]) -> None:
-    """Run the chores of the event loop that are due."""
-    for chore in chores:
-        if chore.is_due():
-            chore.run()
+def run_due(jobs: Iterable[Job]) -> None:
+    """Run the jobs of the event loop that are due."""
+    for job in jobs:
+        if job.is_due():
+            job.run()
 
 
-class Chores:
-    """The chores of one thread, in the order of their importance."""
+class Jobs:
+    """The jobs of one thread, in the order of their importance."""
 
-    def __init__(self, thread: DatabaseThread, chores: Sequence[Chore]) -> None:
+    def __init__(self, thread: DatabaseThread, jobs: Sequence[Job]) -> None:
         self._thread = thread
-        self._chores = chores
+        self._jobs = jobs
 
     def turn(self) -> bool:
-        """Start the first chore that is due, if the thread is free; return whether one started."""
+        """Start the first job that is due, if the thread is free; return whether one started."""
         if self._thread.busy:
             return False
-        for chore in self._chores:
-            if chore.is_due():
-                self._thread.submit(chore.doing, chore.call(), chore.done, chore.failed)
+        for job in self._jobs:
+            if job.is_due():
+                self._thread.submit(job.doing, job.call(), job.done, job.failed)
                 return True
         return False
 
@@ -161,8 +161,8 @@ class Chores:
 # Failing the Instances that a gate drops.
 
 
-class Drop(Chore):
-    """The chore that runs when a look has found such Instances, and again until none is left."""
+class Drop(Job):
+    """The job that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "drop", "dropping what a gate drops"
 
@@ -186,8 +186,8 @@ class Drop(Chore):
 # Failing the Instances that were not started before their ``start_before``.
 
 
-class Miss(Chore):
-    """The chore that runs when a look has found such Instances, and again until none is left."""
+class Miss(Job):
+    """The job that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "miss", "looking for what was missed"
 
@@ -214,8 +214,8 @@ class Miss(Chore):
 REST = 0.2
 
 
-class Plan(Chore):
-    """The chore that runs when a look has found a due slot, and again until none is left.
+class Plan(Job):
+    """The job that runs when a look has found a due slot, and again until none is left.
 
     A look also finds the time of the next slot; a timer wakes the daemon at that time.
     """
@@ -250,7 +250,7 @@ class Plan(Chore):
         if planned.enqueued:
             queue.call()
         if not planned.decided:
-            # Another daemon has planned the slot, or somebody has locked it: other chores go first.
+            # Another daemon has planned the slot, or somebody has locked it: other jobs go first.
             self.core.timers.later("outlook", REST)
             return
         if not planned.is_whole:
@@ -266,8 +266,8 @@ class Plan(Chore):
 AT_LEAST_EVERY = 0.5
 
 
-class ReadAsks(Chore):
-    """The chore that reads the asks, as long as this daemon holds a Task."""
+class ReadAsks(Job):
+    """The job that reads the asks, as long as this daemon holds a Task."""
 
     name, doing = "asked", "reading requests"
 
@@ -293,8 +293,8 @@ class ReadAsks(Chore):
 # Reading what the database sessions of attempts do, if somebody has asked for the stacks.
 
 
-class ReadSessions(Chore):
-    """The chore that records the stacks that were taken, with the sessions of their workers.
+class ReadSessions(Job):
+    """The job that records the stacks that were taken, with the sessions of their workers.
 
     If it fails, they are recorded without the sessions.
     """
@@ -329,8 +329,8 @@ class ReadSessions(Chore):
 REGISTER_AGAIN = 1.0
 
 
-class Register(Chore):
-    """The chore that registers Types once, and again those that somebody else has locked.
+class Register(Job):
+    """The job that registers Types once, and again those that somebody else has locked.
 
     Where the row of a Type lacks the downstream that the code names, it writes that.
     """
@@ -374,8 +374,8 @@ class Register(Chore):
 # Reporting the answers of downstreams to their rows, which all daemons share.
 
 
-class Report(Chore):
-    """The chore that reports a downstream's answers, before the ends of attempts are recorded.
+class Report(Job):
+    """The job that reports a downstream's answers, before the ends of attempts are recorded.
 
     The probe of a downstream is over as soon as the end of its attempt is known.
     """
@@ -414,8 +414,8 @@ class Report(Chore):
 # Taking away the Tasks of lost daemons.
 
 
-class Sweep(Chore):
-    """The chore that runs when a look has found lost daemons, and this daemon may judge them."""
+class Sweep(Job):
+    """The job that runs when a look has found lost daemons, and this daemon may judge them."""
 
     name, doing = "sweep", "sweeping"
 
@@ -448,14 +448,14 @@ class Sweep(Chore):
             self.core.queue.put_back()
 
 
-# The chores of the event loop: a sign of life, a summary for the log, the usage of the workers.
+# The jobs of the event loop: a sign of life, a summary for the log, the usage of the workers.
 
 # The memory of the workers is measured this often, in seconds. A minute is a multiple of it.
 MEASURE_EVERY = 10.0
 
 
-class SignOfLife(Chore):
-    """The chore that sends a sign of life to the supervisor, which kills a silent dispatcher."""
+class SignOfLife(Job):
+    """The job that sends a sign of life to the supervisor, which kills a silent dispatcher."""
 
     name = "alive"
     # If the dispatcher is awake anyway, the sign is sent up to this many seconds early; that
@@ -469,8 +469,8 @@ class SignOfLife(Chore):
         self.core.tell(protocol.Alive())
 
 
-class Summarize(Chore):
-    """The chore that logs how many tasks finished and failed."""
+class Summarize(Job):
+    """The job that logs how many tasks finished and failed."""
 
     name = "summary"
 
@@ -481,8 +481,8 @@ class Summarize(Chore):
         self.core.counters.summarize(self.every())
 
 
-class Measure(Chore):
-    """The chore that measures the workers' memory, and ends a period of usage at each minute."""
+class Measure(Job):
+    """The job that measures the workers' memory, and ends a period of usage at each minute."""
 
     name = "usage"
 

@@ -18,7 +18,7 @@ from ..processes import uptime
 from ..protocol import Key
 from .attempts import Attempts
 from .lease import LOOK_AGAIN, Renewal
-from .maintenance import Chores
+from .maintenance import Jobs
 
 if TYPE_CHECKING:
     from .core import Core
@@ -41,24 +41,24 @@ class Recording:
         thread: DatabaseThread,
         attempts: Attempts,
         renewal: Renewal,
-        chores: Chores,
+        jobs: Jobs,
     ) -> None:
         self._core = core
         self._thread = thread
         self._unrecorded: UnrecordedChanges = core.unrecorded
         self._attempts = attempts
         self._renewal = renewal
-        self._chores = chores
+        self._jobs = jobs
         # The time since which entries wait for locks of other sessions, or None.
         self._locked_since: float | None = None
 
     def turn(self) -> None:
-        """Renew if it is time, else do a chore that is due, else write a batch."""
+        """Renew if it is time, else do a job that is due, else write a batch."""
         if self._thread.busy:
             return
         if self._renewal.is_due():
             self._renewal.start(self._thread)
-        elif not self._chores.turn():
+        elif not self._jobs.turn():
             unrecorded = self._unrecorded
             if unrecorded.has_aside and self._core.timers.due("locked", LOOK_AGAIN):
                 unrecorded.readmit(unrecorded.aside() - self._core.identity.left)

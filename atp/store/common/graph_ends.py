@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 # FAILED ones, and fails them together. So it takes the same statements for a chain as for nodes
 # that all wait for the same one.
 
-# The number of dependants that the transaction of an end fails; a chore fails the others.
+# The number of dependants that the transaction of an end fails; a maintenance job fails the others.
 MOST = 500
-# The number of FAILED nodes that the chore works on at once.
+# The number of FAILED nodes that the job works on at once.
 ROWS = 100
 
 
@@ -130,7 +130,7 @@ class GraphEnds(Part):
         self.undo_orders: dict[int, UndoOrder] = {}
 
     def fail_behind(self, failed: set[int], who: str) -> None:
-        """Fail the first dependants of nodes that have just FAILED; leave the others to a chore."""
+        """Fail the first dependants of nodes that have just FAILED; leave the others to a job."""
         _, left = self._fail(failed, who, MOST)
         self._leave(left)
 
@@ -249,7 +249,7 @@ class GraphEnds(Part):
     def recount(self, keys: Collection[int], now: datetime, who: str) -> dict[int, str]:
         """Recount the edges of waiting nodes; returns words for what was done, by key.
 
-        Nodes that wait for a FAILED node are left to the chore that fails them. Nodes that another
+        Nodes that wait for a FAILED node are left to the job that fails them. Nodes that another
         session has locked are left alone: that session is about to settle them.
         """
         done: dict[int, str] = {}

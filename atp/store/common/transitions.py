@@ -178,7 +178,7 @@ class Batch:
         )
 
     def count_failure(self, instance: Instance, failed: Failed, time: datetime) -> None:
-        """Store a dead letter as a Failure, which a chore adds to its error group later."""
+        """Store a dead letter as a Failure, which a job adds to its error group later."""
         self._failures.append(failure(instance.uuid, failed, time))
 
     def write(self, *, settles: bool = True) -> None:

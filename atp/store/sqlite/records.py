@@ -76,7 +76,7 @@ _LOG = """
 """
 
 
-# For dead letters: their error group, and a row of Failure each, which a chore counts later.
+# For dead letters: their error group, and a row of Failure each, which a job counts later.
 _ERROR = """
     UPDATE atp_instance SET error_id = %(group)s
     WHERE id IN (SELECT CAST(key AS integer) FROM json_each(%(times)s))
