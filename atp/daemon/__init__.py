@@ -27,7 +27,7 @@ the start of one was recorded before (that of a transactional Type is, and of an
 lost before), it goes back to the queue.
 
 **A running attempt is cancelled.** Whoever cancels writes a request into the Task. The dispatcher
-reads the requests for the Tasks that it holds every AT_LEAST_EVERY seconds (``ReadAsks`` in
+reads the requests for the Tasks that it holds every AT_LEAST_EVERY seconds (``ReadCommands`` in
 ``dispatcher/maintenance.py``). ``Ending`` in ``dispatcher/attempts.py`` then does three things at
 once: it marks the attempt in the shared memory, where the handler's ``context`` sees it; it has
 the supervisor send the signal that raises Interrupted in the handler

@@ -113,7 +113,7 @@ _RUNNING_PAGE_HEAD = 128
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
-# The asks to a running attempt: end, pause, go on after a pause.
+# The commands to a running attempt: end, pause, go on after a pause.
 END, PAUSE, GO = 1, 2, 3
 # The Instance and attempt of a worker that runs none.
 NOTHING = (0, 0)

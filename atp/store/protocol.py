@@ -191,7 +191,7 @@ class Control(Protocol):
         """
 
 
-# Daemons: their identity, their lease, orders to them, and the end of lost ones.
+# Daemons: their identity, their lease, commands to them, and the end of lost ones.
 
 
 class Daemons(Protocol):

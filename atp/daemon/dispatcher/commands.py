@@ -67,13 +67,13 @@ class Stopping:
         core: "Core",
         threads: tuple[DatabaseThread, DatabaseThread],
         attempts: Attempts,
-        orders: "Orders",
+        daemon_commands: "DaemonCommands",
         recording: Recording,
     ) -> None:
         self._core = core
         self._threads = threads
         self._attempts = attempts
-        self._orders = orders
+        self._daemon_commands = daemon_commands
         self._recording = recording
         self._at: float | None = None
         # Whether the daemon has given up its row.
@@ -87,7 +87,7 @@ class Stopping:
         """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
         at = uptime() + grace
         self._at = at if self._at is None else min(self._at, at)
-        self._orders.stop()
+        self._daemon_commands.stop()
 
     def turn(self) -> int | None:
         """Go on with stopping; return the exit status when it is over, else None."""
@@ -137,12 +137,12 @@ class Stopping:
         self._core.timers.later("leave", LOOK_AGAIN)
 
 
-# The orders to this daemon (go quiet, resume, stop), and its mode.
+# The commands to this daemon (go quiet, resume, stop), and its mode.
 
 ASKED = "it was told to"
 
 
-class Orders:
+class DaemonCommands:
     """The part of the dispatcher that obeys the request in the daemon's row.
 
     ``request`` is the last request, also from the time of an earlier dispatcher or identity.

@@ -18,7 +18,7 @@ from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
 from .claiming import Claiming, HandOver, Wakeups
-from .commands import DONE, ORPHANED, Orders, Stopping
+from .commands import DONE, ORPHANED, DaemonCommands, Stopping
 from .core import Core
 from .lease import Identity, Membership, Reconciling, Renewal
 from .maintenance import Job, Jobs, run_due
@@ -78,7 +78,7 @@ class Dispatcher:
         self._hand_over = HandOver(identity, self._wakeups)
         self._attempts = attempts = Attempts(core, self._options.processes)
         self._reader = Reader(core, attempts)
-        self._orders = orders = Orders(core, attempts, self._request)
+        self._daemon_commands = daemon_commands = DaemonCommands(core, attempts, self._request)
         self._intake = Intake(self._selector, core.unrecorded, self._reader)
         self._workers = WorkerChanges(core, attempts, self._intake)
         self._stuck_workers = StuckWorkers(core.pool, core.page, attempts.ending.kill)
@@ -87,23 +87,23 @@ class Dispatcher:
             return Jobs(thread, made(entries))
 
         def made(entries: Iterable[type[Job]]) -> list[Job]:
-            return [entry(core, attempts, orders) for entry in entries]
+            return [entry(core, attempts, daemon_commands) for entry in entries]
 
         self._own_jobs = made(jobs.ON_THE_LOOP)
 
         self._claiming = Claiming(
             core, self._claimer, attempts, turns_of(self._claimer, jobs.CLAIMING)
         )
-        self._renewal = Renewal(core, attempts, self._claiming, self._hand_over, orders)
+        self._renewal = Renewal(core, attempts, self._claiming, self._hand_over, daemon_commands)
         self._recording = Recording(
             core, self._recorder, attempts, self._renewal, turns_of(self._recorder, jobs.RECORDING)
         )
         self._purging = turns_of(self._purger, jobs.BESIDE)
         self._unrecordable = Unrecordable(core)
         threads = (self._claimer, self._recorder)
-        self._membership = Membership(core, threads, orders)
-        self._reconciling = Reconciling(core, attempts, self._renewal, orders)
-        self._stopping = Stopping(core, threads, attempts, orders, self._recording)
+        self._membership = Membership(core, threads, daemon_commands)
+        self._reconciling = Reconciling(core, attempts, self._renewal, daemon_commands)
+        self._stopping = Stopping(core, threads, attempts, daemon_commands, self._recording)
         self._on_message: dict[type, Callable[..., None]] = {
             protocol.Stop: self._stopping.stop,
             **self._workers.on_message,
@@ -199,7 +199,7 @@ class Dispatcher:
 
     def _work(self) -> None:
         """Do the work that needs an identity: hand out, settle, record, claim and purge."""
-        self._orders.keep()
+        self._daemon_commands.keep()
         self._hand_out()
         if not self._recorder.busy:
             self._membership.settle(self._reconciling.settled)

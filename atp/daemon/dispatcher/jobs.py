@@ -19,7 +19,7 @@ from .maintenance import (
     Miss,
     Plan,
     Portion,
-    ReadAsks,
+    ReadCommands,
     ReadSessions,
     Register,
     Report,
@@ -233,7 +233,7 @@ class Look(Job):
             Plan: is_planned,
         }
         queue.jobs = {job.name for job, is_wanted in wanted.items() if is_wanted}
-        self.orders.hint(outlook.request)
+        self.daemon_commands.hint(outlook.request)
         queue.due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
             queue.found_empty(self._put_backs)
@@ -444,6 +444,6 @@ ON_THE_LOOP = (SignOfLife, Summarize, Measure)
 # The thread that claims does these when there is nothing to claim: the first one that is due.
 CLAIMING = (Plan, Look, Sweep, Miss, Drop, Scan)
 # The thread that records does these after a renewal, and before it records changes.
-RECORDING = (Report, Register, ReadAsks, ReadSessions)
+RECORDING = (Report, Register, ReadCommands, ReadSessions)
 # These have a thread of their own.
 BESIDE = (CountFailures, Graphs, Trim, Count, Purge)

@@ -23,7 +23,7 @@ from .attempts import Attempts
 if TYPE_CHECKING:
     from ...store.protocol import Store
     from .claiming import Claiming, HandOver
-    from .commands import Orders
+    from .commands import DaemonCommands
     from .core import Core
 
 # The identities of this daemon in the queue, its lease, and the offset of the database's clock.
@@ -219,7 +219,9 @@ class Membership:
     Joins run in the last of the ``threads``.
     """
 
-    def __init__(self, core: "Core", threads: Sequence[DatabaseThread], orders: "Orders") -> None:
+    def __init__(
+        self, core: "Core", threads: Sequence[DatabaseThread], daemon_commands: "DaemonCommands"
+    ) -> None:
         self._core = core
         self._threads = threads
         self._thread = threads[-1]
@@ -227,7 +229,7 @@ class Membership:
         self._unrecorded = core.unrecorded
         self._timers: Timers = core.timers
         self._tell: Callable[[Any], None] = core.tell
-        self._orders = orders
+        self._daemon_commands = daemon_commands
         # The time of the failure of each kind of call that has not succeeded since.
         self._failing: dict[str, float] = {}
         self._failed_at = 0.0
@@ -287,10 +289,10 @@ class Membership:
             self._tell_identities()
             self._tell(protocol.LeaseRenewed(self._identity.lease_until))
             self._timers.later("renew", settings.RENEW_EVERY)
-            self._orders.joined(answer.request)
+            self._daemon_commands.joined(answer.request)
             then(answer)
 
-        request = self._orders.request
+        request = self._daemon_commands.request
         self._thread.submit(
             JOINING, lambda: self._identity.join(self._core.store, holding, request), joined
         )
@@ -346,12 +348,16 @@ class Reconciling:
     """The reconciliation after each join, and whenever old identities have been settled."""
 
     def __init__(
-        self, core: "Core", attempts: Attempts, renewal: "Renewal", orders: "Orders"
+        self,
+        core: "Core",
+        attempts: Attempts,
+        renewal: "Renewal",
+        daemon_commands: "DaemonCommands",
     ) -> None:
         self._core = core
         self._attempts = attempts
         self._renewal = renewal
-        self._orders = orders
+        self._daemon_commands = daemon_commands
 
     def joined(self, reconciled: Reconciled) -> None:
         """Reconcile with the Tasks that the new identity holds."""
@@ -369,7 +375,7 @@ class Reconciling:
 
     def settled(self, reconciled: Reconciled) -> None:
         """Reconcile after other sessions have unlocked Tasks that an earlier identity held."""
-        self._orders.joined(reconciled.request)
+        self._daemon_commands.joined(reconciled.request)
         self._core.counters.lost(reconciled.lost, "its dispatcher ended")
         moved: frozenset[Key] = self._core.identity.left - set(reconciled.left)
         self._core.unrecorded.readmit(moved)
@@ -396,13 +402,13 @@ class Renewal:
         attempts: Attempts,
         claiming: "Claiming",
         hand_over: "HandOver",
-        orders: "Orders",
+        daemon_commands: "DaemonCommands",
     ) -> None:
         self._core = core
         self._attempts = attempts
         self._claiming = claiming
         self._hand_over = hand_over
-        self._orders = orders
+        self._daemon_commands = daemon_commands
         # The current values of the row.
         self._row_idle: bool | None = None
         self._row_mode = Mode.RUNNING
@@ -435,7 +441,7 @@ class Renewal:
 
     def _mode(self) -> Mode:
         """Return the mode for the row: QUIET only when no claim is on its way any more."""
-        mode = self._orders.mode
+        mode = self._daemon_commands.mode
         return Mode.RUNNING if mode is Mode.QUIET and self._claiming.is_claiming else mode
 
     def _has_news(self) -> bool:
@@ -470,7 +476,7 @@ class Renewal:
             core.statistics.answered()
             core.identity.renewed(renewal.time, result.sent, result.received)
             core.tell(protocol.LeaseRenewed(core.identity.lease_until))
-            self._orders.obey(renewal.request)
+            self._daemon_commands.obey(renewal.request)
             self._was_locked = renewal.is_spare
             if renewal.is_spare:
                 # Only the spare lease was renewed: the row is as it was.

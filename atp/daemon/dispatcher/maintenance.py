@@ -25,7 +25,7 @@ from .pool import WorkerLink
 
 if TYPE_CHECKING:
     from .attempts import Attempts
-    from .commands import Orders
+    from .commands import DaemonCommands
     from .core import Core
 
 # Maintenance jobs: what a dispatcher does periodically, beside its Tasks.
@@ -94,10 +94,12 @@ class Job:
     early = 0.0
     failed: Callable[[Result[Any]], None] | None = None
 
-    def __init__(self, core: "Core", attempts: "Attempts", orders: "Orders") -> None:
+    def __init__(
+        self, core: "Core", attempts: "Attempts", daemon_commands: "DaemonCommands"
+    ) -> None:
         self.core = core
         self.attempts = attempts
-        self.orders = orders
+        self.daemon_commands = daemon_commands
 
     def every(self) -> float | None:
         """Return the interval of the job in seconds, or None."""
@@ -259,15 +261,15 @@ class Plan(Job):
         self.core.timers.now("outlook")
 
 
-# Reading the asks to the Tasks that this daemon holds: cancel, pause, resume, release, stack.
+# Reading the commands to the Tasks that this daemon holds: cancel, pause, resume, release, stack.
 
-# The asks are read at least this often, in seconds: the end of a cancelled attempt should not
+# The commands are read at least this often, in seconds: the end of a cancelled attempt should not
 # come much later than its grace.
 AT_LEAST_EVERY = 0.5
 
 
-class ReadAsks(Job):
-    """The job that reads the asks, as long as this daemon holds a Task."""
+class ReadCommands(Job):
+    """The job that reads the commands, as long as this daemon holds a Task."""
 
     name, doing = "asked", "reading requests"
 

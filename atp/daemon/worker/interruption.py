@@ -16,7 +16,7 @@ from ..processes import uptime
 from ..protocol import Key
 from ..shared_memory import END, GO, NEVER, PAUSE, Page
 
-# Interrupting a handler, which need not check for asks: a signal raises Interrupted in it, or
+# Interrupting a handler, which need not check for commands: a signal raises Interrupted in it, or
 # cancels it if it is a coroutine.
 #
 # The signal interrupts only the handler itself. ATP's own code before and after it would break.
@@ -114,7 +114,7 @@ class Interruption:
         self._key = None
 
 
-# The pauses of an attempt, in its worker: at a check for asks, or at the handler's own wish.
+# The pauses of an attempt, in its worker: at a check for commands, or at the handler's own wish.
 
 # A paused attempt checks this often whether it may go on, in seconds.
 LOOK_EVERY = 0.02

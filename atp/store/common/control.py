@@ -382,7 +382,7 @@ NOTHING: dict[str, Any] = {
 class Control(Part):
     """Gates and limits that operators set, commands to attempts, changes of waiting Tasks."""
 
-    # Asks to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once.
+    # Commands to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once.
 
     def request(self, instance: int, request: str, *, who: str, message: str = "") -> bool:
         with self.store.atomic():

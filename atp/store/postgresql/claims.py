@@ -280,9 +280,9 @@ class Limits(ORMLimits):
         return found[:most], [collection for collection, _, is_cut in rows if is_cut]
 
     def _buckets(self, types: Collection[str], *, daemon: UUID | None = None) -> list[Bucket]:
-        asks = None if daemon is None else str(daemon)
+        asking = None if daemon is None else str(daemon)
         with cursor_of(self.store.connection) as cursor:
-            execute(cursor, "limits", {"types": list(types), "daemon": asks})
+            execute(cursor, "limits", {"types": list(types), "daemon": asking})
             rows = cursor.fetchall()
         return [
             Bucket.of(

@@ -501,8 +501,8 @@ class Limits(ORMLimits):
         return [lane[1] for lane in found], [collection for _, collection in cut]
 
     def _buckets(self, types: Collection[str], *, daemon: UUID | None = None) -> list[Bucket]:
-        asks = None if daemon is None else daemon.hex
-        rows = self.store.select(_LIMITS, types=as_json(list(types)), daemon=asks)
+        asking = None if daemon is None else daemon.hex
+        rows = self.store.select(_LIMITS, types=as_json(list(types)), daemon=asking)
         now = self.store.now()
         return [
             Bucket.of(
