@@ -219,6 +219,59 @@ def weigh(context, *, size=0):
     raise kept
 
 
+def make_weight():
+    weight = Weight()
+    weights.append(weakref.ref(weight))
+    return weight
+
+
+class HeavyError(ValueError):
+    def __init__(self, weight):
+        super().__init__("heavy")
+        self.weight = weight
+
+
+def weigh_by_exception(context):
+    """Raise an exception that has the large object, with a cause that has another one."""
+    try:
+        raise HeavyError(make_weight())
+    except HeavyError as error:
+        raise HeavyError(make_weight()) from error
+
+
+@task_type("odd.weighs.held")
+def weighs_held(context):
+    weigh_by_exception(context)
+
+
+@task_type("odd.weighs.held.together", transactional=True)
+def weighs_held_together(context):
+    weigh_by_exception(context)
+
+
+@task_type("odd.weighs.held.coroutine")
+async def weighs_held_coroutine(context):
+    weigh_by_exception(context)
+
+
+@task_type("odd.weighs.held.group")
+async def weighs_held_group(context):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(weighs_held_coroutine.handler(context))
+
+
+@task_type("odd.weighs.executed")
+def weighs_executed(context):
+    exec("weight = make_weight()\nraise ValueError('heavy')", {"make_weight": make_weight})
+
+
+@task_type("odd.weighs.fatal")
+def weighs_fatal(context):
+    fatal = Fatal("heavy")
+    fatal.weight = make_weight()
+    raise fatal
+
+
 @task_type("odd.weighs")
 def weighs(context, *, size=0):
     weigh(context, size=size)

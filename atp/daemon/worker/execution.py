@@ -342,11 +342,13 @@ def run(
             own(_log_raised, attempt, context, reported)
             own(_send_exception, reported)
         if signals.handler_ended.receivers:
-            facts = {"context": context, "attempt": attempt, "exception": reported}
-            _tell(signals.handler_ended, outcome=outcome, **facts)
+            told = partial(_tell, signals.handler_ended, context=context, attempt=attempt)
+            told(outcome=outcome, exception=reported)
     finally:
         if error is not None:
             clear_variables(error)
+            # The frames of the traceback refer to this one, which would keep the exception.
+            error = reported = None
     return outcome
 
 
@@ -355,8 +357,9 @@ def _ended(
 ) -> tuple[Any, BaseException | None]:
     """Return what the call returned, and the exception that it raised, or None.
 
-    This function is part of the exception's traceback, and that of :func:`run` is not: it
-    would keep the exception, and with it all that the handler had, until garbage is collected.
+    This function is part of the exception's traceback. It keeps the exception in no variable that
+    outlives it: otherwise both, and all that the handler had, would stay until garbage is
+    collected.
     """
     try:
         return (call() if transaction is None else transaction.run(call)), None
@@ -444,10 +447,15 @@ def _log_raised(attempt: Attempt, context: Context, error: BaseException) -> Non
 
 
 def _send_exception(error: BaseException) -> None:
+    trace = exception_trace(error)
     try:
         raise error
     except BaseException:  # receivers look at sys.exc_info()
         _tell(got_request_exception, request=None)
+    finally:
+        # Not with this function, whose callers have the exception in their variables. Its class
+        # may define with_traceback().
+        BaseException.with_traceback(error, trace)
 
 
 def _tell(signal: Signal, **facts: Any) -> None:
