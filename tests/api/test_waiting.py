@@ -18,8 +18,9 @@ from django.test import Client
 from atp import queue
 from atp.api import waiting
 from atp.api.schema import LONGEST_WAIT
-from atp.api.waiting import RATE, SOONEST, Ends, Turns
+from atp.api.waiting import RATE, SOONEST, Turns
 from atp.models import Instance
+from atp.reports.ends import Ends
 from atp.states import Event, State
 from benchmarks.core import web
 

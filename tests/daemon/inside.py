@@ -51,10 +51,10 @@ from atp.daemon.supervisor import worker_processes as worker_output
 from atp.daemon.supervisor.worker_processes import EVERY, RATE, WorkerOutput, marked
 from atp.daemon.worker import execution, leftovers
 from atp.daemon.worker import isolation as logs
-from atp.daemon.worker.connections import Connections
 from atp.daemon.worker.interruption import SIGNAL, Interruption
 from atp.daemon.worker.isolation import ENTRIES, Entry, ProcessState
 from atp.daemon.worker.leftovers import Leftovers, Unkillable
+from atp.daemon.worker.transactions import Connections
 from atp.daemon.worker.worker import Worker
 from atp.store.common import enqueueing as handover
 from atp.store.common.incompatible import is_misfit

@@ -25,12 +25,11 @@ from ..outcomes import DONE, PUT_OFF, Outcome
 from ..protocol import Channel, Closed, Inherited, Key, packed_end, unpacked
 from ..shared_memory import NEVER, Tokens
 from . import execution
-from .connections import Connections
 from .execution import guard_own_lines, is_any_abandoned
 from .interruption import Interruption, Pauses
 from .isolation import ContextVariables, Lifelines, ProcessState, Threads
 from .leftovers import Leftovers, Unkillable, has_children
-from .transactions import Checkpoints, Transaction
+from .transactions import Checkpoints, Connections, Transaction
 
 # Preparing a worker's process for handlers: its standard input, its log and its caches.
 
