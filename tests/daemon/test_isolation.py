@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import logging
+import logging.config
 import os
 import resource
 import signal
@@ -67,6 +68,10 @@ def _trace(frame, event, argument):
     return None
 
 
+class _Louder(logging.Logger):
+    """A class of loggers, as a library sets one."""
+
+
 def _umask():
     mask = os.umask(0o077)
     os.umask(mask)
@@ -90,6 +95,12 @@ CHANGES = {
     "logging": (
         lambda: logging.disable(logging.CRITICAL),
         lambda: logging.root.manager.disable,
+    ),
+    "records": (lambda: logging.setLogRecordFactory(_trace), logging.getLogRecordFactory),
+    "loggers": (lambda: logging.setLoggerClass(_Louder), logging.getLoggerClass),
+    "loggers-of-manager": (
+        lambda: logging.root.manager.setLoggerClass(_Louder),
+        lambda: logging.root.manager.loggerClass,
     ),
     "socket": (lambda: socket.setdefaulttimeout(3), socket.getdefaulttimeout),
     "trace": (lambda: sys.settrace(_trace), sys.gettrace),
@@ -133,6 +144,16 @@ def test_process_state_is_restored(change, look):
         os.dup2(descriptor, 0)
         os.close(descriptor)
         os.close(null)
+
+
+def test_logger_that_an_attempt_has_created_is_enabled_again(state):
+    """A configuration disables all loggers that it does not name."""
+    logger = logging.getLogger("tests.created_by_an_attempt")
+    state.restore()
+    logging.config.dictConfig({"version": 1})
+    assert logger.disabled
+    state.restore()
+    assert not logger.disabled
 
 
 def test_timer_is_stopped_if_its_signal_handler_is_restored(state):

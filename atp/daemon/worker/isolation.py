@@ -174,17 +174,26 @@ EVERY = 0.01
 
 
 class _Found:
-    """The state of all loggers and their handlers at the time when this is made."""
+    """The state of all loggers and their handlers at the time when this is made.
+
+    A logger that an attempt creates is kept, in the state in which that attempt leaves it.
+    """
 
     def __init__(self) -> None:
         self.disable, self.raises = _MANAGER.disable, logging.raiseExceptions
-        self.loggers = {each: _facts(each) for each in _loggers()}
-        self.handlers = {
-            handler: (handler.level, list(handler.filters), handler.formatter)
-            for _, _, _, handlers, _ in self.loggers.values()
-            for handler in handlers
-        }
+        self.classes = _classes()
+        self.loggers: dict[logging.Logger, tuple[Any, ...]] = {}
+        self.handlers: dict[logging.Handler, tuple[Any, ...]] = {}
+        self._add_new()
         self._mark()
+
+    def _add_new(self) -> None:
+        for each in _loggers():
+            if each not in self.loggers:
+                self.loggers[each] = _facts(each)
+                for handler in each.handlers:
+                    facts = handler.level, list(handler.filters), handler.formatter
+                    self.handlers.setdefault(handler, facts)
 
     def _mark(self) -> None:
         _ROOT._cache[_MARK] = True
@@ -192,7 +201,9 @@ class _Found:
         self._compared = time.monotonic()
 
     def is_as_it_was(self) -> bool:
-        """Tell whether the loggers and handlers of that time are unchanged; ignore new ones."""
+        """Tell whether the loggers and handlers of that time are unchanged; add new ones."""
+        if _classes() != self.classes:
+            return False
         is_quiet = (
             _MARK in _ROOT._cache
             and len(logging._handlerList) == self._count  # type: ignore[attr-defined]
@@ -210,10 +221,14 @@ class _Found:
             )
         )
         if is_same:
+            self._add_new()
             self._mark()
         return is_same
 
     def put_back(self) -> None:
+        factory, kind, _MANAGER.loggerClass = self.classes
+        logging.setLogRecordFactory(factory)
+        logging.setLoggerClass(kind)
         logging.disable(self.disable)
         logging.raiseExceptions = self.raises
         for each, (level, disabled, propagate, handlers, filters) in self.loggers.items():
@@ -224,6 +239,11 @@ class _Found:
             handler.setLevel(level)
             handler.filters[:] = filters
             handler.formatter = formatter
+        for each in _loggers():
+            if each not in self.loggers:
+                # By a configuration, which disables all loggers that it does not name.
+                each.disabled = False
+        self._add_new()
         self._mark()
 
 
@@ -248,6 +268,11 @@ def found() -> _Found:
 
 def put_back(before: _Found) -> None:
     before.put_back()
+
+
+def _classes() -> tuple[Any, ...]:
+    """Return the factory of records, and the classes of new loggers."""
+    return logging.getLogRecordFactory(), logging.getLoggerClass(), _MANAGER.loggerClass
 
 
 def _loggers() -> list[logging.Logger]:
@@ -447,7 +472,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("`sys.path`", PATHS, put_back_path),
     Entry("`socket.setdefaulttimeout()`", (socket.getdefaulttimeout,), socket.setdefaulttimeout),
     Entry(
-        "logging: levels, handlers, filters, disabled loggers, `logging.disable()`",
+        "logging: levels, handlers, filters, disabled loggers, `logging.disable()`, factories",
         (take,),
         put_back,
         first=found,
