@@ -40,7 +40,7 @@ from ..protocol import Inherited
 from ..shared_memory import Page
 from ..stacks import StackFiles
 from .children import DispatcherProcess, Forking, tell_started
-from .worker_processes import WorkerOutput, WorkerProcesses, slots
+from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses, slots
 
 # Support for a daemon in a process that outlives it, as with ``call_command`` in a test.
 
@@ -367,7 +367,8 @@ class Supervisor:
         if channel is not None and channel.fileno() in self._readable:
             self._receive()
         while self._deaths:
-            self._on_death(*self._deaths.pop(0))
+            deaths, self._deaths = self._deaths, []
+            self._on_deaths(deaths)
         if self._status is not None:
             return
         self._pause = min(TURN, self._workers.enforce_limits())
@@ -430,32 +431,44 @@ class Supervisor:
 
     # Deaths
 
-    def _on_death(self, pid: int, status: int) -> None:
-        """Clean up after a child that has ended, and tell the dispatcher of a dead worker."""
-        if pid == self._dispatcher.pid:
-            self._on_dispatcher_death(status)
+    def _on_deaths(self, deaths: list[tuple[int, int]]) -> None:
+        """Clean up after children that have ended, and tell the dispatcher of dead workers."""
+        for pid, status in deaths:
+            if pid == self._dispatcher.pid:
+                self._on_dispatcher_death(status)
+        # The pid of no worker is that of an orphan that an earlier worker has left.
+        dead = [
+            (worker, status)
+            for pid, status in deaths
+            if (worker := self._workers.remove(pid, status)) is not None
+        ]
+        if not dead:
             return
-        dead = self._workers.remove(pid, status)
-        if dead is None:
-            return  # an orphan of an earlier worker
+        # The processes of a handler are dead before its Task may be run again.
+        if not processes.LINUX:
+            descendants.kill_sessions([worker.pid for worker, _ in dead])
+        left = 0
+        if self._status is None:  # otherwise the end of this process kills them
+            left = self._left_behind.end({self._dispatcher.pid, *self._workers.pids()}, self._reap)
+        for worker, status in dead:
+            self._on_worker_death(worker, status, left)
+            left = 0  # nobody knows whose they were: the first one has them
+
+    def _on_worker_death(self, dead: WorkerProcess, status: int, left: int) -> None:
         running = self._page.read(dead.slot)
         self._page.leave(dead.slot)
-        # The processes of its handler are dead before the Task may be run again.
-        if not processes.LINUX:
-            descendants.kill_sessions([dead.pid])
-        left = self._left_behind.end({self._dispatcher.pid, *self._workers.pids()}, self._reap)
         self._output.ended(dead.slot)
         how = processes.describe_status(status)
         if dead.why:
-            journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
+            journal.worker_killed(worker=dead.slot, pid=dead.pid, why=dead.why)
         elif os.waitstatus_to_exitcode(status) != 0 or running is not None:
-            journal.worker_died(worker=dead.slot, pid=pid, how=how)
+            journal.worker_died(worker=dead.slot, pid=dead.pid, how=how)
         if left:
             journal.left_behind(worker=dead.slot, count=left)
         key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
         facts = how, dead.why, key, left, cause, dead.stack
-        self._dispatcher.send(protocol.WorkerDied(dead.slot, pid, *facts))
+        self._dispatcher.send(protocol.WorkerDied(dead.slot, dead.pid, *facts))
 
     def _on_dispatcher_death(self, status: int) -> None:
         self._receive()
