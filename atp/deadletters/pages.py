@@ -8,7 +8,6 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from django.utils.functional import cached_property
 
 from .. import queue
 from ..conf import settings
@@ -126,7 +125,7 @@ class ErrorOperationPage(OperationPage):
 
     def shown_state(self, subject: ErrorGroup) -> str:
         """Return the time up to which the plan counts dead letters; "" if there is no plan."""
-        return "" if self._planned is None else self._now.isoformat()
+        return "" if self._planned is None else self.now.isoformat()
 
     def arguments(self, form: KindForm) -> dict[str, Any]:
         """Return the arguments for the operation.
@@ -151,7 +150,7 @@ class ErrorOperationPage(OperationPage):
         typed = form.cleaned_data if form.is_bound else {}
         names = [name for name in _FILTERS if form.is_bound and name in form.changed_data]
         chosen = {name: typed[name] for name in names if typed.get(name) is not None}
-        until = {"ended_before": self._now}
+        until = {"ended_before": self.now}
         try:
             plan = operation(error=subject, dry_run=True, **until | chosen)
         except ATPError:
@@ -161,10 +160,6 @@ class ErrorOperationPage(OperationPage):
     @property
     def _planned(self) -> Callable[..., Any] | None:
         return _PLANNED.get(self.kwargs["name"])
-
-    @cached_property
-    def _now(self) -> datetime:
-        return overview.now()
 
 
 def _parse_time(text: str) -> datetime:

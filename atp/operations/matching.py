@@ -231,7 +231,7 @@ def selection(
             f"An empty filter would {verb} everything. Give a filter, or all=True.",
             errors=[("all", "It must be true, because the filter is empty.")],
         )
-    group = None if error is None else error_group(error)
+    group = error if error is None or isinstance(error, ErrorGroup) else error_group(error)
     return Selection(
         verb=verb,
         until=_check_until(until, verb).isoformat(),
@@ -337,10 +337,10 @@ def make_plan(selection: Selection, per_second: float | None = None) -> Plan:
         counts[type, collection, error] = count
     total = counts.total()
     cannot: Counter[str] = Counter()
-    for (type, collection, error, why), count in _count_left_out(selection).items():
+    types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
+    for (type, collection, error, why), count in _count_left_out(selection, types).items():
         cannot[why] += count
         counts[type, collection, error] -= count
-    types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
     by: dict[str, Counter[str]] = defaultdict(Counter)
     for (type, collection, error), count in counts.items():
         by["type"][types.get(type, f"#{type}")] += count
@@ -361,10 +361,13 @@ def _largest_first(counts: Counter[str]) -> dict[str, int]:
     return {name: count for name, count in counts.most_common() if count}
 
 
-def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]:
+def _count_left_out(
+    selection: Selection, types: Mapping[int, str]
+) -> Counter[tuple[int, str, int | None, str]]:
     """Count the Instances to which an operation cannot be applied.
 
-    The counts are by Type, collection, error group and the reason why not.
+    ``types`` has the identifiers of the Types by key. The counts are by Type, collection, error
+    group and the reason why not.
     """
     if selection.verb == DELETE:
         nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
@@ -374,7 +377,7 @@ def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None,
     found: Counter[tuple[int, str, int | None, str]] = Counter()
     if selection.verb != REDRIVE:
         return found
-    judge, after = Judge(REDRIVE), 0
+    judge, after = Judge(REDRIVE, types), 0
     for _ in range(0, MOST_JUDGED, PORTION):
         portion = list(selection.rows().filter(pk__gt=after).order_by("pk")[:PORTION])
         if not portion:
@@ -390,9 +393,10 @@ def _count_left_out(selection: Selection) -> Counter[tuple[int, str, int | None,
 class Judge:
     """Finds out to which Instances an operation cannot be applied, and why not."""
 
-    def __init__(self, verb: str) -> None:
+    def __init__(self, verb: str, types: Mapping[int, str] | None = None) -> None:
         self._verb = verb
-        self._types: dict[int, str] = {}
+        # The identifiers of the known Types by key.
+        self._types = dict(types or {})
         # A cache by Type and shape of the inputs: True if the inputs fit the handler.
         self._judged: dict[object, bool] = {}
         self._served_types: set[str] | None = None

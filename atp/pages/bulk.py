@@ -29,7 +29,6 @@ from ..operations import matching
 from ..operations.matching import CANCEL, DELETE, REDRIVE
 from ..operations.operation import Operation, time_from_json
 from ..operations.table import INSTANCE, MATCHING, OPERATIONS
-from ..reports import overview
 from ..reports.listing import NEWEST_FIRST, PORTION, Export
 from ..states import LIVE, State
 from ..web import permissions
@@ -145,7 +144,7 @@ class MatchingPage(OperationPage):
 
     def shown_state(self, subject: Place) -> str:
         """Return the time up to which the plan counts Instances."""
-        return self._now.isoformat()
+        return self.now.isoformat()
 
     def arguments(self, form: KindForm) -> dict[str, Any]:
         """Return the arguments for the operation.
@@ -167,7 +166,7 @@ class MatchingPage(OperationPage):
 
     def show(self, *, form: Form | None = None, **context: Any) -> HttpResponse:
         if form is not None:
-            context |= self._plan(self._arguments_until(self._now))
+            context |= self._plan(self._arguments_until(self.now))
         return super().show(form=form, **context)
 
     def _plan(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -176,10 +175,6 @@ class MatchingPage(OperationPage):
         rows = self.narrow_rows(plan.selection.rows(), permissions.VIEW_INSTANCE)
         samples = rows.select_related("type").order_by(*NEWEST_FIRST)[:SAMPLES]
         return {"plan": matching.describe_plan(plan), "samples": samples}
-
-    @cached_property
-    def _now(self) -> datetime:
-        return overview.now()
 
 
 # The Instances that are ticked.

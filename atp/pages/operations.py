@@ -4,6 +4,7 @@ A POST to the page performs the operation, and a GET shows the operation's form.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -14,6 +15,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.template.loader import select_template
 from django.urls import reverse
+from django.utils.functional import cached_property
 
 from .. import queue, text
 from ..exceptions import ATPError, IllegalTransition, InvalidInputs
@@ -76,6 +78,11 @@ class OperationPage(Page):
         if found is None:
             raise Http404(f"There is no operation {self.kwargs['name']!r}.")
         return found
+
+    @cached_property
+    def now(self) -> datetime:
+        """The time of the queue's clock when the page is shown."""
+        return overview.now()
 
     @property
     def permissions(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -166,7 +173,7 @@ class OperationPage(Page):
             form=form,
             hidden=[*self.hidden_fields(subject), *([("sure", "yes")] if is_sure else [])],
             back=self.page_to_return_to(),
-            now=overview.now(),
+            now=self.now,
             **context,
         )
 
@@ -308,7 +315,7 @@ class EndSessionPage(TargetOperationPage):
         return f"process {pid}" if pid else "of the database"
 
     def show(self, **context: Any) -> HttpResponse:
-        return super().show(sessions=health.blocking_sessions(overview.now()), **context)
+        return super().show(sessions=health.blocking_sessions(self.now), **context)
 
 
 # Forms from the table of operations: a field for each parameter.
