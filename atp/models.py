@@ -660,11 +660,11 @@ class LogRecord(models.Model):
     """One transition, message of a handler, or action of an operator.
 
     ``kind`` is an Event or a :class:`Kind`. ``detail`` is for programs. Depending on the kind, it
-    is the command, the uuid of the daemon, :func:`lost_detail`, the beginning of the class name of
-    the exception that a handler raised, or :func:`incompatible_detail`. ``message`` is for people,
-    and no code compares it. If the record is not about an Instance, ``instance`` is null, and
-    ``subject`` names what it is about, such as a Type, a lane or a daemon. Purging keeps such
-    records.
+    is the command, the uuid of the daemon, the result of ``lost_detail()``, the beginning of the
+    class name of the exception that a handler raised, or the result of ``incompatible_detail()``.
+    ``message`` is for people, and no code compares it. If the record is not about an Instance,
+    ``instance`` is null, and ``subject`` names what it is about, such as a Type, a lane or a
+    daemon. Purging keeps such records.
     """
 
     instance = models.ForeignKey(
@@ -994,7 +994,7 @@ class Task(models.Model):
     Instance's columns, so that a claim never has to read a wider table.
 
     If a node of a graph waits for other nodes, ``waits`` is their number, and the Task is due at
-    :data:`BLOCKED`. A claim treats it like any Task that is due in the future. If ``waits`` is not
+    ``BLOCKED``. A claim treats it like any Task that is due in the future. If ``waits`` is not
     null, the store has more to do at the end of the Instance: it frees the nodes that wait for this
     one, or enqueues its hooks.
     """

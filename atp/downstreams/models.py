@@ -20,7 +20,7 @@ class Downstream(models.Model):
 
     Registering a Type creates the row. ``state`` is the state of a circuit breaker, in which
     *closed* means healthy. While the breaker is closed, no daemon writes the row. The other columns
-    are those of :class:`.Protection`; the rules are in :mod:`atp.downstreams.protection`.
+    are those of :class:`.Protection`; the rules are in ``atp.downstreams.protection``.
     """
 
     name = models.CharField(max_length=MAX_IDENTIFIER, unique=True)

@@ -577,7 +577,7 @@ class Note:
 
     A note counts in one of two ways. A note of :meth:`Reader.notes` describes the source as this
     look has found it: its count replaces that of the look before, and the same note again is no
-    news. A note in :attr:`CursorMove.notes` is an event, which happens once: its count is added in
+    news. A note in ``CursorMove.notes`` is an event, which happens once: its count is added in
     the transaction that moves the cursor. So "lost" belongs to a move. "skipped" belongs to a move
     if the cursor passes the record over, as in a stream, and to a look if a later look finds it
     again, as in a directory.
