@@ -155,8 +155,11 @@ def why_incompatible(signatures: Signatures, args: Sequence[Any], kwargs: Mappin
     number and the names of the arguments, not their values.
     """
     signature, plain = signatures
-    if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
-        return ""
+    if plain is not None and not args:
+        known, required = plain
+        names = kwargs.keys()
+        if names == known.keys() or required <= names <= known.keys():
+            return ""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -287,6 +290,8 @@ def adapt_arguments(
     """
     found = unbind(inputs)
     why = why_incompatible(signatures, *found)
+    if not why:
+        return found, ""
     texts = sensitive_texts(inputs, sensitive)
     for adapter in adapters:
         if not why:

@@ -128,15 +128,17 @@ class Counts:
     def add_run(self, type: str, began: datetime, time: datetime, waited: float) -> None:
         """Count the start and the finish of an attempt.
 
-        Two calls of :meth:`add` do the same in twice the time. The thread that hands out tasks
-        counts most attempts here.
+        Two calls of :meth:`add` do the same in three times the time. The thread that hands out
+        tasks counts most attempts here.
         """
-        if not self._from <= began <= time < self._until or type not in self._cells:
+        cell = self._cells.get(type)
+        if cell is None or not self._from <= began <= time < self._until:
             self.add(type, Event.START, began, waited=waited)
             self.add(type, Event.FINISH, time, began=began)
             return
-        cell = self._cells[type]
-        counts, took = cell.counts, (time - began) // _MICROSECOND
+        ran = time - began
+        took = 1_000_000 * ran.seconds + ran.microseconds  # both times are of one minute
+        counts = cell.counts
         counts["started"] += 1
         counts["finished"] += 1
         counts["wall_us"] += took

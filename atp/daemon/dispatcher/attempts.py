@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ... import messages
@@ -162,7 +162,11 @@ class Attempts:
             elif isinstance(entry, Move) or not self._may_have_concluded(entry):
                 self._counters.refused(entry, self._forget(key))
         for entry in batch:
-            if not isinstance(entry, Move) or entry in refused:
+            if not isinstance(entry, Move):
+                continue
+            if entry.event is Event.FINISH and not self.undecided:
+                continue  # nothing follows from it
+            if entry in refused:
                 continue
             key = entry.instance, entry.attempt
             if entry.event == Event.START:
@@ -568,12 +572,15 @@ class Times:
         self.set()
 
     def set(self) -> None:
-        """Measure the difference between this host's clock and its uptime clock."""
+        """Measure the differences between the clocks: of the database, this host and its uptime."""
         self.clock = time.time() - uptime()
+        self._database = self.clock + self._identity.offset.total_seconds()
 
     def at_uptime(self, attempt: Attempt, at: float) -> datetime:
-        """Convert a time of the uptime clock."""
-        return self.at(attempt, at + self.clock)
+        """Convert a time of the uptime clock. This is called twice for each attempt."""
+        claimed: Any = attempt.time
+        time = datetime.fromtimestamp(at + self._database, UTC)
+        return time if time > claimed else claimed
 
     def at(self, attempt: Attempt, host_time: float) -> datetime:
         """Convert a time of this host's clock."""

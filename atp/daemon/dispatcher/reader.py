@@ -44,6 +44,11 @@ class Counters:
         self._in_all = dict(self._lately)
         # Whether an Instance has become a dead letter since dead letters were last counted.
         self.has_failures = False
+        self.look_at_log()
+
+    def look_at_log(self) -> None:
+        """Find out whether the log tells of finished attempts; not for each of them anew."""
+        self._tells_of_finished = log.tells("finished")
 
     def _count(self, name: str, by: int = 1) -> None:
         self._lately[name] += by
@@ -54,7 +59,7 @@ class Counters:
 
     def ended(self, attempt: Attempt, move: Move, seconds: float) -> None:
         """Count and log the Move that follows from a handler's end, after ``seconds``."""
-        if move.event == Event.FINISH:
+        if move.event is Event.FINISH:
             self.finished(attempt, seconds)
             return
         why = move.message.rstrip().rpartition("\n")[2]
@@ -73,8 +78,9 @@ class Counters:
 
     def finished(self, attempt: Attempt, seconds: float = 0.0) -> None:
         """Count and log a handler that finished after ``seconds``."""
-        self._count("finished")
-        if log.tells("finished"):
+        self._lately["finished"] += 1
+        self._in_all["finished"] += 1
+        if self._tells_of_finished:
             log.finished(seconds=seconds, **_names(attempt))
 
     def expired(self, attempt: Attempt, why: str) -> None:
@@ -227,6 +233,7 @@ class Reader:
         # A handler's messages are in the channel before its end is in the ring.
         until = link.ring.written
         self._times.set()
+        self._counters.look_at_log()
         for message in link.channel.drain():
             self._on_message[type(message)](link, *message)
         who = self._attempts.who(link)
@@ -445,7 +452,7 @@ class Statistics:
             if known and known.get(_key(entry), self._position + 1) <= self._position:
                 continue  # the entry was recorded under an earlier identity
             attempt = entry.of
-            type = attempt.type
+            type = attempt.parameters.type
             if entry.event is Event.FINISH and entry.started is attempt.began is not None:
                 counts.add_run(type, entry.started, entry.time, _waited(attempt))
                 continue

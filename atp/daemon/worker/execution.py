@@ -174,7 +174,8 @@ _abandoned: list[threading.Thread] = []
 
 def is_any_abandoned() -> bool:
     """Tell whether the loop of an earlier handler still runs in this process."""
-    _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
+    if _abandoned:
+        _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
     return bool(_abandoned)
 
 
@@ -375,8 +376,9 @@ def _call(
 ) -> Outcome:
     task_type = registry.handler_of(attempt.type)
     try:
-        inputs = codec.decode(attempt.inputs)
-        if _may_have_results(attempt):
+        stored = attempt.inputs
+        inputs = codec.decode(stored)
+        if codec.may_have_results(stored):  # of other nodes of its graph
             inputs = context.results.resolved(inputs)
         (args, kwargs), why = adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
@@ -423,11 +425,6 @@ def _has_secrets(context: Context | None) -> bool:
 def _carried(attempt: Attempt, context: Context, call: Callable[[], Any]) -> Any:
     with middleware.restore_context(attempt.carried):
         return middleware.run(context, call)
-
-
-def _may_have_results(attempt: Attempt) -> bool:
-    """Whether results of other nodes of its graph may stand in its inputs."""
-    return codec.may_have_results(attempt.inputs)
 
 
 def _log_raised(attempt: Attempt, context: Context, error: BaseException) -> None:

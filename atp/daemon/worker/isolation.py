@@ -65,7 +65,8 @@ class Entry:
     """``parts`` return the values of now, and ``put_back(*values)`` makes them the values again.
 
     With ``keeps`` the entry may still differ afterwards, on purpose: what was added stays.
-    ``told`` are audit events by which Python tells of a change before it makes one.
+    ``told`` are audit events by which Python tells of a change before it makes one. ``signs`` are
+    quicker to compare than the parts, and most changes show in them.
     """
 
     name: str
@@ -76,13 +77,17 @@ class Entry:
     # Where the first value takes longer than those that are compared with it.
     first: Callable[[], Any] | None = None
     told: tuple[str, ...] = ()
+    signs: tuple[Callable[[], Any], ...] = ()
     # What strikes nobody at once, and takes longer to take than the rest.
     is_slow: bool = False
 
     @property
-    def can_wait(self) -> bool:
-        """Whether it is compared only where something else has changed, or now and then."""
-        return self.is_slow or bool(self.told)
+    def urgent(self) -> tuple[Callable[[], Any], ...]:
+        """What is compared after each attempt.
+
+        The rest waits until something has changed, or until the next comparison of everything.
+        """
+        return self.signs if self.is_slow or self.told or self.signs else self.parts
 
     def take(self) -> list[Any]:
         """Return the values of now."""
@@ -162,15 +167,18 @@ def put_back_path(path: list[str], items: Iterable[str]) -> None:
 #
 # To compare all loggers takes longer than a task. So cheap signs are checked first: Python clears
 # its cache of levels when a level is set, and its list of handlers when logging is configured. A
-# change without such a sign is noticed at the next full comparison, after EVERY seconds.
+# change without such a sign is noticed at the next comparison of everything.
 
 _ROOT: Any = logging.root
 _MANAGER: logging.Manager = _ROOT.manager
 # While this key is in the cache of the root logger, Python has not cleared the cache.
 _MARK = "atp"
-# All loggers, and all entries that can wait, are compared if the last full comparison is this many
-# seconds ago.
-EVERY = 0.01
+LOGGING_SIGNS = (
+    *(logging.getLogRecordFactory, logging.getLoggerClass),
+    partial(attrgetter("loggerClass", "disable"), _MANAGER),
+    partial(_ROOT._cache.__contains__, _MARK),
+    partial(len, logging._handlerList),  # type: ignore[attr-defined]
+)
 
 
 class _Found:
@@ -195,25 +203,15 @@ class _Found:
                     facts = handler.level, list(handler.filters), handler.formatter
                     self.handlers.setdefault(handler, facts)
 
-    def _mark(self) -> None:
+    @staticmethod
+    def _mark() -> None:
         _ROOT._cache[_MARK] = True
-        self._count = len(logging._handlerList)  # type: ignore[attr-defined]
-        self._compared = time.monotonic()
 
     def is_as_it_was(self) -> bool:
         """Tell whether the loggers and handlers of that time are unchanged; add new ones."""
-        if _classes() != self.classes:
-            return False
-        is_quiet = (
-            _MARK in _ROOT._cache
-            and len(logging._handlerList) == self._count  # type: ignore[attr-defined]
-            and _MANAGER.disable == self.disable
-            and time.monotonic() - self._compared < EVERY
-        )
-        if is_quiet:
-            return True
         is_same = (
-            (_MANAGER.disable, logging.raiseExceptions) == (self.disable, self.raises)
+            _classes() == self.classes
+            and (_MANAGER.disable, logging.raiseExceptions) == (self.disable, self.raises)
             and all(_facts(each) == facts for each, facts in self.loggers.items())
             and all(
                 (handler.level, handler.filters, handler.formatter) == facts
@@ -297,6 +295,9 @@ def _facts(
 # An entry is compared after each attempt, and put back only where it differs. To take them all
 # costs some microseconds, with each task. So an entry of whose changes Python tells (its audit
 # events) is compared where it has told, and now and then, for what C code changes.
+
+# Everything is compared if that was last done this many seconds ago.
+EVERY = 0.01
 
 # As they are below the enums that the module signal makes of the answers.
 _getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
@@ -476,6 +477,7 @@ ENTRIES: tuple[Entry, ...] = (
         (take,),
         put_back,
         first=found,
+        signs=LOGGING_SIGNS,
     ),
     Entry(
         "resource limits on processor time, memory, files and their size",
@@ -561,13 +563,19 @@ class ProcessState:
         self._compared = 0.0
         self._told = _told()
         self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
-        self._arrange()
+        # What is compared after each attempt, and its values.
+        self._urgent = [part for each, _ in self._found for part in each.urgent]
+        self._note_urgent()
 
-    def _arrange(self) -> None:
-        """Have at hand what is compared after each task: one list of values with another."""
-        urgent = [(each, values) for each, values in self._found if not each.can_wait]
-        self._parts = [part for each, _ in urgent for part in each.parts]
-        self._values = [value for _, values in urgent for value in values]
+    def _note_urgent(self) -> None:
+        """Note the values of what is compared after each attempt.
+
+        If they cannot be read, they equal nothing: then everything is compared each time.
+        """
+        self._values: list[Any] = []
+        with suppress(Exception):
+            for each, values in self._found:
+                self._values += [sign() for sign in each.signs] or (values if each.urgent else [])
 
     def restore(self) -> str:
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
@@ -580,15 +588,16 @@ class ProcessState:
         elif self._is_as_it_was():
             return ""
         names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
+        self._note_urgent()
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
     def _is_as_it_was(self) -> bool:
-        """Tell whether the entries that cannot wait are unchanged.
+        """Tell whether the urgent values are unchanged.
 
         A handler may have removed what is read, or put an object there that cannot be compared.
         """
         try:
-            return [*map(call, self._parts)] == self._values
+            return [*map(call, self._urgent)] == self._values
         except BaseException:  # even SystemExit does not end the worker
             return False
 
@@ -605,7 +614,6 @@ class ProcessState:
             return f"{entry.name} ({error})"
         if entry.keeps:
             self._found[place] = entry, now
-            self._arrange()
         return "" if entry.keeps or now == before else entry.name
 
 

@@ -199,8 +199,7 @@ class Worker:
                 # The dispatcher has taken the token of a task that it took back.
                 if not self._tokens.take(attempt.serial):
                     continue
-                self._perform(attempt)
-                if self._is_to_retire():
+                if self._perform(attempt):
                     return
         except Closed:
             return
@@ -231,8 +230,11 @@ class Worker:
                 self._has_told = True
         return bool(reason)
 
-    def _perform(self, attempt: Attempt) -> None:
-        """Run one Task. The page shows it from before its handler until after its report."""
+    def _perform(self, attempt: Attempt) -> bool:
+        """Run one Task; return whether this worker retires.
+
+        The page shows the attempt from before its handler until after its report.
+        """
         started, key = processes.uptime(), attempt.key
         is_transactional = registry.is_transactional(attempt.type)
         # A transactional attempt gets extra time, since it waits for its transaction first.
@@ -243,9 +245,10 @@ class Worker:
         outcome = self._execute(attempt, report, is_transactional, started)
         self._done += 1
         # Before the end is told, or the dispatcher would give this worker another task.
-        self._is_to_retire()
+        retires = self._is_to_retire()
         self._tell(key, started, outcome)
         self._page.leave(self._slot)
+        return retires and self._is_to_retire()  # again, if nobody could be told yet
 
     def _enter(self, attempt: Attempt, started: float, grace: float = 0.0) -> None:
         """Write into the page that this attempt runs; its time-out counts from ``started``."""

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from uuid import UUID
@@ -605,14 +605,14 @@ class Known:
 
 # Walks atp_task_claim in its order, and no further than to the limit. It steps over Tasks that
 # are too late to be started, until miss() fails them, and over Tasks that disagree with their
-# Instances, until a scan mends them.
+# Instances, until a scan mends them. For how long a Task has been due is told to a millisecond.
 _WAITING = f"""
     SELECT task.instance_id,
         substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
             || '-' || substr(uuid, 17, 4) || '-' || substr(uuid, 21),
         task.attempt + 1, inputs.format, inputs.data, instance.identifier,
         task.collection, task.priority, instance.retries, instance.restarts, instance.lost,
-        instance.own, task.due_at
+        instance.own, 86400 * (julianday(%(now)s) - julianday(task.due_at))
     FROM atp_task task INDEXED BY atp_task_claim
     CROSS JOIN atp_instance instance ON instance.id = task.instance_id
     CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
@@ -676,15 +676,11 @@ class Lane:
             rows += found
             if len(found) < left:
                 self._descend()
+        parameters, time = self._parameters, self._time
         return [
-            Attempt(  # type: ignore[call-arg]
-                *row, self._parameters, self._time, False, self._since(due)
-            )
-            for *row, due in rows
+            Attempt(*row, parameters, time, False, waited)  # type: ignore[call-arg]
+            for *row, waited in rows
         ]
-
-    def _since(self, due: datetime) -> float:
-        return (self._time - due.replace(tzinfo=UTC)).total_seconds()
 
     def _descend(self) -> None:
         """Go on with the next lower priority that has a due Task."""

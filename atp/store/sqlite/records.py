@@ -4,7 +4,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from ... import states
@@ -332,22 +333,19 @@ def _merged(first: Move, second: Move, *more: Move) -> Move | None:
 def _grouped(moves: Iterable[Move], now: datetime) -> dict[Kind, dict[int, tuple[str | None, str]]]:
     """Return the pairs (start, event) of times, by :class:`Kind` and Instance."""
     now = as_text(now)
-    groups: defaultdict[Kind, dict[int, tuple[str | None, str]]] = defaultdict(dict)
+    groups: dict[Kind, dict[int, tuple[str | None, str]]] = {}
+    last: tuple[Any, ...] | None = None
+    has_start, times = False, {}
     for move in moves:
         started, time = as_text(move.started), as_text(move.time) or now
-        kind = Kind(
-            move.event,
-            started is not None,
-            move.attempt,
-            move.who,
-            move.message,
-            move.level,
-            move.reason,
-            move.delay,
-            move.kept,
-            move.detail,
-            move.failed,
-        )
-        is_start = move.event == Event.START
-        groups[kind][move.instance] = (time if is_start else started), time
+        shared = _shared(move)
+        # Mostly as that of the last move. To make a Kind of each takes several times as long.
+        if shared != last or has_start is (started is None):
+            last, has_start = shared, started is not None
+            times = groups.setdefault(Kind(shared[0], has_start, *shared[1:]), {})
+        times[move.instance] = (time if move.event == Event.START else started), time
     return groups
+
+
+# The values of a move that its Kind has, without has_start.
+_shared = attrgetter(*(name for name in Kind._fields if name != "has_start"))
