@@ -269,9 +269,9 @@ class Timers:
         self._next[name] = now + every
         return True
 
-    def passed(self, name: str) -> bool:
-        """Tell whether the timer is due, without setting it again."""
-        return uptime() >= self._next.get(name, 0)
+    def passed(self, name: str, early: float = 0.0) -> bool:
+        """Tell whether the timer is due, or will be in ``early`` seconds; do not set it again."""
+        return uptime() + early >= self._next.get(name, 0)
 
     def later(self, name: str, seconds: float) -> None:
         """Set the timer to ``seconds`` from now."""

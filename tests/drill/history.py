@@ -102,7 +102,7 @@ def _write(runs: Sequence[Run]) -> None:
         assert row.finished is not None
         waited = (row.started - row.created).total_seconds()
         if not run.message:
-            counts.add_run(run.kind.type, row.started, row.finished, waited)
+            counts.add_runs([(run.kind.type, row.started, row.finished, waited)])
             continue
         counts.add(run.kind.type, Event.START, row.started, waited=waited)
         counts.add(run.kind.type, Event.FAIL, row.finished, reason=Reason.ERROR, began=row.started)

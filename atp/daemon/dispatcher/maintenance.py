@@ -100,6 +100,7 @@ class Job:
         self.core = core
         self.attempts = attempts
         self.daemon_commands = daemon_commands
+        self._is_timed = type(self).every is not Job.every
 
     def every(self) -> float | None:
         """Return the interval of the job in seconds, or None."""
@@ -108,17 +109,20 @@ class Job:
         return True
 
     def is_due(self) -> bool:
-        """Tell whether the job is due; if so, set its timer to one interval from now."""
-        every = self.every()
-        if every is None:
-            return self.may() and self._was_wanted()
-        return self.may() and self.core.timers.due(self.name, every, self.early)
+        """Tell whether the job is due; if so, set its timer to one interval from now.
 
-    def _was_wanted(self) -> bool:
-        """Tell whether a look has found a reason for the job, and forget the reason."""
-        is_wanted = self.name in self.core.queue.jobs
-        self.core.queue.jobs.discard(self.name)
-        return is_wanted
+        Every job is asked at every turn of the event loop, and hardly any is due.
+        """
+        timers, reasons = self.core.timers, self.core.queue.jobs
+        if self._is_timed:
+            if not timers.passed(self.name, self.early) or not self.may():
+                return False
+            timers.later(self.name, self.every() or 0.0)
+        else:
+            if self.name not in reasons or not self.may():
+                return False
+            reasons.discard(self.name)
+        return True
 
     def again(self) -> None:
         """Make a job without an interval run once more."""

@@ -444,6 +444,7 @@ class Statistics:
         known = dict(getattr(refused, "known", ()))
         # Any: a Move of an attempt has its time.
         counts: Any = self._counts
+        runs: list[Any] = []
         for entry in batch:
             if not isinstance(entry, Move) or entry.of is None:
                 continue
@@ -452,9 +453,9 @@ class Statistics:
             if known and known.get(_key(entry), self._position + 1) <= self._position:
                 continue  # the entry was recorded under an earlier identity
             attempt = entry.of
-            type = attempt.parameters.type
+            type = attempt.type
             if entry.event is Event.FINISH and entry.started is attempt.began is not None:
-                counts.add_run(type, entry.started, entry.time, _waited(attempt))
+                runs.append((type, entry.started, entry.time, _waited(attempt)))
                 continue
             if entry.event == Event.START:
                 counts.add(type, Event.START, entry.time, waited=_waited(attempt))
@@ -464,6 +465,7 @@ class Statistics:
             if entry.event in COUNTED and not is_misfit(entry):
                 reason = str(entry.reason)
                 counts.add(type, entry.event, entry.time, reason=reason, began=attempt.began)
+        counts.add_runs(runs)
 
     def send(self, *, is_last: bool = False) -> Counts | None:
         """Return the counts to be added to the database now; None if they may wait."""
