@@ -64,16 +64,23 @@ class DatabaseThread:
     """A thread with one connection, which runs one call at a time.
 
     It puts each Result into the queue ``results``, and then calls ``wake()``. No call waits
-    long for locks of other sessions.
+    long for locks of other sessions. If no call comes for ``keep`` seconds, it closes its
+    connection until the next one.
     """
 
     def __init__(
-        self, name: str, store: "Store", results: Results, wake: Callable[[], None]
+        self,
+        name: str,
+        store: "Store",
+        results: Results,
+        wake: Callable[[], None],
+        keep: float | None = None,
     ) -> None:
         self._calls: queue.SimpleQueue[tuple[str, Any, Any, Any]] = queue.SimpleQueue()
         self._store = store
         self._results = results
         self._wake = wake
+        self._keep = keep
         # The words that describe the call in progress; None if there is none.
         self.doing: str | None = None
         self._is_stale = False
@@ -132,7 +139,12 @@ class DatabaseThread:
         # With DEBUG Django keeps all executed statements until a request begins.
         self._connection.queries_log = deque(maxlen=0)
         while True:
-            doing, call, then, failed = self._calls.get()
+            try:
+                doing, call, then, failed = self._calls.get(timeout=self._keep)
+            except queue.Empty:
+                with contextlib.suppress(Exception):
+                    self._connection.close()
+                doing, call, then, failed = self._calls.get()
             sent = uptime()
             try:
                 if self._is_stale:

@@ -236,8 +236,9 @@ class Outlook:
     without room. ``late`` says that a Task has missed its ``start_before``. ``lost`` says that the
     lease of another daemon is over. ``drops`` says that a Task waits behind a dropping gate.
     ``planned`` is the number of seconds until the first slot of a schedule is due. ``graphs`` says
-    that a graph is live, or that a node still has to be failed. ``request`` is the order on the row
-    of the daemon that asks; None if there is no such row.
+    that a graph is live, or that a node still has to be failed. ``owed`` says that a daemon has
+    left LogRecords uncounted. ``request`` is the command on the row of the daemon that asks; None
+    if there is no such row.
     """
 
     due: float | None = None
@@ -246,6 +247,7 @@ class Outlook:
     drops: bool = False
     planned: float | None = None
     graphs: bool = False
+    owed: bool = False
     request: str | None = None
 
 

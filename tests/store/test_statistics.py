@@ -105,7 +105,9 @@ def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
     daemon.attempt()
     daemon.host.lose_lease()
     world.store.daemons.sweep()
+    assert world.store.daemons.outlook([ONE]).owed
     pay(world)
+    assert not world.store.daemons.outlook([ONE]).owed
     assert counted() == {"started": 3, "finished": 2, "lost": 1, "wall_us": 2_000_000}
     assert not Uncounted.objects.exists()
 

@@ -71,8 +71,8 @@ class Dispatcher:
         )
         self._pool, self._timers, self._unrecorded = core.pool, core.timers, core.unrecorded
         self._claimer, self._recorder, self._purger = self._threads = [
-            DatabaseThread(name, store, self._results, self._wake)
-            for name in ("atp-claim", "atp-record", "atp-purge")
+            DatabaseThread(name, store, self._results, self._wake, keep)
+            for name, keep in (("atp-claim", None), ("atp-record", None), ("atp-purge", jobs.KEEP))
         ]
         self._wakeups = Wakeups(store, self._ring, self._wake)
         self._hand_over = HandOver(identity, self._wakeups)

@@ -30,8 +30,8 @@ from .maintenance import (
 
 # Counting ends into Statistic, and dead letters into error groups, in the purging thread.
 
-# In seconds: between two looks, between two foldings, and between two pieces of one.
-EVERY, FOLD_EVERY, SOON = 5.0, 60.0, 0.1
+# In seconds: between two foldings, and between two pieces of one.
+FOLD_EVERY, SOON = 60.0, 0.1
 # The numbers of log records that are counted at once, and of rows that are folded, at first and at
 # most.
 RECORDS, MOST_RECORDS, ROWS, MOST_ROWS = 5_000, 20_000, 500, 1_000
@@ -43,7 +43,8 @@ AGAIN, FIRST, LETTERS = 1.0, 500, 2_000
 class Count(Job):
     """The job that counts the log records that daemons left uncounted, and folds the rows.
 
-    If it fails, the daemon keeps its identity, and the job tries again at its next turn.
+    It runs when a look has found such records, and every FOLD_EVERY. If it fails, the daemon keeps
+    its identity, and the job tries again at its next turn.
     """
 
     name, doing = "count", "counting"
@@ -54,10 +55,17 @@ class Count(Job):
         self._rows = Portion(ROWS, MOST_ROWS)
 
     def every(self) -> float:
-        return EVERY
+        return FOLD_EVERY
 
     def may(self) -> bool:
         return self.core.identity.is_registered
+
+    def is_due(self) -> bool:
+        reasons = self.core.queue.jobs
+        if self.name in reasons and self.may():
+            reasons.discard(self.name)
+            return True
+        return super().is_due()
 
     def call(self) -> Callable[[], tuple[int, int]]:
         store = self.core.store
@@ -72,8 +80,6 @@ class Count(Job):
                     now = store.now()
                     folded = store.statistics.fold(now, limit)
                     folded += store.statistics.fold_usage(now, limit)
-            if not paid:
-                connections[settings.DATABASE].close()
             return paid, folded
 
         return count
@@ -119,10 +125,7 @@ class CountFailures(Job):
     def call(self) -> Callable[[], int]:
         def count() -> int:
             with self._portion.measured() as limit:
-                counted = self.core.store.errors.count(limit=limit)
-            if counted < limit:
-                connections[settings.DATABASE].close()
-            return counted
+                return self.core.store.errors.count(limit=limit)
 
         return count
 
@@ -184,8 +187,6 @@ class Graphs(Job):
                 is_undoing = graphs.undo(limit=limit, who=who)
                 removed = graphs.purge(limit=limit) if purges else 0
                 is_busy = graphs.are_live()
-            if not is_busy:
-                connections[settings.DATABASE].close()
             goes_on = failed or is_undoing or removed >= limit
             return failed, removed, removed >= limit, goes_on, after_these, is_busy
 
@@ -231,6 +232,7 @@ class Look(Job):
             Miss: outlook.late,
             Drop: outlook.drops,
             Plan: is_planned,
+            Count: outlook.owed,
         }
         queue.jobs = {job.name for job, is_wanted in wanted.items() if is_wanted}
         self.daemon_commands.hint(outlook.request)
@@ -261,8 +263,6 @@ LONGEST_REST = 0.2
 LONGEST_BEHIND = 5.0
 # If nothing is left, the job runs again when it expects half a piece, no sooner than this.
 SHORTEST = 0.1
-# The connection is kept for the next removal only if that comes within this many seconds.
-PURGE_SOON = 5.0
 
 
 class Purge(Job):
@@ -294,13 +294,11 @@ class Purge(Job):
         if not goes_on and self._timers.due("purge everywhere", settings.PURGE_EVERY):
             # Instances that earlier turns left out, or that ended late, lie before the marks.
             self._marks.clear()
-        limit, marks, pause = self._limit, self._marks, self._pause
+        limit, marks = self._limit, self._marks
 
         def purge() -> tuple[int, float, int, bool]:
             began = uptime()
             count = self.core.store.removal.purge(limit=limit, marks=marks)
-            if count < limit and pause > PURGE_SOON:
-                connections[settings.DATABASE].close()
             return count, uptime() - began, limit, marks.passes_kept
 
         return purge
@@ -424,7 +422,6 @@ class Trim(Job):
                 removed = store.schedules.trim(limit=limit)
             if not removed:
                 store.errors.trim(before=store.now() - KEPT)
-                connections[settings.DATABASE].close()
             return removed
 
         return trim
@@ -445,5 +442,7 @@ ON_THE_LOOP = (SignOfLife, Summarize, Measure)
 CLAIMING = (Plan, Look, Sweep, Miss, Drop, Scan)
 # The thread that records does these after a renewal, and before it records changes.
 RECORDING = (Report, Register, ReadCommands, ReadSessions)
-# These have a thread of their own.
+# These have a thread of their own, which keeps its connection for the next of them for so many
+# seconds.
+KEEP = 5.0
 BESIDE = (CountFailures, Graphs, Trim, Count, Purge)

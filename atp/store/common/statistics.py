@@ -170,7 +170,7 @@ class Statistics(Part):
 
     def pay(self, limit: int = 20_000) -> int:
         with self.store.atomic():
-            open = self.rows(Uncounted).filter(after__lt=F("until")).order_by("pk")
+            open = self._open_debts().order_by("pk")
             owed = open.select_for_update(skip_locked=True).first()
             if owed is None:
                 self._forget()
@@ -183,6 +183,13 @@ class Statistics(Part):
             self.rows(Statistic).bulk_create(self.counted(piece).rows())
             self.rows(Uncounted).filter(pk=owed.pk).update(after=until)
             return max(1, len(found))
+
+    def are_owed(self) -> bool:
+        """Return whether a daemon has left LogRecords uncounted."""
+        return self._open_debts().exists()
+
+    def _open_debts(self) -> QuerySet[Uncounted]:
+        return self.rows(Uncounted).filter(after__lt=F("until"))
 
     def _forget(self) -> None:
         """Delete the notes of debts that have been counted, if the daemon is gone."""

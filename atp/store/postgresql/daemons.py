@@ -94,7 +94,7 @@ class Daemons(ORMDaemons):
             parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
             execute(cursor, "outlook", parameters)
             found = cursor.fetchone()
-        due, late, lost, request, limited, opens, drops, is_cut, planned, graphs = found
+        due, late, lost, request, limited, opens, drops, is_cut, planned, graphs, owed = found
         limited = [
             ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
         ]
@@ -106,6 +106,7 @@ class Daemons(ORMDaemons):
             drops=drops and self.store.gates.drops(),
             planned=planned,
             graphs=graphs,
+            owed=owed,
         )
 
 

@@ -73,6 +73,7 @@ class Daemons(ORMDaemons):
             drops=self.store.gates.drops(),
             planned=self._planned_in(now),
             graphs=self.store.graph_ends.are_live(),
+            owed=self.store.statistics.are_owed(),
             **self._others_and_own(daemon, now),
         )
 

@@ -105,5 +105,7 @@ SELECT
         WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1
     ),
     -- Whether graphs need upkeep: one has not ended, or nodes are to fail.
-    EXISTS (SELECT FROM atp_graph WHERE ended IS NULL) OR EXISTS (SELECT FROM atp_failing)
+    EXISTS (SELECT FROM atp_graph WHERE ended IS NULL) OR EXISTS (SELECT FROM atp_failing),
+    -- Whether a daemon has left records uncounted: there is a row for each identity that has.
+    EXISTS (SELECT FROM atp_uncounted WHERE after < until)
 FROM clock
