@@ -65,8 +65,8 @@ class Entry:
     """``parts`` return the values of now, and ``put_back(*values)`` makes them the values again.
 
     With ``keeps`` the entry may still differ afterwards, on purpose: what was added stays.
-    ``told`` are audit events by which Python tells of a change before it makes one. ``signs`` are
-    quicker to compare than the parts, and most changes show in them.
+    ``told`` are audit events by which Python tells of a change before it makes one.
+    ``signs(*values)`` are quicker to compare than the parts, and most changes show in them.
     """
 
     name: str
@@ -77,17 +77,18 @@ class Entry:
     # Where the first value takes longer than those that are compared with it.
     first: Callable[[], Any] | None = None
     told: tuple[str, ...] = ()
-    signs: tuple[Callable[[], Any], ...] = ()
+    signs: Callable[..., tuple[Callable[[], Any], ...]] | None = None
     # What strikes nobody at once, and takes longer to take than the rest.
     is_slow: bool = False
 
-    @property
-    def urgent(self) -> tuple[Callable[[], Any], ...]:
-        """What is compared after each attempt.
+    def urgent(self, values: Iterable[Any]) -> tuple[Callable[[], Any], ...]:
+        """Return what is compared after each attempt; ``values`` are those to be put back.
 
         The rest waits until something has changed, or until the next comparison of everything.
         """
-        return self.signs if self.is_slow or self.told or self.signs else self.parts
+        if self.signs is not None:
+            return self.signs(*values)
+        return () if self.is_slow or self.told else self.parts
 
     def take(self) -> list[Any]:
         """Return the values of now."""
@@ -292,11 +293,13 @@ def _facts(
 
 # The list of all that is put back after each attempt, one entry each. docs/bad-tasks.md prints it.
 #
-# An entry is compared after each attempt, and put back only where it differs. To take them all
-# costs some microseconds, with each task. So an entry of whose changes Python tells (its audit
-# events) is compared where it has told, and now and then, for what C code changes.
+# Everything is compared after an attempt, and put back where it differs, unless that was last done
+# within EVERY: it takes several times as long as a short attempt. Within EVERY only what strikes
+# the next attempt at once is compared, in some microseconds, and with hardly a system call: the
+# signs of an entry, or all of it. If something differs there, or Python has told of a change (its
+# audit events), everything is compared. So it is when a worker has nothing to do for EVERY.
 
-# Everything is compared if that was last done this many seconds ago.
+# In seconds.
 EVERY = 0.01
 
 # As they are below the enums that the module signal makes of the answers.
@@ -398,6 +401,8 @@ TIMERS = (
         (partial(signal.alarm, 0),),
         lambda before: None,
         first=lambda: 0 * signal.alarm(0),
+        # As below; and an alarm comes after a second.
+        is_slow=True,
     ),
     Entry(
         "timers of processor time",
@@ -425,6 +430,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the mask of signals",
         (partial(_sigmask, signal.SIG_BLOCK, ()),),
         partial(signal.pthread_sigmask, signal.SIG_SETMASK),
+        is_slow=True,
     ),
     Entry(
         "whether faulthandler is enabled",
@@ -434,7 +440,8 @@ ENTRIES: tuple[Entry, ...] = (
         ),
     ),
     Entry("the working directory", (_directory,), os.chdir, told=("os.chdir",)),
-    Entry("the umask", (_umask,), os.umask),
+    # To set it returns the one before.
+    Entry("the umask", (_umask,), os.umask, signs=lambda mask: (partial(os.umask, mask),)),
     Entry(
         "variables of the environment that were changed or removed, and TZ",
         (partial(dict, _RAW),),
@@ -477,7 +484,7 @@ ENTRIES: tuple[Entry, ...] = (
         (take,),
         put_back,
         first=found,
-        signs=LOGGING_SIGNS,
+        signs=lambda found: LOGGING_SIGNS,
     ),
     Entry(
         "resource limits on processor time, memory, files and their size",
@@ -532,21 +539,35 @@ class Lifelines:
 # The state of a worker's process, put back after each task that has changed it.
 
 
+# By these events Python tells that it starts a process.
+_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+
+
 class Told:
-    """The audit events that Python has told of since they were last forgotten."""
+    """What Python has told of by audit events: ``heard`` of a change, ``starts`` of a process.
+
+    ``copies`` counts the forks that lie between this process and the one in which this was made.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.heard = False
+        self.heard = self.starts = False
+        self.copies = 0
         self._names = frozenset(names)
         sys.addaudithook(self._hear)
+        os.register_at_fork(after_in_child=self._note_copy)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if event in self._names:
             self.heard = True
+        elif event in _STARTS:
+            self.starts = True
+
+    def _note_copy(self) -> None:
+        self.copies += 1
 
 
 @cache
-def _told() -> Told:
+def told() -> Told:
     """Return the :class:`Told` of this process. There is one, as an audit hook stays for good."""
     return Told(name for each in ENTRIES for name in each.told)
 
@@ -559,12 +580,14 @@ class ProcessState:
     """
 
     def __init__(self, entries: Iterable[Entry] = ENTRIES) -> None:
-        self._pid = os.getpid()
         self._compared = 0.0
-        self._told = _told()
+        # Whether everything has been compared since the last attempt.
+        self.is_whole = False
+        self._told = told()
+        self._copies = self._told.copies
         self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
         # What is compared after each attempt, and its values.
-        self._urgent = [part for each, _ in self._found for part in each.urgent]
+        self._urgent = [part for each, values in self._found for part in each.urgent(values)]
         self._note_urgent()
 
     def _note_urgent(self) -> None:
@@ -572,21 +595,21 @@ class ProcessState:
 
         If they cannot be read, they equal nothing: then everything is compared each time.
         """
-        self._values: list[Any] = []
+        self._values: list[Any] | None = None
         with suppress(Exception):
-            for each, values in self._found:
-                self._values += [sign() for sign in each.signs] or (values if each.urgent else [])
+            self._values = [*map(call, self._urgent)]
 
     def restore(self) -> str:
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
-        if os.getpid() != self._pid:
+        if self._told.copies != self._copies:
             os._exit(0)
         # This is done after each task.
         now = time.monotonic()
-        if self._told.heard or now - self._compared >= EVERY:
-            self._compared, self._told.heard = now, False
-        elif self._is_as_it_was():
+        is_due = now - self._compared >= EVERY
+        self.is_whole = is_due or self._told.heard or not self._is_as_it_was()
+        if not self.is_whole:
             return ""
+        self._compared, self._told.heard = now, False
         names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
         self._note_urgent()
         return f"a handler changed for good: {', '.join(names)}" if names else ""

@@ -27,7 +27,7 @@ from ..shared_memory import NEVER, Tokens
 from . import execution
 from .execution import guard_own_lines, is_any_abandoned
 from .interruption import Interruption, Pauses
-from .isolation import ContextVariables, Lifelines, ProcessState, Threads
+from .isolation import EVERY, ContextVariables, Lifelines, ProcessState, Threads, told
 from .leftovers import Leftovers, Unkillable, has_children
 from .transactions import Checkpoints, Connections, Transaction
 
@@ -148,6 +148,9 @@ CALL_AFTER = 0.1
 # The start of a transaction may take this long, in seconds, in addition to the time-out: on
 # SQLite it waits for its turn.
 BEGIN_WITHIN = 60.0
+# An attempt that took less than this, in seconds, has started no process unless Python has told
+# of it: to start one takes longer, even from C code.
+STARTING = 0.0001
 # The longest record that goes into the ring, in bytes; longer ones go through the channel.
 MOST_IN_RING = 4096
 
@@ -178,7 +181,7 @@ class Worker:
         self._connections = Connections()
         self._threads = Threads()
         self._capture = capture(self._threads)
-        self._process_state = ProcessState()
+        self._process_state, self._told = ProcessState(), told()
         self._leftovers = Leftovers()
         self._variables = ContextVariables()
         # The reason why the worker should run nothing more.
@@ -212,6 +215,9 @@ class Worker:
             except BlockingIOError:
                 self._lifelines.check()
                 self._call(processes.uptime())
+                if not (self._process_state.is_whole or self._channel.has_message(within=EVERY)):
+                    # A short attempt may have changed what it was not asked about.
+                    self._worn_out = self._process_state.restore() or self._worn_out
                 keep = settings.KEEP_CONNECTIONS
                 if self._connections.rest() and not self._channel.has_message(within=keep):
                     self._connections.let_go()
@@ -327,11 +333,13 @@ class Worker:
                 report("log", logging.WARNING, messages.left_transaction_open())
             return outcome
         finally:
+            took = processes.uptime() - began
             self._worn_out = self._process_state.restore() or self._worn_out
             if is_any_abandoned():
                 self._worn_out = "a coroutine has left a loop that does not end"
                 report("log", logging.WARNING, messages.coroutines_left_behind())
-            self._end_leftovers(attempt, report)
+            if took >= STARTING or self._told.starts:
+                self._end_leftovers(attempt, report)
             self._capture.context = None
             context.end()
             context.remove_scratch()
@@ -339,6 +347,7 @@ class Worker:
 
     def _end_leftovers(self, attempt: Attempt, report: Callable[..., object]) -> None:
         """Kill the processes that the handler has left running: they are part of the attempt."""
+        self._told.starts = False
         if not has_children():
             return
         if attempt.type in registry and registry.get(attempt.type).keep_processes:
