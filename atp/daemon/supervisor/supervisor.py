@@ -433,15 +433,16 @@ class Supervisor:
 
     def _on_deaths(self, deaths: list[tuple[int, int]]) -> None:
         """Clean up after children that have ended, and tell the dispatcher of dead workers."""
-        for pid, status in deaths:
-            if pid == self._dispatcher.pid:
-                self._on_dispatcher_death(status)
-        # The pid of no worker is that of an orphan that an earlier worker has left.
+        # The pid of no worker is that of an orphan that an earlier worker has left. Dead workers
+        # come first: otherwise the death of the dispatcher would count as the reason of theirs.
         dead = [
             (worker, status)
             for pid, status in deaths
             if (worker := self._workers.remove(pid, status)) is not None
         ]
+        for pid, status in deaths:
+            if pid == self._dispatcher.pid:
+                self._on_dispatcher_death(status)
         if not dead:
             return
         # The processes of a handler are dead before its Task may be run again.

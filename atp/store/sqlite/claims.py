@@ -605,7 +605,8 @@ class Known:
 
 # Walks atp_task_claim in its order, and no further than to the limit. It steps over Tasks that
 # are too late to be started, until miss() fails them, and over Tasks that disagree with their
-# Instances, until a scan mends them. For how long a Task has been due is told to a millisecond.
+# Instances, until a scan mends them. The time for which a Task has been due is exact to a
+# millisecond.
 _WAITING = f"""
     SELECT task.instance_id,
         substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
