@@ -4,7 +4,16 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from pathlib import Path
 from typing import NamedTuple
 
@@ -283,21 +292,21 @@ class LeftBehind:
         self._ours = ours
         self._strangers = set(children(os.getpid())) - ours()
 
-    def end(self, known: Iterable[int | None], reap: Callable[[], None]) -> int:
-        """Kill the left processes, and return their number.
+    def end(self, known: Iterable[int | None], reap: Callable[[], None]) -> Set[int]:
+        """Kill the left processes, and return their pids.
 
         Processes whose pid is ``known`` are spared, with their descendants. ``reap()`` reaps
         dead children.
         """
         if not LINUX:
-            return 0
+            return frozenset()
         sparing = {*known, *self._ours(), *self._strangers}
 
         def find() -> dict[int, Entry]:
             below = descendants([os.getpid()], sparing=sparing)
             return {each.pid: each for each in below[os.getpid()]}
 
-        return len(end(find, reap)[0])
+        return end(find, reap)[0].keys()
 
 
 # The memory that attempts use, compared with the limits of their Types.

@@ -94,6 +94,7 @@ FACTS: dict[str, tuple[int, str]] = {
         "a pooler is in front of the database: no wakeups from it, the daemon polls the queue",
     ),
     "left_behind": (_W, "killed processes that worker {worker} had left behind: {count}"),
+    "left_running": (_W, "killed processes that the workers had left behind: {count}"),
     "prints_dropped": (_W, "worker {worker} printed too much: {size} of its output was dropped"),
     "abandoned": (_W, "killed processes that a dead daemon of this host had left behind: {count}"),
     "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),

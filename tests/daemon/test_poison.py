@@ -134,6 +134,9 @@ def test_processes_end_with_their_attempt_unless_keep_processes(atpd, record):
     assert daemon.stop() == 0
     assert not daemon.facts("worker_died")
     assert not any(is_alive(pid) for pid in kept["pids"])
+    # Either the supervisor sees the end of the worker first, or that of the dispatcher.
+    told = [*daemon.facts("left_behind"), *daemon.facts("left_running")]
+    assert [line["count"] for line in told] == [len(kept["pids"])]
 
 
 def test_stuck_worker_is_replaced_and_its_tasks_go_to_others(atpd, record, flag):

@@ -425,7 +425,10 @@ class Supervisor:
         self._workers.kill_all(messages.daemon_ended())
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
-        self._left_behind.end((), self._reap)
+        own = {self._dispatcher.pid, *self._workers.pids()}
+        left = self._left_behind.end((), self._reap) - own
+        if left:
+            journal.left_running(count=len(left))
         self._reap()
         self._output.end()
 
@@ -450,7 +453,8 @@ class Supervisor:
             descendants.kill_sessions([worker.pid for worker, _ in dead])
         left = 0
         if self._status is None:  # otherwise the end of this process kills them
-            left = self._left_behind.end({self._dispatcher.pid, *self._workers.pids()}, self._reap)
+            own = {self._dispatcher.pid, *self._workers.pids()}
+            left = len(self._left_behind.end(own, self._reap))
         for worker, status in dead:
             self._on_worker_death(worker, status, left)
             left = 0  # nobody knows whose they were: the first one has them
