@@ -23,8 +23,8 @@ from concurrent.futures import thread as executors
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial, wraps
-from multiprocessing import pool as pools
 from operator import attrgetter, call
+from types import CodeType
 from typing import Any
 
 from .. import stacks
@@ -645,8 +645,14 @@ class ProcessState:
 # The attribute of a thread that names the attempt in which it was started.
 _OWNER = "_atp_attempt"
 _STRAY = object()
-# A pool's thread that waits in this code is idle: its next work belongs to a later attempt.
-_IDLE = {executors._worker.__code__, pools.worker.__code__}  # type: ignore[attr-defined]
+
+
+def _codes_of_idle_threads() -> Set[CodeType]:
+    """Return the code in which a pool's thread waits for its next work, of a later attempt."""
+    codes = {executors._worker.__code__}
+    if (pools := sys.modules.get("multiprocessing.pool")) is not None:
+        codes.add(pools.worker.__code__)
+    return codes
 
 
 class Threads:
@@ -677,7 +683,8 @@ class Threads:
         self._attempt = object()
         if _thread._count():  # else there is no other thread
             frames = sys._current_frames()
-            self._idle = {each for each, frame in frames.items() if frame.f_code in _IDLE}
+            codes = _codes_of_idle_threads()
+            self._idle = {each for each, frame in frames.items() if frame.f_code in codes}
             self._strays = frames.keys() - self._idle - {self._main}
 
     def is_of_attempt(self) -> bool:
