@@ -31,7 +31,7 @@ from .maintenance import (
 # Counting ends into Statistic, and dead letters into error groups, in the purging thread.
 
 # In seconds: between two foldings, and between two pieces of one.
-FOLD_EVERY, SOON = 60.0, 0.1
+FOLD_EVERY, SOON = 600.0, 0.1
 # The numbers of log records that are counted at once, and of rows that are folded, at first and at
 # most.
 RECORDS, MOST_RECORDS, ROWS, MOST_ROWS = 5_000, 20_000, 500, 1_000
@@ -178,7 +178,13 @@ class Graphs(Job):
     def call(self) -> Callable[[], tuple[int, int, bool, int | bool, int, bool]]:
         graphs, after = self.core.store.graph_ends, self._after
         purges = self.core.timers.due(self.purging, settings.PURGE_EVERY)
+        only_purges = purges and not self._is_busy and self._are_none()
         who = self.core.identity.name
+
+        def purge() -> tuple[int, int, bool, int | bool, int, bool]:
+            with self._portion.measured() as limit:
+                removed = graphs.purge(limit=limit)
+            return 0, removed, removed >= limit, removed >= limit, 0, False
 
         def keep_up() -> tuple[int, int, bool, int | bool, int, bool]:
             with self._portion.measured() as limit:
@@ -190,7 +196,7 @@ class Graphs(Job):
             goes_on = failed or is_undoing or removed >= limit
             return failed, removed, removed >= limit, goes_on, after_these, is_busy
 
-        return keep_up
+        return purge if only_purges else keep_up
 
     def done(self, result: Result[tuple[int, int, bool, int | bool, int, bool]]) -> None:
         failed, removed, are_more_over, goes_on, self._after, self._is_busy = result.value
@@ -393,12 +399,14 @@ class Scan(Job):
 # The number of slots that are removed at once, at first and at most, and the seconds between two
 # portions.
 SLOTS_FIRST, SLOTS_MOST, SLOTS_SOON = 500, 5_000, 0.1
+# The number of PURGE_EVERY between two trims: what they remove is small, and may wait.
+TRIMS = 10
 # An error group without dead letters is kept this long after its last failure.
 KEPT = timedelta(days=30)
 
 
 class Trim(Job):
-    """The job that removes old slots and error groups every PURGE_EVERY.
+    """The job that removes old slots and error groups every ten PURGE_EVERY.
 
     If it fails, the daemon keeps its identity, and the job tries again at its next turn.
     """
@@ -410,7 +418,7 @@ class Trim(Job):
         self._portion = Portion(SLOTS_FIRST, SLOTS_MOST)
 
     def every(self) -> float:
-        return settings.PURGE_EVERY
+        return TRIMS * settings.PURGE_EVERY
 
     def may(self) -> bool:
         return self.core.identity.is_registered

@@ -402,11 +402,10 @@ class Reader:
 #
 # Both wait here until they are added to Statistic and Usage.
 
-# The counts are added once in this many seconds at most, since each time is a transaction.
+# The counts are added once in this many seconds at most, since each time is a transaction. That
+# also writes the position in the log up to which all is counted. There is something to add at least
+# once a minute: the usage.
 SEND_EVERY = 1.0
-# If there is nothing to count, the position in the log up to which all is counted is written
-# this often, in seconds.
-MOVE_ON = 30.0
 
 
 class Statistics:
@@ -469,8 +468,8 @@ class Statistics:
 
     def send(self, *, is_last: bool = False) -> Counts | None:
         """Return the counts to be added to the database now; None if they may wait."""
-        rest = 0.0 if is_last else SEND_EVERY if self._counts else MOVE_ON
-        if uptime() - self._sent_at < rest:
+        is_due = self._counts and uptime() - self._sent_at >= SEND_EVERY
+        if not (is_last or is_due):
             return None
         self._sent, self._counts, self._sent_at = self._counts, Counts(), uptime()
         self._is_added = False

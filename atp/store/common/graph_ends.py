@@ -369,6 +369,8 @@ class GraphEnds(Part):
 
         If there are many that are kept, it goes on behind those that it has looked at before.
         """
+        if not self.rows(Graph).filter(ended__isnull=False).exists():
+            return
         now = self.store.now()
         kept = {
             pk: _kept(retention) for pk, retention in self.rows(Type).values_list("pk", "retention")
