@@ -586,15 +586,18 @@ class ProcessState:
         self._told = told()
         self._copies = self._told.copies
         self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
-        # What is compared after each attempt, and its values.
+        # What is compared after each attempt, and everything. To call the parts of all entries at
+        # once takes half the time of one entry after the other.
         self._urgent = [part for each, values in self._found for part in each.urgent(values)]
-        self._note_urgent()
+        self._parts = [part for each, _ in self._found for part in each.parts]
+        self._note()
 
-    def _note_urgent(self) -> None:
-        """Note the values of what is compared after each attempt.
+    def _note(self) -> None:
+        """Note the values of everything, and of what is compared after each attempt.
 
-        If they cannot be read, they equal nothing: then everything is compared each time.
+        If those cannot be read, they equal nothing: then everything is compared each time.
         """
+        self._before = [value for _, values in self._found for value in values]
         self._values: list[Any] | None = None
         with suppress(Exception):
             self._values = [*map(call, self._urgent)]
@@ -606,21 +609,25 @@ class ProcessState:
         # This is done after each task.
         now = time.monotonic()
         is_due = now - self._compared >= EVERY
-        self.is_whole = is_due or self._told.heard or not self._is_as_it_was()
+        is_same = self._is_as_it_was
+        self.is_whole = is_due or self._told.heard or not is_same(self._urgent, self._values)
         if not self.is_whole:
             return ""
         self._compared, self._told.heard = now, False
-        names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
-        self._note_urgent()
+        names: list[str] = []
+        if not is_same(self._parts, self._before):
+            names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
+        self._note()
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
-    def _is_as_it_was(self) -> bool:
-        """Tell whether the urgent values are unchanged.
+    @staticmethod
+    def _is_as_it_was(parts: list[Callable[[], Any]], before: list[Any] | None) -> bool:
+        """Tell whether the values of now are those from before.
 
         A handler may have removed what is read, or put an object there that cannot be compared.
         """
         try:
-            return [*map(call, self._urgent)] == self._values
+            return [*map(call, parts)] == before
         except BaseException:  # even SystemExit does not end the worker
             return False
 
