@@ -150,6 +150,10 @@ def no_worker_free() -> str:
     return "no worker was free"
 
 
+def no_room() -> str:
+    return "the resources that it takes were in use"
+
+
 def worker_died(how: str) -> str:
     return f"its worker {how}"
 

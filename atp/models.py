@@ -126,6 +126,12 @@ class Type(models.Model):
     sensitive = models.JSONField(
         null=True, help_text="Names of the arguments that are masked wherever inputs are shown."
     )
+    needs = models.JSONField(
+        null=True, help_text="The labels that a daemon must have to run it, by name."
+    )
+    resources = models.JSONField(
+        null=True, help_text="The amounts of resources that each of its attempts takes, by name."
+    )
     family = models.CharField(
         max_length=MAX_IDENTIFIER,
         blank=True,
@@ -268,6 +274,12 @@ class Daemon(models.Model):
     )
     misfits = models.JSONField(
         default=dict, db_default={}, help_text="Instances whose inputs did not fit, by Type."
+    )
+    labels = models.JSONField(
+        default=dict, db_default={}, help_text="The labels of its host, by name."
+    )
+    capacity = models.JSONField(
+        default=dict, db_default={}, help_text="The resources of its host: amounts by name."
     )
     workers = models.JSONField(default=list, help_text="For each worker: pid, Instance, start.")
     lock = models.CharField(max_length=255, blank=True, default="")

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # The levels of the package, from the lowest to the highest: an import points down. A package
 # stands for all that is in it, but for the modules that are named, alone or by a pattern.
 PLAN = {
-    0: """atp.states atp.signals atp.commands atp.folders atp.text atp.exceptions atp.options
-          atp.conf atp.router atp.fields atp.querysets atp.middleware atp.payload
+    0: """atp.states atp.signals atp.commands atp.folders atp.text atp.placement atp.exceptions
+          atp.options atp.conf atp.router atp.fields atp.querysets atp.middleware atp.payload
           atp.graphs.placeholders atp.graphs.drawing atp.schedules.timing
           atp.downstreams.protection""",
     1: "atp.models atp.*.models",

@@ -232,7 +232,8 @@ class TypeAdmin(OperationActions):
     fields = (
         *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
         *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "late_writes"),
-        *("downstream", "owner", "runbook", "sensitive", "hooks_shown", "instances", "log"),
+        *("needs", "resources", "downstream", "owner", "runbook", "sensitive", "hooks_shown"),
+        *("instances", "log"),
     )
     readonly_fields = ("hooks_shown", "instances", "log")
 
@@ -338,7 +339,8 @@ class DaemonAdmin(OperationActions):
     kind = DAEMON
     list_display = ("__str__", "condition", "mode", "version", STARTED, SEEN, "idle")
     fields = (
-        *("uuid", "host", "pid", "version", "condition", "types", "workers", "lock"),
+        *("uuid", "host", "pid", "version", "condition", "types", "labels", "capacity"),
+        *("workers", "lock"),
         *(time_column("lease_until"), "idle", "mode", "request", STARTED, SEEN, "held", "log"),
     )
     readonly_fields = ("condition", "held", "log")

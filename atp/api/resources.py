@@ -69,6 +69,12 @@ class TypeSerializer(DocumentSerializer):
     downstream = schema.text("The downstream that its handler calls, empty if none.")
     owner = schema.text("Who looks after it, empty if nobody is named.")
     runbook = schema.text("The address of a page about its failures, empty if there is none.")
+    needs = rest.DictField(
+        child=schema.text(), help_text="Labels that a daemon must have to run it."
+    )
+    resources = rest.DictField(
+        child=schema.count(), help_text="What each attempt takes of the capacity of its daemon."
+    )
     sensitive = schema.texts("Arguments that are masked wherever inputs are shown.")
     on_finished = schema.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
     on_failed = schema.texts("Types enqueued when an Instance is FAILED, some with inputs.")

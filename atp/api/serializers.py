@@ -262,6 +262,8 @@ class DaemonSerializer(DocumentSerializer):
     version = schema.text()
     release = schema.text("The release of the project's code that it runs; empty if none is set.")
     types = rest.ListField(child=schema.text(), help_text="The Types that it serves.")
+    labels = rest.DictField(child=schema.text(), help_text="The labels of its host.")
+    capacity = rest.DictField(child=schema.count(), help_text="The resources of its host.")
     signatures = rest.DictField(child=schema.text(), help_text="Hashes of signatures, by Type.")
     workers = WorkerSerializer(many=True, help_text="The workers at the last renewal.")
     lock = schema.text("Name of the file lock that is its lease; empty where the lease is a time.")

@@ -130,6 +130,14 @@ class Context(Stepping, GraphContext):
         return self._attempt.collection
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the GPUs that this attempt may use; empty if its Type takes none.
+
+        The variable ``CUDA_VISIBLE_DEVICES`` has the same names.
+        """
+        return self._attempt.devices
+
+    @property
     def priority(self) -> int:
         return self._attempt.priority
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
+from .. import placement
 from ..exceptions import InvalidLimit, InvalidOption, InvalidType
 from ..operations import hooks, registry
 from ..operations.gates import check_limits
@@ -33,6 +34,8 @@ class TypeParameters(TypedDict, total=False):
     runbook: str
     sensitive: Sequence[str]
     max_memory: int | str | None
+    needs: Mapping[str, str]
+    resources: Mapping[str, int | str]
     serializer: Literal["json", "pickle"]
     transactional: bool | str
     keep_processes: bool
@@ -180,6 +183,8 @@ def _check_value(label: str, name: str, value: Any) -> None:
         _check_count(label, name, value)
     elif name == "max_memory":
         _check_memory(label, value)
+    elif name in ("needs", "resources"):
+        _check_placement(label, name, value)
     elif name == "downstream":
         retrying.check_downstream(label, value)
     elif name == "sensitive":
@@ -253,6 +258,14 @@ def _check_memory(label: str, value: Any) -> None:
         read_memory(value)
     except ValueError as error:
         raise InvalidType(f"{label}: max_memory: {error}.") from None
+
+
+def _check_placement(label: str, name: str, value: Any) -> None:
+    read = placement.read_needs if name == "needs" else placement.read_resources
+    try:
+        read(value)
+    except ValueError as error:
+        raise InvalidType(f"{label}: {name}: {error}.") from None
 
 
 def _check_count(label: str, name: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from ..operations.gates import declared_limits
 from ..operations.registry import Declaration, declared_hooks, is_identifier, is_internal, registry
 from ..options import Options, OptionValues
 from ..payload import binding
+from ..placement import read_needs, read_resources
 from ..schedules.declaring import declared_schedules
 from ..store import get_store
 from . import retrying
@@ -130,6 +131,10 @@ def task_type(
     retry. ``downstream`` names the service that the handler calls, and ``downstream_errors`` lists
     the exceptions which mean that this service has failed.
 
+    ``needs`` are labels that a daemon must have to run the Type, as ``{"disk": "fast"}``.
+    ``resources`` are the amounts that each attempt takes of the daemon's capacity, as
+    ``{"gpu": 1, "memory": "8GiB"}``.
+
     Pages show ``owner`` and ``runbook``, a web address, to the operators of the Type. ``sensitive``
     lists arguments that are masked wherever ATP displays inputs. With ``keep_processes``, child
     processes of an attempt live until the worker ends. ``cancel_grace`` is how long a running
@@ -163,6 +168,8 @@ def task_type(
         )
         values["options"] = Options(**{n: values.pop(n) for n in OPTIONS if n in values})
         values["sensitive"] = tuple(values.get("sensitive", ()))
+        values["needs"] = tuple(read_needs(values.get("needs", {})).items())
+        values["resources"] = tuple(read_resources(values.get("resources", {})).items())
         declared = TaskType(handler=handler, identifier=identifier, **values)
         registry.add(declared)
         declared_hooks.forget()

@@ -3,10 +3,12 @@
 import fnmatch
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from ..placement import Amounts, Labels, lacking
 
 if TYPE_CHECKING:
     from ..operations.registry import Declaration
@@ -20,7 +22,7 @@ class Options:
     """The options of ``manage.py atpd``. ``grace`` is in seconds.
 
     A worker is replaced when it uses more than ``max_memory_per_worker`` bytes. That limits no
-    attempt; a Type's ``max_memory`` does.
+    attempt; a Type's ``max_memory`` does. ``labels`` and ``capacity`` are those of the host.
     """
 
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -31,18 +33,54 @@ class Options:
     max_tasks_per_worker: int | None = None
     max_memory_per_worker: int | None = None
     reload: bool = False
+    labels: Labels = field(default_factory=dict)
+    capacity: Amounts = field(default_factory=dict)
+
+    def named(self, registry: "Iterable[Declaration]") -> "list[Declaration]":
+        """Return the Types of which a name matches, whatever they need of the host."""
+        return [
+            declared
+            for declared in registry
+            if not self.types or any(_matches(name, self.types) for name in declared.names)
+        ]
 
     def served(self, registry: "Iterable[Declaration]") -> tuple[str, ...]:
         """Return the current and former names of the Types whose Tasks this daemon claims.
 
         If one name of a Type matches, the Type is served under all its names that are not
-        excluded.
+        excluded. A Type that needs more than the host has is not served.
         """
         wanted: set[str] = set()
-        for declared in registry:
-            if not self.types or any(_matches(name, self.types) for name in declared.names):
+        for declared in self.named(registry):
+            if not self._lacks(declared):
                 wanted |= set(declared.names)
         return tuple(sorted(name for name in wanted if not _matches(name, self.exclude)))
+
+    def _lacks(self, declared: "Declaration") -> list[str]:
+        """Return what the host lacks for a Type."""
+        needs, resources = dict(declared.needs), dict(declared.resources)
+        return lacking(needs, resources, self.labels, self.capacity)
+
+    def left_out(self, registry: "Iterable[Declaration]") -> dict[str, list[str]]:
+        """Return what the host lacks, by the Types that match and that are therefore not served."""
+        found = {each.identifier: self._lacks(each) for each in self.named(registry)}
+        return {
+            type: lacks
+            for type, lacks in found.items()
+            if lacks and not _matches(type, self.exclude)
+        }
+
+    def costs(self, registry: "Iterable[Declaration]") -> Mapping[str, Amounts]:
+        """Return the resources that an attempt of each Type takes, by the Type's names.
+
+        Types that take none are left out.
+        """
+        return {
+            name: dict(declared.resources)
+            for declared in registry
+            if declared.resources
+            for name in declared.names
+        }
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

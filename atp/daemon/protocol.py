@@ -460,27 +460,29 @@ _END = struct.Struct("=qqdd")
 _given = attrgetter("serial", *Attempt.CLAIMED[: Attempt.CLAIMED.index("parameters")])
 
 
-def packed(attempts: Iterable[Attempt]) -> list[tuple[bytes, tuple[Any, ...]]]:
+def packed(attempts: Iterable[Attempt]) -> list[tuple[bytes, tuple[Any, ...], tuple[str, ...]]]:
     """Return the message that gives these attempts to a worker.
 
-    It has pairs: the pickled parameters of the Type, and the values of the attempt. The rest of
-    what the claim has said is for the dispatcher alone.
+    It has tuples: the pickled parameters of the Type, the values of the attempt, and its devices.
+    The rest of what the claim has said is for the dispatcher alone.
     """
-    packed: list[tuple[bytes, tuple[Any, ...]]] = []
+    packed: list[tuple[bytes, tuple[Any, ...], tuple[str, ...]]] = []
     last, pickled = None, b""
     for attempt in attempts:
         if attempt.parameters is not last:
             last = attempt.parameters
             pickled = _pickled(last)
-        packed.append((pickled, _given(attempt)))
+        packed.append((pickled, _given(attempt), attempt.devices))
     return packed
 
 
-def unpacked(packed: Iterable[tuple[bytes, tuple[Any, ...]]]) -> Iterator[Attempt]:
+def unpacked(packed: Iterable[tuple[bytes, tuple[Any, ...], tuple[str, ...]]]) -> Iterator[Attempt]:
     """Yield the attempts that :func:`packed` has packed. Their ``time`` is None."""
-    for pickled, (serial, *values) in packed:
+    for pickled, (serial, *values), devices in packed:
         attempt = Attempt(*values, _unpickled(pickled), None)  # type: ignore[call-arg]
         attempt.serial = serial
+        if devices:
+            attempt.devices = devices
         yield attempt
 
 

@@ -47,7 +47,10 @@ ExceptionName: TypeAlias = type[BaseException] | str
 DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 COUNTS = ("max_restarts", "max_retries")
 # The parameters in a Type's Registration.
-PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
+PARAMETERS = (
+    *(*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive"),
+    *("needs", "resources"),
+)
 
 # ATP's own Types, each with the module that declares it. The module is imported at the first use.
 DELETE_TYPE = "atp.delete"
@@ -100,6 +103,8 @@ def registration_of(identifier: str, handler: str, serializer: str, *values: Any
     if parameters["max_memory"] is not None:
         parameters["max_memory"] = read_size(parameters["max_memory"])
     parameters["sensitive"] = list(parameters["sensitive"]) or None
+    for name in ("needs", "resources"):
+        parameters[name] = dict(parameters[name]) or None
     return Registration(
         identifier=identifier,
         handler=handler[-255:],
@@ -150,6 +155,8 @@ class Declaration(Generic[P, R]):
     backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
     retention: timedelta | float | Setting | None = Setting("RETENTION")
     max_memory: int | str | Setting | None = Setting("MAX_MEMORY")
+    needs: tuple[tuple[str, str], ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False

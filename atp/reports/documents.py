@@ -111,6 +111,7 @@ TYPE_FIELDS = (
     "owner",
     "runbook",
 )
+PLACEMENT_FIELDS = ("needs", "resources")
 TASK_FIELDS = ("collection", "priority", "due_at", "start_before", "attempt", "request")
 LOG_FIELDS = ("time", "kind", "detail", "event", "state", "attempt", "level", "who", "message")
 DAEMON_FIELDS = (
@@ -120,6 +121,8 @@ DAEMON_FIELDS = (
     "version",
     "release",
     "types",
+    "labels",
+    "capacity",
     "signatures",
     "workers",
     "lock",
@@ -173,6 +176,7 @@ def types() -> list[Document]:
 def type(row: Type) -> Document:
     """Return a registered Type as a document; ``declared`` is True if this process declares it."""
     document = {name: getattr(row, name) for name in TYPE_FIELDS} | describe_hooks(row.hooks)
+    document |= {name: getattr(row, name) or {} for name in PLACEMENT_FIELDS}
     return document | {
         "sensitive": row.sensitive or [],
         "late_writes": row.late_writes,
@@ -186,6 +190,7 @@ def unregistered_type(task_type: Declaration) -> Document:
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
     document |= describe_hooks(parameters.hooks)
+    document |= {name: getattr(parameters, name) or {} for name in PLACEMENT_FIELDS}
     document["sensitive"] = parameters.sensitive or []
     return document | {"late_writes": 0, "registered": None, "declared": True}
 
@@ -306,6 +311,8 @@ def daemon(row: Daemon, now: datetime) -> Document:
     signatures = row.signatures if isinstance(row.signatures, dict) else {}
     return document | {
         "signatures": {name: text for name, text in signatures.items() if isinstance(text, str)},
+        "labels": row.labels if isinstance(row.labels, dict) else {},
+        "capacity": row.capacity if isinstance(row.capacity, dict) else {},
         "condition": overview.condition(row, now),
         "types": [each for each in types if isinstance(each, str) and each.isprintable()],
         "workers": [_worker_document(worker) for worker in workers],

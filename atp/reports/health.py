@@ -268,11 +268,13 @@ def _find_unattended_work(
     modes = _modes_by_type(living)
     served = {identifier for identifier, found in modes.items() if Mode.RUNNING in found}
     running = sorted({daemon["release"] for daemon in living if daemon["release"]})
-    for identifier in _types_with_due_work(served, time, shut, type):
+    for waiting in _types_with_due_work(served, time, shut, type):
+        identifier = waiting.identifier
+        modes_of = modes.get(identifier)
+        why = causes.nowhere(waiting, living) or _why_unserved(modes_of, running)
         yield _failing(
             "unserved",
-            f"Work of Type {identifier!r} is due, and "
-            f"{_why_unserved(modes.get(identifier), running)}.",
+            f"Work of Type {identifier!r} is due, and {why}.",
             types=(identifier,),
             kind="type",
             name=identifier,
@@ -315,7 +317,7 @@ def _find_abandoned_work(
     types = _types_with_due_work((), time, shut, type)
     if types:
         words = "Work is due, and no daemon is alive."
-        yield _failing("unserved", words, types=tuple(types), helps=start)
+        yield _failing("unserved", words, types=tuple(map(str, types)), helps=start)
     schedules = Schedule.objects.using(settings.DATABASE).filter(due_at__lte=time)
     schedules = schedules.filter(type__identifier=type) if type else schedules
     if since := schedules.aggregate(first=Min("due_at"))["first"]:
@@ -340,8 +342,8 @@ def _find_abandoned_work(
 
 def _types_with_due_work(
     served: Collection[str], time: datetime, shut: Iterable[Gate], type: str | None
-) -> list[str]:
-    """Return the identifiers of Types with due work that no gate holds back, except ``served``."""
+) -> list[Type]:
+    """Return the Types with due work that no gate holds back, except ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     types = types.filter(identifier=type) if type else types
@@ -360,7 +362,7 @@ def _types_with_due_work(
     # One index look-up for each Type is faster than reading all due Tasks.
     first = due.order_by(*LANES_ORDER).values("pk")[:1]
     waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)
-    return list(waiting.values_list("identifier", flat=True))
+    return list(waiting)
 
 
 def _find_refused_inputs(

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from .. import commands, contracts, text
+from .. import commands, contracts, placement, text
 from ..exceptions import UnknownType
 from ..models import Daemon
 from ..operations.registry import registry
@@ -203,6 +203,8 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
             ("release", daemon["release"]),
             ("uuid", daemon["uuid"]),
             ("serves", ", ".join(daemon["types"])),
+            ("labels", placement.described(daemon["labels"])),
+            ("capacity", placement.described(daemon["capacity"])),
             ("lock", daemon["lock"]),
             ("told to be" if daemon["request"] == "quiet" else "told to", daemon["request"]),
         ]
@@ -275,6 +277,8 @@ def _describe_type(document: Document) -> str:
     for on in ("on_finished", "on_failed"):
         notes += [f"{on}: {hook}" for hook in document[on]]
     notes += [f"{name}: {document[name]}" for name in OWNERSHIP if document[name]]
+    for name in documents.PLACEMENT_FIELDS:
+        notes += [f"{name}: {placement.described(document[name])}"] if document[name] else []
     notes += document["controls"]
     return f" ({'; '.join(notes)})" if notes else ""
 

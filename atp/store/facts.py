@@ -148,6 +148,7 @@ class DaemonFacts:
 
     ``request`` is the last order to the daemon, perhaps under an earlier identity. ``release`` is
     the project's release. ``signatures`` are hashes of the parameters of its handlers, by Type.
+    ``labels`` and ``capacity`` are those of its host.
     """
 
     uuid: UUID
@@ -159,6 +160,8 @@ class DaemonFacts:
     request: str = ""
     release: str = ""
     signatures: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,8 @@ class Registration:
     owner: str = ""
     runbook: str = ""
     sensitive: list[str] | None = None
+    needs: dict[str, str] | None = None
+    resources: dict[str, int] | None = None
     # In the format of :mod:`atp.store.values`.
     hooks: list[dict[str, Any]] | None = None
     # The former identifiers of the Type.
@@ -162,6 +164,8 @@ class Attempt:
     # Its worker gets no other task beside it. ``alone``: the same, and its start is recorded first.
     single: bool = False
     alone: bool = False
+    # The devices that it may use, by name.
+    devices: tuple[str, ...] = ()
     # Its number among the tasks of its worker, which is that of its start token.
     serial: int = 0
     # When its worker has started it, on the uptime clock.

@@ -11,7 +11,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from .. import text
+from .. import placement, text
 from ..models import Instance
 from ..pages import charts
 from ..pages.activity import address_of
@@ -36,6 +36,7 @@ register.filter("clock", text.moment)
 register.filter("duration", text.duration)
 register.filter("size", text.size)
 register.filter("percent", text.percent)
+register.filter("described", placement.described)
 register.filter("headline", text.headline)
 register.filter("without_own_frames", text.without_own_frames)
 

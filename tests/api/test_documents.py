@@ -45,6 +45,8 @@ def test_types_are_listed_and_described(api, elsewhere):
         "downstream": "",
         "owner": "",
         "runbook": "",
+        "needs": {},
+        "resources": {},
         "on_finished": [],
         "on_failed": [],
         "sensitive": [],

@@ -382,3 +382,23 @@ schedule("of-the-code", noop, cron="@yearly")
 @task_type("daemon.rest")
 def rest(context, *, seconds):
     time.sleep(seconds)
+
+
+@task_type("daemon.on_fast_disk", needs={"disk": "fast"})
+def on_fast_disk(context, *, path):
+    record(path, event="ran", who=context.worker)
+
+
+@task_type("daemon.trains", resources={"gpu": 1, "memory": "1GiB"})
+def trains(context, *, path, seconds=0.0):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    record(path, event="start", gpu=1, memory=1, devices=context.devices, visible=visible)
+    time.sleep(seconds)
+    record(path, event="end", gpu=1, memory=1)
+
+
+@task_type("daemon.loads", resources={"memory": "3GiB"})
+def loads(context, *, path, seconds=0.0):
+    record(path, event="start", gpu=0, memory=3, devices=context.devices)
+    time.sleep(seconds)
+    record(path, event="end", gpu=0, memory=3)

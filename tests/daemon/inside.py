@@ -14,6 +14,7 @@ from atp.daemon.dispatcher import pool as hand_out
 from atp.daemon.dispatcher import reader as pool_statistics
 from atp.daemon.dispatcher import workers as stuck_workers
 from atp.daemon.dispatcher.attempts import STOP_GRACE, Attempts
+from atp.daemon.dispatcher.capacity import Capacity
 from atp.daemon.dispatcher.claiming import PIECE, Caution, Claiming, Wakeups
 from atp.daemon.dispatcher.commands import DELIVERY_GRACE
 from atp.daemon.dispatcher.core import Core, QueueState

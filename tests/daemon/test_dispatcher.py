@@ -41,7 +41,12 @@ def hall(linked):
     """A dispatcher's parts around one worker, which the test plays."""
     told = []
     core = inside.Core(
-        store=None, identity=inside.Identity(1, (), ""), page=inside.Page(1), tell=told.append
+        store=None,
+        identity=inside.Identity(1, (), ""),
+        page=inside.Page(1),
+        tell=told.append,
+        pool=(pool := inside.Pool()),
+        capacity=inside.Capacity({}, {}, pool),
     )
     link, _ = linked(0, core.page)
     core.pool.add(link)
@@ -480,6 +485,7 @@ def claiming():
         store=SimpleNamespace(claims=SimpleNamespace(claim=claim, miss=lambda **_: 0)),
         identity=SimpleNamespace(holder="me", name="me", types=["a"], leased=True),
         pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
+        capacity=inside.Capacity({}, {}, inside.Pool()),
         queue=queue_state,
         unrecorded=SimpleNamespace(pending=0),
         timers=SimpleNamespace(later=lambda name, seconds: None),

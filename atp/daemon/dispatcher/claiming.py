@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ... import messages
 from ...conf import settings
+from ...store.common.turns import ClaimMemory
 from ...store.values import Attempt
 from .. import log
 from ..database import DatabaseThread, Result, shut_down
@@ -109,7 +110,7 @@ class Claiming:
     def _claim(self, wanted: int) -> None:
         core, queue = self._core, self._queue
         daemon, types = self._identity.holder, core.misfits.claimable(self._identity.types)
-        types = core.downstreams.claimable(types)
+        types = core.capacity.claimable(core.downstreams.claimable(types))
         put_backs, calls = queue.put_backs, queue.calls
         free, began = self._pool.free(), uptime()
         if self.found_nothing():
@@ -120,10 +121,16 @@ class Claiming:
             queue.due_at = None
         careful = core.caution.is_advised
 
+        def claim_of(
+            types: Sequence[str], limit: int, free: int, memory: ClaimMemory
+        ) -> list[Attempt]:
+            claims = core.store.claims
+            return claims.claim(daemon, types, limit, free=free, careful=careful, memory=memory)
+
+        claim_all = core.capacity.claims(types, wanted, free, core.memory, claim_of)
+
         def claim() -> tuple[list[Attempt], int]:
-            claimed = core.store.claims.claim(
-                daemon, types, wanted, free=free, careful=careful, memory=core.memory
-            )
+            claimed = claim_all()
             # Tasks past their start_before hide the due ones behind them.
             missed = 0 if claimed else core.store.claims.miss(who=self._identity.name)
             return claimed, missed
@@ -161,7 +168,9 @@ class Claiming:
     def _take(self, tasks: Sequence[Attempt]) -> None:
         log.claimed(count=len(tasks))
         self._attempts.limited.add(tasks)
-        self._pool.put(tasks)
+        admitted, surplus = self._core.capacity.admit(tasks)
+        self._pool.put(admitted)
+        self._attempts.hand_back(surplus, messages.no_room())
         for name, gone in self._core.downstreams.too_early(self._pool):
             self._attempts.hand_back(gone, messages.downstream_takes_no_more(name))
         if self._attempts.stopping:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...store.common.turns import ClaimMemory
 from ..processes import Timers, uptime
 from ..shared_memory import Page
+from .capacity import Capacity
 from .claiming import Caution
 from .downstreams import Downstreams
 from .lease import Identity
@@ -92,7 +93,8 @@ class Core:
     identity: Identity
     page: Page
     tell: Callable[[Any], None]
-    pool: Pool = field(default_factory=Pool)
+    pool: Pool
+    capacity: Capacity
     unrecorded: UnrecordedChanges = field(default_factory=UnrecordedChanges)
     timers: Timers = field(default_factory=Timers)
     caution: Caution = field(default_factory=Caution)

@@ -17,6 +17,7 @@ from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_
 from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
+from .capacity import Capacity
 from .claiming import Claiming, HandOver, Wakeups
 from .commands import DONE, ORPHANED, DaemonCommands, Stopping
 from .core import Core
@@ -48,7 +49,14 @@ class Dispatcher:
         self._parent = os.getppid()
         types = self._options.served(registry)
         lock = inherited.folders.lock
-        self._identity = Identity(self._parent, types, lock, list(predecessor.identities))
+        self._identity = Identity(
+            self._parent,
+            types,
+            lock,
+            labels=self._options.labels,
+            capacity=self._options.capacity,
+            previous=list(predecessor.identities),
+        )
         self._results: Results = queue.SimpleQueue()
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -60,12 +68,14 @@ class Dispatcher:
         as_stores_expect()
         processes.allow_descriptors(6 * self._options.processes + 64)
         identity, store = self._identity, get_store()
+        pool = Pool(filter(registry.is_transactional, identity.types))
         self._core = core = Core(
             store=store,
             identity=identity,
             page=self._inherited.page,
             tell=self._supervisor.tell,
-            pool=Pool(filter(registry.is_transactional, identity.types)),
+            pool=pool,
+            capacity=Capacity(self._options.capacity, self._options.costs(registry), pool),
             # A daemon that drains leaves no Type to others.
             misfits=Misfits(leaves=not self._options.drain),
         )

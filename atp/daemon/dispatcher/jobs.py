@@ -227,7 +227,7 @@ class Look(Job):
     def call(self) -> Callable[[], Outlook]:
         self._put_backs: int = self.core.queue.put_backs
         identity = self.core.identity
-        types = self.core.misfits.claimable(identity.types)
+        types = self.core.capacity.claimable(self.core.misfits.claimable(identity.types))
         return partial(self.core.store.daemons.outlook, types, daemon=identity.current)
 
     def done(self, result: Result[Outlook]) -> None:

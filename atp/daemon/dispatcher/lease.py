@@ -11,6 +11,7 @@ from ...commands import Mode
 from ...conf import settings
 from ...exceptions import LeaseLost
 from ...operations.registry import registry
+from ...placement import Amounts, Labels
 from ...store.facts import DaemonFacts, Lost, Reconciled
 from ...store.facts import Renewal as RenewalAnswer
 from .. import log, protocol
@@ -45,6 +46,8 @@ class Identity:
     pid: int
     types: tuple[str, ...]
     lock: str
+    labels: Labels = field(default_factory=dict)
+    capacity: Amounts = field(default_factory=dict)
     previous: list[uuid.UUID] = field(default_factory=list)
     left: frozenset[Key] = field(default=frozenset(), init=False)
     current: uuid.UUID | None = field(default=None, init=False)
@@ -72,6 +75,8 @@ class Identity:
             signatures={
                 name: registry.get(name).fingerprint for name in self.types if name in registry
             },
+            labels=self.labels,
+            capacity=self.capacity,
             lock=self.lock,
             request=request,
         )

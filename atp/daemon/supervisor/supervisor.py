@@ -324,6 +324,8 @@ class Supervisor:
             count=len(types),
             types=named(types),
         )
+        for type, lacks in self._options.left_out(registry).items():
+            journal.type_left_out(type=type, lacks=", ".join(lacks))
         try:
             while self._status is None:
                 self._turn()

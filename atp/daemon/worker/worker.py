@@ -18,6 +18,7 @@ from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
 from ...conf import settings
 from ...operations.registry import registry
+from ...placement import VISIBLE
 from ...store.values import Attempt
 from .. import descendants, processes, protocol
 from ..options import Options, hostname
@@ -246,6 +247,9 @@ class Worker:
         # A transactional attempt gets extra time, since it waits for its transaction first.
         self._enter(attempt, started, BEGIN_WITHIN if is_transactional else 0.0)
         report = partial(self._report, attempt)
+        if attempt.devices:
+            os.environ[VISIBLE] = ",".join(attempt.devices)
+            self._worn_out = "its process may keep memory of the devices of its attempt"
         self.interruption.expect(key)
         self._pauses.expect(key, report)
         outcome = self._execute(attempt, report, is_transactional, started)

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -24,11 +24,13 @@ from ...daemon.supervisor.supervisor import (
 )
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
+from ...placement import read_capacity, read_label
 from ...text import did_you_mean, read_memory
 
 if TYPE_CHECKING:
     from ...daemon.log_process import LogProcess
 
+Read = TypeVar("Read")
 
 # The most seconds that the process may take to exit after the daemon has ended.
 EXIT_WITHIN = 5.0
@@ -83,9 +85,24 @@ class Command(BaseCommand):
         )
         add(
             "--max-memory-per-worker",
-            type=_read_size,
+            type=_readable(read_memory),
             metavar="SIZE",
             help="replace a worker whose resident memory exceeds this after a task, as in 512M",
+        )
+        add(
+            "--label",
+            action="append",
+            type=_readable(read_label),
+            default=[],
+            metavar="NAME=VALUE",
+            help="a label of this host, for Types that need it, as in disk=fast; may be repeated",
+        )
+        add(
+            "--capacity",
+            type=_readable(read_capacity),
+            default={},
+            metavar="NAME=AMOUNT,…",
+            help="what this host has for the Types that take resources, as in gpu=2,memory=64GiB",
         )
         add("--reload", action="store_true", help="start anew when code changes (development)")
         add(
@@ -148,6 +165,8 @@ class Command(BaseCommand):
                 grace=settings.GRACE if grace is None else grace,
                 max_tasks_per_worker=options["max_tasks_per_worker"],
                 max_memory_per_worker=options["max_memory_per_worker"],
+                labels=_labels(options["label"]),
+                capacity=options["capacity"],
                 reload=options["reload"],
             ),
             log,
@@ -174,7 +193,7 @@ def _check_patterns(patterns: Iterable[str]) -> None:
     registry.declare_own()
     names = registry.names()
     for pattern in patterns:
-        if not Options(types=(pattern,)).served(registry):
+        if not Options(types=(pattern,)).named(registry):
             raise CommandError(
                 f"No declared Type matches {pattern!r}.{did_you_mean(pattern, names)} "
                 f"Declared: {', '.join(sorted(names)) or 'none'}."
@@ -202,8 +221,22 @@ def _read_seconds(text: str) -> float:
     return number
 
 
-def _read_size(text: str) -> int:
-    try:
-        return read_memory(text)
-    except ValueError as error:
-        raise ArgumentTypeError(error) from None
+def _readable(read: Callable[[str], Read]) -> Callable[[str], Read]:
+    """Return an argparse type that reads text with a function, which may raise ValueError."""
+
+    def readable(text: str) -> Read:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(error) from None
+
+    return readable
+
+
+def _labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the labels as a dict. Raises CommandError if a label has two values."""
+    labels: dict[str, str] = {}
+    for name, value in pairs:
+        if labels.setdefault(name, value) != value:
+            raise CommandError(f"--label {name} has two values: {labels[name]} and {value}.")
+    return labels

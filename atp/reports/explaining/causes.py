@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from ... import commands
+from ... import commands, placement
 from ...commands import CANCEL, PAUSE, RESUME, Mode
 from ...conf import settings
+from ...models import Type
 from ...operations.registry import registry
 from ...operations.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, OPERATIONS, SCHEDULE, TARGET
 from ...options import MAX_PRIORITY
@@ -21,6 +22,7 @@ from ...states import Event, State
 from ...store.facts import OpenTransaction
 from ...text import duration
 from .. import documents, overview
+from ..documents import Document
 from . import sentences
 from .facts import Facts, Help, Reason
 
@@ -422,6 +424,7 @@ def _is_lost(facts: Facts) -> bool:
 
 # A sentence about busy workers names at most this many Types.
 MOST_TYPES = 3
+START_WITH = "Start a daemon on a host that has it, with --label or --capacity"
 RESTART = "Start a daemon that serves it, or restart one: with --reload it restarts automatically"
 
 
@@ -434,12 +437,15 @@ def unserved(facts: Facts) -> Iterator[Reason]:
     found = facts.last_claim or {}
     module = _unreached_module(facts) if facts.living and not last and not found else ""
     restart = f"Import {module} in a tasks.py, and restart the daemon" if module else RESTART
+    lacking = nowhere(facts.type, facts.living)
+    restart = START_WITH if lacking else restart
     yield Reason(
         code="unserved",
-        sentence=sentences.unserved(len(facts.living), last, facts.last_claim, module),
+        sentence=sentences.unserved(len(facts.living), last, facts.last_claim, module, lacking),
         facts={
             "alive": len(facts.living),
             "module": module or None,
+            "lacking": lacking or None,
             "last": sentences.name(last) if last else found.get("who"),
             "release": last["release"] if last else None,
             "releases": sorted({each["release"] for each in facts.living if each["release"]}),
@@ -447,6 +453,14 @@ def unserved(facts: Facts) -> Iterator[Reason]:
         since=last["seen"] if last else None,
         helps=daemon_help(restart) if facts.living else daemon_help(),
     )
+
+
+def nowhere(type: Type | None, living: Iterable[Document]) -> str:
+    """Say which label or resource of the Type no living daemon has; "" if some daemon has all."""
+    if type is None or not (type.needs or type.resources):
+        return ""
+    hosts = [(each["labels"], each["capacity"]) for each in living]
+    return placement.why_nowhere(type.needs or {}, type.resources or {}, hosts)
 
 
 def _unreached_module(facts: Facts) -> str:
@@ -474,6 +488,26 @@ def quiet(facts: Facts) -> Iterator[Reason]:
         helps=operation_help(DAEMON, "resume", resumable[0]["uuid"])
         if resumable
         else daemon_help(),
+    )
+
+
+def resources_in_use(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if other attempts take the resources of all daemons that serve the Type."""
+    if not facts.is_waiting or facts.is_blocked or not facts.used or facts.type is None:
+        return
+    wanted: dict[str, int] = facts.type.resources or {}
+    capacity, used = Counter[str](), Counter[str]()
+    for each in facts.claiming:
+        own: Counter[str] = Counter(each["capacity"])
+        capacity += own
+        used += Counter(facts.used[each["uuid"]])
+        if placement.room(wanted, own - Counter(facts.used[each["uuid"]])):
+            return
+    yield Reason(
+        code="resources",
+        sentence=sentences.in_use(wanted, capacity, used),
+        facts={"takes": wanted, "capacity": dict(capacity), "used": dict(used)},
+        helps=daemon_help("Start a daemon on another host that has them, with --capacity"),
     )
 
 
@@ -595,6 +629,7 @@ CAUSES: tuple[Cause, ...] = (
     downstream,
     unserved,
     quiet,
+    resources_in_use,
     busy,
     locked,
     behind,

@@ -52,6 +52,7 @@ SHORT = {
     "downstream": "its downstream is not healthy",
     "unserved": "no daemon serves it",
     "quiet": "its daemons are quiet",
+    "resources": "its resources are in use",
     "workers-busy": "all workers are busy",
     "locked": "locked in the database",
     "alone": "runs alone",

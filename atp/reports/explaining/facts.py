@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
+from uuid import UUID
 
 from ... import commands, text
 from ...commands import Mode
@@ -85,7 +86,8 @@ class Facts:
     ``downstream`` is set if the downstream of the Type is not healthy. ``schedule`` is set if a
     schedule with the name of the Type, such as that of a tailer, is paused. ``removal`` is the log
     record about the removal of a missing Instance. ``last_claim`` is the record of the last claim
-    of an Instance of the Type.
+    of an Instance of the Type. ``used`` contains what the attempts of each daemon take of its
+    capacity, by the uuid of the daemon, if the Type takes resources.
     """
 
     now: datetime
@@ -111,6 +113,7 @@ class Facts:
     last_claim: Document | None = None
     queued: QueuePosition | None = None
     flow: Flow | None = None
+    used: Mapping[UUID, Mapping[str, int]] = field(default_factory=dict)
     transactions: Sequence[OpenTransaction] = ()
     cancel_grace: timedelta = timedelta()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.db.models.functions import JSONObject
 
 from ...conf import settings
@@ -241,8 +242,23 @@ def _with_queue(facts: Facts, estimates: bool) -> Facts:
     facts = _with_controls(facts)
     if not facts.serving:
         return replace(facts, last_claim=_find_last_claim(facts.type))
-    facts = replace(facts, queued=read_queue(facts))
+    facts = replace(facts, queued=read_queue(facts), used=_used(facts))
     return replace(facts, flow=read_flow(facts.type, facts.now)) if estimates else facts
+
+
+def _used(facts: Facts) -> dict[UUID, Counter[str]]:
+    """Return what the attempts of each claiming daemon take, if the Type takes resources."""
+    used: dict[UUID, Counter[str]] = {each["uuid"]: Counter() for each in facts.claiming}
+    if facts.type is None or not facts.type.resources:
+        return {}
+    tasks = Task.objects.using(settings.DATABASE).filter(
+        daemon__uuid__in=used, type__resources__isnull=False
+    )
+    counts = tasks.order_by().values_list("daemon__uuid", "type__resources").annotate(Count("pk"))
+    for daemon, resources, count in counts:
+        for name, amount in resources.items():
+            used[daemon][name] += count * amount
+    return used
 
 
 def _with_controls(facts: Facts) -> Facts:

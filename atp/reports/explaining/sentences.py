@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from ... import text
+from ... import placement, text
 from ...models import Downstream, Gate, Instance
 from ...operations.registry import DAEMON_IMPORTS
 from ...store.facts import OpenTransaction
@@ -219,14 +219,20 @@ def deferred(at: datetime, now: datetime) -> str:
 
 
 def unserved(
-    alive: int, last: Document | None, record: Mapping[str, Any] | None, module: str = ""
+    alive: int,
+    last: Document | None,
+    record: Mapping[str, Any] | None,
+    module: str = "",
+    lacking: str = "",
 ) -> str:
     """Return the sentence for a Type that no daemon serves.
 
     ``alive`` is the number of living daemons, ``last`` the last daemon that served the Type, and
     ``record`` the last claim. ``module`` is the module that declares the Type, or "" if daemons
-    import that module.
+    import that module. ``lacking`` says what no daemon has, or is "".
     """
+    if lacking:
+        return f"{lacking[0].upper()}{lacking[1:]}."
     words = "No daemon serves it" if alive else text.NO_DAEMON
     who = name(last) if last is not None and last["host"] else (record or {}).get("who")
     if who:
@@ -240,6 +246,22 @@ def unserved(
 
 def quiet(modes: Collection[str]) -> str:
     return f"Every daemon that serves it is {' or '.join(sorted(modes))}."
+
+
+def in_use(wanted: Mapping[str, int], capacity: Mapping[str, int], used: Mapping[str, int]) -> str:
+    """Return the sentence for a Type whose resources other attempts take.
+
+    ``capacity`` and ``used`` are the sums of all daemons that serve the Type.
+    """
+    taken = ", ".join(
+        f"{placement.words(name, used.get(name, 0))} of "
+        f"{placement.words(name, capacity.get(name, 0)).partition('=')[2]}"
+        for name in wanted
+    )
+    return (
+        f"It takes {placement.described(wanted)}, and no daemon that serves it has that much left: "
+        f"in use are {taken}."
+    )
 
 
 def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now: datetime) -> str:

@@ -345,14 +345,15 @@ class Forgotten:
     def _served(self) -> list[int]:
         """Return the keys of the Types served by a daemon that is idle and has run for long.
 
-        Types that are closed to claims are left out.
+        Types that are closed to claims are left out, and those that take resources, which may be
+        in use.
         """
         idle = [row for row in self._look.settled if row.idle and isinstance(row.types, list)]
         identifiers = {name for row in idle for name in row.types}
         if not identifiers:
             return []
-        types = self._rows(Type).filter(identifier__in=identifiers).order_by("pk")
-        keys = types.values_list("pk", flat=True)
+        types = self._rows(Type).filter(identifier__in=identifiers, resources__isnull=True)
+        keys = types.order_by("pk").values_list("pk", flat=True)
         return [key for key in keys if not self._look.closed.shuts(key)]
 
     def _unclaimed(self, due: Mapping[int, datetime]) -> list[Finding]:

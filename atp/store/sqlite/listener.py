@@ -25,10 +25,11 @@ from .sessions import as_instant
 
 # The daemon must be idle by its own word, go on running, and serve the Type. The Task must be the
 # one that it would claim first: nothing waits in the lane, and the Type has no gates and no
-# limits.
+# limits, and takes no resources.
 TAKERS = """
     SELECT atp_daemon.id, host || ':' || pid, channel FROM atp_type CROSS JOIN atp_daemon
-    WHERE atp_type.id = %(type)s AND idle AND channel <> '' AND NOT instr(channel, ':')
+    WHERE atp_type.id = %(type)s AND resources IS NULL
+      AND idle AND channel <> '' AND NOT instr(channel, ':')
       AND lease_until > %(now)s AND mode = 'running' AND request = ''
       AND identifier IN (SELECT value FROM json_each(types))
       AND NOT EXISTS (

@@ -2,8 +2,8 @@
 -- and claim_first.sql in one statement and one commit, for an Instance that is due.
 --
 -- The Task is handed over only if the daemon would claim it first itself: no Task waits in its
--- lane, its Type has no gates and no limits, and the breaker of its downstream, if it has one, is
--- closed. The daemon must say that it is idle, must run and have no new order, and must serve the
+-- lane, its Type has no gates and no limits and takes no resources, and the breaker of its
+-- downstream, if it has one, is closed. The daemon must say that it is idle, must run and have no new order, and must serve the
 -- Type. Its session must listen now: nobody hears a notice to a session that has ended. As long as
 -- a session lives, it holds the advisory lock that its channel names, and nobody else can get that
 -- lock. The daemon's row is locked, so that nobody renews or ends the daemon meanwhile. A daemon
@@ -21,7 +21,8 @@
 -- Cost of a call: 6 rows written, 2 locked, 5 looks at indexes, if a daemon takes the Task.
 WITH
 type AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
+    SELECT id, resources, clock_timestamp() AS now FROM atp_type
+    WHERE identifier = %(type)s::text
         -- Other names of the Type may have the identifier.
         AND (family = '' OR %(identifier)s::text IS NULL)
     -- Nobody can unregister the Type until this commits.
@@ -30,7 +31,8 @@ type AS MATERIALIZED (
 taker AS MATERIALIZED (
     SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name
     FROM type, atp_daemon daemon
-    WHERE daemon.idle AND daemon.channel <> '' AND daemon.lease_until > type.now
+    WHERE type.resources IS NULL
+      AND daemon.idle AND daemon.channel <> '' AND daemon.lease_until > type.now
       AND daemon.mode = 'running' AND daemon.request = ''
       AND jsonb_exists(daemon.types, %(type)s::text)
       AND current_setting('transaction_isolation') = 'read committed'

@@ -6,14 +6,16 @@
 -- Cost of a call: 6 rows written, 2 locked, 5 looks at indexes, if a daemon takes the Task.
 WITH
 type AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
+    SELECT id, resources, clock_timestamp() AS now FROM atp_type
+    WHERE identifier = %(type)s::text
     -- Nobody can unregister the Type until this commits.
     FOR KEY SHARE
 ),
 taker AS MATERIALIZED (
     SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name
     FROM type, atp_daemon daemon
-    WHERE daemon.idle AND daemon.channel <> '' AND daemon.lease_until > type.now
+    WHERE type.resources IS NULL
+      AND daemon.idle AND daemon.channel <> '' AND daemon.lease_until > type.now
       AND daemon.mode = 'running' AND daemon.request = ''
       AND jsonb_exists(daemon.types, %(type)s::text)
       AND current_setting('transaction_isolation') = 'read committed'
