@@ -1,5 +1,6 @@
 """Tests of reports: the overview, rates and quantiles, and the timeline of an Instance."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -149,6 +150,15 @@ def test_counting_runs_at_once_equals_counting_their_starts_and_their_finishes()
         apart.add(type, Event.FINISH, time, began=began)
     at_once.add_runs(runs)
     assert rows(at_once) == rows(apart)
+
+
+@pytest.mark.parametrize("seconds", [math.nextafter(0.064, 0), 0.064])
+def test_waiting_time_is_rounded_to_a_microsecond(seconds):
+    """The log has whole microseconds; the difference of two times as floats may be less."""
+    counts = Counts()
+    counts.add(TYPE, Event.START, NOW, waited=seconds)
+    counts.add_runs([(TYPE, NOW, NOW, seconds)])
+    assert all(row.wait[bucket_of(64_000)] == 2 for row in counts.rows())
 
 
 def rows(counts):

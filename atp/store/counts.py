@@ -128,7 +128,7 @@ class Counts:
             cell.counts["wall_us"] += took
             cell.run[bucket_of(took)] += 1
         elif waited is not None:
-            cell.wait[bucket_of(int(1e6 * waited))] += 1
+            cell.wait[bucket_of(round(1e6 * waited))] += 1
 
     def add_runs(self, runs: Iterable[tuple[str, datetime, datetime, float]]) -> None:
         """Count the starts and the finishes of attempts.
@@ -151,7 +151,7 @@ class Counts:
             took = 1_000_000 * ran.seconds + ran.microseconds  # both times are of one minute
             number += 1
             wall += took
-            cell.wait[bucket_of(int(1e6 * waited))] += 1
+            cell.wait[bucket_of(round(1e6 * waited))] += 1
             cell.run[bucket_of(took)] += 1
         last.add_runs(number, wall)
 
