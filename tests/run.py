@@ -62,7 +62,8 @@ def main(argv=None):
     if not options.quick and any(leg.needs_pooler for leg in planned):
         _find_pooler()
     began = time.monotonic()
-    stuck.watch(_urls.values, _end)
+    minutes = stuck.MINUTES_OF_ALL if options.all else stuck.MINUTES
+    stuck.watch(_urls.values, lambda: _end(minutes), minutes)
     if len(planned) > 1 and is_at_once:
         found = _all_at_once(planned)
     else:
@@ -192,9 +193,9 @@ _extra: dict[str, str] = {}
 _urls = {}
 
 
-def _end():
+def _end(minutes):
     """End each process of this run; then it says that they have ended so."""
-    print(f"\n=== This run is ended after {stuck.MINUTES:g} minutes.", flush=True)
+    print(f"\n=== This run is ended after {minutes:g} minutes.", flush=True)
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

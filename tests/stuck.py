@@ -8,14 +8,15 @@ from pathlib import Path
 
 import psutil
 
-# Minutes until a run is ended. It is told where everything stands after this part of them.
-MINUTES = 70.0
+# Minutes until a run is ended, and one of everything. It is told where everything stands after this
+# part of them.
+MINUTES, MINUTES_OF_ALL = 70.0, 200.0
 TOLD_AFTER = 0.8
 
 
-def watch(urls, end):
+def watch(urls, end, minutes):
     """Watch this run from now on; ``urls()`` names its servers, ``end()`` ends what still runs."""
-    for seconds, do in ((MINUTES * 60 * TOLD_AFTER, lambda: tell(urls())), (MINUTES * 60, end)):
+    for seconds, do in ((minutes * 60 * TOLD_AFTER, lambda: tell(urls())), (minutes * 60, end)):
         timer = threading.Timer(seconds, do)
         timer.daemon = True
         timer.start()
