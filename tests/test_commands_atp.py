@@ -127,6 +127,13 @@ ALL_NAMES = [subcommand.name for subcommand in subcommands()]
 ELSEWHERE = {"import-beat", "end-session"}
 
 
+# The keys of values whose own keys come from the project.
+OF_THE_PROJECT = (
+    *("value", "reasons", "signatures"),
+    *("labels", "capacity", "needs", "resources"),
+)
+
+
 def keys(value):
     """Yield all keys of a document, except inside values that come from the project."""
     if isinstance(value, list):
@@ -136,7 +143,7 @@ def keys(value):
         for key, item in value.items():
             yield key
             is_of_schedule = key == "inputs" and "cron" in value
-            if key not in ("value", "reasons", "signatures") and not is_of_schedule:
+            if key not in OF_THE_PROJECT and not is_of_schedule:
                 yield from keys(item)
 
 

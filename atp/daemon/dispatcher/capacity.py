@@ -30,6 +30,8 @@ class Capacity:
         self._memories = {type: ClaimMemory() for type in costs}
         # The place in the order of the claims at which the next one begins.
         self._turn = 0
+        # Whether the last claim may have left due Tasks behind, for want of resources.
+        self.is_short = False
 
     def free(self) -> dict[str, int]:
         """Return the amounts that no attempt of this daemon takes."""
@@ -62,6 +64,7 @@ class Capacity:
         take no resources. The Types take turns in being the first.
         """
         costly = [type for type in types if type in self._costs]
+        self.is_short = False
         if not costly:
             return lambda: claim(types, limit, workers, memory)
         free = self.free()
@@ -78,6 +81,8 @@ class Capacity:
                 if own is not plain:
                     left = min(left, idle, placement.room(self._costs[own[0]], free))
                     own_memory = self._memories[own[0]]
+                if own and left <= 0:
+                    self.is_short = True
                 if not own or left <= 0:
                     continue
                 try:
@@ -89,6 +94,7 @@ class Capacity:
                 claimed += found
                 if own is not plain:
                     self._take(free, own[0], len(found))
+                    self.is_short = self.is_short or len(found) == left
             return claimed
 
         return claim_all

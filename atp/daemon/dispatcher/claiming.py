@@ -110,7 +110,7 @@ class Claiming:
     def _claim(self, wanted: int) -> None:
         core, queue = self._core, self._queue
         daemon, types = self._identity.holder, core.misfits.claimable(self._identity.types)
-        types = core.capacity.claimable(core.downstreams.claimable(types))
+        types = core.downstreams.claimable(types)
         put_backs, calls = queue.put_backs, queue.calls
         free, began = self._pool.free(), uptime()
         if self.found_nothing():
@@ -195,6 +195,10 @@ class Claiming:
     def found_nothing(self) -> bool:
         """Tell whether the last look found no due Task, and none was put back since."""
         return self._queue.is_empty or not self._identity.types
+
+    def has_drained(self) -> bool:
+        """Tell whether the last look found no due Task, though there was room for any."""
+        return self.found_nothing() and not self._core.capacity.is_short
 
     def is_idle(self) -> bool:
         """Tell whether a worker would start a new Task at once."""

@@ -201,7 +201,7 @@ class Dispatcher:
         elif not self._claimer.busy and not self._recorder.busy:
             # No call under the old identity is on its way any more.
             self._membership.rejoin(self._reconciling.joined)
-        found_nothing = self._options.drain and self._claiming.found_nothing()
+        found_nothing = self._options.drain and self._claiming.has_drained()
         if not self._stopping.is_stopping and self._stopping.is_drained(found_nothing):
             self._stopping.stop(settings.GRACE)
             return None
