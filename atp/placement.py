@@ -131,3 +131,20 @@ def why_nowhere(needs: Labels, resources: Amounts, hosts: Iterable[tuple[Labels,
     known = {words(*pair) for host in hosts for offered in host for pair in offered.items()}
     near = get_close_matches(nowhere[0], known, n=1)
     return f"no daemon has {' or '.join(nowhere)}{f'; the nearest is {near[0]}' if near else ''}"
+
+
+def device_names(capacity: Amounts, environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the GPUs in a host's capacity: those in VISIBLE, or else 0, 1 and so on.
+
+    Raises ValueError if VISIBLE names fewer: the daemon must not use what was hidden from it.
+    """
+    count = capacity.get(DEVICES, 0)
+    if VISIBLE not in environment:
+        return [str(number) for number in range(count)]
+    given = [name.strip() for name in environment[VISIBLE].split(",") if name.strip()]
+    if len(given) < count:
+        raise ValueError(
+            f"the capacity has {DEVICES}={count}, but {VISIBLE} names {len(given)}: "
+            f"{', '.join(given) or 'none'}"
+        )
+    return given[:count]

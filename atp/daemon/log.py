@@ -93,7 +93,7 @@ FACTS: dict[str, tuple[int, str]] = {
         _I,
         "a pooler is in front of the database: no wakeups from it, the daemon polls the queue",
     ),
-    "type_left_out": (_W, "does not serve {type}: this host lacks {lacks}"),
+    "type_left_out": (_I, "does not serve {type}: this host lacks {lacks}"),
     "left_behind": (_W, "killed processes that worker {worker} had left behind: {count}"),
     "left_running": (_W, "killed processes that the workers had left behind: {count}"),
     "prints_dropped": (_W, "worker {worker} printed too much: {size} of its output was dropped"),

@@ -87,6 +87,13 @@ def test_waiting_instance_says_which_resources_are_in_use(atpd, record, flag):
     assert daemon.stop() == 0
 
 
+@pytest.mark.django_db(transaction=True)
+def test_capacity_of_more_gpus_than_are_visible_is_refused(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(CommandError, match="gpu=2, but CUDA_VISIBLE_DEVICES names 1: 3"):
+        call_command("atpd", "--capacity", "gpu=2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from django.db import DatabaseError
 
 from ... import placement
-from ...placement import DEVICES, VISIBLE, Amounts
+from ...placement import DEVICES, Amounts
 from ...store.common.turns import ClaimMemory
 from ...store.values import Attempt
 from .pool import Pool
@@ -26,7 +26,7 @@ class Capacity:
         self._capacity = capacity
         self._costs = costs
         self._pool = pool
-        self._devices = _device_names(capacity.get(DEVICES, 0))
+        self._devices = placement.device_names(capacity, os.environ)
         self._memories = {type: ClaimMemory() for type in costs}
         # The place in the order of the claims at which the next one begins.
         self._turn = 0
@@ -90,6 +90,7 @@ class Capacity:
                 except DatabaseError:
                     if not claimed:
                         raise
+                    self.is_short = True
                     break  # what was claimed before runs
                 claimed += found
                 if own is not plain:
@@ -121,9 +122,3 @@ class Capacity:
                 attempt.devices, devices = tuple(devices[:count]), devices[count:]
             admitted.append(attempt)
         return admitted, surplus
-
-
-def _device_names(count: int) -> list[str]:
-    """Return the names of this host's devices, as the daemon's own environment has them."""
-    given = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
-    return given[:count] if len(given) >= count else [str(number) for number in range(count)]

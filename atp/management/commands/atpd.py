@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ from ...daemon.supervisor.supervisor import (
 )
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
-from ...placement import read_capacity, read_label
+from ...placement import device_names, read_capacity, read_label
 from ...text import did_you_mean, read_memory
 
 if TYPE_CHECKING:
@@ -154,6 +155,10 @@ class Command(BaseCommand):
         """
         if problem := database_problem():
             raise CommandError(problem)
+        try:
+            device_names(options["capacity"], os.environ)
+        except ValueError as error:
+            raise CommandError(f"--capacity: {error}.") from None
         tell_of_storage()
         grace = options["grace"]
         return Supervisor(
