@@ -24,6 +24,8 @@ CONSTRAINTS := .ci/constraints.txt
 EXTRAS_demo := demo,web,postgres
 EXTRAS_embedded := embedded
 EXTRAS_servers := servers
+EXTRAS_dask := dask
+EXTRAS_engines := dask,ray
 EXTRAS_test := test,web,postgres
 EXTRAS_lint := lint
 EXTRAS_docs := docs
@@ -46,11 +48,15 @@ help: ## say what there is
 
 # The demo needs the embedded server only with --postgres.
 EMBEDDED = $(if $(findstring --postgres,$(ARGS)),$(STAMP)embedded)
+DASK = $(if $(filter --dask,$(ARGS)),$(STAMP)dask)
 
-demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --help
+demo: $(STAMP)demo $(EMBEDDED) $(DASK) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --dask, --help
 	@$(BIN)/python -m demo_project $(ARGS)
 
-test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS: --all, --quick, --help, and those of pytest
+# Only with --all are there tests on the engines of executors.
+ENGINES = $(if $(filter --all,$(ARGS)),$(STAMP)engines)
+
+test: $(STAMP)test $(ENGINES) ## run the tests on SQLite and PostgreSQL; ARGS: --all, --quick, --help, and those of pytest
 	@$(BIN)/python -m tests.run $(ARGS)
 
 chaos: $(STAMP)test ## break things while tasks run, check every promise; MINUTES, SEED, DATABASE, ARGS
@@ -98,7 +104,7 @@ clean: ## remove all that the other targets made
 upgrade: ## take the newest version of everything that the checks install, into .ci/constraints.txt
 	@$(PYTHON) -m venv --clear $(VENV)/newest
 	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check setuptools \
-	    -e '.[$(subst $(space),$(comma),$(foreach each,demo embedded servers test lint docs,$(EXTRAS_$(each))))]'
+	    -e '.[$(subst $(space),$(comma),$(foreach each,demo embedded servers engines test lint docs,$(EXTRAS_$(each))))]'
 	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade setuptools
 	@{ echo "# Written by: make upgrade"; \
 	    $(VENV)/newest/bin/python -m pip freeze --all --exclude-editable --exclude pip; \

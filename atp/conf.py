@@ -155,6 +155,9 @@ class Defaults:
     MAX_ASYNC_WAITERS_PER_USER: int = 500
     """Clients of one user that may wait in one web process under ASGI."""
 
+    EXECUTORS: dict = {}
+    """Engines that run attempts on other hosts, by name; each is a dictionary with BACKEND."""
+
     WEBHOOKS: dict = {}
     """Targets of webhooks by name; each is a dictionary with url, secret and patterns of Types."""
 
@@ -261,7 +264,39 @@ def setting_problems() -> list[str]:
         problem = kind_problem(name, value)
         if problem:
             found.append(problem)
-    return found or _find_value_problems() + _find_token_problems() + _find_lease_problems()
+    return found or [
+        *_find_value_problems(),
+        *_find_token_problems(),
+        *_find_lease_problems(),
+        *_find_executor_problems(),
+    ]
+
+
+# The keys of an entry of EXECUTORS; the first two are required.
+_EXECUTOR_KEYS = ("BACKEND", "SLOTS", "ADDRESS", "LISTEN", "ENVIRONMENT")
+# The most attempts that one daemon has an engine run at a time.
+MOST_SLOTS = 1000
+
+
+def _find_executor_problems() -> list[str]:
+    """Return the problems with ATP["EXECUTORS"], as a list of sentences."""
+    found: list[str] = []
+    for name, options in settings.EXECUTORS.items():
+        where = f"ATP['EXECUTORS'][{name!r}]"
+        if not isinstance(options, dict):
+            found.append(f"{where} must be a dictionary, not {options!r}.")
+            continue
+        for key in options:
+            if key not in _EXECUTOR_KEYS:
+                found.append(
+                    f"{where} has an unknown key {key!r}.{did_you_mean(key, _EXECUTOR_KEYS)}"
+                )
+        if not isinstance(options.get("BACKEND"), str):
+            found.append(f"{where} needs BACKEND, as in 'atp.executors.Dask'.")
+        slots = options.get("SLOTS")
+        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
+            found.append(f"{where} needs SLOTS, a whole number from 1 to {MOST_SLOTS}.")
+    return found
 
 
 def _find_token_problems() -> list[str]:

@@ -150,6 +150,18 @@ def no_worker_free() -> str:
     return "no worker was free"
 
 
+def follower_died() -> str:
+    return "the process that followed it has died"
+
+
+def leave_over() -> str:
+    return "the host on which it ran was not heard of for too long"
+
+
+def type_unknown_there(type: str) -> str:
+    return f"the cluster does not know the Type {type}: its code is not there"
+
+
 def no_room() -> str:
     return "the resources that it takes were in use"
 

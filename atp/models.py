@@ -281,6 +281,9 @@ class Daemon(models.Model):
     capacity = models.JSONField(
         default=dict, db_default={}, help_text="The resources of its host: amounts by name."
     )
+    engine = models.JSONField(
+        default=dict, db_default={}, help_text="What is known of the engine of its executor."
+    )
     workers = models.JSONField(default=list, help_text="For each worker: pid, Instance, start.")
     lock = models.CharField(max_length=255, blank=True, default="")
     lease_until = InstantField()

@@ -19,10 +19,12 @@ Value = TypeVar("Value", str, int)
 
 # The resource whose amounts are sizes, and the one whose units have numbers (``context.devices``).
 MEMORY, DEVICES = "memory", "gpu"
+# The label that a daemon has whose attempts an engine runs.
+EXECUTOR = "executor"
 # The variable by which programs find the GPUs that they may use.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_NAME = re.compile(r"[a-z][a-z0-9_.\-]{0,62}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,62}", re.ASCII)
 _VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/+\-]{0,62}", re.ASCII)
 _MOST = 1_000_000
 
@@ -65,7 +67,7 @@ def _read(value: Any, read: Callable[[str, Any], Value], example: object) -> dic
     for name in value:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name: a name begins with a small letter, and has up to 63 small "
+                f"{name!r} is no name: a name begins with a letter, and has up to 63 "
                 "letters, digits, '_', '.' and '-'"
             )
     return {name: read(name, each) for name, each in sorted(value.items())}
@@ -88,12 +90,14 @@ def _amount(name: str, value: Any) -> int:
     return value
 
 
-def words(name: str, value: str | int) -> str:
+def words(name: str, value: str | float) -> str:
     """Return a label or an amount as text: "disk=fast", "gpu=2" or "memory=8.0 GiB"."""
-    return f"{name}={size(value) if name == MEMORY and isinstance(value, int) else value}"
+    if isinstance(value, float):
+        value = round(value) if value.is_integer() else value
+    return f"{name}={size(value) if name == MEMORY and not isinstance(value, str) else value}"
 
 
-def described(found: Labels | Amounts) -> str:
+def described(found: Mapping[str, str | float]) -> str:
     """Return labels or amounts as text: "gpu=2, memory=64.0 GiB"."""
     return ", ".join(words(name, value) for name, value in found.items())
 

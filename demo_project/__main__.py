@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from .show import DemoError
+from .show.cluster import dask
 from .show.directory import owned
 from .show.embedded import postgresql
 
@@ -45,6 +46,7 @@ def parsed(arguments):
     )
     parser.add_argument("--exit", action="store_true", help="exit when all tasks have ended")
     parser.add_argument("--postgres", action="store_true", help="run on an embedded PostgreSQL")
+    parser.add_argument("--dask", action="store_true", help="analyse terrain on a cluster of Dask")
     parser.add_argument("--port", type=int, help="port of the web server (8000, or a free one)")
     parser.add_argument("--processes", type=int, default=2, help="number of workers (default: 2)")
     parser.add_argument(
@@ -64,6 +66,8 @@ def run(options):
             os.environ["DATABASE_URL"] = stack.enter_context(postgresql(directory))
         os.environ["DEMO_DIR"] = str(directory)
         os.environ["DJANGO_SETTINGS_MODULE"] = "demo_project.settings"
+        if options.dask:
+            os.environ["DASK"] = stack.enter_context(dask(directory, threads=options.processes))
 
         import django
 

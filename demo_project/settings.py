@@ -85,6 +85,11 @@ elif _engine == "postgresql":
     _options.setdefault("options", "-c client_connection_check_interval=1000")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# With --dask the terrain is analysed on a cluster of Dask.
+ATP = {}
+if address := env("DASK", default=""):
+    ATP["EXECUTORS"] = {"dask": {"BACKEND": "atp.executors.Dask", "ADDRESS": address, "SLOTS": 4}}
+
 MEDIA_ROOT = DEMO_DIR / "media"
 MEDIA_URL = "media/"
 STATIC_URL = "static/"

@@ -11,12 +11,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from atp import Output, Retry, schedule, task_type
+from atp.conf import settings
 
 PICTURE_WIDTH = 806
 BUSY_ATTEMPTS = 2
+# Where terrain is analysed: by the daemon itself, or on a cluster.
+TERRAIN = {
+    "retention": timedelta(days=30),
+    "executor": "dask" if "dask" in settings.EXECUTORS else "",
+}
 
 
-@task_type("terrain.hillshade", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.hillshade", timeout=60, **TERRAIN)
 def hillshade(
     context, *, azimuth: float = 315.0, altitude: float = 45.0, exaggeration: float = 1.5
 ):
@@ -36,7 +42,7 @@ def hillshade(
     return _png(picture, model)
 
 
-@task_type("terrain.statistics", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.statistics", timeout=60, **TERRAIN)
 def statistics(context, *, bins: int = 20):
     """Return statistics about elevations and slopes, and a histogram with ``bins`` bins."""
     from . import terrain
@@ -44,7 +50,7 @@ def statistics(context, *, bins: int = 20):
     return terrain.statistics(terrain.load(), bins=bins)
 
 
-@task_type("terrain.flow", timeout=300, retention=timedelta(days=30))
+@task_type("terrain.flow", timeout=300, **TERRAIN)
 def flow(context, *, detail: int = 4):
     """Compute where water flows, and return a PNG of the streams.
 
@@ -81,7 +87,7 @@ TILES = (2, 3)
 LIGHT = {"exaggeration": 1.5}
 
 
-@task_type("terrain.survey", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.survey", timeout=60, **TERRAIN)
 def survey(context, *, detail: int = 3, rows: int = 2, columns: int = 3):
     """Divide the terrain into tiles, and compute the colour scale that all tiles share."""
     from . import pictures, terrain
@@ -95,7 +101,7 @@ def survey(context, *, detail: int = 3, rows: int = 2, columns: int = 3):
     }
 
 
-@task_type("terrain.tile", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.tile", timeout=60, **TERRAIN)
 def tile(context, *, part: list[int], scale: dict[str, list[float]], detail: int = 3):
     """Draw one part of the terrain, and return a PNG with one pixel per cell."""
     from . import pictures, terrain
@@ -107,7 +113,7 @@ def tile(context, *, part: list[int], scale: dict[str, list[float]], detail: int
     return Output(pictures.png(colours, width=colours.shape[1], aspect=1), "image/png")
 
 
-@task_type("terrain.mosaic", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.mosaic", timeout=60, **TERRAIN)
 def mosaic(context, *, parts: list[list[int]], tiles: list[bytes]):
     """Join the tiles into one picture of the terrain."""
     from . import pictures, terrain
@@ -116,7 +122,7 @@ def mosaic(context, *, parts: list[list[int]], tiles: list[bytes]):
     return _png(joined, terrain.load())
 
 
-@task_type("terrain.report", timeout=60, retention=timedelta(days=30))
+@task_type("terrain.report", timeout=60, **TERRAIN)
 def report(context, *, numbers: dict[str, Any]):
     """Return a short report on the survey, even if the mosaic FAILED."""
     drawn = context.results.node("mosaic")

@@ -17,7 +17,8 @@ PLAN = {
           atp.downstreams.protection""",
     1: "atp.models atp.*.models",
     2: "atp.store atp.messages atp.graphs.plan",
-    3: """atp.operations atp.authoring atp.contracts atp.sources atp.graphs.operations
+    3: """atp.operations atp.authoring atp.contracts atp.sources atp.executors
+          atp.graphs.operations
           atp.graphs.builder atp.schedules.declaring atp.schedules.operations""",
     4: """atp.reports atp.graphs.reports atp.schedules.reports atp.downstreams.operations
           atp.tailers.operations atp.deadletters.operations atp.operations.table""",

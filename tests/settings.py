@@ -81,6 +81,7 @@ ATP = patience.scaled(
         "SWEEP_EVERY": 0.5,
         "BACKOFF": 0.1,
         "BACKOFF_MAX": 1.0,
+        "EXECUTORS": {"engine": {"BACKEND": "atp.executors.Fork", "SLOTS": 8}},
     }
     | environment.atp_settings()
 )

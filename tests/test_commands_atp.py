@@ -130,7 +130,7 @@ ELSEWHERE = {"import-beat", "end-session"}
 # The keys of values whose own keys come from the project.
 OF_THE_PROJECT = (
     *("value", "reasons", "signatures"),
-    *("labels", "capacity", "needs", "resources"),
+    *("labels", "capacity", "needs", "resources", "lacks"),
 )
 
 

@@ -340,7 +340,7 @@ class DaemonAdmin(OperationActions):
     list_display = ("__str__", "condition", "mode", "version", STARTED, SEEN, "idle")
     fields = (
         *("uuid", "host", "pid", "version", "condition", "types", "labels", "capacity"),
-        *("workers", "lock"),
+        *("engine", "workers", "lock"),
         *(time_column("lease_until"), "idle", "mode", "request", STARTED, SEEN, "held", "log"),
     )
     readonly_fields = ("condition", "held", "log")

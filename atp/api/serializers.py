@@ -249,10 +249,21 @@ class TaskSerializer(DocumentSerializer):
 class WorkerSerializer(rest.Serializer):
     worker = schema.count(null=True)
     pid = schema.count(null=True)
+    host = schema.text("The host on which an engine runs its attempt; null on its own.", null=True)
     type = schema.text("Type of the Instance that the worker runs.", null=True)
     instance = rest.UUIDField(allow_null=True, help_text="Needs `atp.view_instance`; else null.")
     since = schema.time(null=True)
     paused = schema.flag("Whether its attempt is paused.")
+
+
+class EngineSerializer(rest.Serializer):
+    executor = schema.text("Its name in the setting EXECUTORS.")
+    address = schema.text()
+    hosts = schema.count()
+    places = schema.count("For attempts, on all hosts.")
+    resources = rest.DictField(child=rest.FloatField(), help_text="The sums of all hosts, by name.")
+    lacks = rest.DictField(child=schema.text(), help_text="What it lacks for a Type, by Type.")
+    error = schema.text("Why it cannot be reached; else empty.")
 
 
 class DaemonSerializer(DocumentSerializer):
@@ -265,6 +276,7 @@ class DaemonSerializer(DocumentSerializer):
     labels = rest.DictField(child=schema.text(), help_text="The labels of its host.")
     capacity = rest.DictField(child=schema.count(), help_text="The resources of its host.")
     signatures = rest.DictField(child=schema.text(), help_text="Hashes of signatures, by Type.")
+    engine = EngineSerializer(allow_null=True, help_text="The engine that runs its attempts.")
     workers = WorkerSerializer(many=True, help_text="The workers at the last renewal.")
     lock = schema.text("Name of the file lock that is its lease; empty where the lease is a time.")
     lease_until = schema.time()

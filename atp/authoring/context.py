@@ -24,10 +24,11 @@ from django.core.files.storage import storages
 
 from .. import folders
 from ..conf import settings
-from ..exceptions import Interrupted, TooLarge
+from ..exceptions import Interrupted, InvalidOption, TooLarge
 from ..graphs.builder import AdditionWriter, GraphContext, Results
 from ..payload.binding import mask_texts
 from ..store.values import Messages
+from ..text import did_you_mean
 from .logs import clean, describe_exception, shorten
 from .steps import Keeper, Stepping
 
@@ -271,6 +272,23 @@ class Context(Stepping, GraphContext):
         logger.warning("%s: %s", self.uuid, text)
         self.log(text, logging.WARNING)
         return self._own_root[0]
+
+    def dask(self, executor: str = "dask") -> AbstractContextManager[Any]:
+        """Connect to the Dask cluster of an executor: ``with context.dask() as client:``.
+
+        The handler runs here, and what it submits runs there. The cluster forgets what has not run
+        when the ``with`` ends, or the process of the attempt, however that ends. ``executor`` is a
+        name in the setting EXECUTORS. Raises InvalidOption if that is no Dask, and EngineAway.
+        """
+        options = settings.EXECUTORS.get(executor, {})
+        if "ADDRESS" not in options:
+            known = did_you_mean(executor, settings.EXECUTORS)
+            raise InvalidOption(
+                f"executor={executor!r}: ATP['EXECUTORS'] has no ADDRESS for it.{known}"
+            )
+        from ..executors.dask import Dask  # only for handlers that use it
+
+        return Dask.client(options["ADDRESS"], f"atp-{self.uuid}")
 
     def end(self) -> None:
         """Send all unsent messages after the handler has ended, and ignore pauses from now on."""

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from .. import placement
+from ..conf import settings
 from ..exceptions import InvalidLimit, InvalidOption, InvalidType
 from ..operations import hooks, registry
 from ..operations.gates import check_limits
@@ -36,6 +37,7 @@ class TypeParameters(TypedDict, total=False):
     max_memory: int | str | None
     needs: Mapping[str, str]
     resources: Mapping[str, int | str]
+    executor: str
     serializer: Literal["json", "pickle"]
     transactional: bool | str
     keep_processes: bool
@@ -167,11 +169,25 @@ def check_values(label: str, parameters: Mapping[str, Any]) -> None:
         raise InvalidType(
             f"{label}: transactional must be True, False or the alias of a database, not {alias!r}."
         )
+    if parameters.get("executor"):
+        _check_elsewhere(label, parameters)
     if alias and parameters.get("stoppable"):
         raise InvalidType(
             f"{label}: stoppable and transactional exclude each other, because an attempt that is "
             "stopped inside a transaction would keep the transaction open."
         )
+
+
+def _check_elsewhere(label: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse what cannot be kept where an engine runs the attempts."""
+    reasons = {
+        "transactional": "the end of an attempt is recorded by its daemon, and not over there",
+        "stoppable": "nobody can stop a process on another host",
+        "keep_processes": "a process over there ends with its attempt",
+    }
+    for name, reason in reasons.items():
+        if parameters.get(name):
+            raise InvalidType(f"{label}: executor and {name} exclude each other: {reason}.")
 
 
 def _check_value(label: str, name: str, value: Any) -> None:
@@ -185,6 +201,11 @@ def _check_value(label: str, name: str, value: Any) -> None:
         _check_memory(label, value)
     elif name in ("needs", "resources"):
         _check_placement(label, name, value)
+    elif name == "executor" and value not in ["", *settings.EXECUTORS]:
+        known = settings.EXECUTORS
+        raise InvalidType(
+            f"{label}: executor={value!r} is not in ATP['EXECUTORS'].{did_you_mean(value, known)}"
+        )
     elif name == "downstream":
         retrying.check_downstream(label, value)
     elif name == "sensitive":

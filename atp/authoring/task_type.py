@@ -19,7 +19,7 @@ from ..operations.gates import declared_limits
 from ..operations.registry import Declaration, declared_hooks, is_identifier, is_internal, registry
 from ..options import Options, OptionValues
 from ..payload import binding
-from ..placement import read_needs, read_resources
+from ..placement import EXECUTOR, read_needs, read_resources
 from ..schedules.declaring import declared_schedules
 from ..store import get_store
 from . import retrying
@@ -168,7 +168,11 @@ def task_type(
         )
         values["options"] = Options(**{n: values.pop(n) for n in OPTIONS if n in values})
         values["sensitive"] = tuple(values.get("sensitive", ()))
-        values["needs"] = tuple(read_needs(values.get("needs", {})).items())
+        needs = dict(values.get("needs", {}))
+        if executor := values.get("executor"):
+            # Only a daemon of this executor serves the Type.
+            needs[EXECUTOR] = executor
+        values["needs"] = tuple(read_needs(needs).items())
         values["resources"] = tuple(read_resources(values.get("resources", {})).items())
         declared = TaskType(handler=handler, identifier=identifier, **values)
         registry.add(declared)

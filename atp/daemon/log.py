@@ -23,7 +23,7 @@ _D, _I, _W, _E = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 FACTS: dict[str, tuple[int, str]] = {
     "daemon_started": (
         _I,
-        "atpd {version} started: {processes} workers, database {database}, {count} Types: {types}",
+        "atpd {version} started: {processes} {places}, database {database}, {count} Types: {types}",
     ),
     "daemon_stopping": (_I, "stopping: {why}; running tasks get {grace:g} s"),
     "daemon_stopping_now": (_W, "stopping at once: {why}"),
@@ -94,6 +94,12 @@ FACTS: dict[str, tuple[int, str]] = {
         "a pooler is in front of the database: no wakeups from it, the daemon polls the queue",
     ),
     "type_left_out": (_I, "does not serve {type}: this host lacks {lacks}"),
+    "engine_away": (_E, "the executor {executor} cannot be reached: {error}"),
+    "follower_started": (_I, "the follower of {executor} started, pid {pid}"),
+    "following": (_I, "the executor {executor} reaches this daemon at {host}, port {port}"),
+    "follower_died": (_E, "the follower, pid {pid}, {how}: what it followed will end"),
+    "release_differs": (_W, "{host} runs {type} with release {there}, this daemon has {own}"),
+    "message_forged": (_W, "a message from an engine's host was refused: {error}"),
     "left_behind": (_W, "killed processes that worker {worker} had left behind: {count}"),
     "left_running": (_W, "killed processes that the workers had left behind: {count}"),
     "prints_dropped": (_W, "worker {worker} printed too much: {size} of its output was dropped"),

@@ -22,7 +22,8 @@ class Options:
     """The options of ``manage.py atpd``. ``grace`` is in seconds.
 
     A worker is replaced when it uses more than ``max_memory_per_worker`` bytes. That limits no
-    attempt; a Type's ``max_memory`` does. ``labels`` and ``capacity`` are those of the host.
+    attempt; a Type's ``max_memory`` does. ``labels`` and ``capacity`` are those of the host. With
+    an ``executor``, attempts run where that engine has them run.
     """
 
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -33,6 +34,7 @@ class Options:
     max_tasks_per_worker: int | None = None
     max_memory_per_worker: int | None = None
     reload: bool = False
+    executor: str = ""
     labels: Labels = field(default_factory=dict)
     capacity: Amounts = field(default_factory=dict)
 
@@ -52,18 +54,21 @@ class Options:
         """
         wanted: set[str] = set()
         for declared in self.named(registry):
-            if not self._lacks(declared):
+            if declared.executor == self.executor and not self._lacks(declared):
                 wanted |= set(declared.names)
         return tuple(sorted(name for name in wanted if not _matches(name, self.exclude)))
 
     def _lacks(self, declared: "Declaration") -> list[str]:
         """Return what the host lacks for a Type."""
         needs, resources = dict(declared.needs), dict(declared.resources)
+        if declared.executor:
+            resources = {}  # the engine has them
         return lacking(needs, resources, self.labels, self.capacity)
 
     def left_out(self, registry: "Iterable[Declaration]") -> dict[str, list[str]]:
         """Return what the host lacks, by the Types that match and that are therefore not served."""
-        found = {each.identifier: self._lacks(each) for each in self.named(registry)}
+        own = [each for each in self.named(registry) if each.executor == self.executor]
+        found = {each.identifier: self._lacks(each) for each in own}
         return {
             type: lacks
             for type, lacks in found.items()
@@ -78,7 +83,7 @@ class Options:
         return {
             name: dict(declared.resources)
             for declared in registry
-            if declared.resources
+            if declared.resources and not declared.executor
             for name in declared.names
         }
 

@@ -259,6 +259,47 @@ class Stop(NamedTuple):
     grace: float
 
 
+# Between the supervisor and the follower, of a daemon whose attempts run elsewhere
+
+
+class PlaceOpened(NamedTuple):
+    """The follower shall follow attempts at this place, of which it gets the channel and tokens."""
+
+    slot: int
+
+
+class EndPlace(NamedTuple):
+    """The follower shall end this attempt at once, and then tell that its place is over."""
+
+    slot: int
+    key: Key
+    why: str
+    cause: str
+
+
+class PlaceOver(NamedTuple):
+    """Nothing of the attempt at this place is left, and the place is closed."""
+
+    slot: int
+    how: str
+    cause: str
+
+
+class EngineState(NamedTuple):
+    """What the follower knows of the engine, also for the dispatcher, which writes it down.
+
+    With an ``error`` the engine is away, and the follower wants no places. ``lacks`` says in words
+    what the cluster does not have for a Type, by the identifier of the Type.
+    """
+
+    error: str
+    address: str = ""
+    hosts: int = 0
+    places: int = 0
+    resources: dict[str, float] = {}
+    lacks: dict[str, str] = {}
+
+
 # From the dispatcher to the supervisor
 
 
@@ -367,6 +408,12 @@ class Retiring(NamedTuple):
     """The worker is about to exit, and the supervisor shall start another in its place."""
 
     why: str
+
+
+class RunsOn(NamedTuple):
+    """The attempt that this place runs has started on a host of the engine."""
+
+    host: str
 
 
 class Progress(NamedTuple):

@@ -109,7 +109,12 @@ _ASKED = struct.Struct("=qqqq")
 # Whether the worker is writing a checkpoint.
 _WRITES = struct.Struct("=?")
 _WRITES_AT = _RUNNING.size + _ASKED.size
-_RUNNING_PAGE_HEAD = 128
+# Until when an attempt that runs on another host may live, on the uptime clock; 0 for none.
+_LEAVE = struct.Struct("=d")
+_LEAVE_AT = _WRITES_AT + _WRITES.size
+# Behind all slots: until when the lease lets this daemon's attempts live.
+_LEASE = struct.Struct("=d")
+_RUNNING_PAGE_HEAD = 192
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
@@ -150,7 +155,8 @@ class Page:
     """
 
     def __init__(self, slots: int) -> None:
-        self._memory = mmap.mmap(-1, _SLOT * slots)
+        self._lease_at = _SLOT * slots
+        self._memory = mmap.mmap(-1, self._lease_at + _LEASE.size)
 
     def enter(self, slot: int, instance: int, *facts: float | bytes) -> None:
         """Write the attempt that the slot's worker is about to run: the fields of Running."""
@@ -212,6 +218,22 @@ class Page:
     def is_asked(self, slot: int, instance: int, attempt: int) -> bool:
         """Tell whether this attempt has been asked to end."""
         return self.asked(slot, instance, attempt)[0] == END
+
+    @property
+    def lease_until(self) -> float:
+        """Until when the lease lets this daemon's attempts live, on the uptime clock."""
+        return _LEASE.unpack_from(self._memory, self._lease_at)[0]
+
+    def renew_lease(self, until: float) -> None:
+        self._put(self._lease_at, _LEASE.pack(until))
+
+    def give_leave(self, slot: int, until: float) -> None:
+        """Write until when the attempt of the slot may live on another host."""
+        self._put(slot * _SLOT + _LEAVE_AT, _LEAVE.pack(until))
+
+    def leave_of(self, slot: int) -> float:
+        """Return until when the attempt of the slot may live on another host; 0 if it is here."""
+        return _LEAVE.unpack_from(self._memory, slot * _SLOT + _LEAVE_AT)[0]
 
     def _put(self, at: int, packed: bytes) -> None:
         self._memory[at : at + len(packed)] = packed

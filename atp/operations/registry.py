@@ -157,6 +157,7 @@ class Declaration(Generic[P, R]):
     max_memory: int | str | Setting | None = Setting("MAX_MEMORY")
     needs: tuple[tuple[str, str], ...] = ()
     resources: tuple[tuple[str, int], ...] = ()
+    executor: str = ""
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False
@@ -242,6 +243,9 @@ class Declaration(Generic[P, R]):
     def registration(self) -> Registration:
         """Return the :class:`Registration` of the Type, which the store writes to the database."""
         found = registration_of(*self._parameter_values, declared_hooks.of(self))
+        if self.executor:
+            # The engine counts them, and not the daemon.
+            found = replace(found, resources=None)
         if self.formerly:
             found = replace(found, formerly=self.formerly)
         hooks = self.options.hooks

@@ -42,11 +42,12 @@ class Worker:
 
     ``since`` is when the worker's attempt started, or None if the worker was idle. ``has_ended`` is
     True if the attempt has ended since the report. The worker is busy even then, because a daemon
-    renews its lease at once when a worker becomes idle.
+    renews its lease at once when a worker becomes idle. ``host`` is where an engine runs it.
     """
 
     number: int
     pid: int
+    host: str | None
     type: str | None
     instance: UUID | None
     since: datetime | None
@@ -59,7 +60,7 @@ class DaemonRow:
     """A daemon with its workers and its condition at a given time: alive, late or lost.
 
     ``utilisation`` is the busy part of its workers in its last complete minute, from 0 to 1, or
-    None if it is unknown.
+    None if it is unknown. ``engine`` says in words what runs its attempts, if an engine does.
     """
 
     daemon: Daemon
@@ -67,6 +68,7 @@ class DaemonRow:
     types: tuple[str, ...]
     workers: tuple[Worker, ...]
     utilisation: float | None
+    engine: str = ""
 
     @property
     def verbs(self) -> list[Any]:
@@ -105,6 +107,7 @@ def daemon_row(
         types=tuple(document["types"]),
         workers=tuple(_read_worker(entry, daemon, held) for entry in document["workers"]),
         utilisation=utilisation,
+        engine=documents.describe_engine(document["engine"]) if document["engine"] else "",
     )
 
 
@@ -131,6 +134,7 @@ def _read_worker(entry: dict[str, Any], daemon: Daemon, held: Held) -> Worker:
     return Worker(
         number=entry["worker"],
         pid=entry["pid"],
+        host=entry["host"],
         type=entry["type"],
         instance=instance,
         has_ended=instance is not None and (daemon.pk, instance) not in held,

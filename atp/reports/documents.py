@@ -34,6 +34,7 @@ from ..models import (
 )
 from ..operations.registry import registry, sensitive_names
 from ..payload import binding, codec
+from ..placement import EXECUTOR, described
 from ..states import Event, State
 from ..store import values
 from . import overview
@@ -141,7 +142,15 @@ LIMIT_FIELDS = (
 )
 FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
 STEP_FIELDS = ("name", "attempt", "started", "finished", "until", "format")
-WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
+WORKER_FIELDS = ("worker", "pid", "host", "type", "instance", "since", "paused")
+ENGINE_FIELDS = {
+    "address": str,
+    "hosts": int,
+    "places": int,
+    "resources": dict,
+    "lacks": dict,
+    "error": str,
+}
 
 
 def plain_value(value: object) -> str | float:
@@ -313,10 +322,33 @@ def daemon(row: Daemon, now: datetime) -> Document:
         "signatures": {name: text for name, text in signatures.items() if isinstance(text, str)},
         "labels": row.labels if isinstance(row.labels, dict) else {},
         "capacity": row.capacity if isinstance(row.capacity, dict) else {},
+        "engine": _engine_document(row),
         "condition": overview.condition(row, now),
         "types": [each for each in types if isinstance(each, str) and each.isprintable()],
         "workers": [_worker_document(worker) for worker in workers],
     }
+
+
+def _engine_document(row: Daemon) -> Document | None:
+    """Return what a daemon knows of the engine of its executor; None if it has no executor."""
+    known = row.engine if isinstance(row.engine, dict) else {}
+    executor = row.labels.get(EXECUTOR) if isinstance(row.labels, dict) else None
+    if not executor or not known:
+        return None
+    found = {
+        name: known[name] if isinstance(known.get(name), kind) else kind()
+        for name, kind in ENGINE_FIELDS.items()
+    }
+    return {"executor": executor} | found
+
+
+def describe_engine(engine: Document) -> str:
+    """Return a phrase for what a daemon knows of the engine of its executor."""
+    name = engine["executor"]
+    if engine["error"]:
+        return f"{name}, which cannot be reached: {engine['error']}"
+    sums = {"hosts": engine["hosts"], "places": engine["places"]} | engine["resources"]
+    return f"{name} at {engine['address']}: {described(sums)}"
 
 
 def _worker_document(worker: Document) -> Document:

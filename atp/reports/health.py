@@ -245,6 +245,7 @@ def problems(
         # The first may be the cause of all others.
         *_find_blocking_transactions(time),
         *_find_unattended_work(daemons, time, shut, type),
+        *_find_engine_problems(daemons, time),
         *_find_refused_inputs(daemons, time, type),
         *_find_tailer_problems(time, type),
         *_find_inconsistencies(time, type),
@@ -287,6 +288,30 @@ def _find_unattended_work(
                 label="Hold it, and open it once a daemon serves it",
             ),
         )
+
+
+def _find_engine_problems(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:
+    """Yield a problem for each engine that cannot be reached, or lacks what a Type takes."""
+    for row in daemons:
+        document = documents.daemon(row, time)
+        engine = document["engine"]
+        if not engine or document["condition"] == overview.LOST or row.aim is Mode.STOPPING:
+            continue
+        facts = {"kind": "daemon", "name": str(row.uuid), "daemon": str(row)}
+        if engine["error"]:
+            yield _failing(
+                "engine-away",
+                f"Daemon {row} cannot reach the executor {engine['executor']}, and claims none of "
+                f"its Types: {engine['error']}.",
+                **facts,
+            )
+        for type, lacks in engine["lacks"].items():
+            yield _failing(
+                "engine-lacks",
+                f"The cluster of the executor {engine['executor']} lacks what {type} takes: "
+                f"{lacks}",
+                **facts,
+            )
 
 
 def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:

@@ -205,6 +205,7 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
             ("serves", ", ".join(daemon["types"])),
             ("labels", placement.described(daemon["labels"])),
             ("capacity", placement.described(daemon["capacity"])),
+            ("engine", documents.describe_engine(daemon["engine"]) if daemon["engine"] else ""),
             ("lock", daemon["lock"]),
             ("told to be" if daemon["request"] == "quiet" else "told to", daemon["request"]),
         ]
@@ -215,6 +216,7 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
         [
             worker["worker"],
             worker["pid"],
+            worker["host"] or "",
             worker["type"] or "-",
             worker["instance"] or "-",
             _describe_age(worker, now),
@@ -222,7 +224,8 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
         ]
         for worker in daemon["workers"]
     ]
-    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for', ''], rows)}"
+    titles = ["worker", "pid", "on", "type", "instance", "for", ""]
+    return f"{facts}\n\n{present.table(titles, rows)}"
 
 
 def _describe_age(worker: Document, now: datetime) -> str:

@@ -141,6 +141,10 @@ class Changes:
 Misfits = Mapping[str, Sequence[int]]
 NO_MISFITS: Misfits = MappingProxyType({})
 
+# What a daemon knows of the engine of its executor: the fields of ``EngineState``.
+EngineFacts = Mapping[str, Any]
+NO_FACTS: EngineFacts = MappingProxyType({})
+
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonFacts:

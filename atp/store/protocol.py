@@ -25,10 +25,12 @@ from ..states import State
 from .common.turns import ClaimMemory
 from .counts import Counts
 from .facts import (
+    NO_FACTS,
     NO_MISFITS,
     Changes,
     Cursor,
     DaemonFacts,
+    EngineFacts,
     Fill,
     Marks,
     Misfits,
@@ -233,12 +235,14 @@ class Daemons(Protocol):
         mode: Mode = Mode.RUNNING,
         channel: str = "",
         misfits: Misfits = NO_MISFITS,
+        engine: EngineFacts = NO_FACTS,
     ) -> Renewal:
         """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost.
 
         ``channel`` is the channel of its listener. While the daemon is idle, an enqueue may hand it
         a Task there; the daemon then holds that Task as if it had claimed it. ``misfits`` are the
         keys of Instances whose inputs its handlers did not take, by the identifier of their Type.
+        ``engine`` is what the daemon knows of the engine of its executor.
         """
 
     def command(self, daemon: UUID, order: DaemonCommand, *, who: str = "") -> Daemon:

@@ -1,4 +1,4 @@
-"""Starts and stops the demo's child processes, a web server and a daemon."""
+"""Starts and stops the demo's child processes: a web server, daemons, a cluster."""
 
 import ctypes
 import http.client
@@ -19,14 +19,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A child process that runs a ``manage.py`` command and writes its output to a file."""
+    """A child process that runs Python with arguments, and writes its output to a file."""
 
-    def __init__(self, name, command, *, manage, log):
+    def __init__(self, name, arguments, *, log):
         self.name = name
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, str(manage), *command],
+                [sys.executable, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -89,8 +89,8 @@ def start_web(port, *, manage, log):
     for candidate in candidates:
         if port is None and candidate and not _is_free(candidate):
             continue
-        command = ["runserver", "--noreload", f"127.0.0.1:{candidate}"]
-        child = Child("web server", command, manage=manage, log=log)
+        arguments = [manage, "runserver", "--noreload", f"127.0.0.1:{candidate}"]
+        child = Child("web server", arguments, log=log)
         bound = _wait_until_bound(child)
         if bound is not None:
             return child, bound

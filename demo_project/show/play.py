@@ -28,10 +28,14 @@ def play(options, directory, *, manage):
     with ExitStack() as stack:
         web, port = start_web(options.port, manage=manage, log=directory / "web.log")
         stack.callback(web.stop, patience=PATIENCE)
-        command = ["atpd", "--processes", str(options.processes)]
-        daemon = Child("daemon", command, manage=manage, log=directory / "atpd.log")
+        arguments = [manage, "atpd", "--processes", options.processes]
+        daemon = Child("daemon", arguments, log=directory / "atpd.log")
         stack.callback(_stop, daemon)
-        children = (web, daemon)
+        children = [web, daemon]
+        for executor in settings.EXECUTORS:
+            arguments = [manage, "atpd", "--executor", executor]
+            children.append(Child(executor, arguments, log=directory / f"atpd-{executor}.log"))
+            stack.callback(children[-1].stop, patience=settings.GRACE + PATIENCE)
         print(*welcome.where_to_look(port, password, directory), "", sep="\n", flush=True)
         instances = programme.enqueue()
         deadline = time.monotonic() + options.deadline if options.exit else None

@@ -10,6 +10,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_chaos,
     tasks_daemon,
     tasks_downstream,
+    tasks_executors,
     tasks_failing,
     tasks_graphs,
     tasks_hooks,

@@ -117,7 +117,8 @@ class Atpd:
                     found.append(look(process))
         return found
 
-    def _named(self, prefix):
+    def named(self, prefix):
+        """The pids of its processes whose names begin so."""
         names = self._processes(lambda process: (process.name(), process.pid))
         return [pid for name, pid in names if name.startswith(prefix)]
 
@@ -127,11 +128,11 @@ class Atpd:
 
     def dispatchers(self):
         """The pid of its dispatcher, in a list that is empty while there is none."""
-        return self._named("atpd-dispatch")
+        return self.named("atpd-dispatch")
 
     def workers(self):
         """The pids of its workers."""
-        return self._named("atpd-worker")
+        return self.named("atpd-worker")
 
     def family(self):
         """Every process of it that is alive, as (pid, start time)."""

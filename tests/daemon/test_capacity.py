@@ -99,7 +99,7 @@ def test_capacity_of_more_gpus_than_are_visible_is_refused(monkeypatch):
     [
         (["--label", "disk"], "'disk' is no label: a label has a name and a value"),
         (["--label", "disk=fast", "--label", "disk=slow"], "--label disk has two values"),
-        (["--label", "Disk=fast"], "'Disk' is no name"),
+        (["--label", "5disk=fast"], "'5disk' is no name"),
         (["--capacity", "gpu=two"], "gpu='two': an amount is a whole number"),
         (["--capacity", "gpu=0"], "gpu=0: an amount is a whole number"),
         (["--capacity", "memory=64XB"], "'64XB' is not a size"),

@@ -41,7 +41,7 @@ def test_a_directory_is_used_by_one_demo_at_a_time(tmp_path):
 
 
 def test_a_dead_child_process_is_reported_with_the_end_of_its_log(tmp_path):
-    child = Child("clerk", ["no-such-command"], manage=ROOT / "manage.py", log=tmp_path / "log")
+    child = Child("clerk", [ROOT / "manage.py", "no-such-command"], log=tmp_path / "log")
     wait_for(lambda: child.status is not None)
     with pytest.raises(DemoError, match=r"(?s)The clerk ended with status 1.*no-such-command"):
         child.check()

@@ -64,7 +64,10 @@ class Attempts:
     def who(self, link: WorkerLink | None = None) -> str:
         """Return the name with which this daemon, or the worker of ``link``, signs log records."""
         name = self._core.identity.name
-        return f"{name} worker {link.slot}" if link else name
+        if link is None:
+            return name
+        where = f" on {link.host}" if link.host else ""
+        return f"{name} worker {link.slot}{where}"
 
     def asked(self, asked: AttemptCommand) -> None:
         """Obey an ask to the holder of a Task: pause, resume, cancel or release."""
@@ -233,6 +236,8 @@ class Attempts:
                 facts["paused"] = True
             if link.running is not None:
                 started = time.time() - uptime() + link.running.started
+                if link.host:
+                    facts["host"] = link.host
                 facts |= {
                     "instance": str(link.running.uuid),
                     "type": link.running.type,

@@ -11,7 +11,7 @@ from ...commands import Mode
 from ...conf import settings
 from ...exceptions import LeaseLost
 from ...operations.registry import registry
-from ...placement import Amounts, Labels
+from ...placement import EXECUTOR, Amounts, Labels
 from ...store.facts import DaemonFacts, Lost, Reconciled
 from ...store.facts import Renewal as RenewalAnswer
 from .. import log, protocol
@@ -48,6 +48,8 @@ class Identity:
     lock: str
     labels: Labels = field(default_factory=dict)
     capacity: Amounts = field(default_factory=dict)
+    # What is known of the engine of its executor.
+    engine: dict[str, Any] = field(default_factory=dict)
     previous: list[uuid.UUID] = field(default_factory=list)
     left: frozenset[Key] = field(default=frozenset(), init=False)
     current: uuid.UUID | None = field(default=None, init=False)
@@ -144,8 +146,9 @@ class Identity:
 
     def renewed(self, database_time: datetime, sent: float, received: float) -> None:
         """Extend the lease: a renewal was ``sent`` and acknowledged at these uptimes."""
-        if self.lock:
+        if self.lock and EXECUTOR not in self.labels:
             # The lease is a file lock, which cannot lapse while a process of this daemon lives.
+            # What an engine runs on other hosts holds no lock: there it is a time as well.
             self.lease_until = float("inf")
         else:
             if (
@@ -469,6 +472,7 @@ class Renewal:
         core, daemon = self._core, self._core.identity.holder
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
         misfits, row = core.misfits.by_type(), self._hand_over.begin_row(idle=idle)
+        engine = core.identity.engine
         if row is None:
             return  # the next turn finds that the channel was lost
         core.timers.later("renew", settings.RENEW_EVERY)
@@ -506,6 +510,7 @@ class Renewal:
                 mode=mode,
                 channel=row.channel,
                 misfits=misfits,
+                engine=engine,
             )
 
         thread.submit(RENEWING, renew, renewed)

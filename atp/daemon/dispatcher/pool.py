@@ -449,6 +449,8 @@ class WorkerLink:
     # It has not said yet that it is ready; it has said that it is about to exit.
     is_starting: bool = field(default=False, init=False)
     is_retiring: bool = field(default=False, init=False)
+    # The host of its attempt, if an engine runs it.
+    host: str = field(default="", init=False)
     # It has tasks and starts none.
     is_stuck: bool = field(default=False, init=False)
     # It was dismissed; and the time of the last dismissal, on the uptime clock.

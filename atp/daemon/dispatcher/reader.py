@@ -218,6 +218,7 @@ class Reader:
             protocol.Retiring: self._on_retiring,
             protocol.Ended: self._on_ended,
             protocol.Look: self._on_look,
+            protocol.RunsOn: self._on_runs_on,
             protocol.Progress: self._on_progress,
             protocol.Logged: self._on_logged,
             protocol.LeftOut: self._on_left_out,
@@ -340,6 +341,9 @@ class Reader:
             link.is_starting = False
             # Tasks may wait for it.
             self._queue.free()
+
+    def _on_runs_on(self, link: WorkerLink, host: str) -> None:
+        link.host = host
 
     # Messages of running attempts
 

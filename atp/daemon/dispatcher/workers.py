@@ -41,6 +41,7 @@ class WorkerChanges:
             protocol.Frozen: self._frozen,
             protocol.Thawed: self._thawed,
             protocol.StackTaken: self._stack_taken,
+            protocol.EngineState: self._engine_told,
         }
 
     def _add(self, slot: int, pid: int, channel: int, taking: int, giving: int) -> None:
@@ -89,6 +90,10 @@ class WorkerChanges:
         link = self._find(slot, pid)
         if link is not None:
             self._attempts.pausing.thawed(link, key, at)
+
+    def _engine_told(self, *facts: Any) -> None:
+        self._core.identity.engine = protocol.EngineState(*facts)._asdict()
+        self._core.timers.now("renew")
 
     def _stack_taken(self, slot: int, pid: int, key: Key, at: float, stack: Stack) -> None:
         link = self._find(slot, pid)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -31,10 +32,11 @@ from ..protocol import (
     Thaw,
     WorkerStarted,
 )
-from ..shared_memory import Tokens
+from ..shared_memory import Page, Tokens
 from ..stderr import NonBlockingStream
 from ..worker import worker
 from ..worker.execution import Bounded
+from .places import Places
 from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses
 
 # The supervisor's view of the dispatcher: its process, its channel and its last messages.
@@ -54,7 +56,8 @@ class DispatcherProcess:
     row. ``stop`` is the dispatcher's reason to stop the daemon, "" if it has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, page: Page) -> None:
+        self._page = page
         self.pid: int | None = None
         self.channel: Channel | None = None
         self.identities: list[UUID] = []
@@ -120,6 +123,7 @@ class DispatcherProcess:
             match message:
                 case protocol.LeaseRenewed():
                     self.lease_until = message.until
+                    self._page.renew_lease(message.until)
                 case protocol.Joining():
                     if message.identity not in self.identities:
                         self.identities.append(message.identity)
@@ -227,6 +231,30 @@ def be_worker(
     return worker.main(slot, channel, tokens, inherited)
 
 
+def be_follower(parent: int, control: Channel, inherited: Inherited) -> int:
+    """Run the follower of a daemon whose attempts run elsewhere."""
+    processes.title("atpd-follower")
+    inherited.stacks.close()
+    log = LogThread(journal.lines_dropped)
+    log.start()
+    sys.stderr = NonBlockingStream()
+    if not processes.die_with_parent(parent, signal.SIGKILL):
+        return ORPHANED
+    tell_started("follower")
+    # No other process needs what it imports.
+    from .. import follower
+
+    try:
+        follower.main(control, inherited, inherited.options.executor)
+    except Closed:
+        return ORPHANED
+    except BaseException:
+        journal.logger.critical("the follower failed", exc_info=True)
+    finally:
+        log.close()
+    return 1
+
+
 def _print_to(output: int) -> None:
     """Send the output of this process, and of the programs that it starts, to ``output``."""
     for stream in (1, 2):
@@ -277,13 +305,21 @@ class Forking:
         """Start the missing processes; return whether a dispatcher was started."""
         if uptime() < self._next:
             return False
-        is_due = self._dispatcher.is_due
+        places = self._workers if isinstance(self._workers, Places) else None
+        is_due = self._dispatcher.is_due and (places is None or places.is_settled)
+        start = self._start_worker if places is None else partial(self._open_place, places)
         try:
             if is_due:
                 self._start_dispatcher()
+                if places is not None:
+                    places.tell_again()
+            if places is not None and places.wants_follower and not stopping:
+                self._start_follower(places)
             for slot in self._workers.missing(self._dispatcher.spare) if not stopping else []:
                 if self._dispatcher.is_reading:
-                    self._start_worker(slot)
+                    start(slot)
+            if places is not None and self._dispatcher.is_reading and (news := places.news()):
+                self._dispatcher.send(news)
             self._pause = FIRST_PAUSE
         except OSError as error:
             journal.cannot_fork(error=error, seconds=self._pause)
@@ -312,6 +348,23 @@ class Forking:
         self._workers.add(WorkerProcess(slot, pid))
         journal.worker_started(worker=slot, pid=pid)
         self._dispatcher.send(WorkerStarted(slot, pid), ends=(ours, tokens))
+
+    def _start_follower(self, places: Places) -> None:
+        ours, theirs, pid = self._fork(be_follower)
+        theirs.close()
+        places.started(pid, ours)
+
+    def _open_place(self, places: Places, slot: int) -> None:
+        tokens = Tokens.pipe()
+        with contextlib.ExitStack() as failed:
+            failed.callback(tokens.close)
+            ours, theirs = Channel.pair()
+            failed.callback(ours.close)
+            with contextlib.closing(theirs):
+                place = places.open(slot, theirs, tokens)
+            if place is not None:
+                failed.pop_all()
+                self._dispatcher.send(WorkerStarted(slot, place.pid), ends=(ours, tokens))
 
     def _fork(self, child: Callable[..., int], *arguments: Any) -> tuple[Channel, Channel, int]:
         """Fork a child that runs ``child(parent's pid, its channel end, inherited, …)``.

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from signal import SIGKILL
 from types import FrameType
@@ -40,6 +41,7 @@ from ..protocol import Inherited
 from ..shared_memory import Page
 from ..stacks import StackFiles
 from .children import DispatcherProcess, Forking, tell_started
+from .places import Places
 from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses, slots
 
 # Support for a daemon in a process that outlives it, as with ``call_command`` in a test.
@@ -258,12 +260,12 @@ class Signals:
 # The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
 # The requests of the dispatcher that concern a worker, and the answers.
-ASKED: dict[type[Any], Callable[..., bool | None]] = {
-    protocol.Kill: WorkerProcesses.kill_if_running,
-    protocol.Interrupt: WorkerProcesses.interrupt,
-    protocol.Freeze: WorkerProcesses.freeze,
-    protocol.Thaw: WorkerProcesses.thaw,
-    protocol.TakeStack: WorkerProcesses.look,
+ASKED: dict[type[Any], Callable[[WorkerProcesses], Callable[..., bool | None]]] = {
+    protocol.Kill: attrgetter("kill_if_running"),
+    protocol.Interrupt: attrgetter("interrupt"),
+    protocol.Freeze: attrgetter("freeze"),
+    protocol.Thaw: attrgetter("thaw"),
+    protocol.TakeStack: attrgetter("look"),
 }
 ANSWERS: dict[type[Any], Callable[..., protocol.Frozen | protocol.Thawed]] = {
     protocol.Freeze: protocol.Frozen,
@@ -279,9 +281,12 @@ class Supervisor:
         self._log = log
         self._page = Page(slots(options.processes))
         self._folders = DaemonFolders()
-        self._stacks = StackFiles(slots(options.processes))
+        # The stack of an attempt that runs elsewhere cannot be taken.
+        self._stacks = StackFiles(0 if options.executor else slots(options.processes))
         self._workers = WorkerProcesses(self._page, options.processes, self._stacks)
-        self._dispatcher = DispatcherProcess()
+        if options.executor:
+            self._workers = Places(self._page, options.processes, self._stacks, options.executor)
+        self._dispatcher = DispatcherProcess(self._page)
         self._deaths: list[tuple[int, int]] = []
         self._stops = 0
         self._status: int | None = None
@@ -316,10 +321,11 @@ class Supervisor:
         close_connections()
         gc.collect()
         gc.freeze()
-        types = self._options.served(registry)
+        types, executor = self._options.served(registry), self._options.executor
         journal.daemon_started(
             version=__version__,
             processes=self._options.processes,
+            places=f"places on {executor}" if executor else "workers",
             database=_database(),
             count=len(types),
             types=named(types),
@@ -357,7 +363,8 @@ class Supervisor:
 
     def _sources(self) -> list[int]:
         channel = self._dispatcher.channel
-        return [each.fileno() for each in (self._signals, channel) if each is not None]
+        own = [each.fileno() for each in (self._signals, channel) if each is not None]
+        return [*own, *self._workers.sources()]
 
     def _turn(self) -> None:
         for why in self._signals.take_stops():
@@ -371,6 +378,8 @@ class Supervisor:
         while self._deaths:
             deaths, self._deaths = self._deaths, []
             self._on_deaths(deaths)
+        for place, how, cause in self._workers.over():
+            self._on_place_over(place, how, cause)
         if self._status is not None:
             return
         self._pause = min(TURN, self._workers.enforce_limits())
@@ -388,7 +397,7 @@ class Supervisor:
 
     def _receive(self) -> None:
         for message in self._dispatcher.receive():
-            done = ASKED[type(message)](self._workers, *message)
+            done = ASKED[type(message)](self._workers)(*message)
             answer = ANSWERS.get(type(message))
             if done and answer is not None:
                 self._dispatcher.send(answer(*message, time.time()))
@@ -425,8 +434,9 @@ class Supervisor:
 
     def _kill_everything(self) -> None:
         self._workers.kill_all(messages.daemon_ended())
-        if self._dispatcher.pid is not None:
-            processes.kill(self._dispatcher.pid)
+        for pid in (self._dispatcher.pid, *self._workers.spared()):
+            if pid is not None:
+                processes.kill(pid)
         own = {self._dispatcher.pid, *self._workers.pids()}
         left = self._left_behind.end((), self._reap) - own
         if left:
@@ -477,6 +487,14 @@ class Supervisor:
         facts = how, dead.why, key, left, cause, dead.stack
         self._dispatcher.send(protocol.WorkerDied(dead.slot, dead.pid, *facts))
 
+    def _on_place_over(self, place: WorkerProcess, how: str, cause: str) -> None:
+        """Tell the dispatcher that nothing is left of the attempt at a place."""
+        running = self._page.read(place.slot)
+        self._page.leave(place.slot)
+        key = running.key if running is not None else None
+        facts = how, place.why or how, key, 0, place.cause or cause
+        self._dispatcher.send(protocol.WorkerDied(place.slot, place.pid, *facts))
+
     def _on_dispatcher_death(self, status: int) -> None:
         self._receive()
         code = os.waitstatus_to_exitcode(status)
@@ -503,7 +521,7 @@ class Supervisor:
     def _kill_workers(self, why: str) -> None:
         """Kill all workers and the processes that they started; wait until all are dead."""
         self._workers.kill_all(why)
-        self._left_behind.end({self._dispatcher.pid}, self._reap)
+        self._left_behind.end({self._dispatcher.pid, *self._workers.spared()}, self._reap)
 
 
 def _database() -> str:

@@ -246,6 +246,18 @@ class WorkerProcesses:
     def pids(self) -> list[int]:
         return [process.pid for process in self._workers.values()]
 
+    def spared(self) -> set[int]:
+        """Return the pids of processes that live on when all workers are killed."""
+        return set()
+
+    def sources(self) -> list[int]:
+        """Return descriptors that tell of ends of workers, besides their deaths."""
+        return []
+
+    def over(self) -> Iterator[tuple[WorkerProcess, str, str]]:
+        """Yield each worker that has ended without a death, how, and the cause as data."""
+        yield from ()
+
     def add(self, process: WorkerProcess) -> None:
         self._workers[process.slot] = process
 

@@ -25,7 +25,7 @@ from ...daemon.supervisor.supervisor import (
 )
 from ...exceptions import FolderRefused
 from ...operations.registry import registry
-from ...placement import device_names, read_capacity, read_label
+from ...placement import EXECUTOR, device_names, read_capacity, read_label
 from ...text import did_you_mean, read_memory
 
 if TYPE_CHECKING:
@@ -89,6 +89,12 @@ class Command(BaseCommand):
             type=_readable(read_memory),
             metavar="SIZE",
             help="replace a worker whose resident memory exceeds this after a task, as in 512M",
+        )
+        add(
+            "--executor",
+            choices=sorted(settings.EXECUTORS),
+            default="",
+            help="run only Types of this executor, where it has them run",
         )
         add(
             "--label",
@@ -163,14 +169,15 @@ class Command(BaseCommand):
         grace = options["grace"]
         return Supervisor(
             Options(
-                processes=options["processes"],
+                processes=_places(options["executor"]) or options["processes"],
                 types=tuple(options["type"]),
                 exclude=tuple(options["exclude"]),
                 drain=options["drain"],
                 grace=settings.GRACE if grace is None else grace,
                 max_tasks_per_worker=options["max_tasks_per_worker"],
                 max_memory_per_worker=options["max_memory_per_worker"],
-                labels=_labels(options["label"]),
+                executor=options["executor"],
+                labels=_labels(options["label"]) | _own_labels(options["executor"]),
                 capacity=options["capacity"],
                 reload=options["reload"],
             ),
@@ -238,10 +245,21 @@ def _readable(read: Callable[[str], Read]) -> Callable[[str], Read]:
     return readable
 
 
+def _places(executor: str) -> int:
+    """Return how many attempts an executor is given at a time; 0 if there is none."""
+    return settings.EXECUTORS[executor]["SLOTS"] if executor else 0
+
+
+def _own_labels(executor: str) -> dict[str, str]:
+    return {EXECUTOR: executor} if executor else {}
+
+
 def _labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the labels as a dict. Raises CommandError if a label has two values."""
+    """Return the labels as a dict. Raises CommandError if one has two values, or is ATP's own."""
     labels: dict[str, str] = {}
     for name, value in pairs:
+        if name == EXECUTOR:
+            raise CommandError(f"--label {name} is ATP's own: use --executor {value}.")
         if labels.setdefault(name, value) != value:
             raise CommandError(f"--label {name} has two values: {labels[name]} and {value}.")
     return labels

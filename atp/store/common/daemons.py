@@ -15,8 +15,20 @@ from ... import commands, folders, messages
 from ...commands import DaemonCommand, Mode
 from ...exceptions import IllegalOrder, LeaseLost, UnknownDaemon
 from ...models import Daemon, Instance, Kind, Limit, Schedule, SpareLease, Task, lost_detail
+from ...placement import EXECUTOR
 from ...states import Actor, Event, State
-from ..facts import NO_MISFITS, DaemonFacts, Lost, Misfits, Outlook, Reconciled, Renewal, Swept
+from ..facts import (
+    NO_FACTS,
+    NO_MISFITS,
+    DaemonFacts,
+    EngineFacts,
+    Lost,
+    Misfits,
+    Outlook,
+    Reconciled,
+    Renewal,
+    Swept,
+)
 from ..values import Move
 from .base import Part
 from .control import Closed
@@ -330,6 +342,7 @@ class Daemons(Part):
         mode: Mode = Mode.RUNNING,
         channel: str = "",
         misfits: Misfits = NO_MISFITS,
+        engine: EngineFacts = NO_FACTS,
     ) -> Renewal:
         self._check_file()
         with self.store.atomic():
@@ -343,6 +356,7 @@ class Daemons(Part):
                 mode=mode,
                 channel=channel,
                 misfits=dict(misfits),
+                engine=dict(engine),
             )
             if not renewed:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
@@ -390,8 +404,11 @@ class Daemons(Part):
         return str(row or "")
 
     def is_over(self, row: Daemon, now: datetime) -> bool:
-        if row.lock:
-            return folders.is_free(self._lock_path(row))
+        if row.lock and not folders.is_free(self._lock_path(row)):
+            return False
+        if row.lock and EXECUTOR not in row.labels:
+            return True
+        # Attempts on other hosts hold no lock: they may live until the lease is over.
         if row.lease_until > now:
             return False
         if "spare_lease" in row._state.fields_cache:  # it was selected with the row

@@ -19,7 +19,7 @@ from ..common.control import Closed
 from ..common.control import Gates as ORMGates
 from ..common.daemons import Daemons as ORMDaemons
 from ..common.turns import most_steps
-from ..facts import NO_MISFITS, Misfits, Outlook, Renewal
+from ..facts import NO_FACTS, NO_MISFITS, EngineFacts, Misfits, Outlook, Renewal
 from ..values import Attempt
 from .claims import parameters_of
 from .statements import array, cursor_of, execute, is_pooled, texts
@@ -67,10 +67,11 @@ class Daemons(ORMDaemons):
         mode: Mode = Mode.RUNNING,
         channel: str = "",
         misfits: Misfits = NO_MISFITS,
+        engine: EngineFacts = NO_FACTS,
     ) -> Renewal:
         own = {"daemon": str(daemon), "lease": lease}
         said = {"workers": json.dumps(list(workers)), "idle": idle, "channel": channel}
-        said["misfits"] = json.dumps(dict(misfits))
+        said |= {"misfits": json.dumps(dict(misfits)), "engine": json.dumps(dict(engine))}
         try:
             return self._renewed("renew", own | said | {"mode": str(mode)})
         except DatabaseError as error:

@@ -6,7 +6,7 @@
 UPDATE atp_daemon
 SET lease_until = now + %(lease)s::float8 * interval '1 second',
     seen = now, workers = %(workers)s::jsonb, misfits = %(misfits)s::jsonb, idle = %(idle)s::bool,
-    channel = %(channel)s::text, mode = %(mode)s::text
+    engine = %(engine)s::jsonb, channel = %(channel)s::text, mode = %(mode)s::text
 FROM (SELECT clock_timestamp() AS now) clock
 WHERE uuid = %(daemon)s::uuid
 RETURNING extract(epoch FROM seen)::float8, request

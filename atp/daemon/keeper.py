@@ -1,0 +1,437 @@
+"""The keeper: a process beside an engine's worker, which runs attempts of daemons elsewhere.
+
+The stub (atp/executors/stub.py) starts it. It reads tickets from its standard input, a line of JSON
+each, and writes a line when it is done with one.
+
+A keeper runs each attempt in a worker process of its own, with the code of a daemon's workers. An
+attempt lives by the leave of its daemon: the keeper asks for it again and again, counts it from the
+moment of asking, and kills the attempt when it runs out. So the time on the way only shortens it,
+and no two clocks are compared.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from django.core.signing import BadSignature
+
+from .. import folders, messages
+from ..authoring.context import SCRATCH_PREFIX
+from ..conf import settings
+from ..executors.ticket import (
+    Asking,
+    End,
+    Go,
+    Gone,
+    Hello,
+    Key,
+    Leave,
+    MayI,
+    No,
+    Over,
+    Said,
+    Ticket,
+)
+from ..executors.wire import Cut, Forged, Wire
+from ..operations.registry import registry
+from ..store.failures import MEMORY, TIMEOUT
+from ..store.values import Attempt
+from . import descendants, processes, protocol
+from .descendants import LeftBehind, MemoryWatch
+from .options import Options, hostname
+from .outcomes import Kind, Outcome
+from .processes import uptime
+from .protocol import Channel, Ended, Look, Retiring, packed, unpacked_end
+from .shared_memory import END, Page, Ring, Tokens
+from .stacks import StackFiles
+from .worker import interruption
+
+# The most attempts that a keeper runs at a time: an engine's worker has as many threads at most.
+MOST = 256
+# The keeper asks for further leave this often, and connects again after so long, in seconds.
+ASK_EVERY, AGAIN = 2.0, 1.0
+# If a daemon cannot be reached for so long, nothing is started for it.
+REACH_WITHIN, CONNECT_WITHIN = 20.0, 5.0
+# A worker, or a connection, that has had nothing to do for so long ends.
+IDLE = 60.0
+# The longest turn of the loop, in seconds.
+TURN = 0.1
+
+
+@dataclass
+class Place:
+    """A worker process of the keeper."""
+
+    slot: int
+    pid: int
+    channel: Channel
+    tokens: Tokens
+    ring: Ring
+    idle_since: float = field(default_factory=uptime)
+    serial: int = 0
+    job: "Job | None" = None
+
+
+@dataclass
+class Job:
+    """An attempt that a ticket names. ``number`` is that of the stub's request.
+
+    ``until`` is when its leave runs out, and ``kill_at`` when the grace of its end is over.
+    ``over`` is its end, until the daemon has taken it. ``gone`` is what is to be said of its death.
+    """
+
+    number: int
+    ticket: Ticket
+    since: float = field(default_factory=uptime)
+    place: Place | None = None
+    until: float = float("inf")
+    kill_at: float = float("inf")
+    why: tuple[str, str] | None = None
+    over: tuple[float, float, Any] | None = None
+    gone: Gone | None = None
+
+
+class Daemon:
+    """The connection to a daemon, which is made again when it is cut."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.jobs: dict[Key, Job] = {}
+        self.wire: Wire | None = None
+        self.used = uptime()
+        self._again = self._asked = 0.0
+
+    def turn(self) -> None:
+        """Connect if that is due, and ask for leave."""
+        now = uptime()
+        if self.jobs:
+            self.used = now
+        if self.wire is None and self.jobs and now >= self._again:
+            self._again = now + AGAIN
+            try:
+                self.wire = Wire.connect(self.address, CONNECT_WITHIN)
+            except Cut:
+                return
+            running = tuple(key for key, job in self.jobs.items() if job.place is not None)
+            self.say(Hello(hostname(), os.getpid(), settings.RELEASE, running))
+            for key, job in self.jobs.items():
+                self._resume(key, job)
+            self._asked = 0.0
+        if now - self._asked >= ASK_EVERY:
+            keys = tuple(key for key, job in self.jobs.items() if job.place is not None)
+            if keys:
+                self._asked = now
+                self.say(Asking(keys, now))
+
+    def _resume(self, key: Key, job: Job) -> None:
+        """Say again what the daemon may not have heard."""
+        if job.over is not None:
+            seconds, ended, outcome = job.over
+            self.say(Over(key, seconds, uptime() - ended, outcome))
+        elif job.gone is not None:
+            self.say(job.gone)
+        elif job.place is None:
+            self.say(MayI(key, uptime()))
+
+    def say(self, message: object) -> None:
+        """Send a message; without a connection, it is lost."""
+        if self.wire is not None:
+            try:
+                self.wire.send(message)
+            except Cut:
+                self.cut()
+
+    def cut(self) -> None:
+        if self.wire is not None:
+            self.wire.close()
+            self.wire = None
+
+
+class Keeper:
+    """Runs attempts here. ``answer(number, error)`` tells the stub that it is done with one."""
+
+    def __init__(self, scratch: Path, answer: Callable[[int, str], None]) -> None:
+        self._answer = answer
+        self._page = Page(MOST)
+        self._stacks = StackFiles(MOST)
+        self._stacks.open()
+        own: Any = SimpleNamespace(scratch=scratch, mark=descendants.mark(scratch.name))
+        self._inherited = protocol.Inherited(self._page, Options(processes=MOST), own, self._stacks)
+        self._memory = MemoryWatch()
+        self._left_behind = LeftBehind()
+        self._daemons: dict[tuple[str, int], Daemon] = {}
+        self._places: dict[int, Place] = {}
+
+    # Tickets
+
+    def take(self, number: int, text: str) -> None:
+        """Begin with a ticket: ask its daemon whether the attempt may start."""
+        try:
+            ticket = Ticket.read(text)
+        except BadSignature:
+            self._answer(number, "the ticket is forged, or that of another project")
+            return
+        daemon = self._daemons.setdefault(ticket.address, Daemon(ticket.address))
+        if ticket.key in daemon.jobs:
+            self._answer(number, "the attempt is here already")
+            return
+        daemon.jobs[ticket.key] = Job(number, ticket)
+        if daemon.wire is None:
+            daemon.turn()
+        else:
+            daemon.say(MayI(ticket.key, uptime()))
+
+    def _finish(self, daemon: Daemon, job: Job, error: str = "") -> None:
+        daemon.jobs.pop(job.ticket.key, None)
+        self._answer(job.number, error)
+
+    # What daemons say
+
+    def hear(self, daemon: Daemon) -> None:
+        """Read what a daemon has said."""
+        if daemon.wire is None:
+            return
+        try:
+            for message in daemon.wire.receive():
+                self._on_message(daemon, message)
+        except (Cut, Forged):
+            daemon.cut()
+
+    def _on_message(self, daemon: Daemon, message: Any) -> None:
+        match message:
+            case Go(key=key):
+                job = daemon.jobs.get(key)
+                if job is not None and job.place is None and job.over is None:
+                    self._start(daemon, job, message)
+            case Leave():
+                for key in message.keys:
+                    job = daemon.jobs.get(key)
+                    if job is not None:
+                        job.until = message.asked + message.seconds
+            case End(key=key):
+                job = daemon.jobs.get(key)
+                if job is not None and job.place is not None:
+                    self._page.ask(job.place.slot, *key, END)
+                    processes.kill(job.place.pid, interruption.SIGNAL)
+                    job.kill_at = min(job.kill_at, uptime() + message.grace)
+            case No(key=key):
+                job = daemon.jobs.get(key)
+                if job is not None:
+                    self._refused(daemon, job, message.why)
+
+    def _refused(self, daemon: Daemon, job: Job, why: str) -> None:
+        """Forget an attempt that the daemon knows nothing of, or of which it has all it wants."""
+        if job.place is not None:
+            self._kill(job, why, "")
+        elif job.over is not None or job.gone is not None:
+            self._finish(daemon, job)
+        else:
+            self._finish(daemon, job, why)
+
+    def _start(self, daemon: Daemon, job: Job, go: Go) -> None:
+        key = go.key
+        job.until = go.asked + go.leave
+        if job.until <= uptime():
+            return  # the answer has taken too long
+        attempt: Attempt = go.attempt
+        if attempt.type not in registry:
+            outcome = Outcome(Kind.FATAL, message=messages.type_unknown_there(attempt.type))
+            job.over = 0.0, uptime(), outcome
+            daemon.say(Over(key, 0.0, 0.0, outcome))
+            return
+        place = next((each for each in self._places.values() if each.job is None), None)
+        job.place = place = place or self._fork()
+        place.job = job
+        place.serial += 1
+        attempt.serial = place.serial
+        place.tokens.give([attempt.serial])
+        place.channel.send(packed([attempt]), wait=False)
+
+    # Worker processes
+
+    def _fork(self) -> Place:
+        from .supervisor.children import be_worker
+        from .worker.execution import Bounded
+
+        slot = next(number for number in range(MOST) if number not in self._places)
+        self._page.leave(slot)
+        ours, theirs = Channel.pair()
+        tokens = Tokens.pipe()
+
+        def run(parent: int) -> int:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            ours.close()
+            for daemon in self._daemons.values():
+                daemon.cut()
+            Bounded().start()
+            return be_worker(parent, theirs, self._inherited, slot, tokens, os.dup(2))
+
+        pid = processes.fork(run)
+        theirs.close()
+        place = Place(slot, pid, ours, tokens, self._page.ring(slot))
+        place.ring.skip()
+        self._places[slot] = place
+        return place
+
+    def hear_place(self, place: Place) -> None:
+        """Read what a worker process has said, and pass it on."""
+        until = place.ring.written
+        for message in place.channel.drain():
+            match message:
+                case Look() | Retiring():
+                    pass
+                case Ended():
+                    self._ended(place, *message)
+                case _ if place.job is not None:
+                    daemon = self._daemons[place.job.ticket.address]
+                    daemon.say(Said(place.job.ticket.key, message, 0.0))
+        for record in place.ring.read(until):
+            self._ended(place, *unpacked_end(record))
+
+    def _ended(
+        self, place: Place, instance: int, number: int, started: float, ended: float, outcome: Any
+    ) -> None:
+        job = place.job
+        if job is None or job.ticket.key != (instance, number):
+            return
+        place.job, place.idle_since = None, uptime()
+        job.place, job.over = None, (ended - started, ended, outcome)
+        daemon = self._daemons[job.ticket.address]
+        daemon.say(Over(job.ticket.key, ended - started, uptime() - ended, outcome))
+
+    def _kill(self, job: Job, why: str, cause: str) -> None:
+        if job.place is not None:
+            job.why = job.why or (why, cause)
+            processes.kill(job.place.pid)
+
+    def reap(self) -> None:
+        """Tell the daemons of attempts whose process has died."""
+        processes.reap(self._died)
+
+    def _died(self, pid: int, status: int) -> None:
+        place = next((each for each in self._places.values() if each.pid == pid), None)
+        if place is None:
+            return
+        self.hear_place(place)
+        del self._places[place.slot]
+        known = {each.pid for each in self._places.values()}
+        self._left_behind.end(known, lambda: None)
+        place.channel.close()
+        place.tokens.close()
+        job = place.job
+        if job is None:
+            return
+        how, cause = job.why or (processes.describe_status(status), processes.cause_of(status))
+        job.place, job.gone = None, Gone(job.ticket.key, how, cause)
+        self._daemons[job.ticket.address].say(job.gone)
+
+    # The loop
+
+    def enforce(self) -> None:
+        """Kill what has no leave any more, or has run or grown for too long."""
+        now = uptime()
+        limited = {}
+        for daemon in self._daemons.values():
+            for job in list(daemon.jobs.values()):
+                if job.place is None:
+                    if now - max(job.since, job.until if job.until < now else 0) > REACH_WITHIN:
+                        self._finish(daemon, job, "its daemon cannot be reached")
+                    continue
+                running = self._page.read(job.place.slot)
+                if now >= job.until:
+                    self._kill(job, "its leave has run out", "")
+                elif now >= job.kill_at:
+                    self._kill(job, "it has not ended within its grace", "")
+                elif running is not None and now >= running.deadline:
+                    self._kill(job, messages.timed_out(running.timeout), TIMEOUT)
+                elif running is not None and running.memory and processes.LINUX:
+                    limited[job.place.pid] = job, running
+        for pid, why in self._memory.excesses({pid: run for pid, (_, run) in limited.items()}):
+            self._kill(limited[pid][0], why, MEMORY)
+        for place in self._places.values():
+            if place.job is None and now - place.idle_since > IDLE:
+                processes.kill(place.pid)
+
+    def turn(self, source: int) -> bool:
+        """Wait for news, and do what is due; return whether the stub has said something."""
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        for place in self._places.values():
+            poll.register(place.channel.fileno(), select.POLLIN)
+        for daemon in self._daemons.values():
+            if daemon.wire is not None:
+                waits = select.POLLOUT if daemon.wire.waits else 0
+                poll.register(daemon.wire.fileno(), select.POLLIN | waits)
+        ready = {descriptor for descriptor, _ in poll.poll(1000 * TURN)}
+        for place in list(self._places.values()):
+            if place.channel.fileno() in ready or place.ring.has_news:
+                self.hear_place(place)
+        self.reap()
+        for daemon in list(self._daemons.values()):
+            self.hear(daemon)
+            daemon.turn()
+            if daemon.wire is not None:
+                try:
+                    daemon.wire.flush()
+                except Cut:
+                    daemon.cut()
+            if uptime() - daemon.used > IDLE:
+                daemon.cut()
+                del self._daemons[daemon.address]
+        self.enforce()
+        return source in ready
+
+    def end(self) -> None:
+        """Kill all attempts: the engine's worker has ended."""
+        for place in self._places.values():
+            processes.kill(place.pid)
+        self._left_behind.end((), lambda: None)
+        for daemon in self._daemons.values():
+            for key, job in daemon.jobs.items():
+                if job.place is not None:
+                    daemon.say(Gone(key, "the engine's worker has ended", "engine"))
+
+
+def main() -> NoReturn:
+    """Serve the stub until it closes the standard input."""
+    registry.declare_own()
+    processes.title("atp-keeper")
+    processes.adopt_descendants()
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    os.set_blocking(source, False)
+
+    def answer(number: int, error: str) -> None:
+        line = json.dumps({"number": number, "error": error}) + "\n"
+        os.write(target, line.encode())
+
+    # Other daemons of this host remove it if this process is killed.
+    scratch, _lock = folders.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
+    keeper = Keeper(scratch, answer)
+    rest = b""
+    try:
+        while True:
+            if not keeper.turn(source):
+                continue
+            try:
+                data = os.read(source, 1 << 16)
+            except BlockingIOError:
+                continue
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                keeper.take(**json.loads(line))
+    finally:
+        keeper.end()
+        shutil.rmtree(scratch, ignore_errors=True)
+    sys.exit(0)

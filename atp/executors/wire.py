@@ -1,0 +1,170 @@
+"""Signed messages between a daemon and the hosts on which an engine runs its attempts.
+
+Both ends belong to the same project, so both know its SECRET_KEY. Each message is signed with a key
+of this connection and of its direction, and with its number: nobody else can say anything here, and
+nothing that was said can be said again. Messages are not encrypted.
+"""
+
+import hashlib
+import hmac
+import io
+import pickle
+import secrets
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, Self
+
+from django.utils.crypto import salted_hmac
+
+# The number of random bytes with which each end begins, and of a signature.
+_NONCE, _SIGNATURE = 16, 32
+# The head of a message: its length, and its signature.
+_HEAD = struct.Struct(f"!I{_SIGNATURE}s")
+# The longest message, in bytes, and the most that is read at once.
+LONGEST, _PIECE = 64 * 1024 * 1024, 256 * 1024
+# The modules whose classes a message may have, and the other classes. Everything else is refused:
+# a pickle names what it wants to be made of.
+_MODULES = (
+    "atp.daemon.protocol",
+    "atp.daemon.outcomes",
+    "atp.store.values",
+    "atp.executors.ticket",
+)
+_CLASSES = {
+    ("datetime", "datetime"),
+    ("datetime", "timedelta"),
+    ("datetime", "timezone"),
+    ("uuid", "UUID"),
+}
+
+
+class Forged(Exception):
+    """A message is not one that this project has signed, or is none at all."""
+
+
+class Cut(Exception):
+    """The other end is closed, or cannot be reached."""
+
+
+class _Messages(pickle.Unpickler):
+    """The reader of pickles that consist of messages, and of nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module in _MODULES and "." not in name) or (module, name) in _CLASSES:
+            return super().find_class(module, name)
+        raise Forged(f"a message wants {module}.{name}")
+
+
+class Wire:
+    """One end of a connection. ``is_server`` tells which end."""
+
+    def __init__(self, link: socket.socket, *, is_server: bool) -> None:
+        link.setblocking(False)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if link.family in (socket.AF_INET, socket.AF_INET6):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._link = link
+        self._is_server = is_server
+        self._own = secrets.token_bytes(_NONCE)
+        self._keys: tuple[bytes, bytes] | None = None
+        self._sent = self._received = 0
+        self._in = bytearray()
+        self._out = bytearray(self._own)
+        # What was said before the other end has begun.
+        self._early: list[object] = []
+
+    @classmethod
+    def connect(cls, address: tuple[str, int], timeout: float) -> Self:
+        """Connect to a daemon. Raises Cut."""
+        try:
+            return cls(socket.create_connection(address, timeout), is_server=False)
+        except OSError as error:
+            raise Cut(str(error)) from None
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something could not be sent yet."""
+        return bool(self._out)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def send(self, message: object) -> None:
+        """Sign and send a message, or keep what does not go out for :meth:`flush`. Raises Cut."""
+        if self._keys is None:
+            self._early.append(message)
+        else:
+            self._add(message)
+        self.flush()
+
+    def _add(self, message: object) -> None:
+        assert self._keys is not None
+        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        self._out += _HEAD.pack(len(body), _sign(self._keys[0], self._sent, body)) + body
+        self._sent += 1
+
+    def flush(self) -> None:
+        """Send what waits, as far as the connection takes it. Raises Cut."""
+        try:
+            while self._out:
+                del self._out[: self._link.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise Cut(str(error)) from None
+
+    def receive(self) -> Iterator[Any]:
+        """Yield each message that has come. Raises Cut and Forged."""
+        is_cut = self._read()
+        if self._keys is None and len(self._in) >= _NONCE:
+            self._begin(bytes(self._in[:_NONCE]))
+            del self._in[:_NONCE]
+        while self._keys is not None and len(self._in) >= _HEAD.size:
+            length, signature = _HEAD.unpack_from(self._in)
+            if length > LONGEST:
+                raise Forged(f"a message of {length} bytes")
+            if len(self._in) < _HEAD.size + length:
+                break
+            body = bytes(self._in[_HEAD.size : _HEAD.size + length])
+            if not hmac.compare_digest(_sign(self._keys[1], self._received, body), signature):
+                raise Forged("the signature of a message is wrong")
+            self._received += 1
+            del self._in[: _HEAD.size + length]
+            yield _Messages(io.BytesIO(body)).load()
+        if is_cut:
+            raise Cut("the other end has closed the connection")
+
+    def _read(self) -> bool:
+        """Read what has come; return whether the other end is closed. Raises Cut."""
+        try:
+            while True:
+                piece = self._link.recv(_PIECE)
+                if not piece:
+                    return True
+                self._in += piece
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Cut(str(error)) from None
+
+    def _begin(self, theirs: bytes) -> None:
+        """Make the keys of both directions, and send what was said before. Raises Cut."""
+        server, client = (self._own, theirs) if self._is_server else (theirs, self._own)
+        keys = [
+            salted_hmac(f"atp.executors.{end}", server + client, algorithm="sha256").digest()
+            for end in ("server", "client")
+        ]
+        own, others = keys if self._is_server else keys[::-1]
+        self._keys = own, others
+        early, self._early = self._early, []
+        for message in early:
+            self._add(message)
+        self.flush()
+
+
+def _sign(key: bytes, number: int, body: bytes) -> bytes:
+    return hmac.digest(key, number.to_bytes(8) + body, hashlib.sha256)

@@ -1,0 +1,1 @@
+"""Executors: attempts that an engine runs on other hosts."""

@@ -1,0 +1,233 @@
+"""The engines that run here: each is a context manager that gives an :class:`Engine`.
+
+The workers of Dask and Ray are on a host of their own, in a network namespace behind a link that
+can be cut, if this process may make one. Otherwise they are on this host.
+"""
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+
+import psutil
+
+from tests.app.tasks_executors import environment_of_engine
+from tests.helpers import child_environment, wait_for
+
+SLOTS = 8
+MAY_MAKE_HOSTS = os.geteuid() == 0 and shutil.which("ip") is not None
+# The addresses of this host and of the other, on the link between them.
+HERE, THERE = "10.91.17.1", "10.91.17.2"
+
+
+class Host:
+    """Another host: a network namespace, with a link to this one."""
+
+    def __init__(self):
+        self.name = f"atp{os.getpid()}"
+        self._link = f"{self.name}l"
+
+    def __enter__(self):
+        other = f"{self.name}r"
+        _ip(f"netns add {self.name}")
+        _ip(f"link add {self._link} type veth peer name {other} netns {self.name}")
+        _ip(f"addr add {HERE}/30 dev {self._link}")
+        _ip(f"link set {self._link} up")
+        for words in (f"addr add {THERE}/30 dev {other}", f"link set {other} up", "link set lo up"):
+            _ip(f"-n {self.name} {words}")
+        return self
+
+    def __exit__(self, *error):
+        _ip(f"netns delete {self.name}")
+        with suppress(subprocess.CalledProcessError):
+            _ip(f"link delete {self._link}")
+
+    def there(self, command):
+        return ["ip", "netns", "exec", self.name, *command]
+
+    def cut(self):
+        _ip(f"link set {self._link} down")
+
+    def mend(self):
+        _ip(f"link set {self._link} up")
+
+
+class _NoHost:
+    """This host in place of another."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def there(self, command):
+        return command
+
+
+def _ip(words):
+    subprocess.run(["ip", *words.split()], check=True, capture_output=True)
+
+
+class Engine:
+    """An engine: the ``options`` of its executor, and its processes, which start again if killed.
+
+    ``head`` and ``workers`` are command lines. ``pause`` is the time in seconds that it takes to
+    start again. If ``ends_with_head``, nothing of it works after a kill of its head.
+    """
+
+    def __init__(
+        self,
+        options,
+        head=None,
+        workers=(),
+        host=None,
+        folder=None,
+        pause=2.0,
+        ends_with_head=False,
+    ):
+        self.options = options
+        self.host = host if isinstance(host, Host) else None
+        self.pause = pause
+        self._commands = {"head": head} if head else {}
+        self._commands |= {f"worker {number}": each for number, each in enumerate(workers)}
+        self._ends_with_head = ends_with_head
+        self._folder = folder
+        self._processes = {}
+
+    def start(self):
+        for name, command in self._commands.items():
+            process = self._processes.get(name)
+            if process is None or process.poll() is not None:
+                self._processes[name] = subprocess.Popen(
+                    command,
+                    env=child_environment(**environment_of_engine()),
+                    cwd=self._folder,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+
+    def kill(self, kind):
+        """Kill the head, or some worker with all that it has started, and start another."""
+        names = [name for name in self._commands if name.startswith(kind)]
+        if not names:
+            return
+        chosen = [random.choice(names)]
+        if kind == "head" and self._ends_with_head:
+            chosen = list(self._commands)
+        for name in chosen:
+            for process in _family(self._processes[name].pid):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._processes[name].wait()
+        self.start()
+
+    def stop(self):
+        for process in self._processes.values():
+            family = _family(process.pid)
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            for each in family:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait()
+
+
+def _family(pid):
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+@contextmanager
+def fork(folder):
+    """Run attempts on this host, by the daemon itself."""
+    own = environment_of_engine()
+    yield Engine({"BACKEND": "atp.executors.Fork", "SLOTS": SLOTS, "ENVIRONMENT": own})
+
+
+@contextmanager
+def dask(folder):
+    """Have a scheduler of Dask, and two workers."""
+    with _other_host() as (host, here):
+        port = _free_port()
+        address = f"tcp://{here}:{port}"
+        command = [sys.executable, "-m"]
+        worker = ["distributed.cli.dask_worker", address, "--nthreads", "4", "--no-dashboard"]
+        head = ["distributed.cli.dask_scheduler", "--host", here, "--port", str(port)]
+        engine = Engine(
+            {"BACKEND": "atp.executors.Dask", "ADDRESS": address, "SLOTS": SLOTS},
+            head=[*command, *head, "--no-dashboard"],
+            workers=[host.there([*command, *worker])] * 2,
+            host=host,
+            folder=folder,
+        )
+        with _running(engine, here, port):
+            yield engine
+
+
+@contextmanager
+def ray(folder):
+    """Have a head of Ray that runs nothing, and a node that runs eight tasks at once."""
+    with _other_host() as (host, here):
+        port = _free_port()
+        address = f"{here}:{port}"
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+        head = ["--head", "--port", str(port), "--node-ip-address", here]
+        head += ["--include-dashboard=false"]
+        node = ["--address", address, "--num-cpus", str(SLOTS)]
+        if isinstance(host, Host):
+            node += ["--node-ip-address", THERE]
+        engine = Engine(
+            {"BACKEND": "atp.executors.Ray", "ADDRESS": address, "SLOTS": SLOTS},
+            head=[*command, *head, "--num-cpus", "0"],
+            workers=[host.there([*command, *node])],
+            host=host,
+            folder=folder,
+            pause=10.0,
+            ends_with_head=True,
+        )
+        with _running(engine, here, port):
+            yield engine
+
+
+@contextmanager
+def _other_host():
+    """Give a host, and the address of this one that it can reach."""
+    with Host() if MAY_MAKE_HOSTS else _NoHost() as host:
+        yield host, HERE if MAY_MAKE_HOSTS else "127.0.0.1"
+
+
+@contextmanager
+def _running(engine, host, port):
+    engine.start()
+    try:
+        wait_for(lambda: _is_open(host, port), what="the head")
+        yield
+    finally:
+        engine.stop()
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def _is_open(host, port):
+    with socket.socket() as link:
+        return link.connect_ex((host, port)) == 0
+
+
+ENGINES = {"fork": fork}
+if find_spec("distributed"):
+    ENGINES["dask"] = dask
+if find_spec("ray"):
+    ENGINES["ray"] = ray
