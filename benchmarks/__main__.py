@@ -30,6 +30,7 @@ NAMES = (
 )
 # What takes long, or installs much.
 IF_NAMED = (
+    "executors",
     "failures",
     "testing",
     "graphs",

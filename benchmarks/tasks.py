@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import atp
 from atp import Fatal, task_type
+from atp.conf import settings
 
 from .core.told import tell
 from .fleet import MOST_ATTEMPTS
@@ -40,6 +41,16 @@ def sleep(context, *, number, milliseconds):
     slept = time.perf_counter()
     tell(number, slept - began + _telling.pop())
     _telling.append(time.perf_counter() - slept)
+
+
+def sleep_only(context, *, number, milliseconds):
+    """Take a time."""
+    time.sleep(milliseconds / 1000)
+
+
+# Where a benchmark has an engine that runs attempts.
+if "engine" in getattr(settings, "EXECUTORS", {}):
+    elsewhere = task_type("benchmarks.elsewhere", executor="engine")(sleep_only)
 
 
 @task_type("benchmarks.stamp")

@@ -123,8 +123,8 @@ def calls(full):
 
 
 ALL_NAMES = [subcommand.name for subcommand in subcommands()]
-# See test_commands_import_beat.py and test_health.py.
-ELSEWHERE = {"import-beat", "end-session"}
+# See test_commands_import_beat.py, test_health.py and executors/test_pilots.py.
+ELSEWHERE = {"import-beat", "end-session", "pilots"}
 
 
 # The keys of values whose own keys come from the project.

@@ -30,6 +30,7 @@ from ..executors.ticket import (
     No,
     Over,
     Said,
+    Then,
     Ticket,
 )
 from ..executors.wire import Cut, Forged, Wire
@@ -56,6 +57,10 @@ SLACK = 10.0
 LOOK_EVERY, ASK_EVERY, ANSWERS_WITHIN = 1.0, 5.0, 15.0
 # Who connects and says nothing that is signed is dropped after so many seconds.
 GREET_WITHIN = 10.0
+# What an engine runs an attempt for takes others after it, without a word to the engine, for so
+# long. Then others who use the engine get their turn. In seconds.
+# Between two attempts it waits for KEEP seconds.
+HOLD, KEEP = 5.0, 0.1
 # The most bytes of an end that go through the ring.
 MOST_IN_RING = 16 * 1024
 
@@ -70,6 +75,22 @@ class Place:
     waiting: deque[Attempt] = field(default_factory=deque)
     outbox: deque[object] = field(default_factory=deque)
     job: "Job | None" = None
+    kept: "Kept | None" = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the engine runs for a place between two attempts: the keeper waits for the next.
+
+    ``over`` is the end of the last attempt; the next has to take the same ``resources``. The engine
+    runs it ``since`` then, and gets it back at ``until``.
+    """
+
+    wire: Wire
+    over: Over
+    since: float
+    resources: dict[str, int]
+    until: float
 
 
 @dataclass
@@ -85,6 +106,8 @@ class Job:
     started: float | None = None
     leave_until: float = 0.0
     wire: Wire | None = None
+    # Since when the engine runs what it was given for this attempt or for earlier ones.
+    held_since: float = 0.0
     is_asked: bool = False
     # The reason and the cause with which its place ends, if that has begun.
     ending: tuple[str, str] | None = None
@@ -306,6 +329,7 @@ class Follower:
         self._control.send(protocol.PlaceOver(place.slot, how, cause))
 
     def _forget(self, place: Place) -> None:
+        self._let_go(place)
         del self._places[place.slot]
         place.channel.close()
         os.close(place.tokens.taking)
@@ -324,17 +348,38 @@ class Follower:
         self._next(place)
 
     def _next(self, place: Place) -> None:
-        # The engine may go away at any of them, and the place with it.
-        while self._places.get(place.slot) is place and place.job is None and place.waiting:
+        """Begin with the next attempt of a place, if it has one and runs none."""
+        attempt = self._take(place) if place.job is None else None
+        if attempt is None:
+            return
+        job, kept, leave = self._begin(place, attempt), place.kept, self._leave()
+        if kept is not None and kept.resources == _resources(attempt) and leave > 0:
+            place.kept, job.held_since = None, kept.since
+            go = self._go(job, kept.wire, leave, kept.over.at)
+            self._say(kept.wire, Then(kept.over.key, go))
+        else:
+            self._let_go(place)
+            self._submit(job)
+
+    def _let_go(self, place: Place) -> None:
+        """Have a keeper end what the engine runs for a place that has no attempt now."""
+        kept, place.kept = place.kept, None
+        if kept is not None:
+            self._say(kept.wire, No(kept.over.key, ""))
+
+    def _take(self, place: Place) -> Attempt | None:
+        """Return the next attempt of a place, unless the dispatcher has taken it back."""
+        while place.waiting:
             attempt = place.waiting.popleft()
             if place.tokens.take(attempt.serial):
-                self._begin(place, attempt)
+                return attempt
+        return None
 
-    def _begin(self, place: Place, attempt: Attempt) -> None:
+    def _begin(self, place: Place, attempt: Attempt) -> Job:
         ticket = Ticket(*self._address, *attempt.key, attempt.type)
         place.job = job = self._jobs[attempt.key] = Job(place, attempt, ticket)
         self._enter(job, NEVER)
-        self._submit(job)
+        return job
 
     def _enter(self, job: Job, deadline: float) -> None:
         timeout = job.attempt.timeout
@@ -345,8 +390,7 @@ class Follower:
     def _submit(self, job: Job) -> None:
         job.due, job.tries = None, job.tries + 1
         ended = partial(self._on_ended, job.key)
-        resources = dict(registry.get(job.attempt.type).resources)
-        submit = partial(self._executor.submit, job.ticket.signed(), resources, ended)
+        submit = partial(self._executor.submit, job.ticket.signed(), _resources(job.attempt), ended)
         self._engine.call(submit, partial(self._submitted, job))
 
     def _submitted(self, job: Job, handle: Any) -> None:
@@ -413,6 +457,9 @@ class Follower:
         self._strangers.pop(number, None)
         self._hellos.pop(number, None)
         wire.close()
+        for place in self._places.values():
+            if place.kept is not None and place.kept.wire is wire:
+                place.kept = None
         for job in self._jobs.values():
             if job.wire is wire:
                 job.wire = None
@@ -467,14 +514,19 @@ class Follower:
         if job is None or job.started is not None or job.ending is not None or leave <= 0:
             self._say(wire, No(asked.key, "it was started before, or is no longer wanted"))
             return
-        job.started, job.wire = uptime(), wire
+        job.held_since = uptime()
         self._tell(job.place, protocol.RunsOn(self._hellos[wire.fileno()].host))
+        self._say(wire, self._go(job, wire, leave, asked.at))
+
+    def _go(self, job: Job, wire: Wire, leave: float, asked: float) -> Go:
+        """Note that an attempt starts, and return what its keeper is told."""
+        job.started, job.wire = uptime(), wire
         self._compare_release(job, wire)
         timeout = job.attempt.timeout
         deadline = NEVER if timeout is None else uptime() + timeout.total_seconds() + SLACK
         self._enter(job, deadline)
         self._lives(job, leave)
-        self._say(wire, Go(job.key, job.attempt, leave, asked.at))
+        return Go(job.key, job.attempt, leave, asked)
 
     def _compare_release(self, job: Job, wire: Wire) -> None:
         hello, type = self._hellos[wire.fileno()], job.attempt.type
@@ -501,9 +553,9 @@ class Follower:
             self._say(wire, Leave(tuple(job.key for job in wanted), leave, asked))
 
     def _over(self, wire: Wire, over: Over) -> None:
-        self._say(wire, No(over.key, ""))
         job = self._jobs.pop(over.key, None)
         if job is None:
+            self._say(wire, No(over.key, ""))
             return
         place = job.place
         ended = uptime() - over.age
@@ -514,6 +566,10 @@ class Follower:
         self._tell(place, Look())
         self._page.leave(place.slot)
         place.job = None
+        if job.ending is None and uptime() - job.held_since < HOLD:
+            place.kept = Kept(wire, over, job.held_since, _resources(job.attempt), uptime() + KEEP)
+        else:
+            self._say(wire, No(over.key, ""))
         self._next(place)
 
     def _tell(self, place: Place, message: object) -> None:
@@ -546,6 +602,9 @@ class Follower:
         for number, until in list(self._strangers.items()):
             if now >= until:
                 self._drop(number, self._wires[number])
+        for place in self._places.values():
+            if place.kept is not None and now >= place.kept.until:
+                self._let_go(place)
         for job in list(self._jobs.values()):
             if job.due is not None and now >= job.due:
                 self._submit(job)
@@ -569,6 +628,10 @@ class Follower:
         self._page.leave(place.slot)
         place.job = None
         self._next(place)
+
+
+def _resources(attempt: Attempt) -> dict[str, int]:
+    return dict(registry.get(attempt.type).resources)
 
 
 def backend(name: str) -> Executor:

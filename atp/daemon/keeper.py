@@ -38,10 +38,12 @@ from ..executors.ticket import (
     No,
     Over,
     Said,
+    Then,
     Ticket,
 )
 from ..executors.wire import Cut, Forged, Wire
 from ..operations.registry import registry
+from ..placement import VISIBLE
 from ..store.failures import MEMORY, TIMEOUT
 from ..store.values import Attempt
 from . import descendants, processes, protocol
@@ -90,6 +92,7 @@ class Job:
 
     number: int
     ticket: Ticket
+    visible: str | None
     since: float = field(default_factory=uptime)
     place: Place | None = None
     until: float = float("inf")
@@ -135,7 +138,8 @@ class Daemon:
         """Say again what the daemon may not have heard."""
         if job.over is not None:
             seconds, ended, outcome = job.over
-            self.say(Over(key, seconds, uptime() - ended, outcome))
+            now = uptime()
+            self.say(Over(key, seconds, now - ended, outcome, now))
         elif job.gone is not None:
             self.say(job.gone)
         elif job.place is None:
@@ -164,7 +168,9 @@ class Keeper:
         self._stacks = StackFiles(MOST)
         self._stacks.open()
         own: Any = SimpleNamespace(scratch=scratch, mark=descendants.mark(scratch.name))
-        self._inherited = protocol.Inherited(self._page, Options(processes=MOST), own, self._stacks)
+        # A keeper sleeps until one of its workers calls.
+        options = Options(processes=MOST)
+        self._inherited = protocol.Inherited(self._page, options, own, self._stacks, call_after=0.0)
         self._memory = MemoryWatch()
         self._left_behind = LeftBehind()
         self._daemons: dict[tuple[str, int], Daemon] = {}
@@ -172,8 +178,11 @@ class Keeper:
 
     # Tickets
 
-    def take(self, number: int, text: str) -> None:
-        """Begin with a ticket: ask its daemon whether the attempt may start."""
+    def take(self, number: int, text: str, visible: str | None) -> None:
+        """Begin with a ticket: ask its daemon whether the attempt may start.
+
+        ``visible`` are the GPUs that the engine lets the attempt use.
+        """
         try:
             ticket = Ticket.read(text)
         except BadSignature:
@@ -183,7 +192,7 @@ class Keeper:
         if ticket.key in daemon.jobs:
             self._answer(number, "the attempt is here already")
             return
-        daemon.jobs[ticket.key] = Job(number, ticket)
+        daemon.jobs[ticket.key] = Job(number, ticket, visible)
         if daemon.wire is None:
             daemon.turn()
         else:
@@ -211,6 +220,14 @@ class Keeper:
                 job = daemon.jobs.get(key)
                 if job is not None and job.place is None and job.over is None:
                     self._start(daemon, job, message)
+            case Then(key=key, go=go):
+                job = daemon.jobs.pop(key, None)
+                if job is not None:
+                    instance, attempt = go.key
+                    facts = {"instance": instance, "attempt": attempt, "type": go.attempt.type}
+                    job = Job(job.number, job.ticket._replace(**facts), job.visible)
+                    daemon.jobs[go.key] = job
+                    self._start(daemon, job, go)
             case Leave():
                 for key in message.keys:
                     job = daemon.jobs.get(key)
@@ -245,13 +262,15 @@ class Keeper:
         if attempt.type not in registry:
             outcome = Outcome(Kind.FATAL, message=messages.type_unknown_there(attempt.type))
             job.over = 0.0, uptime(), outcome
-            daemon.say(Over(key, 0.0, 0.0, outcome))
+            daemon.say(Over(key, 0.0, 0.0, outcome, uptime()))
             return
         place = next((each for each in self._places.values() if each.job is None), None)
         job.place = place = place or self._fork()
         place.job = job
         place.serial += 1
         attempt.serial = place.serial
+        if job.visible is not None and job.visible != os.environ.get(VISIBLE):
+            attempt.devices = tuple(job.visible.split(","))
         place.tokens.give([attempt.serial])
         place.channel.send(packed([attempt]), wait=False)
 
@@ -306,7 +325,8 @@ class Keeper:
         place.job, place.idle_since = None, uptime()
         job.place, job.over = None, (ended - started, ended, outcome)
         daemon = self._daemons[job.ticket.address]
-        daemon.say(Over(job.ticket.key, ended - started, uptime() - ended, outcome))
+        now = uptime()
+        daemon.say(Over(job.ticket.key, ended - started, now - ended, outcome, now))
 
     def _kill(self, job: Job, why: str, cause: str) -> None:
         if job.place is not None:

@@ -19,7 +19,7 @@ NAMED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of ``manage.py atpd``. ``grace`` is in seconds.
+    """The options of ``manage.py atpd``. ``grace`` and ``linger`` are in seconds.
 
     A worker is replaced when it uses more than ``max_memory_per_worker`` bytes. That limits no
     attempt; a Type's ``max_memory`` does. ``labels`` and ``capacity`` are those of the host. With
@@ -30,6 +30,7 @@ class Options:
     types: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     drain: bool = False
+    linger: float = 0.0
     grace: float = 30.0
     max_tasks_per_worker: int | None = None
     max_memory_per_worker: int | None = None

@@ -161,6 +161,11 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 # What a process of the daemon inherits from the supervisor, which forks it.
 
 
+# A busy worker wakes the dispatcher no more often than this, in seconds: a wakeup costs both
+# time, and the dispatcher looks more often by itself.
+CALL_AFTER = 0.1
+
+
 class Inherited(NamedTuple):
     """Values that the supervisor makes before the first fork, and that all processes share."""
 
@@ -168,6 +173,7 @@ class Inherited(NamedTuple):
     options: Options
     folders: DaemonFolders
     stacks: StackFiles
+    call_after: float = CALL_AFTER
 
 
 class Predecessor(NamedTuple):

@@ -11,6 +11,8 @@ import sys
 import threading
 
 _MAIN = "import django; django.setup(); from atp.daemon import keeper; keeper.main()"
+# The variable by which programs find the GPUs that they may use.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 _lock = threading.Lock()
 _keepers: "dict[int, _Keeper]" = {}
 
@@ -40,7 +42,9 @@ class _Keeper:
         with _lock:
             number = next(self._numbers)
             self._waiting[number] = event, errors
-            line = json.dumps({"number": number, "text": ticket}) + "\n"
+            # An engine may give its worker other GPUs with each ticket.
+            facts = {"number": number, "text": ticket, "visible": os.environ.get(VISIBLE)}
+            line = json.dumps(facts) + "\n"
             try:
                 self._process.stdin.write(line.encode())  # type: ignore[union-attr]
                 self._process.stdin.flush()  # type: ignore[union-attr]

@@ -76,12 +76,13 @@ class Said(NamedTuple):
 
 
 class Over(NamedTuple):
-    """An attempt has ended after ``seconds``, with this outcome, ``age`` seconds ago."""
+    """An attempt has ended after ``seconds``, with this outcome, ``age`` seconds before ``at``."""
 
     key: Key
     seconds: float
     age: float
     outcome: Any
+    at: float
 
 
 class Gone(NamedTuple):
@@ -105,6 +106,13 @@ class Go(NamedTuple):
     attempt: Any
     leave: float
     asked: float
+
+
+class Then(NamedTuple):
+    """The daemon has noted the end of an attempt; what the engine ran it for takes the next."""
+
+    key: Key
+    go: Go
 
 
 class No(NamedTuple):

@@ -20,12 +20,14 @@ class DaemonError(Exception):
 class Atpd:
     """One daemon with its processes. ``types`` are patterns of what it serves."""
 
-    def __init__(self, log, *, processes, types):
+    def __init__(self, log, *, processes, types, executor=""):
         self._log = log
         # Whether it was ended on purpose.
         self._is_ended = False
         patterns = [f"--type={pattern}" for pattern in types]
         command = [sys.executable, "-m", "django", "atpd", f"--processes={processes}", *patterns]
+        if executor:
+            command.append(f"--executor={executor}")
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file
@@ -97,7 +99,7 @@ class Fleet:
 
 
 @contextmanager
-def daemons(directory, *, count=1, processes=2, types=()):
+def daemons(directory, *, count=1, processes=2, types=(), executor=""):
     """Run daemons until the end of the block; give the :class:`Fleet` when all are ready.
 
     Ready is a daemon that has joined the queue and has all its workers. Raises
@@ -107,10 +109,11 @@ def daemons(directory, *, count=1, processes=2, types=()):
         started = []
         for number in range(count):
             log = directory / f"atpd-{number}.log"
-            started.append(Atpd(log, processes=processes, types=types))
+            started.append(Atpd(log, processes=processes, types=types, executor=executor))
             stack.callback(started[-1].kill)
         fleet = Fleet(started)
-        _wait_until_ready(fleet, processes)
+        # An executor has places instead of workers; tasks wait for them.
+        _wait_until_ready(fleet, 0 if executor else processes)
         yield fleet
         for daemon in started:
             daemon.stop()

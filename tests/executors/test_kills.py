@@ -76,7 +76,7 @@ def test_attempt_behind_a_cut_link_is_dead_within_the_kill_limit(follows, engine
     follows(KILL_AFTER=6.0)
     instance = types.beats.enqueue(path=str(record), seconds=30.0)
     [line] = record.wait_for("start")
-    cut = time.time()
+    cut = time.monotonic()
     engine.host.cut()
     wait_for(lambda: not is_alive(line["pid"]))
     last = max(each["time"] for each in record.lines())

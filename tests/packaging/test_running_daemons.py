@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 import atp
 from atp.management.commands.atpd import Command
@@ -62,10 +63,14 @@ def test_containers_and_heroku_give_the_daemon_enough_time_to_stop():
     [command] = re.findall(r"^CMD (.*)$", file("dockerfile"), re.MULTILINE)
     assert options(json.loads(command)).processes
     assert set(re.findall(r"django_atp-([\d.]+)-py3", file("dockerfile"))) == {atp.__version__}
+    text = PAGE.replace(file("yaml"), "")
     times = re.findall(
-        r"(?:--stop-timeout |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", PAGE
+        r"(?:--stop-timeout |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", text
     )
     assert len(times) == 3
     assert min(map(float, times)) > options(json.loads(command)).grace + BEYOND
+    pod = next(yaml.safe_load_all(file("yaml")))["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["terminationGracePeriodSeconds"] > options(container["command"]).grace + BEYOND
     [command] = re.findall(r"^worker: (.*)$", file("procfile"), re.MULTILINE)
     assert options(command.split()).grace + BEYOND < HEROKU

@@ -123,11 +123,10 @@ class Stopping:
             left = max(0.0, DELIVERY_GRACE - over)
             log.delivering(doing=doing, count=len(self._core.unrecorded), seconds=left)
 
-    def is_drained(self, found_nothing: bool) -> bool:
-        """Tell whether neither this daemon nor the queue has anything left to do."""
+    def is_drained(self) -> bool:
+        """Tell whether this daemon has nothing left to do with what it has claimed."""
         return (
-            found_nothing
-            and not len(self._core.pool)
+            not len(self._core.pool)
             and not len(self._core.unrecorded)
             and not any(thread.busy for thread in self._threads)
         )

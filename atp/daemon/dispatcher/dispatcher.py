@@ -14,6 +14,7 @@ from ...operations.registry import registry
 from ...store import get_store
 from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
+from ..processes import uptime
 from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
@@ -61,6 +62,8 @@ class Dispatcher:
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._rang = False
+        # When there was something to do last.
+        self._busy_at = uptime()
 
     def _furnish(self) -> None:
         """Make the parts of the dispatcher. Call this after the fork, since it starts threads."""
@@ -201,11 +204,17 @@ class Dispatcher:
         elif not self._claimer.busy and not self._recorder.busy:
             # No call under the old identity is on its way any more.
             self._membership.rejoin(self._reconciling.joined)
-        found_nothing = self._options.drain and self._claiming.has_drained()
-        if not self._stopping.is_stopping and self._stopping.is_drained(found_nothing):
+        if self._options.drain and not self._stopping.is_stopping and self._has_lingered():
             self._stopping.stop(settings.GRACE)
             return None
         return self._stopping.turn()
+
+    def _has_lingered(self) -> bool:
+        """Tell whether there has been nothing to do for as long as the daemon lingers."""
+        if not self._claiming.has_drained() or len(self._pool):
+            self._busy_at = uptime()
+            return False
+        return uptime() - self._busy_at >= self._options.linger and self._stopping.is_drained()
 
     def _work(self) -> None:
         """Do the work that needs an identity: hand out, settle, record, claim and purge."""

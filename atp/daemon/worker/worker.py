@@ -143,9 +143,6 @@ def reason_to_retire(options: Options, done: int) -> str | None:
 
 # A worker: a process that takes one Task after another from its channel and runs its handler.
 
-# A busy worker wakes the dispatcher no more often than this, in seconds: a wakeup costs both
-# time, and the dispatcher looks more often by itself.
-CALL_AFTER = 0.1
 # The start of a transaction may take this long, in seconds, in addition to the time-out: on
 # SQLite it waits for its turn.
 BEGIN_WITHIN = 60.0
@@ -171,6 +168,7 @@ class Worker:
             raise AssertionError("the supervisor makes the scratch folder before it forks")
         self._scratch = scratch / f"worker-{slot}"
         self._options = inherited.options
+        self._call_after = inherited.call_after
         # The name with which this worker signs.
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done, self._has_told = 0, False
@@ -277,7 +275,7 @@ class Worker:
         record = packed_end(*end)
         if len(record) > MOST_IN_RING or not self._ring.write(record):
             self._say(protocol.Ended(*end))
-        elif ended - self._called > CALL_AFTER:
+        elif ended - self._called > self._call_after:
             self._call(ended)
 
     def _call(self, now: float) -> None:

@@ -22,6 +22,7 @@ from ...shell.gates import Downstream, Downstreams, Gate, Gates, Limit, Limits
 from ...shell.instances import Enqueue, List, Show, Stack
 from ...shell.operations import DaemonSubcommand
 from ...shell.operations import subcommands as operation_subcommands
+from ...shell.pilots import Pilots
 from ...shell.reports import Check, Metrics, Statistics, Why
 from ...shell.status import Daemons, OneType, Status, Types
 from ...tailers.shell import Tailer, Tailers
@@ -116,6 +117,6 @@ def subcommands() -> tuple[type[Subcommand], ...]:
         Delete,
         *(Gates, Gate, Limits, Limit, Downstreams, Downstream),
         *(Schedules, Schedule, ImportBeat, Tailers, Tailer, Graphs, Graph, Errors, Error),
-        *(Daemons, DaemonSubcommand),
+        *(Daemons, DaemonSubcommand, Pilots),
     ]
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,6 +70,13 @@ class Command(BaseCommand):
             help="do not serve Types that match; may be repeated",
         )
         add("--drain", action="store_true", help="empty the queue of what is due, then exit")
+        add(
+            "--linger",
+            type=_read_seconds,
+            default=0.0,
+            metavar="SECONDS",
+            help="with --drain: exit only after so long without anything to do (default: 0)",
+        )
         add(
             "--grace",
             type=_read_seconds,
@@ -166,23 +173,33 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"--capacity: {error}.") from None
         tell_of_storage()
-        grace = options["grace"]
-        return Supervisor(
-            Options(
-                processes=_places(options["executor"]) or options["processes"],
-                types=tuple(options["type"]),
-                exclude=tuple(options["exclude"]),
-                drain=options["drain"],
-                grace=settings.GRACE if grace is None else grace,
-                max_tasks_per_worker=options["max_tasks_per_worker"],
-                max_memory_per_worker=options["max_memory_per_worker"],
-                executor=options["executor"],
-                labels=_labels(options["label"]) | _own_labels(options["executor"]),
-                capacity=options["capacity"],
-                reload=options["reload"],
-            ),
-            log,
-        )
+        return Supervisor(_as_options(options), log)
+
+
+def parse(words: Sequence[str]) -> Options:
+    """Return the Options that these words on the command line of atpd mean. Raises CommandError."""
+    parser = Command().create_parser("manage.py", "atpd")
+    return _as_options(vars(parser.parse_args(list(words))))
+
+
+def _as_options(options: Mapping[str, Any]) -> Options:
+    grace = options["grace"]
+    if options["linger"] and not options["drain"]:
+        raise CommandError("--linger is for --drain: without it a daemon runs until it is stopped.")
+    return Options(
+        processes=_places(options["executor"]) or options["processes"],
+        types=tuple(options["type"]),
+        exclude=tuple(options["exclude"]),
+        drain=options["drain"],
+        linger=options["linger"],
+        grace=settings.GRACE if grace is None else grace,
+        max_tasks_per_worker=options["max_tasks_per_worker"],
+        max_memory_per_worker=options["max_memory_per_worker"],
+        executor=options["executor"],
+        labels=_labels(options["label"]) | _own_labels(options["executor"]),
+        capacity=options["capacity"],
+        reload=options["reload"],
+    )
 
 
 def _check_connections() -> None:
