@@ -19,6 +19,7 @@ from .. import messages
 from ..conf import settings
 from ..executors.base import Cluster, EngineAway, Executor
 from ..executors.ticket import (
+    UNSTARTED,
     Asking,
     End,
     Go,
@@ -55,8 +56,12 @@ SLACK = 10.0
 # An engine that is away is looked for this often, and one that is there is asked what it has. If it
 # has not answered for so long, it counts as away. In seconds.
 LOOK_EVERY, ASK_EVERY, ANSWERS_WITHIN = 1.0, 5.0, 15.0
+# An attempt that has no leave any more is dead so long after at the latest, in seconds.
+KILL_WITHIN = 2.0
 # Who connects and says nothing that is signed is dropped after so many seconds.
 GREET_WITHIN = 10.0
+# At most so many of them are heard at a time.
+MOST_STRANGERS = 64
 # What an engine runs an attempt for takes others after it, without a word to the engine, for so
 # long. Then others who use the engine get their turn. In seconds.
 # Between two attempts it waits for KEEP seconds.
@@ -76,6 +81,7 @@ class Place:
     outbox: deque[object] = field(default_factory=deque)
     job: "Job | None" = None
     kept: "Kept | None" = None
+    is_closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ class Follower:
         self._is_away = True
         self._ask_at: float | None = 0.0
         # The release of the code over there, by connection; the Types that were warned of.
-        self._hellos: dict[int, Hello] = {}
+        self._hellos: dict[Wire, Hello] = {}
         self._warned: set[str] = set()
 
     def run(self) -> None:
@@ -224,10 +230,15 @@ class Follower:
         self._ask_at = uptime() + ASK_EVERY
         if not isinstance(found, Cluster):
             host, found = found
-            self._listen(host)
+            try:
+                self._listen(host)
+            except OSError as error:
+                self._away(f"{host} is no address of this host: {error}")
+                return
             self._is_away = False
         if not self._is_away:
-            self._tell_state(protocol.EngineState("", *found, self._lacking(found)))
+            facts = found.address, found.hosts, found.places, found.resources
+            self._tell_state(protocol.EngineState("", *facts, self._lacking(found)))
 
     def _listen(self, host: str) -> None:
         if self._listener is None:
@@ -239,11 +250,13 @@ class Follower:
     def _lacking(self, cluster: Cluster) -> dict[str, str]:
         """Return what an engine that has hosts lacks for Types, in words."""
         lacks: dict[str, str] = {}
-        for declared in registry if cluster.hosts else ():
+        if not cluster.hosts or cluster.largest is None:
+            return lacks
+        for declared in registry:
             if declared.executor != self._executor.name:
                 continue
             for name, amount in declared.resources:
-                if cluster.resources.get(name, 0) < amount:
+                if cluster.largest.get(name, 0) < amount:
                     near = (
                         did_you_mean(name, cluster.resources)
                         if name not in cluster.resources
@@ -279,7 +292,8 @@ class Follower:
             if source is not None:
                 poll.register(source.fileno(), select.POLLIN)
         for place in self._places.values():
-            poll.register(place.channel.fileno(), select.POLLIN)
+            if not place.is_closed:
+                poll.register(place.channel.fileno(), select.POLLIN)
         for wire in self._wires.values():
             poll.register(wire.fileno(), select.POLLIN | (select.POLLOUT if wire.waits else 0))
         ready = {descriptor for descriptor, _ in poll.poll(1000 * TURN)}
@@ -315,9 +329,11 @@ class Follower:
                     self._tell(place, Look())
                 case protocol.EndPlace(slot=slot, key=key):
                     place = self._places.get(slot)
-                    if place is not None and place.job is None and key == NOTHING:
-                        self._forget(place)
-                    elif place is not None and place.job is not None and place.job.key == key:
+                    if place is None:
+                        continue  # it is over, and that was told
+                    if place.job is None and key == NOTHING:
+                        self._place_over(place, message.why, message.cause)
+                    elif place.job is not None and key in (NOTHING, place.job.key):
                         self._end(place.job, message.why, message.cause)
 
     def _place_over(self, place: Place, how: str, cause: str) -> None:
@@ -344,6 +360,7 @@ class Follower:
         except BlockingIOError:
             pass
         except Closed:
+            place.is_closed = True  # the dispatcher has died, and the supervisor will say so
             return
         self._next(place)
 
@@ -359,6 +376,7 @@ class Follower:
             self._say(kept.wire, Then(kept.over.key, go))
         else:
             self._let_go(place)
+            self._tell(place, protocol.RunsOn(""))
             self._submit(job)
 
     def _let_go(self, place: Place) -> None:
@@ -378,6 +396,7 @@ class Follower:
     def _begin(self, place: Place, attempt: Attempt) -> Job:
         ticket = Ticket(*self._address, *attempt.key, attempt.type)
         place.job = job = self._jobs[attempt.key] = Job(place, attempt, ticket)
+        self._page.give_leave(place.slot, 0.0)
         self._enter(job, NEVER)
         return job
 
@@ -424,10 +443,17 @@ class Follower:
             return  # its leave decides, and its keeper may still tell
         if job.ending is not None:
             self._place_over(job.place, *job.ending)
-        elif job.tries < TRIES:
-            job.due = uptime() + PAUSE * 2 ** (job.tries - 1)
         else:
+            self._again(job, error)
+
+    def _again(self, job: Job, error: str = "") -> None:
+        """Submit an attempt again that has not begun."""
+        if job.tries >= TRIES:
             self._place_over(job.place, error or "the engine has not run it", "engine")
+            return
+        job.started, job.wire, job.leave_until = None, None, 0.0
+        self._page.give_leave(job.place.slot, 0.0)
+        job.due = uptime() + PAUSE * 2 ** max(0, job.tries - 1)
 
     # Keepers
 
@@ -436,6 +462,9 @@ class Follower:
             link, _ = listener.accept()
         except OSError:
             return
+        if len(self._strangers) >= MOST_STRANGERS:
+            first = next(iter(self._strangers))
+            self._drop(first, self._wires[first])
         number = link.fileno()
         self._wires[number] = Wire(link, is_server=True)
         self._strangers[number] = uptime() + GREET_WITHIN
@@ -444,7 +473,11 @@ class Follower:
         try:
             for message in wire.receive():
                 self._strangers.pop(number, None)
+                if not isinstance(message, Hello) and wire not in self._hellos:
+                    raise Forged("it has not said who it is")
                 self._on_message(wire, message)
+                if self._wires.get(number) is not wire:
+                    return  # an answer could not be sent
             wire.flush()
         except Forged as error:
             log.message_forged(error=error)
@@ -455,7 +488,7 @@ class Follower:
     def _drop(self, number: int, wire: Wire) -> None:
         self._wires.pop(number, None)
         self._strangers.pop(number, None)
-        self._hellos.pop(number, None)
+        self._hellos.pop(wire, None)
         wire.close()
         for place in self._places.values():
             if place.kept is not None and place.kept.wire is wire:
@@ -474,7 +507,7 @@ class Follower:
     def _on_message(self, wire: Wire, message: Any) -> None:  # noqa: PLR0912
         match message:
             case Hello():
-                self._hellos[wire.fileno()] = message
+                self._hellos[wire] = message
                 for key in message.running:
                     job = self._jobs.get(key)
                     if job is None or job.started is None:
@@ -503,7 +536,9 @@ class Follower:
             case Gone():
                 self._say(wire, No(message.key, ""))
                 job = self._jobs.get(message.key)
-                if job is not None:
+                if job is not None and message.cause == UNSTARTED and job.ending is None:
+                    self._again(job)
+                elif job is not None:
                     how, cause = job.ending or (message.how, message.cause)
                     self._place_over(job.place, how, cause)
 
@@ -515,7 +550,7 @@ class Follower:
             self._say(wire, No(asked.key, "it was started before, or is no longer wanted"))
             return
         job.held_since = uptime()
-        self._tell(job.place, protocol.RunsOn(self._hellos[wire.fileno()].host))
+        self._tell(job.place, protocol.RunsOn(self._hellos[wire].host))
         self._say(wire, self._go(job, wire, leave, asked.at))
 
     def _go(self, job: Job, wire: Wire, leave: float, asked: float) -> Go:
@@ -529,7 +564,9 @@ class Follower:
         return Go(job.key, job.attempt, leave, asked)
 
     def _compare_release(self, job: Job, wire: Wire) -> None:
-        hello, type = self._hellos[wire.fileno()], job.attempt.type
+        hello, type = self._hellos.get(wire), job.attempt.type
+        if hello is None:
+            return  # it has just been dropped
         if hello.release != settings.RELEASE and type not in self._warned:
             self._warned.add(type)
             facts = {"host": hello.host, "there": hello.release or "none"}
@@ -540,8 +577,11 @@ class Follower:
         return min(self._page.lease_until - uptime(), settings.KILL_AFTER)
 
     def _lives(self, job: Job, leave: float) -> None:
-        """Note that the attempt may live so long: who survives this process waits for it."""
-        job.leave_until = uptime() + leave
+        """Note that the attempt may live so long: who survives this process waits for it.
+
+        A keeper needs a moment to kill it.
+        """
+        job.leave_until = uptime() + leave + KILL_WITHIN
         self._page.give_leave(job.place.slot, job.leave_until)
 
     def _give_leave(self, wire: Wire, keys: tuple[Key, ...], asked: float) -> None:
@@ -566,7 +606,11 @@ class Follower:
         self._tell(place, Look())
         self._page.leave(place.slot)
         place.job = None
-        if job.ending is None and uptime() - job.held_since < HOLD:
+        if job.ending is not None:
+            self._say(wire, No(over.key, ""))
+            self._place_over(place, *job.ending)
+            return
+        if uptime() - job.held_since < HOLD:
             place.kept = Kept(wire, over, job.held_since, _resources(job.attempt), uptime() + KEEP)
         else:
             self._say(wire, No(over.key, ""))
@@ -589,6 +633,8 @@ class Follower:
 
     def _end(self, job: Job, why: str, cause: str) -> None:
         """End an attempt at once, and then its place."""
+        if job.ending is not None:
+            return
         job.ending = why, cause
         if job.started is None:
             self._cancel(job.handle)

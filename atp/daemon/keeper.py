@@ -1,7 +1,8 @@
-"""The keeper: a process beside an engine's worker, which runs attempts of daemons elsewhere.
+"""The keeper: a process beside an engine's workers, which runs attempts of daemons elsewhere.
 
-The stub (atp/executors/stub.py) starts it. It reads tickets from its standard input, a line of JSON
-each, and writes a line when it is done with one.
+A stub (atp/executors/stub.py) starts it, and stubs connect to its socket. From each it reads
+tickets, a line of JSON each, and writes a line when it is done with one. It ends with the last of
+them.
 
 A keeper runs each attempt in a worker process of its own, with the code of a daemon's workers. An
 attempt lives by the leave of its daemon: the keeper asks for it again and again, counts it from the
@@ -9,13 +10,15 @@ moment of asking, and kills the attempt when it runs out. So the time on the way
 and no two clocks are compared.
 """
 
+import contextlib
 import json
 import os
 import select
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +30,7 @@ from .. import folders, messages
 from ..authoring.context import SCRATCH_PREFIX
 from ..conf import settings
 from ..executors.ticket import (
+    UNSTARTED,
     Asking,
     End,
     Go,
@@ -48,11 +52,12 @@ from ..store.failures import MEMORY, TIMEOUT
 from ..store.values import Attempt
 from . import descendants, processes, protocol
 from .descendants import LeftBehind, MemoryWatch
+from .folders import remove_abandoned
 from .options import Options, hostname
 from .outcomes import Kind, Outcome
 from .processes import uptime
-from .protocol import Channel, Ended, Look, Retiring, packed, unpacked_end
-from .shared_memory import END, Page, Ring, Tokens
+from .protocol import Channel, Closed, Ended, Look, Retiring, packed, unpacked_end
+from .shared_memory import END, GO, Page, Ring, Tokens
 from .stacks import StackFiles
 from .worker import interruption
 
@@ -64,8 +69,45 @@ ASK_EVERY, AGAIN = 2.0, 1.0
 REACH_WITHIN, CONNECT_WITHIN = 20.0, 5.0
 # A worker, or a connection, that has had nothing to do for so long ends.
 IDLE = 60.0
+# The most that an attempt says while its daemon is out of reach.
+MOST_UNSAID = 1000
 # The longest turn of the loop, in seconds.
 TURN = 0.1
+# Without a stub, a keeper ends after so long, in seconds, or as soon as it has nothing to tell.
+ALONE = 10.0
+
+
+class Stub:
+    """The connection of an engine's worker, which waits for the ends of its tickets."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._rest = b""
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def tickets(self) -> Iterator[dict[str, Any]]:
+        """Yield what has come. Raises Cut if the worker has ended."""
+        try:
+            data = self._link.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Cut(str(error)) from None
+        if not data:
+            raise Cut("the engine's worker has ended")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        yield from map(json.loads, lines)
+
+    def answer(self, number: int, error: str) -> None:
+        """Say that a ticket is done with, and what went wrong with it."""
+        line = json.dumps({"number": number, "error": error}) + "\n"
+        with contextlib.suppress(OSError):  # it has ended
+            self._link.sendall(line.encode())
+
+    def close(self) -> None:
+        self._link.close()
 
 
 @dataclass
@@ -80,16 +122,21 @@ class Place:
     idle_since: float = field(default_factory=uptime)
     serial: int = 0
     job: "Job | None" = None
+    # The number of its attempt's pause.
+    pause: int = 0
+    # It exits, or is killed because it was idle.
+    is_leaving: bool = False
 
 
 @dataclass
 class Job:
-    """An attempt that a ticket names. ``number`` is that of the stub's request.
+    """An attempt that a ticket names. ``number`` is that of the ticket from the stub.
 
     ``until`` is when its leave runs out, and ``kill_at`` when the grace of its end is over.
     ``over`` is its end, until the daemon has taken it. ``gone`` is what is to be said of its death.
     """
 
+    stub: Stub
     number: int
     ticket: Ticket
     visible: str | None
@@ -100,6 +147,9 @@ class Job:
     why: tuple[str, str] | None = None
     over: tuple[float, float, Any] | None = None
     gone: Gone | None = None
+    # What its process has been given, and what it has said while its daemon was out of reach.
+    attempt: Attempt | None = None
+    unsaid: list[Said] = field(default_factory=list)
 
 
 class Daemon:
@@ -110,7 +160,7 @@ class Daemon:
         self.jobs: dict[Key, Job] = {}
         self.wire: Wire | None = None
         self.used = uptime()
-        self._again = self._asked = 0.0
+        self._again = self._asked = self._began = 0.0
 
     def turn(self) -> None:
         """Connect if that is due, and ask for leave."""
@@ -120,7 +170,7 @@ class Daemon:
         if self.wire is None and self.jobs and now >= self._again:
             self._again = now + AGAIN
             try:
-                self.wire = Wire.connect(self.address, CONNECT_WITHIN)
+                self.wire, self._began = Wire.connect(self.address), now
             except Cut:
                 return
             running = tuple(key for key, job in self.jobs.items() if job.place is not None)
@@ -128,6 +178,8 @@ class Daemon:
             for key, job in self.jobs.items():
                 self._resume(key, job)
             self._asked = 0.0
+        if self.wire is not None and not self.wire.is_open and now - self._began > CONNECT_WITHIN:
+            self.cut()
         if now - self._asked >= ASK_EVERY:
             keys = tuple(key for key, job in self.jobs.items() if job.place is not None)
             if keys:
@@ -136,6 +188,9 @@ class Daemon:
 
     def _resume(self, key: Key, job: Job) -> None:
         """Say again what the daemon may not have heard."""
+        unsaid, job.unsaid = job.unsaid, []
+        for said in unsaid:
+            self.say(said._replace(age=uptime() - said.age))
         if job.over is not None:
             seconds, ended, outcome = job.over
             now = uptime()
@@ -160,10 +215,12 @@ class Daemon:
 
 
 class Keeper:
-    """Runs attempts here. ``answer(number, error)`` tells the stub that it is done with one."""
+    """Runs attempts here for the stubs that connect to ``listener``."""
 
-    def __init__(self, scratch: Path, answer: Callable[[int, str], None]) -> None:
-        self._answer = answer
+    def __init__(self, scratch: Path, listener: socket.socket) -> None:
+        self._listener = listener
+        self._stubs: dict[int, Stub] = {}
+        self._alone_since = uptime()
         self._page = Page(MOST)
         self._stacks = StackFiles(MOST)
         self._stacks.open()
@@ -178,21 +235,54 @@ class Keeper:
 
     # Tickets
 
-    def take(self, number: int, text: str, visible: str | None) -> None:
+    def _hear_stubs(self, ready: Collection[int]) -> None:
+        for number, stub in list(self._stubs.items()):
+            if number in ready:
+                self._hear_stub(stub)
+        if self._listener.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                link, _ = self._listener.accept()
+                link.setblocking(True)
+                self._stubs[link.fileno()] = Stub(link)
+
+    def _hear_stub(self, stub: Stub) -> None:
+        try:
+            for ticket in stub.tickets():
+                self.take(stub, **ticket)
+        except Cut as error:
+            del self._stubs[stub.fileno()]
+            stub.close()
+            for daemon in self._daemons.values():
+                for key, job in list(daemon.jobs.items()):
+                    if job.stub is stub and job.place is not None:
+                        self._kill(job, str(error), "engine")
+                    elif job.stub is stub and job.over is None and job.gone is None:
+                        del daemon.jobs[key]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody needs it any more."""
+        if self._stubs:
+            self._alone_since = uptime()
+            return False
+        has_jobs = any(daemon.jobs for daemon in self._daemons.values())
+        return uptime() - self._alone_since > (ALONE if has_jobs or not self._daemons else 0.0)
+
+    def take(self, stub: Stub, number: int, text: str, visible: str | None) -> None:
         """Begin with a ticket: ask its daemon whether the attempt may start.
 
         ``visible`` are the GPUs that the engine lets the attempt use.
         """
         try:
             ticket = Ticket.read(text)
-        except BadSignature:
-            self._answer(number, "the ticket is forged, or that of another project")
+        except (BadSignature, TypeError, ValueError):
+            stub.answer(number, "the ticket is forged, or that of another project")
             return
         daemon = self._daemons.setdefault(ticket.address, Daemon(ticket.address))
         if ticket.key in daemon.jobs:
-            self._answer(number, "the attempt is here already")
+            stub.answer(number, "the attempt is here already")
             return
-        daemon.jobs[ticket.key] = Job(number, ticket, visible)
+        daemon.jobs[ticket.key] = Job(stub, number, ticket, visible)
         if daemon.wire is None:
             daemon.turn()
         else:
@@ -200,7 +290,7 @@ class Keeper:
 
     def _finish(self, daemon: Daemon, job: Job, error: str = "") -> None:
         daemon.jobs.pop(job.ticket.key, None)
-        self._answer(job.number, error)
+        job.stub.answer(job.number, error)
 
     # What daemons say
 
@@ -216,18 +306,10 @@ class Keeper:
 
     def _on_message(self, daemon: Daemon, message: Any) -> None:
         match message:
-            case Go(key=key):
-                job = daemon.jobs.get(key)
-                if job is not None and job.place is None and job.over is None:
-                    self._start(daemon, job, message)
-            case Then(key=key, go=go):
-                job = daemon.jobs.pop(key, None)
-                if job is not None:
-                    instance, attempt = go.key
-                    facts = {"instance": instance, "attempt": attempt, "type": go.attempt.type}
-                    job = Job(job.number, job.ticket._replace(**facts), job.visible)
-                    daemon.jobs[go.key] = job
-                    self._start(daemon, job, go)
+            case Go():
+                self._on_go(daemon, message)
+            case Then():
+                self._on_then(daemon, message)
             case Leave():
                 for key in message.keys:
                     job = daemon.jobs.get(key)
@@ -244,6 +326,25 @@ class Keeper:
                 if job is not None:
                     self._refused(daemon, job, message.why)
 
+    def _on_go(self, daemon: Daemon, go: Go) -> None:
+        job = daemon.jobs.get(go.key)
+        if job is None:
+            daemon.say(Gone(go.key, "the engine's worker has ended", UNSTARTED))
+        elif job.place is None and job.over is None and job.gone is None:
+            self._start(daemon, job, go)
+
+    def _on_then(self, daemon: Daemon, then: Then) -> None:
+        """Take a further attempt for the ticket of one that has ended."""
+        ended, go = daemon.jobs.pop(then.key, None), then.go
+        if ended is None or ended.stub.fileno() not in self._stubs:
+            daemon.say(Gone(go.key, "the engine's worker has ended", UNSTARTED))
+            return
+        instance, attempt = go.key
+        facts = {"instance": instance, "attempt": attempt, "type": go.attempt.type}
+        ticket = ended.ticket._replace(**facts)
+        daemon.jobs[go.key] = job = Job(ended.stub, ended.number, ticket, ended.visible)
+        self._start(daemon, job, go)
+
     def _refused(self, daemon: Daemon, job: Job, why: str) -> None:
         """Forget an attempt that the daemon knows nothing of, or of which it has all it wants."""
         if job.place is not None:
@@ -257,22 +358,50 @@ class Keeper:
         key = go.key
         job.until = go.asked + go.leave
         if job.until <= uptime():
-            return  # the answer has taken too long
+            self._unstarted(daemon, job, "the answer has taken too long")
+            return
         attempt: Attempt = go.attempt
+        job.attempt = attempt
         if attempt.type not in registry:
             outcome = Outcome(Kind.FATAL, message=messages.type_unknown_there(attempt.type))
             job.over = 0.0, uptime(), outcome
             daemon.say(Over(key, 0.0, 0.0, outcome, uptime()))
             return
-        place = next((each for each in self._places.values() if each.job is None), None)
-        job.place = place = place or self._fork()
-        place.job = job
-        place.serial += 1
-        attempt.serial = place.serial
         if job.visible is not None and job.visible != os.environ.get(VISIBLE):
             attempt.devices = tuple(job.visible.split(","))
-        place.tokens.give([attempt.serial])
-        place.channel.send(packed([attempt]), wait=False)
+        self._give(daemon, job)
+
+    def _unstarted(self, daemon: Daemon, job: Job, why: str) -> None:
+        """Tell a daemon that an attempt has not begun here, and will not."""
+        job.gone, job.since = Gone(job.ticket.key, why, UNSTARTED), uptime()
+        daemon.say(job.gone)
+
+    def _give(self, daemon: Daemon, job: Job) -> None:
+        """Give an attempt to a worker process that is idle, or to a new one."""
+        for place in [each for each in self._places.values() if each.job is None]:
+            if not place.is_leaving and self._hand(place, job):
+                return
+        try:
+            is_given = self._hand(self._fork(), job)
+        except (OSError, StopIteration) as error:
+            self._unstarted(daemon, job, f"no process can be started: {error or 'too many'}")
+        else:
+            if not is_given:
+                self._unstarted(daemon, job, "its process has died")
+
+    def _hand(self, place: Place, job: Job) -> bool:
+        """Hand an attempt to a worker process; return False if that has ended."""
+        assert job.attempt is not None
+        place.serial += 1
+        job.attempt.serial = place.serial
+        place.tokens.give([place.serial])
+        try:
+            place.channel.send(packed([job.attempt]), wait=False)
+        except (BlockingIOError, Closed):
+            place.is_leaving = True
+            return False
+        place.job, job.place = job, place
+        return True
 
     # Worker processes
 
@@ -291,6 +420,9 @@ class Keeper:
             ours.close()
             for daemon in self._daemons.values():
                 daemon.cut()
+            self._listener.close()
+            for stub in self._stubs.values():
+                stub.close()
             Bounded().start()
             return be_worker(parent, theirs, self._inherited, slot, tokens, os.dup(2))
 
@@ -306,15 +438,33 @@ class Keeper:
         until = place.ring.written
         for message in place.channel.drain():
             match message:
-                case Look() | Retiring():
+                case Look():
                     pass
+                case Retiring():
+                    place.is_leaving = True
                 case Ended():
                     self._ended(place, *message)
+                case protocol.Resuming(key=key):
+                    # No daemon takes the place of an attempt that pauses: it goes on at once.
+                    if not self._page.is_asked(place.slot, *key):
+                        self._page.ask(place.slot, *key, GO, place.pause)
+                case protocol.Paused(number=number):
+                    place.pause = number
+                case protocol.Resumed():
+                    pass
                 case _ if place.job is not None:
-                    daemon = self._daemons[place.job.ticket.address]
-                    daemon.say(Said(place.job.ticket.key, message, 0.0))
+                    self._pass_on(place.job, message)
         for record in place.ring.read(until):
             self._ended(place, *unpacked_end(record))
+
+    def _pass_on(self, job: Job, message: Any) -> None:
+        """Pass on what an attempt says; keep it while its daemon is out of reach."""
+        daemon = self._daemons[job.ticket.address]
+        if daemon.wire is not None:
+            daemon.say(Said(job.ticket.key, message, 0.0))
+        elif len(job.unsaid) < MOST_UNSAID:
+            # Its age is told when it is said: until then it has the time.
+            job.unsaid.append(Said(job.ticket.key, message, uptime()))
 
     def _ended(
         self, place: Place, instance: int, number: int, started: float, ended: float, outcome: Any
@@ -323,7 +473,7 @@ class Keeper:
         if job is None or job.ticket.key != (instance, number):
             return
         place.job, place.idle_since = None, uptime()
-        job.place, job.over = None, (ended - started, ended, outcome)
+        job.place, job.over, job.since = None, (ended - started, ended, outcome), uptime()
         daemon = self._daemons[job.ticket.address]
         now = uptime()
         daemon.say(Over(job.ticket.key, ended - started, now - ended, outcome, now))
@@ -345,13 +495,19 @@ class Keeper:
         del self._places[place.slot]
         known = {each.pid for each in self._places.values()}
         self._left_behind.end(known, lambda: None)
+        job = place.job
+        is_begun = job is None or not place.tokens.take(place.serial)
         place.channel.close()
         place.tokens.close()
-        job = place.job
         if job is None:
             return
+        if job.why is None and not is_begun:
+            # It was about to exit, and has not begun with this attempt.
+            job.place = None
+            self._give(self._daemons[job.ticket.address], job)
+            return
         how, cause = job.why or (processes.describe_status(status), processes.cause_of(status))
-        job.place, job.gone = None, Gone(job.ticket.key, how, cause)
+        job.place, job.gone, job.since = None, Gone(job.ticket.key, how, cause), uptime()
         self._daemons[job.ticket.address].say(job.gone)
 
     # The loop
@@ -379,12 +535,15 @@ class Keeper:
             self._kill(limited[pid][0], why, MEMORY)
         for place in self._places.values():
             if place.job is None and now - place.idle_since > IDLE:
+                place.is_leaving = True
                 processes.kill(place.pid)
 
-    def turn(self, source: int) -> bool:
-        """Wait for news, and do what is due; return whether the stub has said something."""
+    def turn(self) -> None:
+        """Wait for news, and do what is due."""
         poll = select.poll()
-        poll.register(source, select.POLLIN)
+        poll.register(self._listener, select.POLLIN)
+        for stub in self._stubs.values():
+            poll.register(stub, select.POLLIN)
         for place in self._places.values():
             poll.register(place.channel.fileno(), select.POLLIN)
         for daemon in self._daemons.values():
@@ -392,6 +551,7 @@ class Keeper:
                 waits = select.POLLOUT if daemon.wire.waits else 0
                 poll.register(daemon.wire.fileno(), select.POLLIN | waits)
         ready = {descriptor for descriptor, _ in poll.poll(1000 * TURN)}
+        self._hear_stubs(ready)
         for place in list(self._places.values()):
             if place.channel.fileno() in ready or place.ring.has_news:
                 self.hear_place(place)
@@ -408,7 +568,6 @@ class Keeper:
                 daemon.cut()
                 del self._daemons[daemon.address]
         self.enforce()
-        return source in ready
 
     def end(self) -> None:
         """Kill all attempts: the engine's worker has ended."""
@@ -421,37 +580,26 @@ class Keeper:
                     daemon.say(Gone(key, "the engine's worker has ended", "engine"))
 
 
-def main() -> NoReturn:
-    """Serve the stub until it closes the standard input."""
+def main(path: str) -> NoReturn:
+    """Serve stubs at this path until none is left."""
     registry.declare_own()
     processes.title("atp-keeper")
     processes.adopt_descendants()
-    source, target = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
-    os.set_blocking(source, False)
-
-    def answer(number: int, error: str) -> None:
-        line = json.dumps({"number": number, "error": error}) + "\n"
-        os.write(target, line.encode())
-
-    # Other daemons of this host remove it if this process is killed.
+    # What keepers have left that were killed.
+    descendants.end_abandoned()
+    remove_abandoned()
     scratch, _lock = folders.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
-    keeper = Keeper(scratch, answer)
-    rest = b""
-    try:
-        while True:
-            if not keeper.turn(source):
-                continue
-            try:
-                data = os.read(source, 1 << 16)
-            except BlockingIOError:
-                continue
-            if not data:
-                break
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                keeper.take(**json.loads(line))
-    finally:
-        keeper.end()
-        shutil.rmtree(scratch, ignore_errors=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(MOST)
+        listener.setblocking(False)
+        keeper = Keeper(scratch, listener)
+        try:
+            while not keeper.is_over:
+                keeper.turn()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            keeper.end()
+            shutil.rmtree(scratch, ignore_errors=True)
     sys.exit(0)

@@ -275,7 +275,10 @@ class PlaceOpened(NamedTuple):
 
 
 class EndPlace(NamedTuple):
-    """The follower shall end this attempt at once, and then tell that its place is over."""
+    """The follower shall end this attempt at once, and then tell that its place is over.
+
+    With the key NOTHING it ends whatever the place runs, and the place.
+    """
 
     slot: int
     key: Key

@@ -12,12 +12,17 @@ class EngineAway(ATPError):
 
 
 class Cluster(NamedTuple):
-    """What an engine has: hosts, places for attempts on them, and the sums of their resources."""
+    """What an engine has: hosts, places for attempts on them, and their resources.
+
+    ``resources`` are the sums of all hosts, and ``largest`` the most that one of its workers has;
+    None if it counts none.
+    """
 
     address: str
     hosts: int
     places: int
     resources: dict[str, float]
+    largest: dict[str, float] | None
 
 
 class Executor(ABC):

@@ -58,13 +58,16 @@ class Dask(Executor):
         except (OSError, TimeoutError) as error:
             raise EngineAway(str(error)) from None
         resources: Counter[str] = Counter()
+        largest: Counter[str] = Counter()
         for worker in workers:
             resources.update(worker["resources"])
+            largest |= Counter(worker["resources"])
         return Cluster(
             address=self.options["ADDRESS"],
             hosts=len({worker["host"] for worker in workers}),
             places=sum(worker["nthreads"] for worker in workers),
             resources=dict(resources),
+            largest=dict(largest),
         )
 
     def _check(self) -> None:

@@ -1,6 +1,7 @@
 """The executor for Ray: a cluster of Ray runs the tickets."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +14,20 @@ LOOK_EVERY = 0.02
 class Ray(Executor):
     """Runs attempts on the cluster at ``ADDRESS``, by default the one on this host."""
 
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(name, options)
+        self._waiting: dict[Any, Callable[[str], object]] = {}
+        self._lock = threading.Condition()
+        self._ray: Any = None
+
     def open(self) -> None:
         import ray
 
+        self._give_up("the connection to Ray was lost")
+        if self._ray is None:
+            threading.Thread(target=self._look, name="atp-ray", daemon=True).start()
+        elif ray.is_initialized():
+            ray.shutdown()
         self._ray = ray
         try:
             ray.init(
@@ -25,9 +37,6 @@ class Ray(Executor):
             )
         except (ConnectionError, RuntimeError) as error:
             raise EngineAway(str(error)) from None
-        self._waiting: dict[Any, Callable[[str], object]] = {}
-        self._lock = threading.Condition()
-        threading.Thread(target=self._look, name="atp-ray", daemon=True).start()
 
     def close(self) -> None:
         self._ray.shutdown()
@@ -46,7 +55,12 @@ class Ray(Executor):
             "resources": amounts or None,
         }
         try:
-            handle = self._ray.remote(stub.run).options(**options).remote(ticket)
+            function = self._ray.remote(stub.run).options(**options)
+        except (TypeError, ValueError) as error:
+            ended(f"Ray refuses its resources: {error}")
+            return None
+        try:
+            handle = function.remote(ticket)
         except Exception as error:  # Ray has no common class for what it raises when it is away
             raise EngineAway(str(error)) from None
         with self._lock:
@@ -67,11 +81,15 @@ class Ray(Executor):
         known = {"CPU": "cpu", "GPU": "gpu"}
         own = {known.get(name, name): n for name, n in resources.items() if ":" not in name}
         own.pop("object_store_memory", None)
+        largest: Counter[str] = Counter()
+        for node in nodes:
+            largest |= Counter({known.get(name, name): n for name, n in node["Resources"].items()})
         return Cluster(
             address=self.options.get("ADDRESS", "auto"),
             hosts=len(nodes),
             places=int(own.get("cpu", 0)),
             resources=own,
+            largest=dict(largest),
         )
 
     def address(self) -> str:
@@ -83,7 +101,11 @@ class Ray(Executor):
             with self._lock:
                 self._lock.wait_for(lambda: self._waiting)
                 handles = list(self._waiting)
-            done, _ = self._ray.wait(handles, num_returns=1, timeout=LOOK_EVERY)
+            try:
+                done, _ = self._ray.wait(handles, num_returns=1, timeout=LOOK_EVERY)
+            except Exception as raised:
+                self._give_up(f"{type(raised).__name__}: {raised}")
+                continue
             for handle in done:
                 try:
                     self._ray.get(handle)
@@ -91,5 +113,13 @@ class Ray(Executor):
                 except Exception as raised:
                     error = f"{type(raised).__name__}: {raised}"
                 with self._lock:
-                    ended = self._waiting.pop(handle)
-                ended(error)
+                    ended = self._waiting.pop(handle, None)
+                if ended is not None:
+                    ended(error)
+
+    def _give_up(self, error: str) -> None:
+        """Tell of all tickets that nothing will be heard of them."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        for ended in waiting.values():
+            ended(error)

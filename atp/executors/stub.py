@@ -1,16 +1,31 @@
-"""What an engine runs: it hands a ticket to the keeper beside the engine's worker, and waits.
+"""What an engine runs: it hands a ticket to the keeper of its host, and waits.
 
-Nothing of Django is imported here: the worker of an engine may have threads, and other work.
+Nothing of Django is imported here: the worker of an engine may have threads, and other work. The
+workers that one process of the engine has started share a keeper, which the first of them starts.
 """
 
+import contextlib
+import fcntl
+import hashlib
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from pathlib import Path
 
-_MAIN = "import django; django.setup(); from atp.daemon import keeper; keeper.main()"
+_MAIN = (
+    "import os, sys; os.fork() and os._exit(0); os.setsid(); import django; django.setup(); "
+    "from atp.daemon import keeper; keeper.main(sys.argv[1])"
+)
+# The names of keepers' sockets end so.
+SOCKET = ".sock"
+# A keeper loads the project in this time, in seconds.
+START_WITHIN = 60.0
 # The variable by which programs find the GPUs that they may use.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _lock = threading.Lock()
@@ -22,14 +37,10 @@ class TicketRefused(Exception):
 
 
 class _Keeper:
-    """The keeper of this process, and the threads that wait for it."""
+    """The connection of this process to its keeper, and the threads that wait for answers."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _MAIN],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._link = _connect()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[threading.Event, list[str]]] = {}
         self.is_dead = False
@@ -44,22 +55,21 @@ class _Keeper:
             self._waiting[number] = event, errors
             # An engine may give its worker other GPUs with each ticket.
             facts = {"number": number, "text": ticket, "visible": os.environ.get(VISIBLE)}
-            line = json.dumps(facts) + "\n"
             try:
-                self._process.stdin.write(line.encode())  # type: ignore[union-attr]
-                self._process.stdin.flush()  # type: ignore[union-attr]
+                self._link.sendall(json.dumps(facts).encode() + b"\n")
             except OSError:
                 self._end()
         event.wait()
         return "".join(errors)
 
     def _read(self) -> None:
-        for line in self._process.stdout:  # type: ignore[union-attr]
-            found = json.loads(line)
-            with _lock:
-                event, errors = self._waiting.pop(found["number"])
-            errors.append(found["error"])
-            event.set()
+        with contextlib.suppress(OSError), self._link.makefile("rb") as lines:
+            for line in lines:
+                found = json.loads(line)
+                with _lock:
+                    event, errors = self._waiting.pop(found["number"])
+                errors.append(found["error"])
+                event.set()
         with _lock:
             self._end()
 
@@ -69,6 +79,65 @@ class _Keeper:
             errors.append("the keeper has died")
             event.set()
         self._waiting.clear()
+
+
+def _connect() -> socket.socket:
+    """Return a connection to the keeper; start one if there is none. Raises TicketRefused."""
+    folder = _folder()
+    path = folder / _name()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        link = _reach(path)
+        if link is not None:
+            return link
+        for left in folder.glob(f"*{SOCKET}"):
+            # That of a keeper that was killed.
+            if _is_dead(left):
+                left.unlink(missing_ok=True)
+        # It forks once more, so that no engine takes it for a child of its worker.
+        command = [sys.executable, "-c", _MAIN, str(path)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+        end = time.monotonic() + START_WITHIN
+        while time.monotonic() < end:
+            link = _reach(path)
+            if link is not None:
+                return link
+            time.sleep(0.02)
+    raise TicketRefused(f"no keeper has started within {START_WITHIN:g} s")
+
+
+def _reach(path: Path) -> socket.socket | None:
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.connect(str(path))
+    except OSError:
+        link.close()
+        return None
+    return link
+
+
+def _is_dead(path: Path) -> bool:
+    link = _reach(path)
+    if link is not None:
+        link.close()
+    return link is None
+
+
+def _folder() -> Path:
+    """Return the folder of this user's keepers. Raises TicketRefused if it is somebody else's."""
+    folder = Path(tempfile.gettempdir()) / f"atp-keepers-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise TicketRefused(f"{folder} is not this user's alone")
+    return folder
+
+
+def _name() -> str:
+    """Return a name for the keeper of the workers that have the same parent and the same code."""
+    settings = os.environ.get("DJANGO_SETTINGS_MODULE"), os.environ.get("PYTHONPATH")
+    facts = repr((os.getppid(), sys.executable, os.getcwd(), settings))
+    return hashlib.sha256(facts.encode()).hexdigest()[:24] + SOCKET
 
 
 def run(ticket: str) -> None:

@@ -85,6 +85,10 @@ class Over(NamedTuple):
     at: float
 
 
+# The cause if an attempt has not begun.
+UNSTARTED = "unstarted"
+
+
 class Gone(NamedTuple):
     """No process of the attempt is left. ``how`` says how the last one ended, ``cause`` as data."""
 

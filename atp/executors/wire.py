@@ -21,8 +21,10 @@ from django.utils.crypto import salted_hmac
 _NONCE, _SIGNATURE = 16, 32
 # The head of a message: its length, and its signature.
 _HEAD = struct.Struct(f"!I{_SIGNATURE}s")
-# The longest message, in bytes, and the most that is read at once.
+# The longest message, in bytes, and the most that is read in one go.
 LONGEST, _PIECE = 64 * 1024 * 1024, 256 * 1024
+# The longest first message, before anybody has shown who he is.
+_FIRST = 64 * 1024
 # The modules whose classes a message may have, and the other classes. Everything else is refused:
 # a pickle names what it wants to be made of.
 _MODULES = (
@@ -52,8 +54,20 @@ class _Messages(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module in _MODULES and "." not in name) or (module, name) in _CLASSES:
-            return super().find_class(module, name)
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise Forged(f"a message wants {module}.{name}")
+
+
+def _loaded(body: bytes) -> Any:
+    """Return the message in a pickle. Raises Forged, also if another version of ATP has made it."""
+    try:
+        return _Messages(io.BytesIO(body)).load()
+    except Forged:
+        raise
+    except Exception as error:
+        raise Forged(f"a message cannot be read: {type(error).__name__}: {error}") from None
 
 
 class Wire:
@@ -75,12 +89,21 @@ class Wire:
         self._early: list[object] = []
 
     @classmethod
-    def connect(cls, address: tuple[str, int], timeout: float) -> Self:
-        """Connect to a daemon. Raises Cut."""
+    def connect(cls, address: tuple[str, int]) -> Self:
+        """Begin to connect to a daemon; what is said meanwhile waits. Raises Cut."""
         try:
-            return cls(socket.create_connection(address, timeout), is_server=False)
+            family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+            link = socket.socket(family)
+            link.setblocking(False)
+            link.connect_ex(address)
+            return cls(link, is_server=False)
         except OSError as error:
             raise Cut(str(error)) from None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end has answered."""
+        return self._keys is not None
 
     def fileno(self) -> int:
         return self._link.fileno()
@@ -125,7 +148,7 @@ class Wire:
             del self._in[:_NONCE]
         while self._keys is not None and len(self._in) >= _HEAD.size:
             length, signature = _HEAD.unpack_from(self._in)
-            if length > LONGEST:
+            if length > (LONGEST if self._received else _FIRST):
                 raise Forged(f"a message of {length} bytes")
             if len(self._in) < _HEAD.size + length:
                 break
@@ -134,18 +157,16 @@ class Wire:
                 raise Forged("the signature of a message is wrong")
             self._received += 1
             del self._in[: _HEAD.size + length]
-            yield _Messages(io.BytesIO(body)).load()
+            yield _loaded(body)
         if is_cut:
             raise Cut("the other end has closed the connection")
 
     def _read(self) -> bool:
         """Read what has come; return whether the other end is closed. Raises Cut."""
         try:
-            while True:
-                piece = self._link.recv(_PIECE)
-                if not piece:
-                    return True
-                self._in += piece
+            piece = self._link.recv(_PIECE)
+            self._in += piece
+            return not piece
         except BlockingIOError:
             return False
         except OSError as error:

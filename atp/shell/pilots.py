@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -26,7 +27,7 @@ from ..reports.documents import Document
 from ..text import is_gate_for, wider_gates
 from .base import Subcommand
 
-# The name of the jobs, by which the next call finds those that it need not submit again.
+# How the names of jobs begin, by which the next call finds those that it need not submit again.
 NAME = "atp-pilot"
 # What a pilot does: it ends when it has found nothing to do for LINGER seconds. Slurm kills a job
 # 30 s after its SIGTERM, unless told otherwise, so running tasks get GRACE seconds.
@@ -63,16 +64,20 @@ class Pilots(Subcommand):
         words += shlex.split(options["atpd"])
         served = atpd.parse(words)
         due = _count_due(served.served(registry))
-        living = _living_pilots()
-        wanted = min(options["max"], math.ceil(due / served.processes))
-        missing = max(0, wanted - len(living))
+        name = _name(options["sbatch"], words)
+        living = _living_pilots(name)
+        # Those that run are busy, or the work would not be due.
+        waiting = sum(state == "PENDING" for _, state in living)
+        room = options["max"] - len(living)
+        missing = max(0, min(room, math.ceil(due / served.processes) - waiting))
         submitted: list[str] = []
         try:
             for _ in range(0 if options["dry_run"] else missing):
-                submitted.append(_submit(options["sbatch"], words))
+                submitted.append(_submit(name, options["sbatch"], words))
         except CommandError as error:
             raise CommandError(f"{error} Submitted before: {len(submitted)}.") from None
-        return {"due": due, "living": living, "missing": missing, "submitted": submitted}
+        jobs = [job for job, _ in living]
+        return {"due": due, "living": jobs, "missing": missing, "submitted": submitted}
 
     def text(self, document: Document) -> str:
         return (
@@ -105,17 +110,24 @@ def _count_due(types: tuple[str, ...]) -> int:
     )
 
 
-def _living_pilots() -> list[str]:
-    listed = _call("squeue", "--me", "--noheader", f"--name={NAME}", "--format=%i")
-    return listed.split()
+def _name(options: list[str], words: list[str]) -> str:
+    """Return a name for pilots of this project that are alike."""
+    facts = repr((settings.DATABASE, os.getcwd(), options, words))
+    return f"{NAME}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
 
 
-def _submit(options: list[str], words: list[str]) -> str:
+def _living_pilots(name: str) -> list[list[str]]:
+    """Return the jobs that wait or run, each with its number and its state."""
+    listed = _call("squeue", "--me", "--noheader", f"--name={name}", "--format=%i %T")
+    return [line.split() for line in listed.splitlines()]
+
+
+def _submit(name: str, options: list[str], words: list[str]) -> str:
     """Submit a pilot; return the number of its job."""
     daemon = [sys.executable, os.path.abspath(sys.argv[0]), "atpd", *words]
     # The job's shell becomes the daemon, which so gets the signals of the batch system.
     wrapped = f"--wrap=exec {shlex.join(daemon)}"
-    said = _call("sbatch", "--parsable", f"--job-name={NAME}", *options, wrapped)
+    said = _call("sbatch", "--parsable", f"--job-name={name}", *options, wrapped)
     return said.strip().partition(";")[0]
 
 

@@ -29,6 +29,12 @@ def note(context, *, path, number=0):
     record(path, event="ran", number=number, attempt=context.attempt)
 
 
+@task_type("elsewhere.short", executor=ENGINE, max_restarts=50)
+def short(context, *, path, number):
+    time.sleep(0.01)
+    record(path, event="ran", number=number, attempt=context.attempt)
+
+
 @task_type("elsewhere.tells", executor=ENGINE)
 def tells(context):
     context.progress(0.5, message="half")
@@ -58,6 +64,13 @@ def loops(context, *, path):
     """Never come back from code of C."""
     record(path, event="start")
     sum(range(10**12))
+
+
+@task_type("elsewhere.pauses", executor=ENGINE, timeout=60)
+def pauses(context):
+    with context.paused("for a coffee"):
+        pass
+    return "went on"
 
 
 @task_type("elsewhere.late", executor=ENGINE, timeout=1, max_restarts=0)

@@ -4,7 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from atp import queue
-from atp.models import Daemon
+from atp.models import Daemon, Instance
 from atp.reports import health
 from atp.states import State
 from tests.app import tasks_daemon as types
@@ -52,6 +52,27 @@ def test_attempts_never_take_more_than_the_capacity_of_their_host(atpd, record):
         devices = [device for each in running for device in each["devices"]]
         assert len(devices) == len(set(devices)) == sum(each["gpu"] for each in running)
     assert all(each["visible"] in each["devices"] for each in record.lines("start") if each["gpu"])
+
+
+@pytest.mark.long
+def test_5000_mixed_tasks_keep_to_the_capacity_and_the_labels_of_their_hosts(atpd, record):
+    path = str(record)
+    for declared in (types.trains, types.loads, types.note, types.on_fast_disk):
+        declared.enqueue_many({"path": path} for _ in range(1250))
+    fast = atpd("--label", "disk=fast", "--capacity", "gpu=2,memory=8GiB", processes=5).ready()
+    slow = atpd("--drain", "--label", "disk=slow", processes=2)
+    name = str(Daemon.objects.get(pid=fast.pid))
+    assert slow.wait(10 * DEADLINE) == 0
+    left = Instance.objects.exclude(state=State.FINISHED)
+    wait_for(lambda: not left.exists(), 10 * DEADLINE)
+    lines = record.lines()
+    assert len(record.lines("end")) == 2500
+    moments = list(running_at_each_start(line for line in lines if line["event"] != "ran"))
+    assert max(sum(each["gpu"] for each in running) for running in moments) == 2
+    assert 6 <= max(sum(each["memory"] for each in running) for running in moments) <= 8
+    ran = [line for line in record.lines("ran") if "who" in line]
+    assert len(ran) == 1250
+    assert {line["who"].partition(" ")[0] for line in ran} == {name}
 
 
 def running_at_each_start(lines):

@@ -65,6 +65,34 @@ def test_what_an_attempt_has_given_dask_ends_with_it(atpd, engine, is_killed):
         wait_for(lambda: client.run_on_scheduler(count) == 0)
 
 
+def test_pause_of_a_handler_keeps_its_place_and_ends(follows):
+    follows()
+    assert types.pauses.enqueue().wait(DEADLINE).response.value == "went on"
+
+
+def test_attempt_after_a_cancelled_one_is_not_lost(follows, record):
+    """The process of a cancelled attempt exits, and takes no other."""
+    follows()
+    for number in range(12):
+        cancelled = types.beats.enqueue(path=str(record), number=number)
+        record.wait_for("start", number + 1)
+        queue.cancel(cancelled)
+        assert types.note.enqueue(path=str(record)).wait(DEADLINE).state == State.FINISHED
+        assert cancelled.wait(DEADLINE).reason == Reason.CANCELLED
+    assert set(Instance.objects.values_list("restarts", flat=True)) == {0}
+
+
+def test_many_short_attempts_survive_kills_of_the_dispatcher(follows, record):
+    """A place whose attempt ends just when it is to be ended is over as well."""
+    daemon = follows()
+    types.short.enqueue_many({"path": str(record), "number": n} for n in range(400))
+    for ended in (20, 60, 100):
+        record.wait_for("ran", ended)
+        os.kill(daemon.dispatcher(), signal.SIGKILL)
+    wait_for(lambda: not Instance.objects.exclude(state=State.FINISHED).exists(), 2 * DEADLINE)
+    assert {line["number"] for line in record.lines("ran")} == set(range(400))
+
+
 def test_second_run_of_a_ticket_is_refused(follows, record):
     """An engine that has lost a worker runs its tasks again by itself."""
     daemon = follows()

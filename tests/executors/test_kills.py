@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
@@ -92,12 +93,13 @@ def overlaps(lines):
     """Return the numbers of which two attempts were alive at once, by what they have written."""
     spans = {}
     for line in lines:
-        key = line["number"], line["attempt"]
-        first, last = spans.get(key, (line["time"], line["time"]))
-        spans[key] = min(first, line["time"]), max(last, line["time"])
+        attempts = spans.setdefault(line["number"], {})
+        first, last = attempts.get(line["attempt"], (line["time"], line["time"]))
+        attempts[line["attempt"]] = min(first, line["time"]), max(last, line["time"])
     found = []
-    for (number, attempt), (_, last) in spans.items():
-        later = spans.get((number, attempt + 1))
-        if later is not None and later[0] < last:
-            found.append((number, attempt))
+    for number, attempts in spans.items():
+        # Attempts that were lost before they wrote anything are missing.
+        ordered = [attempts[attempt] for attempt in sorted(attempts)]
+        if any(later[0] < earlier[1] for earlier, later in pairwise(ordered)):
+            found.append(number)
     return found

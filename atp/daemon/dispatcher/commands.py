@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ... import messages
 from ...commands import REQUESTS, DaemonCommand, Mode, requested_mode
 from ...conf import settings
+from ...placement import EXECUTOR
 from ...states import Event
 from ...store import get_store
 from .. import descendants, log, protocol
@@ -35,6 +36,8 @@ def _give_up_tasks(identity: Identity) -> None:
     daemon = identity.current
     if daemon is None or identity.lock:
         return  # the lock becomes free when this process ends
+    if EXECUTOR in identity.labels:
+        return  # attempts on other hosts may live until the lease runs out
     results: Results = queue.SimpleQueue()
     store = get_store()
     thread = DatabaseThread("atp-leave", store, results, lambda: None)

@@ -212,21 +212,23 @@ class StuckWorkers:
         self._pool = pool
         self._page = page
         self._kill = kill
-        # By pid: the serial number of the task that a worker should start next, and since when.
-        self._since: dict[int, _Since] = {}
+        # By worker: the serial number of the task that it should start next, and since when.
+        self._since: dict[tuple[int, int], _Since] = {}
 
     def turn(self) -> None:
         """Look at every worker that has tasks, or is known to be stuck."""
         now = time.monotonic()
-        seen: dict[int, _Since] = {}
+        seen: dict[tuple[int, int], _Since] = {}
         before: _Since | None
         for link in self._pool.links.values():
+            # All places of a follower have its pid.
+            worker = link.slot, link.pid
             if link.is_starting:
-                before = self._since.get(link.pid, (_STARTING, now))
-                seen[link.pid] = before
+                before = self._since.get(worker, (_STARTING, now))
+                seen[worker] = before
                 if now - before[1] >= READY_WITHIN:
                     self._kill(link, NOTHING, messages.worker_stuck(is_ready=False))
-                    seen[link.pid] = _STARTING, now
+                    seen[worker] = _STARTING, now
                 continue
             if not link.is_stuck and (not link.assigned or link.ring.has_news):
                 continue
@@ -239,10 +241,10 @@ class StuckWorkers:
             # An attempt in the page that is not assigned has ended: the worker has not cleared it.
             key = NOTHING if running is None else running.key
             serial = None if link.is_stuck else link.first.serial
-            before = self._since.get(link.pid)
-            seen[link.pid] = before if before and before[0] == serial else (serial, now)
-            if self._act(link, key, now - seen[link.pid][1]):
-                seen[link.pid] = serial, now
+            before = self._since.get(worker)
+            seen[worker] = before if before and before[0] == serial else (serial, now)
+            if self._act(link, key, now - seen[worker][1]):
+                seen[worker] = serial, now
         self._since = seen
 
     def _act(self, link: WorkerLink, key: Key, waited: float) -> bool:

@@ -18,6 +18,8 @@ from .worker_processes import WorkerProcess, WorkerProcesses
 
 # A follower that dies is started again after this pause, in seconds.
 PAUSE = 1.0
+# A follower that has not given up a place so long after its leave hangs, in seconds.
+HANGS_AFTER = 5.0
 # The state of an engine of which no follower has told.
 UNKNOWN = protocol.EngineState("it was not looked for yet")
 
@@ -34,6 +36,8 @@ class Places(WorkerProcesses):
         # What the follower knows of the engine, and whether the dispatcher has been told.
         self._engine = UNKNOWN
         self._is_told = False
+        # The attempts whose time-out has passed, by slot.
+        self._late: dict[int, Key] = {}
         # Until when the attempts of places live whose follower has died, by slot.
         self._dying: dict[int, float] = {}
 
@@ -144,7 +148,12 @@ class Places(WorkerProcesses):
         now = uptime()
         for process in list(self._workers.values()):
             running = self._page.read(process.slot)
-            if running is not None and not process.why and now >= running.deadline:
+            if running is None:
+                continue
+            if self._pid is not None and 0 < self._page.leave_of(process.slot) < now - HANGS_AFTER:
+                processes.kill(self._pid)  # it would have ended the place
+            elif now >= running.deadline and self._late.get(process.slot) != running.key:
+                self._late[process.slot] = running.key
                 why = messages.timed_out(running.timeout)
                 self.kill_if_running(process.slot, process.pid, running.key, why, TIMEOUT)
         return NEVER
@@ -159,7 +168,7 @@ class Places(WorkerProcesses):
             return True
         if not self._runs(process, key):
             return False
-        process.why, process.cause = why, cause
+        # The place tells the reason when it is over: the attempt may end by itself before.
         self._end(slot, key, why, cause)
         return True
 
@@ -173,18 +182,8 @@ class Places(WorkerProcesses):
     def kill_all(self, why: str) -> None:
         """End every attempt; their places are over when nothing of them is left."""
         for process in self._workers.values():
-            running = self._page.read(process.slot)
             process.why = process.why or why
-            if running is not None:
-                self._end(process.slot, running.key, why, "")
-        self.end_idle()
-
-    def end_idle(self) -> None:
-        """Forget the places that run nothing: their channels lead to a dead dispatcher."""
-        for slot in list(self._workers):
-            if self._page.read(slot) is None and slot not in self._dying:
-                self._end(slot, NOTHING, "", "")
-                del self._workers[slot]
+            self._end(process.slot, NOTHING, why, "")
 
     # What cannot be done with an attempt elsewhere
 
