@@ -158,6 +158,10 @@ def leave_over() -> str:
     return "the host on which it ran was not heard of for too long"
 
 
+def messages_lost(count: int) -> str:
+    return f"{count} messages of this attempt were lost while its link was cut"
+
+
 def type_unknown_there(type: str) -> str:
     return f"the cluster does not know the Type {type}: its code is not there"
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from .core import batch, draining
 from .core.daemons import daemons
@@ -24,39 +26,68 @@ def add_arguments(add):
     add("--places", type=int, default=100, help="attempts at a time")
     add("--tasks", type=int, default=2_000, help="tasks of a run")
     add("--milliseconds", type=int, default=10, help="how long each sleeps")
+    add("--warm-up", type=int, default=10, help="seconds until a process serves each place")
 
 
 def run(options, report):
-    with ENGINES[options.engine](options) as submit:
-        _compare(options.engine, submit, options, report)
+    with ENGINES[options.engine](options) as client:
+        _compare(options.engine, client, options, report)
 
 
-def _compare(name, submit, options, report):
+def _compare(name, client, options, report):
+    """Compare the two in turn. ``client()`` is a connection of the engine's own, without ATP."""
     from atp import task_type
 
-    from .tasks import sleep_only
+    from .tasks import report_once, sleep_only
 
     elsewhere = task_type("benchmarks.elsewhere", executor=ENGINE)(sleep_only)
-    own, found = [], []
-    patterns = [elsewhere.identifier]
-    with daemons(options.directory, count=1, types=patterns, executor=ENGINE) as fleet:
-        load = draining.Load(
-            types=(elsewhere,), tasks=options.tasks, milliseconds=options.milliseconds
-        )
-        # Keepers and worker processes start with the first tasks, which may wait for that.
-        for _ in range(2):
-            _drain(load, fleet)
-        submit(options.tasks, options.milliseconds)
-        for _ in range(options.runs):
+    reports = task_type("benchmarks.reports", executor=ENGINE)(report_once)
+    own, found, seen = [], [], []
+    patterns = [elsewhere.identifier, reports.identifier]
+    load = draining.Load(types=(elsewhere,), tasks=options.tasks, milliseconds=options.milliseconds)
+    # Ray has a process for each place and each client: each starts, and ends with its client.
+    start = replace(load, tasks=options.places, milliseconds=1000 * options.warm_up)
+    for _ in range(options.runs):
+        with client() as submit:
+            submit(start.tasks, start.milliseconds)
+            submit(options.tasks, options.milliseconds)
             began = time.perf_counter()
             submit(options.tasks, options.milliseconds)
             own.append(options.tasks / (time.perf_counter() - began))
+        with daemons(options.directory, count=1, types=patterns, executor=ENGINE) as fleet:
+            _run_long(start)
+            _drain(load, fleet)
             found.append(options.tasks / _drain(load, fleet))
+            seen.append(1000 * _seconds_until_seen(reports))
     beside = report.rates(f"{name}: its own submit", own)
     ratio = report.rates(f"{name}: ATP", found) / beside
     report.compare(f"{name}: its own submit", ratio, figure=f"{name}: ATP")
     if ratio < LEAST:
         report.exceeded.append(f"on {name} it is {ratio:.2f} of its own submit, not {LEAST}")
+    report.row(f"{name}: progress is in the database after", seen, unit="ms")
+
+
+def _seconds_until_seen(reports):
+    """Return how long the progress of an attempt took from the handler's call to the database."""
+    instance = reports.enqueue()
+    deadline = time.monotonic() + START_WITHIN
+    while not instance.progress_message:
+        if time.monotonic() > deadline:
+            raise batch.BatchError(f"No progress was seen within {START_WITHIN} s.")
+        time.sleep(0.005)
+        instance.refresh_from_db(fields=["progress_message"])
+    seconds = time.time() - float(instance.progress_message)
+    instance.wait(START_WITHIN)
+    return seconds
+
+
+def _run_long(load):
+    """Run a load of tasks that take longer than a benchmark waits for one."""
+    from atp.models import Instance
+
+    enqueued = batch.enqueue(load.calls)
+    left = Instance.objects.filter(pk__range=enqueued.keys).exclude(state="FINISHED")
+    _wait(lambda: not left.exists(), within=START_WITHIN + 3 * load.milliseconds / 1000)
 
 
 def _drain(load, fleet):
@@ -100,16 +131,20 @@ def _dask(options):
             _running("distributed.cli.", head),
             _running("distributed.cli.", worker),
             _running("distributed.cli.", worker),
-            Client(address, timeout=START_WITHIN) as client,
         ):
-            client.wait_for_workers(2, timeout=START_WITHIN)
 
-            def submit(count, milliseconds):
+            @contextmanager
+            def connected():
+                with Client(address, timeout=START_WITHIN) as client:
+                    client.wait_for_workers(2, timeout=START_WITHIN)
+                    yield partial(submit, client)
+
+            def submit(client, count, milliseconds):
                 seconds = milliseconds / 1000
                 given = [client.submit(time.sleep, seconds, pure=False) for _ in range(count)]
                 client.gather(given)
 
-            yield submit
+            yield connected
 
 
 @contextmanager
@@ -123,16 +158,19 @@ def _ray(options):
     words += ["--node-ip-address", "127.0.0.1", "--num-cpus", str(options.places)]
     with _settings(executor, options), _running("ray.scripts.", ["scripts", *words]):
         _wait(lambda: _is_open(port))
-        ray.init(address=address, log_to_driver=False)
-        try:
-            slept = ray.remote(_sleep)
 
-            def submit(count, milliseconds):
-                ray.get([slept.remote(milliseconds / 1000) for _ in range(count)])
+        @contextmanager
+        def connected():
+            ray.init(address=address, log_to_driver=False)
+            try:
+                yield partial(submit, ray.remote(_sleep))
+            finally:
+                ray.shutdown()
 
-            yield submit
-        finally:
-            ray.shutdown()
+        def submit(slept, count, milliseconds):
+            ray.get([slept.remote(milliseconds / 1000) for _ in range(count)])
+
+        yield connected
 
 
 def _sleep(seconds):
@@ -165,9 +203,9 @@ def _is_open(port):
         return link.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _wait(condition):
-    deadline = time.monotonic() + START_WITHIN
+def _wait(condition, within=START_WITHIN):
+    deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:
-            raise batch.BatchError(f"The engine has not started within {START_WITHIN} s.")
+            raise batch.BatchError(f"The engine has not started within {within:g} s.")
         time.sleep(0.1)

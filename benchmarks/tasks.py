@@ -48,9 +48,16 @@ def sleep_only(context, *, number, milliseconds):
     time.sleep(milliseconds / 1000)
 
 
+def report_once(context):
+    """Report progress, whose message is the time of that."""
+    context.progress(0.5, message=str(time.time()))
+    time.sleep(3)
+
+
 # Where a benchmark has an engine that runs attempts.
 if "engine" in getattr(settings, "EXECUTORS", {}):
     elsewhere = task_type("benchmarks.elsewhere", executor="engine")(sleep_only)
+    reports = task_type("benchmarks.reports", executor="engine")(report_once)
 
 
 @task_type("benchmarks.stamp")

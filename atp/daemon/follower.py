@@ -3,6 +3,7 @@
 To the dispatcher, each of its places is a worker. It holds the engine's library, and no database.
 """
 
+import logging
 import os
 import queue
 import select
@@ -21,6 +22,7 @@ from ..executors.base import Cluster, EngineAway, Executor
 from ..executors.ticket import (
     UNSTARTED,
     Asking,
+    Done,
     End,
     Go,
     Gone,
@@ -115,12 +117,25 @@ class Job:
     # Since when the engine runs what it was given for this attempt or for earlier ones.
     held_since: float = 0.0
     is_asked: bool = False
+    # The number of the last message of the attempt.
+    heard: int = 0
     # The reason and the cause with which its place ends, if that has begun.
     ending: tuple[str, str] | None = None
 
     @property
     def key(self) -> Key:
         return self.ticket.key
+
+    def hear(self, number: int) -> int | None:
+        """Note the number of a message; return how many before it were lost.
+
+        Returns None if it was heard before: after a cut, messages are said again.
+        """
+        lost = number - self.heard - 1
+        if lost < 0:
+            return None
+        self.heard = number
+        return lost
 
 
 class Engine:
@@ -383,7 +398,7 @@ class Follower:
         """Have a keeper end what the engine runs for a place that has no attempt now."""
         kept, place.kept = place.kept, None
         if kept is not None:
-            self._say(kept.wire, No(kept.over.key, ""))
+            self._say(kept.wire, Done(kept.over.key))
 
     def _take(self, place: Place) -> Attempt | None:
         """Return the next attempt of a place, unless the dispatcher has taken it back."""
@@ -527,20 +542,30 @@ class Follower:
             case Said():
                 job = self._jobs.get(message.key)
                 if job is not None:
-                    said = message.message
-                    if "at" in said._fields:
-                        said = said._replace(at=time.time() - message.age)
-                    self._tell(job.place, said)
+                    self._said_by(job, message)
             case Over():
                 self._over(wire, message)
             case Gone():
-                self._say(wire, No(message.key, ""))
+                self._say(wire, Done(message.key))
                 job = self._jobs.get(message.key)
                 if job is not None and message.cause == UNSTARTED and job.ending is None:
                     self._again(job)
                 elif job is not None:
                     how, cause = job.ending or (message.how, message.cause)
                     self._place_over(job.place, how, cause)
+
+    def _said_by(self, job: Job, said: Said) -> None:
+        """Pass on what an attempt has said, and what of it was lost while the link was cut."""
+        lost, at = job.hear(said.number), time.time() - said.age
+        if lost is None:
+            return
+        if lost:
+            key, type = job.key, job.attempt.type
+            log.messages_lost(type=type, instance=job.attempt.uuid_text, attempt=key[1], count=lost)
+            line = protocol.Logged(key, at, logging.WARNING, messages.messages_lost(lost))
+            self._tell(job.place, line)
+        message = said.message
+        self._tell(job.place, message._replace(at=at) if "at" in message._fields else message)
 
     def _may_i(self, wire: Wire, asked: MayI) -> None:
         """Let an attempt start once: an engine may run a ticket a second time by itself."""
@@ -590,12 +615,13 @@ class Follower:
         if leave > 0 and wanted:
             for job in wanted:
                 self._lives(job, leave)
-            self._say(wire, Leave(tuple(job.key for job in wanted), leave, asked))
+            keys, heard = zip(*((job.key, job.heard) for job in wanted), strict=True)
+            self._say(wire, Leave(keys, heard, leave, asked))
 
     def _over(self, wire: Wire, over: Over) -> None:
         job = self._jobs.pop(over.key, None)
         if job is None:
-            self._say(wire, No(over.key, ""))
+            self._say(wire, Done(over.key))
             return
         place = job.place
         ended = uptime() - over.age
@@ -607,13 +633,13 @@ class Follower:
         self._page.leave(place.slot)
         place.job = None
         if job.ending is not None:
-            self._say(wire, No(over.key, ""))
+            self._say(wire, Done(over.key))
             self._place_over(place, *job.ending)
             return
         if uptime() - job.held_since < HOLD:
             place.kept = Kept(wire, over, job.held_since, _resources(job.attempt), uptime() + KEEP)
         else:
-            self._say(wire, No(over.key, ""))
+            self._say(wire, Done(over.key))
         self._next(place)
 
     def _tell(self, place: Place, message: object) -> None:

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ from ..conf import settings
 from ..executors.ticket import (
     UNSTARTED,
     Asking,
+    Done,
     End,
     Go,
     Gone,
@@ -69,8 +71,8 @@ ASK_EVERY, AGAIN = 2.0, 1.0
 REACH_WITHIN, CONNECT_WITHIN = 20.0, 5.0
 # A worker, or a connection, that has had nothing to do for so long ends.
 IDLE = 60.0
-# The most that an attempt says while its daemon is out of reach.
-MOST_UNSAID = 1000
+# At most so many messages of an attempt are said again after a cut.
+MOST_SAID_AGAIN = 1000
 # The longest turn of the loop, in seconds.
 TURN = 0.1
 # Without a stub, a keeper ends after so long, in seconds, or as soon as it has nothing to tell.
@@ -147,9 +149,11 @@ class Job:
     why: tuple[str, str] | None = None
     over: tuple[float, float, Any] | None = None
     gone: Gone | None = None
-    # What its process has been given, and what it has said while its daemon was out of reach.
     attempt: Attempt | None = None
-    unsaid: list[Said] = field(default_factory=list)
+    # The number of its last message, and those that its daemon may not have heard. Their age is
+    # the time of them until they are said.
+    said: int = 0
+    unheard: deque[Said] = field(default_factory=lambda: deque(maxlen=MOST_SAID_AGAIN))
 
 
 class Daemon:
@@ -188,8 +192,7 @@ class Daemon:
 
     def _resume(self, key: Key, job: Job) -> None:
         """Say again what the daemon may not have heard."""
-        unsaid, job.unsaid = job.unsaid, []
-        for said in unsaid:
+        for said in job.unheard:
             self.say(said._replace(age=uptime() - said.age))
         if job.over is not None:
             seconds, ended, outcome = job.over
@@ -199,6 +202,22 @@ class Daemon:
             self.say(job.gone)
         elif job.place is None:
             self.say(MayI(key, uptime()))
+
+    def pass_on(self, job: Job, message: Any) -> None:
+        """Pass on what an attempt says, and keep it until the daemon has heard it."""
+        job.said += 1
+        said = Said(job.ticket.key, job.said, message, uptime())
+        job.unheard.append(said)
+        self.say(said._replace(age=0.0))
+
+    def on_leave(self, leave: Leave) -> None:
+        """Note until when attempts may live, and what need not be said again."""
+        for key, heard in zip(leave.keys, leave.heard, strict=True):
+            job = self.jobs.get(key)
+            if job is not None:
+                job.until = leave.asked + leave.seconds
+                while job.unheard and job.unheard[0].number <= heard:
+                    job.unheard.popleft()
 
     def say(self, message: object) -> None:
         """Send a message; without a connection, it is lost."""
@@ -311,10 +330,7 @@ class Keeper:
             case Then():
                 self._on_then(daemon, message)
             case Leave():
-                for key in message.keys:
-                    job = daemon.jobs.get(key)
-                    if job is not None:
-                        job.until = message.asked + message.seconds
+                daemon.on_leave(message)
             case End(key=key):
                 job = daemon.jobs.get(key)
                 if job is not None and job.place is not None:
@@ -325,6 +341,10 @@ class Keeper:
                 job = daemon.jobs.get(key)
                 if job is not None:
                     self._refused(daemon, job, message.why)
+            case Done(key=key):
+                job = daemon.jobs.get(key)
+                if job is not None and job.place is None:
+                    self._finish(daemon, job)
 
     def _on_go(self, daemon: Daemon, go: Go) -> None:
         job = daemon.jobs.get(go.key)
@@ -346,7 +366,7 @@ class Keeper:
         self._start(daemon, job, go)
 
     def _refused(self, daemon: Daemon, job: Job, why: str) -> None:
-        """Forget an attempt that the daemon knows nothing of, or of which it has all it wants."""
+        """Forget an attempt that the daemon knows nothing of."""
         if job.place is not None:
             self._kill(job, why, "")
         elif job.over is not None or job.gone is not None:
@@ -453,18 +473,9 @@ class Keeper:
                 case protocol.Resumed():
                     pass
                 case _ if place.job is not None:
-                    self._pass_on(place.job, message)
+                    self._daemons[place.job.ticket.address].pass_on(place.job, message)
         for record in place.ring.read(until):
             self._ended(place, *unpacked_end(record))
-
-    def _pass_on(self, job: Job, message: Any) -> None:
-        """Pass on what an attempt says; keep it while its daemon is out of reach."""
-        daemon = self._daemons[job.ticket.address]
-        if daemon.wire is not None:
-            daemon.say(Said(job.ticket.key, message, 0.0))
-        elif len(job.unsaid) < MOST_UNSAID:
-            # Its age is told when it is said: until then it has the time.
-            job.unsaid.append(Said(job.ticket.key, message, uptime()))
 
     def _ended(
         self, place: Place, instance: int, number: int, started: float, ended: float, outcome: Any

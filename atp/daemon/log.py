@@ -99,6 +99,10 @@ FACTS: dict[str, tuple[int, str]] = {
     "following": (_I, "the executor {executor} reaches this daemon at {host}, port {port}"),
     "follower_died": (_E, "the follower, pid {pid}, {how}: what it followed will end"),
     "release_differs": (_W, "{host} runs {type} with release {there}, this daemon has {own}"),
+    "messages_lost": (
+        _W,
+        "{type} {instance} attempt {attempt}: messages lost while its link was cut: {count}",
+    ),
     "message_forged": (_W, "a message from an engine's host was refused: {error}"),
     "left_behind": (_W, "killed processes that worker {worker} had left behind: {count}"),
     "left_running": (_W, "killed processes that the workers had left behind: {count}"),

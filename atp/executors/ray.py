@@ -1,14 +1,13 @@
 """The executor for Ray: a cluster of Ray runs the tickets."""
 
-import threading
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from .base import Cluster, EngineAway, Executor
-
-# In seconds: the pause between two looks at what has ended.
-LOOK_EVERY = 0.02
 
 
 class Ray(Executor):
@@ -16,19 +15,24 @@ class Ray(Executor):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name, options)
-        self._waiting: dict[Any, Callable[[str], object]] = {}
-        self._lock = threading.Condition()
+        # Whom to tell of the end of each ticket, by a number of ours.
+        self._waiting: dict[int, Callable[[str], object]] = {}
+        self._numbers = itertools.count()
         self._ray: Any = None
+        self._run: Any = None
 
     def open(self) -> None:
         import ray
 
-        self._give_up("the connection to Ray was lost")
-        if self._ray is None:
-            threading.Thread(target=self._look, name="atp-ray", daemon=True).start()
-        elif ray.is_initialized():
+        from . import stub
+
+        if ray.is_initialized():
             ray.shutdown()
+        for number in list(self._waiting):
+            self._tell(number, "the connection to Ray was lost")
         self._ray = ray
+        # Ray sends a function to the cluster once, and knows it again if it is the same object.
+        self._run = ray.remote(max_retries=0)(stub.run)
         try:
             ray.init(
                 address=self.options.get("ADDRESS", "auto"),
@@ -44,18 +48,15 @@ class Ray(Executor):
     def submit(
         self, ticket: str, resources: Mapping[str, int], ended: Callable[[str], object]
     ) -> Any:
-        from . import stub
-
         amounts = dict(resources)
         options: dict[str, Any] = {
-            "max_retries": 0,
             "num_cpus": amounts.pop("cpu", 1),
             "num_gpus": amounts.pop("gpu", 0),
             "memory": amounts.pop("memory", None),
             "resources": amounts or None,
         }
         try:
-            function = self._ray.remote(stub.run).options(**options)
+            function = self._run.options(**options)
         except (TypeError, ValueError) as error:
             ended(f"Ray refuses its resources: {error}")
             return None
@@ -63,9 +64,9 @@ class Ray(Executor):
             handle = function.remote(ticket)
         except Exception as error:  # Ray has no common class for what it raises when it is away
             raise EngineAway(str(error)) from None
-        with self._lock:
-            self._waiting[handle] = ended
-            self._lock.notify()
+        number = next(self._numbers)
+        self._waiting[number] = ended
+        handle.future().add_done_callback(partial(self._on_done, number))
         return handle
 
     def cancel(self, handle: Any) -> None:
@@ -95,31 +96,12 @@ class Ray(Executor):
     def address(self) -> str:
         return self._ray.util.get_node_ip_address()
 
-    def _look(self) -> None:
-        """Tell of each ticket that the cluster is done with."""
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._waiting)
-                handles = list(self._waiting)
-            try:
-                done, _ = self._ray.wait(handles, num_returns=1, timeout=LOOK_EVERY)
-            except Exception as raised:
-                self._give_up(f"{type(raised).__name__}: {raised}")
-                continue
-            for handle in done:
-                try:
-                    self._ray.get(handle)
-                    error = ""
-                except Exception as raised:
-                    error = f"{type(raised).__name__}: {raised}"
-                with self._lock:
-                    ended = self._waiting.pop(handle, None)
-                if ended is not None:
-                    ended(error)
+    def _on_done(self, number: int, done: "Future[None]") -> None:
+        error = done.exception()
+        self._tell(number, "" if error is None else f"{type(error).__name__}: {error}")
 
-    def _give_up(self, error: str) -> None:
-        """Tell of all tickets that nothing will be heard of them."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        for ended in waiting.values():
+    def _tell(self, number: int, error: str) -> None:
+        """Tell that the cluster has no more to do with a ticket, unless that was told before."""
+        ended = self._waiting.pop(number, None)
+        if ended is not None:
             ended(error)

@@ -68,9 +68,14 @@ class Asking(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An attempt has sent this message of :mod:`atp.daemon.protocol`, ``age`` seconds ago."""
+    """An attempt has sent this message of :mod:`atp.daemon.protocol`, ``age`` seconds ago.
+
+    The messages of an attempt have numbers from 1 on. After a cut they are said again from the
+    first that the daemon may not have heard.
+    """
 
     key: Key
+    number: int
     message: Any
     age: float
 
@@ -126,10 +131,20 @@ class No(NamedTuple):
     why: str
 
 
+class Done(NamedTuple):
+    """The daemon has noted the end of an attempt, or its death: the keeper may forget it."""
+
+    key: Key
+
+
 class Leave(NamedTuple):
-    """These attempts may live for ``seconds`` from the moment ``asked``, on the keeper's clock."""
+    """These attempts may live for ``seconds`` from the moment ``asked``, on the keeper's clock.
+
+    ``heard`` are the numbers of their messages that the daemon has heard last.
+    """
 
     keys: tuple[Key, ...]
+    heard: tuple[int, ...]
     seconds: float
     asked: float
 

@@ -1,0 +1,88 @@
+"""What an attempt elsewhere says while the link to its daemon is cut is told later, or counted."""
+
+import socket
+
+import pytest
+
+from atp.daemon import keeper
+from atp.daemon.follower import Job
+from atp.daemon.protocol import Progress
+from atp.executors.ticket import Hello, Leave, Said, Ticket
+from atp.executors.wire import Wire
+from tests.helpers import wait_for
+
+KEY = 1, 1
+
+
+def said(number):
+    return Said(KEY, number, Progress(KEY, 0.0, None, f"message {number}"), 0.0)
+
+
+class Server:
+    """The end of a daemon to which a keeper connects, again and again."""
+
+    def __init__(self):
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.wire = None
+        self.address = self._server.getsockname()
+
+    def accept(self, client):
+        if self.wire is not None:
+            self.wire.close()
+        self.wire = Wire(self._server.accept()[0], is_server=True)
+        self.wire.flush()
+        client.wire.flush()
+        wait_for(lambda: [*client.wire.receive(), client.wire.is_open][-1])
+
+    def receive(self, count):
+        found = []
+        wait_for(lambda: len(found.extend(self.wire.receive()) or found) >= count)
+        return found
+
+    def close(self):
+        self.wire.close()
+        self._server.close()
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server, monkeypatch):
+    """A keeper's connection to a daemon, for which it runs one attempt."""
+    monkeypatch.setattr(keeper, "AGAIN", 0.0)
+    monkeypatch.setattr(keeper, "ASK_EVERY", 3600.0)
+    client = keeper.Daemon(server.address)
+    ticket = Ticket(*server.address, *KEY, "elsewhere.note")
+    client.jobs[KEY] = keeper.Job(None, 1, ticket, None, place=object())
+    client.turn()
+    server.accept(client)
+    yield client
+    client.cut()
+
+
+def test_what_was_not_heard_is_said_again_after_a_cut(server, client):
+    job = client.jobs[KEY]
+    for number in (1, 2, 3):
+        client.pass_on(job, said(number).message)
+    _, *heard = server.receive(4)
+    assert [each.number for each in heard] == [1, 2, 3]
+    client.on_leave(Leave((KEY,), (1,), 5.0, 0.0))
+    client.cut()
+    client.pass_on(job, said(4).message)
+    client.turn()
+    server.accept(client)
+    hello, *again = server.receive(4)
+    assert isinstance(hello, Hello)
+    assert [(each.number, each.message.text) for each in again] == [
+        (number, f"message {number}") for number in (2, 3, 4)
+    ]
+
+
+def test_daemon_counts_what_was_lost_and_hears_nothing_twice():
+    job = Job(None, None, None)
+    assert [job.hear(number) for number in (1, 2, 2, 1, 5, 6)] == [0, 0, None, None, 2, 0]
