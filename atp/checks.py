@@ -28,6 +28,7 @@ from . import contracts, folders
 from .authoring import retrying
 from .conf import setting_problems, settings
 from .middleware import find_problems as middleware_problems
+from .ogc import processes
 from .operations.hooks import describe_unmatched
 from .operations.registry import DAEMON_IMPORTS, registry
 from .sources import Table
@@ -79,6 +80,22 @@ def check_contracts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 text = f"The Type {task_type.identifier!r} returns any JSON: {reason}"
             found.append(Info(text, obj=task_type.handler_path, id="atp.I015"))
     return found
+
+
+@register("atp", deploy=True)
+@with_valid_settings
+def check_processes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Warn of public Types that cannot be offered to the clients of OGC API – Processes."""
+    public = [each for each in sorted(registry, key=str) if each.public]
+    return [
+        checks.Warning(
+            f"The public Type {each.identifier!r} is not offered as a process: {problem}.",
+            obj=each.handler_path,
+            id="atp.W020",
+        )
+        for each in public
+        if (problem := processes.problem_of(each)) is not None
+    ]
 
 
 # Checks of a deployment (``manage.py check --deploy``): who else can read, write or run code

@@ -164,6 +164,9 @@ class Defaults:
     AUTHORIZE: str = ""
     """Dotted path of the function that restricts users' permissions to Types and lanes."""
 
+    OGC_LANE: str = "atp.ogc.access.lane_of_user"
+    """Dotted path of the function that gives a client of OGC API – Processes his collection."""
+
     METRICS_TOKEN: str = ""
     """Token with which Prometheus may read the metrics; empty: only users may read them."""
 

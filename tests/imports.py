@@ -24,8 +24,9 @@ PLAN = {
           atp.tailers.operations atp.deadletters.operations atp.operations.table""",
     5: "atp.queue atp.webhooks atp.tailers.tailer atp.deadletters.tasks",
     6: "atp.daemon",
-    7: """atp atp.web atp.pages atp.api atp.admin atp.shell atp.*.pages atp.*.api atp.*.shell
-          atp.templatetags atp.urls atp.management atp.checks atp.apps atp.backend atp.contrib
+    7: """atp atp.web atp.pages atp.api atp.ogc atp.admin atp.shell
+          atp.*.pages atp.*.api atp.*.shell atp.templatetags
+          atp.urls atp.management atp.checks atp.apps atp.backend atp.contrib
           atp.testing""",
 }
 

@@ -10,4 +10,5 @@ urlpatterns = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("atp/api/", include("atp.api.urls")),
     path("atp/", include("atp.urls")),
+    path("ogc/", include("atp.ogc.urls")),
 ]

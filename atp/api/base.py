@@ -136,6 +136,11 @@ class View(APIView):
     def get_format_suffix(self, **kwargs: Any) -> None:
         return None
 
+    def url(self, name: str, *args: Any) -> str:
+        """Return the absolute URL of the view with this name in the same ``urls``."""
+        namespace = self.request.resolver_match.namespace
+        return self.request.build_absolute_uri(reverse(f"{namespace}:{name}", args=args))
+
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         final = super().finalize_response(request, response, *args, **kwargs)
         final.headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -206,11 +211,6 @@ class ViewSet(View, GenericViewSet):
         return validated_data(
             self.endpoint.body(data=self.request.data, context=context, **more), BODY
         )
-
-    def url(self, name: str, *args: Any) -> str:
-        """Return the absolute URL of the API's view with this name."""
-        namespace = self.request.resolver_match.namespace
-        return self.request.build_absolute_uri(reverse(f"{namespace}:{name}", args=args))
 
 
 class UnknownView(View):

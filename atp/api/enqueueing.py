@@ -6,10 +6,10 @@ the body that is wrong.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from rest_framework import serializers as rest
@@ -166,14 +166,24 @@ class EnqueueSerializer(StrictSerializer):
 
 
 def enqueue(calls: Sequence[queue.Call], user: Any, *, many: bool) -> list[Instance]:
-    """Enqueue all calls or none of them, and return the Instances. Raises ProblemError.
+    """Enqueue all calls or none of them for a user, and return the Instances.
 
-    If ``many`` is True, each error names the index of the call that is wrong.
+    If ``many`` is True, each error names the index of the call that is wrong. Raises ProblemError.
     """
     permissions.require_enqueue(user, [call.task_type for call in calls])
+    return enqueue_checked(calls, partial(permissions.enqueue, user), many=many)
+
+
+def enqueue_checked(
+    calls: Sequence[queue.Call],
+    enqueue: Callable[[Sequence[queue.Call]], list[Instance]] = queue.enqueue_calls,
+    *,
+    many: bool = False,
+) -> list[Instance]:
+    """Enqueue calls whose inputs fit their contracts. Raises ProblemError."""
     try:
         _check_contracts(calls, many=many)
-        return permissions.enqueue(user, calls)
+        return enqueue(calls)
     except ATPError as error:
         problem = problem_of(error)
         if problem is None:

@@ -38,6 +38,7 @@ class TypeParameters(TypedDict, total=False):
     needs: Mapping[str, str]
     resources: Mapping[str, int | str]
     executor: str
+    public: bool
     serializer: Literal["json", "pickle"]
     transactional: bool | str
     keep_processes: bool
@@ -212,7 +213,7 @@ def _check_value(label: str, name: str, value: Any) -> None:
         _check_sensitive(label, value)
     elif name == "runbook":
         _check_runbook(label, value)
-    elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
+    elif name in ("keep_processes", "public", "stoppable") and not isinstance(value, bool):
         raise InvalidType(f"{label}: {name} must be True or False, not {value!r}.")
 
 

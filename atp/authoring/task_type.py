@@ -135,6 +135,8 @@ def task_type(
     ``resources`` are the amounts that each attempt takes of the daemon's capacity, as
     ``{"gpu": 1, "memory": "8GiB"}``.
 
+    A ``public`` Type is a process for the clients of OGC API – Processes (:mod:`atp.ogc`).
+
     Pages show ``owner`` and ``runbook``, a web address, to the operators of the Type. ``sensitive``
     lists arguments that are masked wherever ATP displays inputs. With ``keep_processes``, child
     processes of an attempt live until the worker ends. ``cancel_grace`` is how long a running

@@ -158,6 +158,7 @@ class Declaration(Generic[P, R]):
     needs: tuple[tuple[str, str], ...] = ()
     resources: tuple[tuple[str, int], ...] = ()
     executor: str = ""
+    public: bool = False
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_hooks,
     tasks_middleware,
     tasks_odd,
+    tasks_ogc,
     tasks_pause,
     tasks_poison,
     tasks_pools,

@@ -1,0 +1,91 @@
+"""Who may run processes, and whose jobs he sees: each client has a lane of his own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+from rest_framework.exceptions import NotAuthenticated
+
+from ..conf import settings
+from ..exceptions import InvalidOption
+from ..models import Instance
+from ..options import check_text
+from ..web import permissions
+from ..web.permissions import VIEW_INSTANCE
+
+
+def lane_of_user(request: Any) -> str | None:
+    """Return ``user:NAME`` for a user who is logged in; None refuses everybody else."""
+    user = request.user
+    if user is None or not user.is_authenticated:
+        return None
+    return f"user:{user.get_username()}"
+
+
+@cache
+def _rule() -> Callable[[Any], str | None]:
+    """Return the function that ``ATP["OGC_LANE"]`` names. Raises ImproperlyConfigured."""
+    try:
+        return import_string(settings.OGC_LANE)
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            f"ATP['OGC_LANE']: {settings.OGC_LANE!r} cannot be imported: {error}."
+        ) from error
+
+
+def _forget_rule(*, setting: str, **kwargs: Any) -> None:
+    if setting == "ATP":
+        _rule.cache_clear()
+
+
+setting_changed.connect(_forget_rule)
+
+
+def lane(request: Any) -> str:
+    """Return the collection of the jobs of a request's client.
+
+    Raises NotAuthenticated if the project's rule has none for him.
+    """
+    found = _rule()(request)
+    if not found:
+        raise NotAuthenticated
+    try:
+        check_text("collection", found)
+    except InvalidOption as error:
+        raise ImproperlyConfigured(f"ATP['OGC_LANE'] returned {found!r}: {error}") from None
+    return found
+
+
+def has_lane(request: Any, collection: str) -> bool:
+    """Return True if a collection is that of a request's client."""
+    try:
+        return lane(request) == collection
+    except NotAuthenticated:
+        return False
+
+
+def sees_all(user: Any) -> bool:
+    """Return True if a user is an operator, who may see the jobs of others."""
+    return user is not None and user.has_perm(VIEW_INSTANCE)
+
+
+def may_see(request: Any, instance: Instance) -> bool:
+    """Return True if a client may see a job: as its owner, or as an operator."""
+    is_operator = sees_all(request.user) and permissions.allows(
+        request.user, VIEW_INSTANCE, instance
+    )
+    return is_operator or instance.collection == lane(request)
+
+
+def require(request: Any, instance: Instance, permission: str) -> None:
+    """Raise PermissionDenied if a job is another's, and the operator lacks a permission for it."""
+    if not has_lane(request, instance.collection):
+        lacking = permissions.missing_permissions(request.user, [permission])
+        if lacking:
+            raise PermissionDenied(permissions.describe_missing(lacking))
+        permissions.require(request.user, instance, permission)

@@ -1,0 +1,200 @@
+"""The JSON documents of OGC API – Processes, Part 1, version 1.0, which also fit most of 2.0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from ..models import Instance, LogRecord
+from ..operations.registry import Declaration
+from ..reports.explaining.explain import MainCause
+from ..states import Reason, State
+from ..text import headline, shorten
+from .processes import inputs_of, offer_of, outputs_of
+
+Document = dict[str, Any]
+# Returns the absolute address of a view, by its name and arguments.
+Address = Callable[..., str]
+
+JSON = "application/json"
+OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
+REL = "http://www.opengis.net/def/rel/ogc/1.0/"
+CONFORMANCE = "http://www.opengis.net/spec/ogcapi-processes-1/1.0/conf/"
+CLASSES = ("core", "ogc-process-description", "json", "oas30", "job-list", "dismiss")
+
+ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED = (
+    "accepted",
+    "running",
+    "successful",
+    "failed",
+    "dismissed",
+)
+STATUSES = (ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED)
+# The reasons for which a FAILED Instance counts as dismissed: somebody did not want it any more.
+NOT_WANTED = (Reason.CANCELLED, Reason.DROPPED)
+_LONGEST_MESSAGE = 500
+# The code of the main cause of an Instance that a daemon was told to cancel.
+_CANCEL_ASKED = "cancel-asked"
+
+
+def link(href: str, rel: str, type: str = JSON, title: str = "") -> Document:
+    return {"href": href, "rel": rel, "type": type} | ({"title": title} if title else {})
+
+
+def landing(address: Address, title: str) -> Document:
+    return {
+        "title": title,
+        "description": "Processes that run as tasks of ATP.",
+        "links": [
+            link(address("landing"), "self"),
+            link(address("api"), "service-desc", OPENAPI),
+            link(address("api"), "service-doc", OPENAPI),
+            link(address("conformance"), "conformance"),
+            link(address("conformance"), REL + "conformance"),
+            link(address("processes"), REL + "processes"),
+            link(address("jobs"), REL + "job-list"),
+        ],
+    }
+
+
+def conformance() -> Document:
+    return {"conformsTo": [CONFORMANCE + name for name in CLASSES]}
+
+
+# Processes
+
+
+def summary(task_type: Declaration, address: Address) -> Document:
+    """Return what the list of processes says of one."""
+    offer, identifier = offer_of(task_type), task_type.identifier
+    description = task_type.handler.__doc__ or ""
+    options = ["async-execute", "dismiss"] + ["sync-execute"] * offer.sync
+    return {
+        "id": identifier,
+        "version": offer.version,
+        "title": offer.title or identifier,
+        "description": " ".join(description.strip().partition("\n\n")[0].split()),
+        "keywords": list(offer.keywords),
+        "jobControlOptions": options,
+        "outputTransmission": ["value", "reference"],
+        "links": [
+            link(address("process", identifier), "self"),
+            link(address("execution", identifier), REL + "execute"),
+        ],
+    }
+
+
+def description(task_type: Declaration, address: Address) -> Document:
+    inputs = {
+        each.name: {
+            "title": each.schema.get("title", each.name),
+            "description": each.description,
+            "schema": each.schema,
+            "minOccurs": int(each.is_required),
+            "maxOccurs": 1,
+        }
+        for each in inputs_of(task_type)
+    }
+    files = offer_of(task_type).outputs
+    outputs = {
+        name: {
+            "title": getattr(files.get(name), "title", "") or schema.get("title", name),
+            "schema": schema,
+        }
+        for name, schema in outputs_of(task_type).items()
+    }
+    return summary(task_type, address) | {"inputs": inputs, "outputs": outputs}
+
+
+# Jobs
+
+
+def status_of(instance: Instance, cause: MainCause | None = None) -> str:
+    """Return the status of a job. ``cause`` is the main cause that delays it, if it has not ended.
+
+    A job that a daemon was told to cancel counts as dismissed at once.
+    """
+    if instance.state == State.FINISHED:
+        return SUCCESSFUL
+    if instance.state == State.FAILED:
+        return DISMISSED if instance.reason in NOT_WANTED else FAILED
+    if cause is not None and cause.code == _CANCEL_ASKED:
+        return DISMISSED
+    return RUNNING if instance.is_under_way else ACCEPTED
+
+
+def status_info(
+    instance: Instance,
+    address: Address,
+    cause: MainCause | None = None,
+    last: LogRecord | None = None,
+) -> Document:
+    """Return the statusInfo of a job.
+
+    ``cause`` is the main cause that delays a live Instance, and ``last`` the last record in the log
+    of one that has ended; what is None is not told.
+    """
+    status, job = status_of(instance, cause), str(instance.uuid)
+    message = _message(instance, status, cause, last)
+    document: Document = {
+        "type": "process",
+        "processingEntityType": "process",
+        "jobID": job,
+        "id": job,
+        "processID": instance.type.identifier,
+        "status": status,
+        "message": message,
+        "progress": _progress(instance),
+    }
+    updated = instance.finished or instance.started or instance.created
+    times = {
+        "created": instance.created,
+        "started": instance.started,
+        "finished": instance.finished,
+        "updated": updated,
+    }
+    document |= {name: _moment(time) for name, time in times.items() if time is not None}
+    if status == FAILED:
+        type = f"urn:atp:problem:{instance.reason.lower()}"
+        document["exception"] = {"type": type, "title": message, "status": 500}
+    document["links"] = [
+        link(address("job", job), "self"),
+        link(address("job", job), "monitor"),
+        link(address("jobs"), REL + "job-list"),
+    ]
+    if status == SUCCESSFUL:
+        document["links"].append(link(address("results", job), REL + "results"))
+    return document
+
+
+def _message(
+    instance: Instance, status: str, cause: MainCause | None, last: LogRecord | None
+) -> str:
+    if status == RUNNING and instance.progress_message:
+        return instance.progress_message
+    if cause is not None:
+        return cause.sentence
+    if last is not None and status == DISMISSED and last.who:
+        return f"It was dismissed by {last.who}."
+    if last is not None and status != SUCCESSFUL:
+        return shorten(headline(last.message), _LONGEST_MESSAGE)
+    return instance.progress_message or f"It is {status}."
+
+
+def _progress(instance: Instance) -> int:
+    """Return the progress in percent; what has not finished has not reached 100."""
+    if instance.state == State.FINISHED:
+        return 100
+    return min(99, math.floor(100 * (instance.progress or 0.0)))
+
+
+def _moment(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def page(name: str, items: Iterable[Document], own: str, following: str | None) -> Document:
+    """Return a page of a list, with links to itself and to the next."""
+    links = [link(own, "self")] + ([link(following, "next")] if following else [])
+    return {name: list(items), "links": links}

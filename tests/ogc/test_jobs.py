@@ -1,0 +1,237 @@
+"""Executions, jobs, their results, and who sees them."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from atp import queue
+from atp.models import Instance
+from atp.states import Reason, State
+
+RESULTS = "http://www.opengis.net/def/rel/ogc/1.0/results"
+BOX = {"bbox": [7.0, 46.0, 8.0, 47.5], "day": "2030-02-01"}
+
+
+@pytest.fixture
+def job(ogc, types):
+    """The path of a job that waits."""
+    answer = ogc.execute("ogc.relief", {"inputs": BOX})
+    assert answer.status_code == 201, answer.json()
+    return answer.headers["Location"]
+
+
+def test_execution_is_a_job_in_the_lane_of_the_user(ogc, types):
+    answer = ogc.execute("ogc.relief", {"inputs": BOX})
+    status = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"http://testserver/ogc/jobs/{status['jobID']}"
+    assert answer.headers["Link"] == f"<{answer.headers['Location']}>; rel=monitor"
+    assert (status["type"], status["status"], status["progress"]) == ("process", "accepted", 0)
+    assert "No daemon" in status["message"]
+    instance = queue.get(status["jobID"])
+    assert (instance.collection, instance.created_by) == ("user:ann", "user ann via OGC")
+
+
+def test_finished_job_has_values_and_files(ogc, job, atp):
+    [run] = atp.drain()
+    assert run.state == State.FINISHED, run.log
+    status = ogc.get(job).json()
+    assert (status["status"], status["progress"]) == ("successful", 100)
+    [results] = [each["href"] for each in status["links"] if each["rel"] == RESULTS]
+    found = ogc.get(results).json()
+    assert (found["height"], found["day"], found["tiles"]) == (1.5, "2030-02-01", [8])
+    assert found["relief"] == {"href": f"{results}/relief", "type": "image/png"}
+    picture = ogc.get(found["relief"]["href"])
+    assert b"".join(picture) == b"\x89PNG"
+    assert ogc.get(f"{results}/height").json() == 1.5
+    assert ogc.get(f"{results}?outputs=day,height").json() == {
+        "day": "2030-02-01",
+        "height": 1.5,
+    }
+    missing = ogc.get(f"{results}/heigth")
+    assert missing.status_code == 404
+    assert "Did you mean 'height'?" in missing.json()["detail"]
+
+
+def test_results_that_are_not_there_are_told(ogc, job, atp, types):
+    early = ogc.get(f"{job}/results")
+    assert early.status_code == 404
+    assert early.json()["type"].endswith("/1.0/result-not-ready")
+    failing = ogc.execute("ogc.echo", {"inputs": {"fail": True}}, Prefer="respond-async")
+    atp.drain(raises=False)
+    status = ogc.get(failing.headers["Location"]).json()
+    assert status["status"] == "failed"
+    assert status["exception"]["type"] == "urn:atp:problem:error"
+    assert "it was told to fail" in status["message"]
+    assert "second line" not in status["message"]
+    failed = ogc.get(f"{failing.headers['Location']}/results")
+    assert (failed.status_code, failed.json()["detail"]) == (500, status["message"])
+
+
+def test_dismissed_job_stays_and_an_ended_one_is_removed(ogc, job):
+    assert ogc.delete(job).json()["status"] == "dismissed"
+    assert ogc.get(job).json()["status"] == "dismissed"
+    assert ogc.get(f"{job}/results").status_code == 410
+    assert ogc.delete(job).json()["status"] == "dismissed"
+    gone = ogc.get(job)
+    assert (gone.status_code, gone.json()["type"].rpartition("/")[2]) == (404, "no-such-job")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "places"),
+    [
+        ({"zoom": "x", "colour": "red"}, ["inputs.bbox", "inputs.colour", "inputs.zoom"]),
+        ({"bbox": [1, 2, 3]}, ["inputs.bbox"]),
+        ({"bbox": [1, 2, 3, "x"]}, ["inputs.bbox[3]"]),
+        (BOX | {"day": "yesterday"}, ["inputs.day"]),
+        ({"bbox": {"href": "https://example.org/x"}}, ["inputs.bbox"]),
+        ([], ["inputs"]),
+    ],
+)
+def test_every_problem_of_the_inputs_is_told_before_anything_is_written(ogc, types, inputs, places):
+    answer = ogc.execute("ogc.relief", {"inputs": inputs})
+    assert answer.status_code == 400
+    assert sorted(each["field"] for each in answer.json()["errors"]) == places
+    assert not Instance.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "box", [{"value": BOX["bbox"]}, {"bbox": BOX["bbox"], "crs": "http://…/CRS84"}, BOX["bbox"]]
+)
+def test_inputs_may_be_qualified(ogc, types, box, atp):
+    ogc.execute("ogc.relief", {"inputs": {"bbox": box, "day": {"value": "2030-02-01"}}})
+    [run] = atp.drain()
+    assert run.state == State.FINISHED, run.log
+
+
+def test_body_that_is_no_object_is_refused(ogc, types):
+    assert ogc.execute("ogc.relief", ["a"]).status_code == 400
+
+
+def test_full_queue_asks_the_client_to_come_back(ogc, types):
+    queue.limit("ogc.relief", max_waiting=2)
+    answers = [ogc.execute("ogc.relief", {"inputs": BOX}) for _ in range(9)]
+    assert {each.status_code for each in answers} == {201, 429}
+    assert int(answers[-1].headers["Retry-After"]) >= 1
+
+
+def test_job_of_another_does_not_exist(ogc, other, operator, job):
+    assert [client.get(job).status_code for client in (ogc, other, operator)] == [200, 404, 200]
+    assert other.delete(job).status_code == 404
+    assert other.get("jobs").json()["jobs"] == []
+    assert len(operator.get("jobs").json()["jobs"]) == 1
+    assert operator.delete(job).status_code == 200
+
+
+def test_nobody_runs_and_sees_nothing(types, job, db):
+    from .conftest import Ogc
+
+    anybody = Ogc()
+    for answer in (
+        anybody.execute("ogc.relief", {"inputs": BOX}),
+        anybody.get(job),
+        anybody.get("jobs"),
+    ):
+        assert answer.status_code in (401, 403)
+
+
+def lane_of_all(request):
+    return "public"
+
+
+def test_project_gives_the_lanes(types, settings, db):
+    from .conftest import Ogc
+
+    settings.ATP = {**settings.ATP, "OGC_LANE": f"{__name__}.lane_of_all"}
+    anybody = Ogc()
+    job = anybody.execute("ogc.relief", {"inputs": BOX}).headers["Location"]
+    assert anybody.get(job).status_code == 200
+    assert Instance.objects.get().collection == "public"
+
+
+@pytest.mark.parametrize("job", ["x", "12345678-1234-1234-1234-123456789012"])
+def test_unknown_job_is_told(ogc, types, job):
+    answer = ogc.get(f"jobs/{job}")
+    assert answer.status_code == 404
+    assert answer.json()["type"].endswith("/1.0/no-such-job")
+
+
+def test_private_instance_is_no_job(operator, types):
+    instance = queue.declared("ogc.private").enqueue()
+    assert operator.get(f"jobs/{instance.uuid}").status_code == 404
+    assert operator.get("jobs").json()["jobs"] == []
+
+
+class TestList:
+    @pytest.fixture
+    def jobs(self, ogc, types, atp):
+        """The uuids of jobs, by their status."""
+        made = {}
+        for status in ("failed", "successful", "dismissed", "accepted"):
+            inputs = {"inputs": {"fail": status == "failed", "text": status}}
+            answer = ogc.execute("ogc.echo", inputs, Prefer="respond-async")
+            made[status] = answer.json()["jobID"]
+            if status in ("failed", "successful"):
+                atp.drain(raises=False)
+            elif status == "dismissed":
+                ogc.delete(f"jobs/{made[status]}")
+        return made
+
+    @staticmethod
+    def listed(ogc, query):
+        return [each["jobID"] for each in ogc.get(f"jobs?{query}").json()["jobs"]]
+
+    def test_it_has_the_newest_first_by_pages(self, ogc, jobs):
+        found, address = [], "jobs?limit=3"
+        while address:
+            page = ogc.get(address).json()
+            found += [each["jobID"] for each in page["jobs"]]
+            address = next((each["href"] for each in page["links"] if each["rel"] == "next"), None)
+        assert found == list(jobs.values())[::-1]
+
+    def test_it_is_filtered_by_status(self, ogc, jobs):
+        for status, job in jobs.items():
+            assert self.listed(ogc, f"status={status}") == [job]
+        assert self.listed(ogc, "status=running") == []
+        assert self.listed(ogc, "status=failed,accepted") == [jobs["accepted"], jobs["failed"]]
+        assert len(self.listed(ogc, "status=failed&status=successful")) == 2
+
+    def test_it_is_filtered_by_process_type_and_time(self, ogc, jobs):
+        assert len(self.listed(ogc, "processID=ogc.echo,ogc.relief&type=process")) == 4
+        assert self.listed(ogc, "processID=ogc.relief") == []
+        assert self.listed(ogc, "type=other") == []
+        past, soon = (timezone.now() + timedelta(hours=n) for n in (-1, 1))
+        span = f"{past:%Y-%m-%dT%H:%M:%SZ}/{soon:%Y-%m-%dT%H:%M:%SZ}"
+        assert len(self.listed(ogc, f"datetime={span}")) == 4
+        assert self.listed(ogc, f"datetime=../{span.partition('/')[0]}") == []
+
+    def test_it_is_filtered_by_duration(self, ogc, jobs):
+        assert self.listed(ogc, "minDuration=1000") == []
+        assert set(self.listed(ogc, "maxDuration=1000")) == {jobs["failed"], jobs["successful"]}
+
+    @pytest.mark.parametrize(
+        ("query", "field"),
+        [
+            ("limit=0", "limit"),
+            ("limit=many", "limit"),
+            ("status=done", "status"),
+            ("stauts=failed", "stauts"),
+            ("datetime=2030-01-02T00:00:00Z/2030-01-01T00:00:00Z", "datetime"),
+            ("datetime=tomorrow", "datetime"),
+            ("minDuration=-1", "minDuration"),
+        ],
+    )
+    def test_parameter_that_is_not_possible_is_named(self, ogc, types, query, field):
+        answer = ogc.get(f"jobs?{query}")
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["field"] == field
+
+
+def test_cancelled_by_an_operator_counts_as_dismissed(ogc, job):
+    queue.cancel(queue.get(job.rpartition("/")[2]), by="the operator")
+    instance = Instance.objects.get()
+    assert instance.reason == Reason.CANCELLED
+    status = ogc.get(job).json()
+    assert status["status"] == "dismissed"
+    assert "the operator" in status["message"]

@@ -1,0 +1,48 @@
+"""Executions that wait for their result."""
+
+import pytest
+
+from tests.helpers import wait_for
+
+
+@pytest.fixture
+def runs(atpd):
+    """A daemon runs the jobs."""
+    return atpd()
+
+
+def test_results_are_the_answer_of_a_process_that_is_waited_for(runs, ogc):
+    answer = ogc.execute("ogc.echo", {"inputs": {"text": "hello"}})
+    assert (answer.status_code, answer.json()) == (200, {"result": "hello"})
+    # The official suite splits a Link of a synchronous answer in a wrong way.
+    assert "Link" not in answer.headers
+    raw = ogc.execute("ogc.echo", {"inputs": {"text": "hello"}, "response": "raw"})
+    assert (raw.headers["Content-Type"], raw.content) == ("text/plain; charset=utf-8", b"hello")
+
+
+def test_client_decides_how_long_it_waits(runs, ogc):
+    box = {"inputs": {"bbox": [7, 46, 8, 47]}, "outputs": {"height": {}}}
+    answer = ogc.execute("ogc.relief", box, Prefer="wait=60")
+    assert (answer.status_code, answer.json()) == (200, {"height": 1})
+    assert answer.headers["Preference-Applied"] == "wait=60"
+    late = ogc.execute("ogc.echo", {"inputs": {"pause": 30}}, Prefer="wait=1")
+    assert late.status_code == 201
+    assert late.json()["status"] in ("accepted", "running")
+    at_once = ogc.execute("ogc.echo", {"inputs": {}}, Prefer="respond-async")
+    assert at_once.status_code == 201
+
+
+def test_failure_of_a_process_that_is_waited_for_is_told(runs, ogc):
+    answer = ogc.execute("ogc.echo", {"inputs": {"fail": True}})
+    assert answer.status_code == 500
+    assert "it was told to fail" in answer.json()["detail"]
+
+
+def test_running_job_that_is_dismissed_is_dismissed_at_once_and_again(runs, ogc):
+    job = ogc.execute("ogc.echo", {"inputs": {"pause": 60}}, Prefer="respond-async")
+    address = job.headers["Location"]
+    wait_for(lambda: ogc.get(address).json()["status"] == "running")
+    assert ogc.get(address).json()["message"] == "halfway"
+    assert [ogc.delete(address).json()["status"] for _ in range(2)] == ["dismissed"] * 2
+    wait_for(lambda: ogc.get(address).json().get("finished"))
+    assert ogc.get(address).json()["status"] == "dismissed"
