@@ -23,7 +23,7 @@ class ATPConfig(AppConfig):
 
         autodiscover_modules("tasks")
         _import_modules_of_tasks()
-        _import_webhooks()
+        _import_senders()
         post_migrate.connect(_register_types, sender=self)
 
 
@@ -41,11 +41,13 @@ def _import_modules_of_tasks() -> None:
         import_modules(entries)
 
 
-def _import_webhooks() -> None:
-    """Import :mod:`atp.webhooks`, which declares a Type, if the project has webhook targets."""
+def _import_senders() -> None:
+    """Import the modules whose Types send messages, if the project has somebody to send them to."""
     values = getattr(settings, "ATP", {})
     if isinstance(values, dict) and values.get("WEBHOOKS"):
         import_module("atp.webhooks")
+    if isinstance(values, dict) and values.get("OGC_HOSTS"):
+        import_module("atp.ogc.callbacks")
 
 
 def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:

@@ -167,6 +167,12 @@ class Defaults:
     OGC_LANE: str = "atp.ogc.access.lane_of_user"
     """Dotted path of the function that gives a client of OGC API – Processes his collection."""
 
+    OGC_HOSTS: list[str] | tuple[str, ...] = ()
+    """Hosts that clients of OGC API – Processes may name, such as `*.example.org`; none."""
+
+    OGC_MAX_FETCH: int = 64 * 1024 * 1024
+    """Largest input that is fetched from an address, in bytes."""
+
     METRICS_TOKEN: str = ""
     """Token with which Prometheus may read the metrics; empty: only users may read them."""
 

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # stands for all that is in it, but for the modules that are named, alone or by a pattern.
 PLAN = {
     0: """atp.states atp.signals atp.commands atp.folders atp.text atp.placement atp.exceptions
-          atp.options atp.conf atp.router atp.fields atp.querysets atp.middleware atp.payload
+          atp.options atp.conf atp.outside atp.router atp.fields atp.querysets atp.middleware
+          atp.payload
           atp.graphs.placeholders atp.graphs.drawing atp.schedules.timing
           atp.downstreams.protection""",
     1: "atp.models atp.*.models",

@@ -60,9 +60,9 @@ SLACK = 10.0
 LOOK_EVERY, ASK_EVERY, ANSWERS_WITHIN = 1.0, 5.0, 15.0
 # An attempt that has no leave any more is dead so long after at the latest, in seconds.
 KILL_WITHIN = 2.0
-# Who connects and says nothing that is signed is dropped after so many seconds.
+# In seconds: the daemon drops a connection that has sent no signed message by then.
 GREET_WITHIN = 10.0
-# At most so many of them are heard at a time.
+# The largest number of such connections at a time.
 MOST_STRANGERS = 64
 # What an engine runs an attempt for takes others after it, without a word to the engine, for so
 # long. Then others who use the engine get their turn. In seconds.
@@ -206,7 +206,7 @@ class Follower:
         # The connections on which nothing signed has come yet, and until when it has to.
         self._strangers: dict[int, float] = {}
         self._listener: socket.socket | None = None
-        # What was told last of the engine, and when to look for it or to ask it again.
+        # The state of the engine that was shown last, and when to ask for it again.
         self._state = protocol.EngineState("it was not looked for yet")
         self._is_away = True
         self._ask_at: float | None = 0.0
@@ -345,7 +345,7 @@ class Follower:
                 case protocol.EndPlace(slot=slot, key=key):
                     place = self._places.get(slot)
                     if place is None:
-                        continue  # it is over, and that was told
+                        continue  # it has ended, and its end was reported
                     if place.job is None and key == NOTHING:
                         self._place_over(place, message.why, message.cause)
                     elif place.job is not None and key in (NOTHING, place.job.key):
@@ -568,7 +568,7 @@ class Follower:
         self._tell(job.place, message._replace(at=at) if "at" in message._fields else message)
 
     def _may_i(self, wire: Wire, asked: MayI) -> None:
-        """Let an attempt start once: an engine may run a ticket a second time by itself."""
+        """Let an attempt start once: an engine may run a ticket a second time."""
         job = self._jobs.get(asked.key)
         leave = self._leave()
         if job is None or job.started is not None or job.ending is not None or leave <= 0:
@@ -579,7 +579,7 @@ class Follower:
         self._say(wire, self._go(job, wire, leave, asked.at))
 
     def _go(self, job: Job, wire: Wire, leave: float, asked: float) -> Go:
-        """Note that an attempt starts, and return what its keeper is told."""
+        """Note that an attempt starts, and return the message for its keeper."""
         job.started, job.wire = uptime(), wire
         self._compare_release(job, wire)
         timeout = job.attempt.timeout

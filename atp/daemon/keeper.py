@@ -71,7 +71,7 @@ ASK_EVERY, AGAIN = 2.0, 1.0
 REACH_WITHIN, CONNECT_WITHIN = 20.0, 5.0
 # A worker, or a connection, that has had nothing to do for so long ends.
 IDLE = 60.0
-# At most so many messages of an attempt are said again after a cut.
+# The largest number of messages of an attempt that are sent again after a cut.
 MOST_SAID_AGAIN = 1000
 # The longest turn of the loop, in seconds.
 TURN = 0.1
@@ -592,7 +592,7 @@ class Keeper:
 
 
 def main(path: str) -> NoReturn:
-    """Serve stubs at this path until none is left."""
+    """Serve the stubs at this path until the last has left."""
     registry.declare_own()
     processes.title("atp-keeper")
     processes.adopt_descendants()

@@ -40,8 +40,8 @@ class Dask(Executor):
         from . import stub
 
         self._check()
-        # Each submission is a task of its own, and Dask runs none again when it raises. When it has
-        # lost a worker, it does; the follower refuses that.
+        # Each submission is a task of its own, and Dask does not repeat it when it raises. It
+        # does when it has lost a worker; the follower refuses that.
         future = self._client.submit(
             stub.run, ticket, pure=False, retries=0, resources=dict(resources) or None
         )

@@ -101,7 +101,7 @@ class Ray(Executor):
         self._tell(number, "" if error is None else f"{type(error).__name__}: {error}")
 
     def _tell(self, number: int, error: str) -> None:
-        """Tell that the cluster has no more to do with a ticket, unless that was told before."""
+        """Report once that the cluster has done with a ticket."""
         ended = self._waiting.pop(number, None)
         if ended is not None:
             ended(error)

@@ -146,7 +146,7 @@ def run(ticket: str) -> None:
     The daemon that has made the ticket hears of the result from the keeper. Raises TicketRefused.
     """
     with _lock:
-        # A fork of this process has threads of its own, but none of its parent's.
+        # A fork of this process has not the threads of its parent.
         keeper = _keepers.get(os.getpid())
         if keeper is None or keeper.is_dead:
             keeper = _keepers[os.getpid()] = _Keeper()

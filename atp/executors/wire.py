@@ -42,7 +42,7 @@ _CLASSES = {
 
 
 class Forged(Exception):
-    """A message is not one that this project has signed, or is none at all."""
+    """Bytes are not a message that this project has signed."""
 
 
 class Cut(Exception):

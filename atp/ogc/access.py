@@ -49,7 +49,7 @@ setting_changed.connect(_forget_rule)
 def lane(request: Any) -> str:
     """Return the collection of the jobs of a request's client.
 
-    Raises NotAuthenticated if the project's rule has none for him.
+    Raises NotAuthenticated if the project's rule returns no collection.
     """
     found = _rule()(request)
     if not found:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
+from ..conf import settings
 from ..models import Instance, LogRecord
 from ..operations.registry import Declaration
-from ..reports.explaining.explain import MainCause
+from ..reports import overview
+from ..reports.explaining.explain import MainCause, main_causes
 from ..states import Reason, State
 from ..text import headline, shorten
 from .processes import inputs_of, offer_of, outputs_of
@@ -35,8 +38,22 @@ STATUSES = (ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED)
 # The reasons for which a FAILED Instance counts as dismissed: somebody did not want it any more.
 NOT_WANTED = (Reason.CANCELLED, Reason.DROPPED)
 _LONGEST_MESSAGE = 500
-# The code of the main cause of an Instance that a daemon was told to cancel.
+# The code of the main cause of an Instance whose cancel was asked for.
 _CANCEL_ASKED = "cancel-asked"
+
+
+# The addresses of jobs below that of the service.
+_PATHS = {
+    "jobs": "jobs",
+    "job": "jobs/{}",
+    "results": "jobs/{}/results",
+    "output": "jobs/{}/results/{}",
+}
+
+
+def below(base: str) -> Address:
+    """Return the function that returns addresses of jobs below ``base``, for a daemon."""
+    return lambda name, *args: base + _PATHS[name].format(*map(quote, map(str, args)))
 
 
 def link(href: str, rel: str, type: str = JSON, title: str = "") -> Document:
@@ -60,7 +77,9 @@ def landing(address: Address, title: str) -> Document:
 
 
 def conformance() -> Document:
-    return {"conformsTo": [CONFORMANCE + name for name in CLASSES]}
+    """Return the conformance classes; without a host that may be called back, not that class."""
+    classes = (*CLASSES, "callback") if settings.OGC_HOSTS else CLASSES
+    return {"conformsTo": [CONFORMANCE + name for name in classes]}
 
 
 # Processes
@@ -111,10 +130,21 @@ def description(task_type: Declaration, address: Address) -> Document:
 # Jobs
 
 
+def causes_of(jobs: Sequence[Instance]) -> dict[int, MainCause]:
+    """Return the main cause that delays each live job, by primary key, and read the jobs again.
+
+    If a job ends meanwhile, it has no cause, and its row says so.
+    """
+    live = [job for job in jobs if not job.is_terminal]
+    causes = main_causes(live, overview.now(), errors=False, daemons=False)
+    Instance.objects.using(settings.DATABASE).reload(live)
+    return {job.pk: causes[job.pk] for job in live if job.pk in causes and not job.is_terminal}
+
+
 def status_of(instance: Instance, cause: MainCause | None = None) -> str:
     """Return the status of a job. ``cause`` is the main cause that delays it, if it has not ended.
 
-    A job that a daemon was told to cancel counts as dismissed at once.
+    A job counts as dismissed as soon as somebody has asked to cancel it.
     """
     if instance.state == State.FINISHED:
         return SUCCESSFUL
@@ -134,7 +164,7 @@ def status_info(
     """Return the statusInfo of a job.
 
     ``cause`` is the main cause that delays a live Instance, and ``last`` the last record in the log
-    of one that has ended; what is None is not told.
+    of one that has ended. The document leaves out what is None.
     """
     status, job = status_of(instance, cause), str(instance.uuid)
     message = _message(instance, status, cause, last)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from ..contracts.plain import without_tags
 from ..models import Instance, Response
 from ..operations.registry import Declaration
 from ..reports import documents
-from .documents import JSON, Address, Document, link
+from .documents import JSON, Address, Document
 from .processes import RESULT, offer_of, returned_of
-from .schemas import without_tags
 
 _NONE = object()
 
@@ -71,11 +71,7 @@ def document(job: Instance, outputs: Iterable[Output], address: Address) -> Docu
 def _entry(job: Instance, output: Output, address: Address) -> Any:
     if not output.has_value:
         href = address("output", str(job.uuid), output.name)
-        return {
-            name: value
-            for name, value in link(href, "", output.content_type).items()
-            if name != "rel"
-        }
+        return {"href": href, "type": output.content_type}
     if output.value is None or isinstance(output.value, dict):
         # An object has to be said to be a value: otherwise it could be a link.
         return {"value": output.value, "mediaType": JSON}

@@ -1,34 +1,19 @@
-"""Schemas of contracts as OpenAPI 3.0, and JSON of clients as ATP stores it.
+"""Schemas of contracts as OpenAPI 3.0.
 
-A contract is a JSON Schema (2020-12) of stored JSON, in which values that JSON lacks have tags.
-Clients of OGC API – Processes describe and send these values as text: `{"$date": "2030-01-31"}` is
-`"2030-01-31"` to them.
+A contract is a JSON Schema (2020-12) of stored JSON, in which values that JSON lacks have tags. To
+clients of OGC API – Processes they are text (see :mod:`atp.contracts.plain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Iterable
 from typing import Any
 
-from django.utils.dateparse import parse_duration
-from django.utils.duration import duration_iso_string
-
+from ..contracts.plain import FORMATS, NAN, without_tags
 from ..text import is_tagged
 
 Schema = dict[str, Any]
 
-# The format of each tagged value as text.
-_FORMATS = {
-    "$date": "date",
-    "$datetime": "date-time",
-    "$time": "time",
-    "$timedelta": "duration",
-    "$decimal": "decimal",
-    "$uuid": "uuid",
-    "$bytes": "byte",
-}
-_NAN = "$float"
 _REF = "#/$defs/"
 # What a schema of OpenAPI 3.0 may say in the same words as one of 2020-12.
 _SAME = frozenset(
@@ -66,7 +51,7 @@ class _Translation:
             return {"not": {}}
         if is_tagged(schema):
             [tag] = schema["properties"]
-            return _words(schema) | {"type": "string", "format": _FORMATS.get(tag, "float")}
+            return _words(schema) | {"type": "string", "format": FORMATS.get(tag, "float")}
         if "$ref" in schema:
             return _words(schema) | self._referred(schema["$ref"], within)
         translated: Schema = {}
@@ -132,7 +117,7 @@ def _words(schema: Schema) -> Schema:
 
 
 def _is_nan(schema: Any) -> bool:
-    return is_tagged(schema) and _NAN in schema["properties"]
+    return is_tagged(schema) and NAN in schema["properties"]
 
 
 def _without_repeats(schemas: Iterable[Schema]) -> list[Schema]:
@@ -157,72 +142,3 @@ def _merge_choices(schema: Schema) -> Schema:
 
 def _is_null(schema: Schema) -> bool:
     return schema.get("type") == "null" or schema.get("enum") == [None]
-
-
-# Values
-
-
-def to_stored(value: Any, schema: Any, defs: dict[str, Schema]) -> Any:
-    """Return a client's value as ATP stores it: with tags where the schema has them.
-
-    What fits nowhere stays as it is, so that the contract's check names it.
-    """
-    if not isinstance(schema, dict):
-        return value
-    if "$ref" in schema:
-        return to_stored(value, defs.get(schema["$ref"].removeprefix(_REF), {}), defs)
-    if is_tagged(schema):
-        [tag] = schema["properties"]
-        return _with_tag(tag, value)
-    for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        stored = to_stored(value, choice, defs)
-        if stored != value:
-            return stored
-    if isinstance(value, list):
-        first = schema.get("prefixItems", ())
-        return [
-            to_stored(each, first[n] if n < len(first) else schema.get("items"), defs)
-            for n, each in enumerate(value)
-        ]
-    if isinstance(value, dict):
-        named, rest = schema.get("properties", {}), schema.get("additionalProperties")
-        return {name: to_stored(each, named.get(name, rest), defs) for name, each in value.items()}
-    return value
-
-
-def _with_tag(tag: str, value: Any) -> Any:
-    if not isinstance(value, str) or tag == _NAN:
-        return value
-    if tag == "$timedelta":
-        duration = parse_duration(value)
-        if duration is None:
-            return value
-        return {tag: [duration.days, duration.seconds, duration.microseconds]}
-    return {tag: value}
-
-
-def without_tags(value: Any) -> Any:
-    """Return a stored value as clients get it, with text in place of each tagged value."""
-    if isinstance(value, list):
-        return [without_tags(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        [(tag, inner)] = value.items()
-        if tag in _PLAIN:
-            return _PLAIN[tag](inner)
-    return {name: without_tags(each) for name, each in value.items()}
-
-
-def _duration(parts: Any) -> Any:
-    try:
-        days, seconds, microseconds = parts
-        return duration_iso_string(timedelta(days, seconds, microseconds))
-    except (TypeError, ValueError, OverflowError):
-        return parts
-
-
-_PLAIN: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys((*_FORMATS, _NAN), lambda inner: inner),
-    "$timedelta": _duration,
-}

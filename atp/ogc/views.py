@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings as project
@@ -16,19 +17,20 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from .. import contracts, queue
+from .. import contracts, outside, queue
 from ..api import enqueueing
 from ..api.base import View, is_uuid
 from ..api.problems import AnyAccept, problem_with_errors
 from ..api.schema import DEFAULT_LIMIT, LARGEST_LIMIT, LONGEST_WAIT
 from ..api.waiting import close_connections, limited_reads, waiting_response
 from ..conf import settings
+from ..contracts.plain import to_stored
 from ..exceptions import CorruptData, IllegalTransition, UnknownInstance
 from ..models import Instance, LogRecord, Task, Type
 from ..operations.registry import Declaration
+from ..payload import references
 from ..payload.json import from_plain
 from ..reports import overview, paging
-from ..reports.explaining.explain import main_causes
 from ..states import NOT_RUNNING, State
 from ..text import did_you_mean
 from ..web import raw
@@ -43,12 +45,12 @@ from ..web.permissions import (
 from ..web.problems import Problem
 from . import access, documents, openapi, problems, results
 from .documents import DISMISSED, NOT_WANTED, OPENAPI, STATUSES, SUCCESSFUL
-from .processes import find, inputs_of, offer_of, offered
-from .schemas import to_stored
+from .processes import find, inputs_of, offer_of, offered, outputs_of
 
 CHANNEL = "OGC"
 _INVALID = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
 _BODY = Problem(status=400, name="invalid-inputs", title="The inputs do not fit")
+_SUBSCRIBER = Problem(status=400, name="invalid-subscriber", title="It cannot be called back")
 _ORDER = ("-id",)
 
 
@@ -118,9 +120,11 @@ class ExecutionView(OGCView):
         body = request.data
         if not isinstance(body, dict):
             raise ParseError("The body must be an object with the inputs.")
-        wanted = _wanted(body)
+        wanted, enqueue = _wanted(task_type, body), queue.enqueue_calls
+        if body.get("subscriber") is not None:
+            enqueue = _with_callbacks(body["subscriber"], self.url("landing"))
         call = _call(task_type, body.get("inputs", {}), lane, actor(request, CHANNEL))
-        [instance] = enqueueing.enqueue_checked([call])
+        [instance] = enqueueing.enqueue_checked([call], enqueue)
         instance.type = Type.objects.using(settings.DATABASE).get(pk=instance.type_id)
         seconds, preference = _seconds_to_wait(request, offer_of(task_type).sync)
         if seconds and not connections[settings.DATABASE].in_atomic_block:
@@ -159,6 +163,19 @@ class ExecutionView(OGCView):
             return final.render() if hasattr(final, "render") else final
 
 
+def _with_callbacks(subscriber: Any, base: str) -> Any:
+    """Return the function that enqueues a job with its callbacks. Raises ProblemError."""
+    if not settings.OGC_HOSTS:
+        error = ("subscriber", "This service calls nobody back.")
+        raise problem_with_errors(_SUBSCRIBER, [error])
+    from . import callbacks  # it declares Types, which daemons have only with the setting
+
+    errors = callbacks.problems_of(subscriber)
+    if errors:
+        raise problem_with_errors(_SUBSCRIBER, errors)
+    return partial(callbacks.enqueue, subscriber, base)
+
+
 def _call(task_type: Declaration, inputs: Any, lane: str, by: str) -> queue.Call:
     """Return the call that runs a process with a client's inputs. Raises ProblemError."""
     if not isinstance(inputs, dict):
@@ -185,7 +202,7 @@ def _is_list(known: Any) -> bool:
 
 
 def _plain(given: Any, *, is_list: bool = False) -> Any:
-    """Return the value in an input, which may be qualified. Raises ValueError for a reference."""
+    """Return the value in an input, which may be qualified, or a reference. Raises ValueError."""
     if isinstance(given, list) and is_list:
         return [_plain(each) for each in given]
     if not isinstance(given, dict):
@@ -193,10 +210,22 @@ def _plain(given: Any, *, is_list: bool = False) -> Any:
     if "value" in given:
         return given["value"]
     if "href" in given:
-        raise ValueError("Inputs by reference are not accepted here: send the value.")
+        return references.encode(_reference(given))
     if is_list and isinstance(given.get("bbox"), list):
         return given["bbox"]
     return given
+
+
+def _reference(given: dict[str, Any]) -> references.Reference:
+    """Return the reference in an input, which a worker will fetch. Raises ValueError."""
+    if not settings.OGC_HOSTS:
+        raise ValueError("Inputs by reference are not accepted here: send the value.")
+    address = str(given["href"])
+    try:
+        outside.check(address)
+    except outside.Refused as error:
+        raise ValueError(str(error)) from None
+    return references.Reference(address, str(given.get("type") or ""))
 
 
 class _Wanted:
@@ -214,9 +243,18 @@ class _Wanted:
         return list(found.values()) if not self.names else [found[name] for name in self.names]
 
 
-def _wanted(body: dict[str, Any]) -> _Wanted:
+def _wanted(task_type: Declaration, body: dict[str, Any]) -> _Wanted:
+    """Return what a client wants. Raises ProblemError if the process has no such output."""
     outputs = body.get("outputs")
     names = list(outputs) if isinstance(outputs, dict) else None
+    known = outputs_of(task_type)
+    errors = [
+        (f"outputs.{name}", f"There is no output {name!r}.{did_you_mean(name, known)}")
+        for name in names or ()
+        if name not in known
+    ]
+    if errors:
+        raise problem_with_errors(_BODY, errors)
     return _Wanted(names, is_raw=body.get("response") == "raw")
 
 
@@ -244,7 +282,7 @@ class JobsView(OGCView):
         page = paging.page(
             rows.select_related("type").order_by(*_ORDER), _ORDER, size=query.limit, key=query.after
         )
-        causes = main_causes(page.rows, overview.now(), errors=False, daemons=False)
+        causes = documents.causes_of(page.rows)
         jobs = [documents.status_info(row, self.url, causes.get(row.pk)) for row in page.rows]
         following = None if page.next is None else _with(request, after=page.next)
         return Response(documents.page("jobs", jobs, request.build_absolute_uri(), following))
@@ -412,11 +450,10 @@ def find_job(request: Request, job: str) -> Instance:
 
 
 def _status(view: OGCView, instance: Instance) -> dict[str, Any]:
-    if instance.is_terminal:
-        log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
-        return documents.status_info(instance, view.url, last=log.last())
-    causes = main_causes([instance], overview.now(), errors=False, daemons=False)
-    return documents.status_info(instance, view.url, causes.get(instance.pk))
+    causes = documents.causes_of([instance])
+    log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
+    last = log.last() if instance.is_terminal else None
+    return documents.status_info(instance, view.url, causes.get(instance.pk), last)
 
 
 def _results(

@@ -57,7 +57,7 @@ DELETE_TYPE = "atp.delete"
 OWN_TYPES = dict.fromkeys(("atp.redrive", "atp.cancel", DELETE_TYPE), "atp.deadletters.tasks")
 # Only operations and hooks enqueue these: a user who may enqueue may not also delete Instances, or
 # send webhooks.
-_INTERNAL = {*OWN_TYPES, "atp.webhook"}
+_INTERNAL = {*OWN_TYPES, "atp.webhook", "atp.callback", "atp.progress"}
 # The pattern of a Type's identifier.
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 

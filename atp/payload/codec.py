@@ -17,6 +17,7 @@ from ..exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
 from ..graphs import placeholders
 from ..graphs.placeholders import TAG
 from ..text import exception_words
+from . import references
 from .json import from_json, to_json
 
 JSON = "json"
@@ -70,6 +71,11 @@ def may_have_results(payload: Payload) -> bool:
     if payload.format == PICKLE:
         return pickle_may_have_results(payload.data)
     return TAG in payload.data
+
+
+def may_have_references(payload: Payload) -> bool:
+    """Return True if serialized inputs may contain references that have to be fetched."""
+    return payload.format == JSON and references.TAG in payload.data
 
 
 def check_format(format: object) -> None:

@@ -26,6 +26,7 @@ from django.utils.functional import Promise
 from ..exceptions import CorruptData, NotSerializable
 from ..graphs import placeholders
 from ..text import exception_words, shorten
+from . import references
 
 # Enough levels for data, and far fewer than those that exhaust the stack of a reader.
 MAX_DEPTH = 100
@@ -379,6 +380,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
     bytearray: _write_bytes,
     memoryview: _write_bytes,
     placeholders.Placeholder: lambda v: {placeholders.TAG: placeholders.encode_result(v)},
+    references.Reference: references.encode,
 }
 _PLAIN_OF: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__}
 # The types whose subclasses can be written. datetime comes before date, its base class.
@@ -426,6 +428,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$bytes": lambda v: base64.b64decode(v, validate=True),
     "$float": _read_odd_float,
     placeholders.TAG: placeholders.decode_result,
+    references.TAG: references.decode,
     "$object": lambda v: _unique_names([_read_pair(each) for each in v]),
 }
 

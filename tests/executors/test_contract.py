@@ -12,11 +12,10 @@ from atp.daemon.keeper import ASK_EVERY
 from atp.executors.ticket import Ticket
 from atp.models import Instance, Kind
 from atp.states import Event, Reason, State
+from tests import patience
 from tests.app import tasks_executors as types
 from tests.daemon.harness import is_alive
 from tests.helpers import DEADLINE, child_environment, wait_for
-
-KILL_AFTER = 6.0
 
 
 def test_attempt_reports_and_returns_as_anywhere(follows):
@@ -118,12 +117,14 @@ def refused(ticket):
 
 def test_attempt_dies_when_its_daemon_is_silent(follows, record):
     """G3: before another may run it. A daemon that only its own clock has stopped is silent."""
-    daemon = follows(KILL_AFTER=KILL_AFTER)
+    limits = {"KILL_AFTER": 6.0}
+    daemon = follows(**limits)
     instance = types.beats.enqueue(path=str(record))
     [line] = record.wait_for("start")
     [follower] = daemon.named("atpd-follower")
     os.kill(follower, signal.SIGSTOP)
-    wait_for(lambda: not is_alive(line["pid"]), KILL_AFTER + ASK_EVERY + 5)
+    longest = patience.scaled(limits)["KILL_AFTER"] + ASK_EVERY + 5
+    wait_for(lambda: not is_alive(line["pid"]), longest)
     os.kill(follower, signal.SIGCONT)
     record.wait_for("start", 2)
     lines = record.lines()

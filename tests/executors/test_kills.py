@@ -11,6 +11,7 @@ import pytest
 
 from atp.models import Instance
 from atp.states import State
+from tests import patience
 from tests.app import tasks_executors as types
 from tests.daemon.harness import is_alive
 from tests.helpers import DEADLINE, wait_for
@@ -74,7 +75,8 @@ def test_300_tasks_end_once_each_under_kills(follows, engine, record):
 def test_attempt_behind_a_cut_link_is_dead_within_the_kill_limit(follows, engine, record):
     if engine.host is None:
         pytest.skip("this engine runs on this host")
-    follows(KILL_AFTER=6.0)
+    limits = {"KILL_AFTER": 6.0}
+    follows(**limits)
     instance = types.beats.enqueue(path=str(record), seconds=30.0)
     [line] = record.wait_for("start")
     cut = time.monotonic()
@@ -82,7 +84,7 @@ def test_attempt_behind_a_cut_link_is_dead_within_the_kill_limit(follows, engine
     wait_for(lambda: not is_alive(line["pid"]))
     last = max(each["time"] for each in record.lines())
     # The leave counts from the last asking.
-    assert last < cut + 6.0 + ALLOWED
+    assert last < cut + patience.scaled(limits)["KILL_AFTER"] + ALLOWED
     engine.host.mend()
     assert instance.wait(3 * DEADLINE).state == State.FINISHED
     second = min(each["time"] for each in record.lines() if each["attempt"] == 2)

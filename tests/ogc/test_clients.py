@@ -25,7 +25,7 @@ def test_owslib_lists_describes_runs_and_dismisses(site):
     assert service.process("ogc.relief")["inputs"]["bbox"]["minOccurs"] == 1
     assert service.execute("ogc.echo", {"text": "waited for"}) == {"result": "waited for"}
     job = service.execute("ogc.relief", {"bbox": [7, 46, 8, 47]}, async_=True)
-    assert job["status"] == "accepted"
+    assert job["processID"] == "ogc.relief"
     [monitor] = [each["href"] for each in job["links"] if each["rel"] == "monitor"]
 
     def ended():

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from atp import queue
 from atp.models import Instance
+from atp.ogc import documents
 from atp.states import Reason, State
 
 RESULTS = "http://www.opengis.net/def/rel/ogc/1.0/results"
@@ -52,6 +53,13 @@ def test_finished_job_has_values_and_files(ogc, job, atp):
     missing = ogc.get(f"{results}/heigth")
     assert missing.status_code == 404
     assert "Did you mean 'height'?" in missing.json()["detail"]
+
+
+def test_job_that_ends_while_its_status_is_read_has_ended(job):
+    read_before = queue.get(job.rpartition("/")[2])
+    queue.cancel(read_before.uuid)
+    assert documents.causes_of([read_before]) == {}
+    assert documents.status_of(read_before) == "dismissed"
 
 
 def test_results_that_are_not_there_are_told(ogc, job, atp, types):
@@ -103,6 +111,14 @@ def test_inputs_may_be_qualified(ogc, types, box, atp):
     ogc.execute("ogc.relief", {"inputs": {"bbox": box, "day": {"value": "2030-02-01"}}})
     [run] = atp.drain()
     assert run.state == State.FINISHED, run.log
+
+
+def test_output_that_the_process_lacks_is_refused_before_anything_is_written(ogc, types):
+    answer = ogc.execute("ogc.relief", {"inputs": BOX, "outputs": {"hight": {}}})
+    assert answer.status_code == 400
+    [error] = answer.json()["errors"]
+    assert (error["field"], "Did you mean 'height'?" in error["detail"]) == ("outputs.hight", True)
+    assert not Instance.objects.exists()
 
 
 def test_body_that_is_no_object_is_refused(ogc, types):

@@ -3,7 +3,8 @@
 import pytest
 
 from atp import checks
-from atp.ogc.schemas import NotDescribable, to_openapi, to_stored, without_tags
+from atp.contracts.plain import to_stored, without_tags
+from atp.ogc.schemas import NotDescribable, to_openapi
 
 from .conftest import Ogc
 

@@ -380,6 +380,10 @@ def _call(
         inputs = codec.decode(stored)
         if codec.may_have_results(stored):  # of other nodes of its graph
             inputs = context.results.resolved(inputs)
+        if codec.may_have_references(stored):
+            from ...authoring.fetching import fetched  # few workers need the modules of HTTP
+
+            inputs = fetched(task_type, inputs)
         (args, kwargs), why = adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
         )
