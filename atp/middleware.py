@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import timezone as fixed
 from functools import cache
 from typing import Any
@@ -34,6 +35,8 @@ MAX_DEPTH = 100
 # The maximum length of a carrier's name, which is stored with each Instance that has its value.
 MAX_NAME = 50
 _NOTHING = nullcontext()
+# Values of ATP's own that the enqueues of this context save as well, by name.
+_own: ContextVar[Mapping[str, Any] | None] = ContextVar("own", default=None)
 
 
 # Context propagators. In the settings and in public names they are called carriers.
@@ -101,14 +104,25 @@ class TimeZone(Carrier):
 # Saving values at an enqueue, and restoring them around the handler.
 
 
+@contextmanager
+def saving(name: str, value: Any) -> Iterator[None]:
+    """Save a value of ATP's own with the Instances that are enqueued inside the block."""
+    token = _own.set({name: value})
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
 def save_context() -> dict[str, Any] | None:
     """Return the values that the context propagators save, by name; None if there are none.
 
     Raises NotSerializable, TooLarge, and the exceptions of the propagators.
     """
+    own = _own.get()
     if not settings.CARRIERS:
-        return None
-    found = {}
+        return None if own is None else dict(own)
+    found = dict(own or {})
     for name, carrier in carriers().items():
         value = carrier.save()
         if value is not None:

@@ -25,6 +25,8 @@ from .conf import settings
 TIMEOUT = 10.0
 # At most so many redirects are followed.
 MOST_REDIRECTS = 5
+# In seconds: the delays before a message is sent again to a server that has not taken it.
+RETRIES = (10, 60, 300, 1800, 3600, 10800, 25200, 43200)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PORTS = {"http": 80, "https": 443}
 _PIECE = 64 * 1024

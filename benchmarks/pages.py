@@ -10,6 +10,7 @@ sessions of the database use meanwhile. The exit status is 1 if a limit is excee
 import asyncio
 import itertools
 import json
+import os
 import socket
 import time
 from contextlib import suppress
@@ -22,7 +23,9 @@ from .core.database import vacuum
 from .core.report import percentile
 
 MOST_QUERIES, MOST_MILLISECONDS = 12, 150
-PAGES = "/atp/"
+PAGES, JOBS = "/atp/", "/ogc/jobs"
+LANE = "lane-7"
+_ATP = {"OGC_LANE": f"{__name__}.lane"}
 # Types that have work in each minute. The others have some in each hour.
 BUSY = 50
 MINUTES, HOURS = 2 * 24 * 60, 90 * 24
@@ -47,33 +50,38 @@ def add_arguments(add):
 
 def run(options, report):
     from django.db import connection
+    from django.test import override_settings
 
     began = time.perf_counter()
     filled = _fill(connection, options)
     vacuum(connection)
     print(f"filled in {time.perf_counter() - began:.0f} s\n", flush=True)
-    client = _client()
-    pages = _pages(filled)
-    queries = {name: _count_queries(connection, client, path) for name, path in pages.items()}
+    _offer_biggest()
+    operator, customer = _client("operator", "view_"), _client("customer")
+    pages = {name: (f"{PAGES}{path}", operator) for name, path in _pages(filled).items()}
+    for name, query in _queries_of_jobs().items():
+        pages[f"jobs, {name}"] = (f"{JOBS}{query}", customer)
+        pages[f"jobs of all, {name}"] = (f"{JOBS}{query}", operator)
+    with override_settings(ATP=_ATP):
+        queries = {name: _count_queries(connection, *page) for name, page in pages.items()}
     connection.close()
-    cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
     with socket.socket() as found:
         found.bind((web.HOST, 0))
         port = found.getsockname()[1]
     with web.serving(web.gunicorn("demo_project", port), port, options.directory / "server.log"):
         print(f"{'':<32} {'fresh':>7} {'shared':>7} {'median':>7} {'p95':>7} {'longest':>8}  ms")
-        for name, path in pages.items():
-            times = asyncio.run(_ask(port, path, cookie, options.repeat))
+        for name, (path, client) in pages.items():
+            times = asyncio.run(_ask(port, path, _cookie(client), options.repeat))
             _tell(report, name, queries[name], [1000 * seconds for seconds in times])
         print()
         for viewers in VIEWERS:
-            share = _cost(connection, viewers, port, cookie, options.seconds)
+            share = _cost(connection, viewers, port, _cookie(operator), options.seconds)
             if share is not None:
                 report.shares(f"{viewers} open overviews, of a processor", [share])
 
 
 def _pages(filled):
-    big, lane = history.BIGGEST, "lane-7"
+    big = history.BIGGEST
     newest, longest = filled.newest.uuid, filled.longest.uuid
     return {
         "overview": "",
@@ -83,7 +91,7 @@ def _pages(filled):
         "type of a week": f"types/{big}/?span=7d",
         "instances": "instances/",
         "instances, failed": "instances/?state=FAILED",
-        "instances of a type and a lane": f"instances/?type={big}&collection={lane}",
+        "instances of a type and a lane": f"instances/?type={big}&collection={LANE}",
         "instances with a long run": f"instances/?type={big}&longer_than=300",
         "instance": f"instances/{newest}/",
         "instance with a long log": f"instances/{longest}/",
@@ -97,23 +105,57 @@ def _pages(filled):
     }
 
 
+def _queries_of_jobs():
+    """Return the queries of the list of jobs of OGC API - Processes."""
+    day = datetime.now(UTC) - timedelta(days=10)
+    return {
+        "newest": "",
+        "failed": "?status=failed",
+        "running": "?status=running",
+        "a process": f"?processID={history.BIGGEST}",
+        "a day": f"?datetime={day:%Y-%m-%dT00:00:00Z}/{day:%Y-%m-%dT23:59:59Z}",
+        "long": "?minDuration=300",
+    }
+
+
 # Requests
 
 
-def _client():
-    """Return a test client of a user who may see everything."""
+def _offer_biggest():
+    """Let the servers offer the biggest Type, whose lanes the customer shares."""
+    from atp import task_type
+
+    from .tasks import noop
+
+    os.environ["BENCHMARK_PUBLIC"] = history.BIGGEST
+    os.environ["BENCHMARK_ATP"] = json.dumps(_ATP)
+    task_type(history.BIGGEST, public=True)(noop)
+
+
+def lane(request):
+    """Return the collection whose jobs a customer sees."""
+    return LANE
+
+
+def _client(name, permissions=None):
+    """Return a test client of a user with the permissions that begin so."""
     from django.contrib.auth.models import Permission, User
     from django.test import Client
 
-    user = User.objects.create_user("visitor")
-    own = Permission.objects.filter(content_type__app_label="atp", codename__startswith="view_")
-    user.user_permissions.set(own)
+    user = User.objects.create_user(name)
+    if permissions:
+        own = Permission.objects.filter(content_type__app_label="atp")
+        user.user_permissions.set(own.filter(codename__startswith=permissions))
     client = Client(SERVER_NAME="localhost")
     client.force_login(user)
     return client
 
 
-def _count_queries(connection, client, path):
+def _cookie(client):
+    return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+
+
+def _count_queries(connection, path, client):
     """Return the queries of a page of which nothing is kept, and of the same page at once after."""
     _forget()
     return [_queries_of(connection, client, path) for _ in range(2)]
@@ -127,7 +169,7 @@ def _queries_of(connection, client, path):
         return execute(*args)
 
     with connection.execute_wrapper(counted):
-        status = client.get(f"{PAGES}{path}").status_code
+        status = client.get(path).status_code
     # An earlier commit may not have the page.
     return next(count) if status == 200 else None
 
@@ -143,8 +185,8 @@ def _forget():
 async def _ask(port, path, cookie, repeat):
     """Return the seconds of each request, one after another."""
     for _ in range(WARM_UP):
-        await web.get(port, f"{PAGES}{path}", Cookie=cookie)
-    return [(await web.get(port, f"{PAGES}{path}", Cookie=cookie)).seconds for _ in range(repeat)]
+        await web.get(port, path, Cookie=cookie)
+    return [(await web.get(port, path, Cookie=cookie)).seconds for _ in range(repeat)]
 
 
 def _tell(report, name, queries, milliseconds):

@@ -60,6 +60,11 @@ if "engine" in getattr(settings, "EXECUTORS", {}):
     reports = task_type("benchmarks.reports", executor="engine")(report_once)
 
 
+# A Type of the history that the pages show, offered to OGC clients.
+if identifier := os.environ.get("BENCHMARK_PUBLIC"):
+    offered = task_type(identifier, public=True)(noop)
+
+
 @task_type("benchmarks.stamp")
 def stamp(context, *, number):
     """Tell when it was called."""

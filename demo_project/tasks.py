@@ -12,6 +12,7 @@ from typing import Any
 
 from atp import Output, Retry, schedule, task_type
 from atp.conf import settings
+from atp.ogc import File, process
 
 PICTURE_WIDTH = 806
 BUSY_ATTEMPTS = 2
@@ -22,7 +23,8 @@ TERRAIN = {
 }
 
 
-@task_type("terrain.hillshade", timeout=60, **TERRAIN)
+@process(title="Hillshade", keywords=["terrain", "relief"])
+@task_type("terrain.hillshade", timeout=60, public=True, **TERRAIN)
 def hillshade(
     context, *, azimuth: float = 315.0, altitude: float = 45.0, exaggeration: float = 1.5
 ):
@@ -42,7 +44,8 @@ def hillshade(
     return _png(picture, model)
 
 
-@task_type("terrain.statistics", timeout=60, **TERRAIN)
+@process(title="Elevations and slopes", keywords=["terrain", "statistics"])
+@task_type("terrain.statistics", timeout=60, public=True, **TERRAIN)
 def statistics(context, *, bins: int = 20):
     """Return statistics about elevations and slopes, and a histogram with ``bins`` bins."""
     from . import terrain
@@ -50,7 +53,12 @@ def statistics(context, *, bins: int = 20):
     return terrain.statistics(terrain.load(), bins=bins)
 
 
-@task_type("terrain.flow", timeout=300, **TERRAIN)
+@process(
+    title="Flow of water",
+    keywords=["terrain", "hydrology"],
+    outputs={"flow": File("application/octet-stream", title="The area that drains through a cell")},
+)
+@task_type("terrain.flow", timeout=300, public=True, **TERRAIN)
 def flow(context, *, detail: int = 4):
     """Compute where water flows, and return a PNG of the streams.
 

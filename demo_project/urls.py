@@ -14,6 +14,8 @@ urlpatterns = [
     # The API comes before the pages, because their paths begin the same way.
     path("atp/api/", include("atp.api.urls")),
     path("atp/", include("atp.urls")),
+    # The Types that are public, for clients of OGC API - Processes.
+    path("ogc/", include("atp.ogc.urls")),
     # The API's schema for programs, and its documentation for people.
     path("api/schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("api/", login_required(SpectacularSwaggerSplitView.as_view()), name="api"),

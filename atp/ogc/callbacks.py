@@ -23,12 +23,9 @@ from . import documents, results
 from .documents import Document, below
 from .processes import find
 
-# In seconds: the delays of the retries, and the time between two looks at the progress.
-RETRIES = (10, 60, 300, 1800, 3600, 10800, 25200, 43200)
+# In seconds: the time between two looks at the progress.
 LOOK_EVERY = 10.0
-# The keys of ``subscriber``, by which end they are about.
-SUCCESS, FAILED, IN_PROGRESS = "successUri", "failedUri", "inProgressUri"
-KEYS = (SUCCESS, FAILED, IN_PROGRESS)
+SUCCESS, FAILED, IN_PROGRESS = documents.CALLBACKS
 
 
 def problems_of(subscriber: Any) -> list[tuple[str, str]]:
@@ -36,7 +33,7 @@ def problems_of(subscriber: Any) -> list[tuple[str, str]]:
     if not isinstance(subscriber, dict):
         return [("subscriber", "It must be an object.")]
     found = []
-    for name in KEYS:
+    for name in documents.CALLBACKS:
         address = subscriber.get(name)
         if address is None:
             continue
@@ -71,7 +68,13 @@ def enqueue(
     return [instance]
 
 
-@task_type("atp.callback", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
+@task_type(
+    "atp.callback",
+    timeout=60,
+    max_restarts=8,
+    max_retries=len(outside.RETRIES),
+    backoff=outside.RETRIES,
+)
 def callback(
     context: Any, *, url: str, base: str, uuid: str, type: str, state: str, reason: str
 ) -> dict[str, int]:
@@ -79,13 +82,20 @@ def callback(
     instance = _find(uuid)
     job = find(type)
     if state == State.FINISHED and job is not None:
-        outputs = results.outputs(job, queue.response(instance)).values()
-        return _send(url, results.document(instance, outputs, below(base)))
+        wanted, found = results.wanted_of(instance), results.outputs(job, queue.response(instance))
+        chosen = [each for name, each in found.items() if name in (wanted.names or found)]
+        return _send(url, results.document(instance, chosen, below(base), wanted))
     log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
     return _send(url, documents.status_info(instance, below(base), last=log.last()))
 
 
-@task_type("atp.progress", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
+@task_type(
+    "atp.progress",
+    timeout=60,
+    max_restarts=8,
+    max_retries=len(outside.RETRIES),
+    backoff=outside.RETRIES,
+)
 def follow(context: Any, *, job: str, url: str, base: str) -> None:
     """Send the status of a job every ten seconds, until it has ended."""
     instance = _find(job)

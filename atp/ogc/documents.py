@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from django.db.models import Q
+
 from ..conf import settings
-from ..models import Instance, LogRecord
+from ..models import Instance, LogRecord, Task
 from ..operations.registry import Declaration
 from ..reports import overview
 from ..reports.explaining.explain import MainCause, main_causes
@@ -37,6 +39,8 @@ ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED = (
 STATUSES = (ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED)
 # The reasons for which a FAILED Instance counts as dismissed: somebody did not want it any more.
 NOT_WANTED = (Reason.CANCELLED, Reason.DROPPED)
+# The keys of ``subscriber``: the addresses for a success, for a failure, and for the progress.
+CALLBACKS = ("successUri", "failedUri", "inProgressUri")
 _LONGEST_MESSAGE = 500
 # The code of the main cause of an Instance whose cancel was asked for.
 _CANCEL_ASKED = "cancel-asked"
@@ -155,6 +159,27 @@ def status_of(instance: Instance, cause: MainCause | None = None) -> str:
     return RUNNING if instance.is_under_way else ACCEPTED
 
 
+def with_status(rows: Any, statuses: Iterable[str]) -> Any:
+    """Select the jobs that have one of these statuses."""
+    wanted, live = set(statuses), set()
+    if ACCEPTED in wanted:
+        live |= {State.ACCEPTED, State.SCHEDULED}
+    if RUNNING in wanted:
+        live |= {State.RUNNING, State.PAUSED}
+    ended = Q(pk__in=[])
+    if SUCCESSFUL in wanted:
+        ended |= Q(finished__isnull=False, reason="")
+    if FAILED in wanted:
+        ended |= Q(finished__isnull=False, reason__gt="") & ~Q(reason__in=NOT_WANTED)
+    if DISMISSED in wanted:
+        ended |= Q(finished__isnull=False, reason__in=NOT_WANTED)
+    if not wanted - {ACCEPTED, RUNNING}:
+        # Few Instances are live, and the queue has them.
+        tasks = Task.objects.using(settings.DATABASE)
+        return rows.filter(pk__in=tasks.values("pk"), state__in=live)
+    return rows.searched(ended | Q(finished=None, state__in=live))
+
+
 def status_info(
     instance: Instance,
     address: Address,
@@ -170,7 +195,7 @@ def status_info(
     message = _message(instance, status, cause, last)
     document: Document = {
         "type": "process",
-        "processingEntityType": "process",
+        "processingEntityType": "ogc-api-processes",
         "jobID": job,
         "id": job,
         "processID": instance.type.identifier,

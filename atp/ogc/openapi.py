@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import __version__
-from ..api.schema import DEFAULT_LIMIT, LARGEST_LIMIT
+from ..api.schema import LARGEST_LIMIT
 from ..operations.registry import Declaration
-from .documents import STATUSES, Document
+from .documents import CALLBACKS, STATUSES, Document
+from .parameters import DEFAULT_LIMIT
 from .processes import inputs_of, offered
 
 _TEXT = {"type": "string"}
@@ -76,6 +77,10 @@ _SCHEMAS: dict[str, Document] = {
             "inputs": {"type": "object"},
             "outputs": {"type": "object"},
             "response": {"type": "string", "enum": ["raw", "document"]},
+            "subscriber": {
+                "type": "object",
+                "properties": {name: {**_TEXT, "format": "uri"} for name in CALLBACKS},
+            },
         },
     },
     "statusInfo": {

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+from .. import middleware
 from ..contracts.plain import without_tags
 from ..models import Instance, Response
 from ..operations.registry import Declaration
 from ..reports import documents
+from ..text import did_you_mean
+from . import problems
 from .documents import JSON, Address, Document
 from .processes import RESULT, offer_of, returned_of
 
 _NONE = object()
+# How an output is transmitted.
+VALUE, REFERENCE = "value", "reference"
+# The name under which an Instance keeps what its client wants.
+_SAVED = "ogc"
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,35 @@ class Output:
     @property
     def has_value(self) -> bool:
         return self.value is not _NONE
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which outputs of a job a client wants: all if ``names`` is empty.
+
+    ``references`` are those that the document only links to. If the job has one wanted output and
+    ``is_raw`` is True, the results are this output alone.
+    """
+
+    names: Sequence[str] = ()
+    references: Sequence[str] = ()
+    is_raw: bool = False
+
+    def chosen(self, found: Mapping[str, Output]) -> list[Output]:
+        """Return the outputs that are wanted. Raises ProblemError if the job lacks one."""
+        for name in self.names:
+            if name not in found:
+                raise problems.no_such_output(name, did_you_mean(name, found))
+        return [found[name] for name in self.names or found]
+
+    def saved(self) -> AbstractContextManager[None]:
+        """Return the block whose enqueue keeps this for the results of an asynchronous job."""
+        return nullcontext() if self == Wanted() else middleware.saving(_SAVED, asdict(self))
+
+
+def wanted_of(job: Instance) -> Wanted:
+    """Return what the client wanted when he executed the process."""
+    return Wanted(**job.carried.get(_SAVED, {}))
 
 
 def outputs(task_type: Declaration, response: Response | None) -> dict[str, Output]:
@@ -63,13 +100,18 @@ def _returned(task_type: Declaration, response: Response) -> Iterable[Output]:
     return [Output(RESULT, JSON, value)]
 
 
-def document(job: Instance, outputs: Iterable[Output], address: Address) -> Document:
+def document(
+    job: Instance, outputs: Iterable[Output], address: Address, wanted: Wanted
+) -> Document:
     """Return the results of a job as a document: values in place, everything else as links."""
-    return {each.name: _entry(job, each, address) for each in outputs}
+    return {
+        each.name: _entry(job, each, address, is_link=each.name in wanted.references)
+        for each in outputs
+    }
 
 
-def _entry(job: Instance, output: Output, address: Address) -> Any:
-    if not output.has_value:
+def _entry(job: Instance, output: Output, address: Address, *, is_link: bool) -> Any:
+    if is_link or not output.has_value:
         href = address("output", str(job.uuid), output.name)
         return {"href": href, "type": output.content_type}
     if output.value is None or isinstance(output.value, dict):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.conf import settings as project
 from django.db import connections
-from django.db.models import F, Q
-from django.http import HttpResponse, HttpResponseBase, QueryDict
-from django.utils.dateparse import parse_datetime
+from django.db.models import Q
+from django.http import HttpResponse, HttpResponseBase
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,18 +18,17 @@ from rest_framework.response import Response
 from .. import contracts, outside, queue
 from ..api import enqueueing
 from ..api.base import View, is_uuid
-from ..api.problems import AnyAccept, problem_with_errors
-from ..api.schema import DEFAULT_LIMIT, LARGEST_LIMIT, LONGEST_WAIT
+from ..api.problems import AnyAccept, Negotiation, problem_with_errors
+from ..api.schema import LONGEST_WAIT
 from ..api.waiting import close_connections, limited_reads, waiting_response
 from ..conf import settings
 from ..contracts.plain import to_stored
 from ..exceptions import CorruptData, IllegalTransition, UnknownInstance
-from ..models import Instance, LogRecord, Task, Type
+from ..models import Instance, LogRecord, Type
 from ..operations.registry import Declaration
 from ..payload import references
 from ..payload.json import from_plain
-from ..reports import overview, paging
-from ..states import NOT_RUNNING, State
+from ..reports import paging
 from ..text import did_you_mean
 from ..web import raw
 from ..web.permissions import (
@@ -44,11 +41,11 @@ from ..web.permissions import (
 )
 from ..web.problems import Problem
 from . import access, documents, openapi, problems, results
-from .documents import DISMISSED, NOT_WANTED, OPENAPI, STATUSES, SUCCESSFUL
+from .documents import DISMISSED, OPENAPI, SUCCESSFUL
+from .parameters import JobsQuery, page_of, words
 from .processes import find, inputs_of, offer_of, offered, outputs_of
 
 CHANNEL = "OGC"
-_INVALID = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
 _BODY = Problem(status=400, name="invalid-inputs", title="The inputs do not fit")
 _SUBSCRIBER = Problem(status=400, name="invalid-subscriber", title="It cannot be called back")
 _ORDER = ("-id",)
@@ -95,7 +92,7 @@ class OpenAPIView(OGCView):
 
 class ProcessesView(OGCView):
     def get(self, request: Request) -> Response:
-        limit, after = _page_of(request.query_params)
+        limit, after = page_of(request.query_params)
         listed = [each for each in offered() if each.identifier > (after or "")]
         shown = [documents.summary(each, self.url) for each in listed[:limit]]
         following = None
@@ -113,7 +110,19 @@ class ProcessView(OGCView):
 # Execution
 
 
+class _UntypedBodies(Negotiation):
+    """A negotiation that takes a body without a content type as JSON; some clients name none."""
+
+    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+        kind = request.content_type.partition(";")[0].strip().lower()
+        # Python's WSGI server puts text/plain there.
+        is_untyped = kind in ("", "text/plain")
+        return parsers[0] if is_untyped else super().select_parser(request, parsers)
+
+
 class ExecutionView(OGCView):
+    content_negotiation_class = _UntypedBodies
+
     def post(self, request: Request, identifier: str) -> HttpResponse:
         task_type = self.find_process(identifier)
         lane = access.lane(request)
@@ -124,7 +133,8 @@ class ExecutionView(OGCView):
         if body.get("subscriber") is not None:
             enqueue = _with_callbacks(body["subscriber"], self.url("landing"))
         call = _call(task_type, body.get("inputs", {}), lane, actor(request, CHANNEL))
-        [instance] = enqueueing.enqueue_checked([call], enqueue)
+        with wanted.saved():
+            [instance] = enqueueing.enqueue_checked([call], enqueue)
         instance.type = Type.objects.using(settings.DATABASE).get(pk=instance.type_id)
         seconds, preference = _seconds_to_wait(request, offer_of(task_type).sync)
         if seconds and not connections[settings.DATABASE].in_atomic_block:
@@ -145,7 +155,7 @@ class ExecutionView(OGCView):
         return Response(_status(self, instance), status=201, headers=headers)
 
     def _answer_after_wait(
-        self, instance: Instance, task_type: Declaration, wanted: _Wanted, preference: str
+        self, instance: Instance, task_type: Declaration, wanted: results.Wanted, preference: str
     ) -> HttpResponse:
         """Return the rendered response after the wait: the results, an error, or the job."""
         with limited_reads():
@@ -228,34 +238,28 @@ def _reference(given: dict[str, Any]) -> references.Reference:
     return references.Reference(address, str(given.get("type") or ""))
 
 
-class _Wanted:
-    """Which outputs a client wants, and whether raw."""
-
-    def __init__(self, names: Sequence[str] | None, *, is_raw: bool) -> None:
-        self.names = names
-        self.is_raw = is_raw
-
-    def chosen(self, found: dict[str, results.Output]) -> list[results.Output]:
-        """Return the outputs that are wanted. Raises ProblemError if the job lacks one."""
-        for name in self.names or ():
-            if name not in found:
-                raise problems.no_such_output(name, did_you_mean(name, found))
-        return list(found.values()) if not self.names else [found[name] for name in self.names]
-
-
-def _wanted(task_type: Declaration, body: dict[str, Any]) -> _Wanted:
+def _wanted(task_type: Declaration, body: dict[str, Any]) -> results.Wanted:
     """Return what a client wants. Raises ProblemError if the process has no such output."""
-    outputs = body.get("outputs")
-    names = list(outputs) if isinstance(outputs, dict) else None
-    known = outputs_of(task_type)
-    errors = [
-        (f"outputs.{name}", f"There is no output {name!r}.{did_you_mean(name, known)}")
-        for name in names or ()
-        if name not in known
-    ]
+    asked = body.get("outputs")
+    if not isinstance(asked, dict):
+        asked = {}
+    known, errors = outputs_of(task_type), []
+    references = []
+    for name, wish in asked.items():
+        mode = wish.get("transmissionMode") if isinstance(wish, dict) else None
+        if name not in known:
+            errors.append(
+                (f"outputs.{name}", f"There is no output {name!r}.{did_you_mean(name, known)}")
+            )
+        elif mode == results.REFERENCE:
+            references.append(name)
+        elif mode == results.VALUE and name in offer_of(task_type).outputs:
+            text = "It is a file, which the results link to: ask for it by reference."
+            errors.append((f"outputs.{name}.transmissionMode", text))
     if errors:
         raise problem_with_errors(_BODY, errors)
-    return _Wanted(names, is_raw=body.get("response") == "raw")
+    is_raw = body.get("response") == "raw"
+    return results.Wanted(tuple(asked), tuple(references), is_raw)
 
 
 def _seconds_to_wait(request: Request, is_sync: bool) -> tuple[float, str]:
@@ -277,7 +281,7 @@ def _seconds_to_wait(request: Request, is_sync: bool) -> tuple[float, str]:
 
 class JobsView(OGCView):
     def get(self, request: Request) -> Response:
-        query = _JobsQuery(request.query_params)
+        query = JobsQuery(request.query_params)
         rows = query.select(visible_jobs(request))
         page = paging.page(
             rows.select_related("type").order_by(*_ORDER), _ORDER, size=query.limit, key=query.after
@@ -299,101 +303,6 @@ def visible_jobs(request: Request) -> Any:
         return visible.searched(Q(type__in=keys))
     lane = access.lane(request)
     return rows.filter(collection=lane, collection__gt="", type__in=keys)
-
-
-class _JobsQuery:
-    """The parameters of the list of jobs. Raises ProblemError, with all that is wrong with them."""
-
-    def __init__(self, params: QueryDict) -> None:
-        self._errors: list[tuple[str, str]] = []
-        known = ("type", "processID", "status", "datetime", "minDuration", "maxDuration")
-        for name in params:
-            if name not in (*known, "limit", "after", "f"):
-                text = f"There is no parameter {name!r}.{did_you_mean(name, known)}"
-                self._errors.append((name, text))
-        self.types = _words(params, "type")
-        self.processes = _words(params, "processID")
-        self.statuses = _words(params, "status")
-        for status in self.statuses:
-            if status not in STATUSES:
-                text = f"{status!r} must be one of: {', '.join(STATUSES)}."
-                self._errors.append(("status", text + did_you_mean(status, STATUSES)))
-        self.after_time, self.before_time = self._interval(params.get("datetime"))
-        self.shortest = self._seconds(params, "minDuration")
-        self.longest = self._seconds(params, "maxDuration")
-        self.limit, self.after = _page_of(params)
-        if self._errors:
-            raise problem_with_errors(_INVALID, self._errors)
-
-    def select(self, rows: Any) -> Any:
-        if self.types and "process" not in self.types:
-            return rows.none()
-        if self.processes:
-            types = Type.objects.using(settings.DATABASE).filter(identifier__in=self.processes)
-            rows = rows.filter(type__in=list(types.values_list("pk", flat=True)))
-        if self.statuses and set(self.statuses) != set(STATUSES):
-            rows = self._with_status(rows)
-        if self.after_time or self.before_time:
-            rows = rows.filter(rows.created_between(self.after_time, self.before_time))
-        for seconds, compared in ((self.shortest, "gte"), (self.longest, "lte")):
-            if seconds is not None:
-                ran = Q(started__isnull=False) & ~Q(reason__in=NOT_RUNNING)
-                ended = Q(**{f"finished__{compared}": F("started") + seconds})
-                since = overview.now() - seconds
-                lives = Q(
-                    finished=None, **{f"started__{'lte' if compared == 'gte' else 'gte'}": since}
-                )
-                rows = rows.searched(ran & (ended | lives))
-        return rows
-
-    def _with_status(self, rows: Any) -> Any:
-        wanted, live = set(self.statuses), set()
-        if documents.ACCEPTED in wanted:
-            live |= {State.ACCEPTED, State.SCHEDULED}
-        if documents.RUNNING in wanted:
-            live |= {State.RUNNING, State.PAUSED}
-        ended = Q(pk__in=[])
-        if SUCCESSFUL in wanted:
-            ended |= Q(finished__isnull=False, reason="")
-        if documents.FAILED in wanted:
-            ended |= Q(finished__isnull=False, reason__gt="") & ~Q(reason__in=NOT_WANTED)
-        if DISMISSED in wanted:
-            ended |= Q(finished__isnull=False, reason__in=NOT_WANTED)
-        if not wanted - {documents.ACCEPTED, documents.RUNNING}:
-            # Few Instances are live, and the queue has them.
-            tasks = Task.objects.using(settings.DATABASE)
-            return rows.filter(pk__in=tasks.values("pk"), state__in=live)
-        return rows.searched(ended | Q(finished=None, state__in=live))
-
-    def _interval(self, text: str | None) -> tuple[datetime | None, datetime | None]:
-        if not text:
-            return None, None
-        first, slash, last = text.partition("/")
-        times = [self._time(each) for each in (first, last if slash else first)]
-        if None not in times and times[0] > times[1]:  # type: ignore[operator]
-            self._errors.append(("datetime", "The interval ends before it begins."))
-        return times[0], times[1]
-
-    def _time(self, text: str) -> datetime | None:
-        if text in ("", ".."):
-            return None
-        try:
-            time = parse_datetime(text)
-        except ValueError:
-            time = None
-        if time is None:
-            self._errors.append(("datetime", f"{text!r} is no time such as 2030-01-31T18:00:00Z."))
-            return None
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-    def _seconds(self, params: QueryDict, name: str) -> timedelta | None:
-        text = params.get(name)
-        if text is None:
-            return None
-        if not text.isdecimal() or len(text) > 9:
-            self._errors.append((name, f"{text!r} is no number of seconds."))
-            return None
-        return timedelta(seconds=int(text))
 
 
 class JobView(OGCView):
@@ -418,9 +327,10 @@ class ResultsView(OGCView):
     def get(self, request: Request, job: str) -> HttpResponseBase:
         instance = find_job(request, job)
         access.require(request, instance, VIEW_RESPONSE)
-        names = _words(request.query_params, "outputs")
+        names = words(request.query_params, "outputs")
         task_type = self.find_process(instance.type.identifier)
-        return _results(self, instance, task_type, _Wanted(names or None, is_raw=False))
+        wanted = results.Wanted(tuple(names)) if names else results.wanted_of(instance)
+        return _results(self, instance, task_type, wanted)
 
 
 class OutputView(OGCView):
@@ -430,7 +340,7 @@ class OutputView(OGCView):
         instance = find_job(request, job)
         access.require(request, instance, VIEW_RESPONSE)
         task_type = self.find_process(instance.type.identifier)
-        return _results(self, instance, task_type, _Wanted([output], is_raw=True))
+        return _results(self, instance, task_type, results.Wanted((output,), is_raw=True))
 
 
 def find_job(request: Request, job: str) -> Instance:
@@ -457,7 +367,7 @@ def _status(view: OGCView, instance: Instance) -> dict[str, Any]:
 
 
 def _results(
-    view: OGCView, instance: Instance, task_type: Declaration, wanted: _Wanted
+    view: OGCView, instance: Instance, task_type: Declaration, wanted: results.Wanted
 ) -> HttpResponseBase:
     """Return the response with the results of a job. Raises ProblemError if it has none."""
     status = documents.status_of(instance)
@@ -471,7 +381,7 @@ def _results(
     response = queue.response(instance)
     chosen = wanted.chosen(results.outputs(task_type, response))
     if not wanted.is_raw or len(chosen) != 1:
-        return Response(results.document(instance, chosen, view.url))
+        return Response(results.document(instance, chosen, view.url, wanted))
     [output] = chosen
     if output.number is not None:
         return raw.response_with_file(response, output.number)
@@ -480,25 +390,6 @@ def _results(
     if isinstance(output.value, str):
         return HttpResponse(output.value, content_type="text/plain; charset=utf-8")
     return Response(output.value)
-
-
-# Parameters
-
-
-def _words(params: QueryDict, name: str) -> list[str]:
-    """Return the words of a parameter that may be repeated, or have several joined by commas."""
-    return [word for text in params.getlist(name) for word in text.split(",") if word]
-
-
-def _page_of(params: QueryDict) -> tuple[int, str | None]:
-    """Return how many items a page has, and after which it begins. Raises ProblemError."""
-    text = params.get("limit")
-    if text is None:
-        return DEFAULT_LIMIT, params.get("after")
-    if not text.isdecimal() or int(text) < 1:
-        error = ("limit", f"{text!r} is no number from 1 on.")
-        raise problem_with_errors(_INVALID, [error])
-    return min(int(text), LARGEST_LIMIT), params.get("after")
 
 
 def _with(request: Request, **changed: str) -> str:

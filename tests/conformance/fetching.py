@@ -1,5 +1,6 @@
 """Prepares a run: an interpreter, its packages, and Django's source distribution."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -26,14 +27,20 @@ def prepare(version):
 
 
 def make_environment(folder, packages):
-    """Create a virtual environment with these packages unless it exists; return its Python."""
+    """Create a virtual environment with these packages unless it exists; return its Python.
+
+    If several processes ask for it at once, one creates it, and the others wait.
+    """
     python, done = folder / "bin" / "python", folder / "installed"
-    if not done.exists() or done.read_text() != "\n".join(packages):
-        print(f"Installing {' '.join(packages)} into {folder}", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        run(interpreter(), "-m", "venv", folder)
-        run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
-        done.write_text("\n".join(packages))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists() or done.read_text() != "\n".join(packages):
+            print(f"Installing {' '.join(packages)} into {folder}", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            run(interpreter(), "-m", "venv", folder)
+            run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
+            done.write_text("\n".join(packages))
     return python
 
 

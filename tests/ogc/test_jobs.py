@@ -121,6 +121,36 @@ def test_output_that_the_process_lacks_is_refused_before_anything_is_written(ogc
     assert not Instance.objects.exists()
 
 
+def results_of(ogc, atp, **body):
+    """Return the response with the results of a job that was executed with this body."""
+    job = ogc.execute("ogc.relief", {"inputs": BOX, **body}).headers["Location"]
+    atp.drain()
+    return ogc.get(f"{job}/results")
+
+
+def test_results_have_the_outputs_that_the_execution_asked_for(ogc, types, atp):
+    outputs = {"height": {}, "day": {"transmissionMode": "reference"}}
+    found = results_of(ogc, atp, outputs=outputs).json()
+    assert (list(found), found["height"]) == (["height", "day"], 1.5)
+    assert found["day"]["href"].endswith("/results/day")
+
+
+def test_one_output_is_raw_if_the_execution_asked_for_that(ogc, types, atp):
+    raw = results_of(ogc, atp, outputs={"day": {}}, response="raw")
+    assert (raw.headers["Content-Type"], raw.content) == (
+        "text/plain; charset=utf-8",
+        b"2030-02-01",
+    )
+
+
+def test_file_in_place_is_refused_before_anything_is_written(ogc, types):
+    outputs = {"relief": {"transmissionMode": "value"}}
+    answer = ogc.execute("ogc.relief", {"inputs": BOX, "outputs": outputs})
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["field"]) == (400, "outputs.relief.transmissionMode")
+    assert not Instance.objects.exists()
+
+
 def test_body_that_is_no_object_is_refused(ogc, types):
     assert ogc.execute("ogc.relief", ["a"]).status_code == 400
 
